@@ -1,0 +1,55 @@
+# Two commands matter: `make reproduce` and `make test`. Both build the virtual environment they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OUT ?= out
+
+.PHONY: help setup reproduce test test-all lint bench docs clean
+
+help:
+	@echo "make reproduce   install, run the paper's studies, print the tables, write the figures and the report to $(OUT)/"
+	@echo "make test        install, then ruff, mypy and the fast tests"
+	@echo "make test-all    the same with the slow tests"
+	@echo "make lint        ruff and mypy alone"
+	@echo "make bench       speed against peers and limits, as ratios"
+	@echo "make docs        build the documentation"
+
+# The stamps hold the venv's state: they are older than pyproject.toml or constraints.txt when it must be renewed.
+$(VENV)/.python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "surefoot needs Python 3.11 or newer, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.user: $(VENV)/.python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.user
+
+setup: $(VENV)/.dev
+
+reproduce: $(VENV)/.user
+	$(BIN)/surefoot reproduce --out $(OUT)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -n 2
+
+test-all: lint
+	$(BIN)/pytest -n 2 -m ''
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/theory.py
+
+docs: $(VENV)/.dev
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) build dist site $(OUT) .mypy_cache .ruff_cache .pytest_cache

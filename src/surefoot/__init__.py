@@ -1,0 +1,29 @@
+"""surefoot makes the learning rate of stochastic training visible, predictable and safe.
+
+The names below are loaded when they are first used, so that ``import surefoot`` stays quick and nobody pays for a
+library that they do not need.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from surefoot._version import __version__
+
+if TYPE_CHECKING:
+    from surefoot.study import Result, Study
+
+_HOMES = {"Study": "surefoot.study", "Result": "surefoot.study"}
+
+__all__ = ["Result", "Study", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,61 @@
+"""``surefoot data list`` and ``surefoot data get``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Data sets: what there is, and how to get more.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also those that are not here yet.")] = False,
+) -> None:
+    """List the data sets that are here (bundled or in the cache).
+
+    [bold]Examples[/]
+
+      surefoot data list
+      surefoot data list --all
+    """
+    from surefoot.data import available
+
+    rows = [info for info in available() if everything or info.where != "downloadable"]
+    if as_json:
+        typer.echo(json.dumps([{**asdict(info), "path": str(info.path) if info.path else None} for info in rows]))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "where", "task", "rows", "features", "classes")
+    for info in rows:
+        numbers = [info.rows, info.features, info.classes]
+        table.add_row(info.name, info.where, info.task, *("" if number is None else str(number) for number in numbers))
+    Console().print(table)
+    if not everything:
+        typer.echo("`surefoot data list --all` also shows what can be downloaded, `surefoot data get NAME` gets it.")
+
+
+@app.command("get")
+def get_(
+    name: Annotated[
+        str, typer.Argument(help="A name of `surefoot data list --all`, or FOLDER/FILE of the LIBSVM site.")
+    ],
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Download a data set into the cache, checked, and say where it is.
+
+    [bold]Examples[/]
+
+      surefoot data get a9a
+      surefoot data get multiclass/letter.scale
+    """
+    from surefoot.data import get
+
+    for path in get(name, progress=not quiet):
+        typer.echo(path)

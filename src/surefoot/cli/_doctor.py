@@ -1,0 +1,74 @@
+"""``surefoot doctor``: what is here, what is missing, how to get it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+from typing import Any
+
+import typer
+
+from surefoot._version import __version__
+
+
+def doctor(as_json: bool) -> None:
+    """Print the findings as tables, or as one JSON object."""
+    found = findings()
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(f"surefoot {__version__}, Python {found['python']}, {found['system']}, {found['cores']} cores")
+    packages = Table("package", "version", "for", title="packages")
+    for row in found["packages"]:
+        missing = f"[yellow]missing[/]: pip install 'surefoot[{row['extra']}]'"
+        packages.add_row(row["name"], row["version"] or missing, row["extra"] or "core")
+    console.print(packages)
+    datasets = Table("data set", "where", title="data sets")
+    for row in found["datasets"]:
+        datasets.add_row(row["name"], row["where"])
+    console.print(datasets)
+    console.print("More data: `surefoot data list --all`. Cache folder: " + found["cache"])
+
+
+def findings() -> dict[str, Any]:
+    """Versions, extras and data sets of this installation."""
+    from surefoot.data import available, folders
+
+    return {
+        "surefoot": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "packages": [
+            {"name": name, "extra": extra, "version": _installed(name)} for name, extra in _requirements().items()
+        ],
+        "datasets": [{"name": info.name, "where": info.where} for info in available() if info.where != "downloadable"],
+        "cache": str(folders()[-1]),
+    }
+
+
+def _requirements() -> dict[str, str]:
+    """Every package that our own metadata asks for, and the extra that brings it ("" for the core)."""
+    wanted: dict[str, str] = {}
+    for line in importlib.metadata.requires("surefoot") or []:
+        requirement, _, marker = line.partition(";")
+        name = requirement.strip().split("[")[0]
+        for sign in "<>=!~ (":
+            name = name.split(sign)[0]
+        extra = marker.partition("extra ==")[2].strip().strip("\"'")
+        if name != "surefoot" and extra not in ("dev", "docs"):
+            wanted.setdefault(name, extra)
+    return wanted
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,238 @@
+"""The folders of data files, and the way a file gets there: downloaded whole, checked, put in place at once."""
+
+import hashlib
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+    from rich.progress import Progress
+
+DATA_VARIABLE = "SUREFOOT_DATA"
+URL_VARIABLE = "SUREFOOT_LIBSVM_URL"
+LIBSVM_URL = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
+SUBFOLDER = "libsvm"
+RECORD_SUFFIX = ".sha256"
+_CHUNK_BYTES = 1 << 18
+_PATIENCE_SECONDS = 2.0
+
+
+class DownloadError(OSError):
+    """A file could not be downloaded; the message says from where, why, and where to put it by hand."""
+
+
+class ChecksumError(ValueError):
+    """A file does not have the SHA-256 it should have."""
+
+
+def folders() -> list[Path]:
+    """Return the folders searched for data, in order: ``$SUREFOOT_DATA`` if set, then the user's cache folder.
+
+    The latter is ``$XDG_CACHE_HOME/surefoot``, or ``~/.cache/surefoot`` if that variable is not set.
+
+    Example:
+        >>> folders()[-1].name
+        'surefoot'
+
+    """
+    given = os.environ.get(DATA_VARIABLE)
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    cache = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"  # a relative one is to be ignored, says XDG
+    return [*([Path(given).expanduser()] if given else []), cache / "surefoot"]
+
+
+def find(file: str) -> Path | None:
+    """Return the first ``FOLDER/file`` or ``FOLDER/libsvm/file`` that exists, None if there is none."""
+    candidates = (path for folder in folders() for path in (folder / file, folder / SUBFOLDER / file))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def target(file: str) -> Path:
+    """Return where a download of ``file`` goes: below the first of `folders` that can be written to, made if missing.
+
+    Raises:
+        PermissionError: None of them can be written to.
+
+    """
+    for folder in folders():
+        below = folder / SUBFOLDER
+        try:
+            below.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(below, os.W_OK):
+            return below / file
+    raise PermissionError(
+        f"no folder to store {file} in: cannot write to {' or '.join(map(str, folders()))}; "
+        f"set {DATA_VARIABLE} to a folder that can be written to"
+    )
+
+
+def sha256_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verify(path: Path, pinned: str | None = None) -> None:
+    """Check a file against a pinned checksum, or else against the one recorded beside it when it was downloaded.
+
+    A file with neither was put there by its user, and is taken as it is.
+
+    Raises:
+        ChecksumError: The file is not what it was.
+
+    """
+    record = path.with_name(path.name + RECORD_SUFFIX)
+    if pinned is not None:
+        expected, origin = pinned, "the published file has"
+    elif record.is_file():
+        expected, origin = (record.read_text().split() or [""])[0], f"{record.name} beside it says"
+    else:
+        return
+    if (found := sha256_of_file(path)) != expected:
+        raise ChecksumError(
+            f"{path} has SHA-256 {found}, but {origin} {expected!r}: the file was changed or damaged. "
+            f"Delete it (and {record.name}, if there) to download it again"
+        )
+
+
+def libsvm_url(path: str, base_url: str | None = None) -> str:
+    """Return the address of a file of the LIBSVM site, or of a mirror given as argument or in $SUREFOOT_LIBSVM_URL."""
+    base = base_url or os.environ.get(URL_VARIABLE) or LIBSVM_URL
+    if urlsplit(base).scheme not in ("https", "http"):
+        raise ValueError(f"base_url is {base!r}, must start with https:// or http://")
+    return f"{base.rstrip('/')}/{path}"
+
+
+def download(url: str, path: Path, *, sha256: str | None = None, progress: bool = True, timeout: float = 30.0) -> None:
+    """Download ``url`` to ``path``: complete and checked, or not at all.
+
+    The bytes go to a file of a unique name in the same folder, which takes its final name at the end; so several
+    processes may download the same file at once, and none ever sees half of it.
+
+    Args:
+        url: What to fetch, over https or http.
+        path: The file to make or replace; its folder is created.
+        sha256: The checksum it must have. If None, the one it has is recorded in ``path`` + ".sha256" for `verify`.
+        progress: Show a progress bar on standard error: at once on a terminal, else if it takes over two seconds.
+        timeout: Seconds to wait for the server at any one time.
+
+    Raises:
+        DownloadError: No connection, an answer other than the file, or fewer bytes than announced.
+        ChecksumError: The file is not the one with ``sha256``.
+
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    try:
+        found = _save(_receive(url, path, progress, timeout), part)
+        if sha256 is None:
+            _record(path, found)
+        elif found != sha256:
+            raise ChecksumError(f"{url} has SHA-256 {found}, but the published file has {sha256}; nothing was stored")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _save(chunks: Iterator[bytes], part: Path) -> str:
+    """Write the chunks to a new file, to the disk itself, and return their SHA-256."""
+    digest = hashlib.sha256()
+    try:
+        with open(part, "xb") as file:
+            for chunk in chunks:
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+    except DownloadError:
+        raise
+    except OSError as error:  # a full disk does not say which file
+        raise OSError(error.errno, f"cannot store the download: {error.strerror}", str(part)) from error
+    return digest.hexdigest()
+
+
+def _record(path: Path, sha256: str) -> None:
+    """Write the checksum beside the file, in the format of the command ``sha256sum``."""
+    record = path.with_name(path.name + RECORD_SUFFIX)
+    part = record.with_name(f".{record.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_text(f"{sha256}  {path.name}\n")
+        os.replace(part, record)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _receive(url: str, path: Path, progress: bool, timeout: float) -> Iterator[bytes]:
+    """Yield the bytes of the answer; every failure of the network is a DownloadError."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    try:
+        with urlopen(Request(url, headers={"User-Agent": "surefoot"}), timeout=timeout) as response:
+            yield from _checked_chunks(response, path.name, progress)
+    except HTTPError as error:
+        error.close()
+        raise _failure(url, path, f"the server answers {error.code} {error.reason}") from error
+    except (OSError, HTTPException) as error:
+        raise _failure(url, path, str(getattr(error, "reason", error)) or type(error).__name__) from error
+    except _BadAnswer as error:
+        raise _failure(url, path, str(error)) from None
+
+
+class _BadAnswer(Exception):
+    """The server sent something, but not the file."""
+
+
+def _checked_chunks(response: "HTTPResponse", name: str, progress: bool) -> Iterator[bytes]:
+    """Yield the body; raise _BadAnswer if it is a web page or shorter than announced."""
+    announced = response.length
+    received = 0
+    started = time.monotonic()
+    with ExitStack() as stack:
+        bar: Progress | None = None
+        while chunk := response.read1(_CHUNK_BYTES):
+            if received == 0 and chunk.lstrip().startswith(b"<"):
+                raise _BadAnswer("the answer is a web page, not data (a login page of this network?)")
+            received += len(chunk)
+            if progress and bar is None and (sys.stderr.isatty() or time.monotonic() - started > _PATIENCE_SECONDS):
+                bar = stack.enter_context(_progress_bar())
+                bar.add_task(name, total=announced)
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=received)
+            yield chunk
+    if announced is not None and received != announced:
+        raise _BadAnswer(f"only {received} of {announced} bytes arrived")
+    if received == 0:
+        raise _BadAnswer("the answer is empty")
+
+
+def _progress_bar() -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
+def _failure(url: str, path: Path, reason: str) -> DownloadError:
+    return DownloadError(
+        f"could not download {url}: {reason}. Without a connection, get this file by other means and put it at {path}, "
+        f"or set {DATA_VARIABLE} to a folder that has it as {path.name} or {SUBFOLDER}/{path.name}"
+    )

@@ -1,0 +1,195 @@
+"""The data of a supervised problem: a matrix, its labels, and a fingerprint that stands for both."""
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from surefoot.data.catalog import Task
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array, sparray, spmatrix
+
+Matrix: TypeAlias = "NDArray[np.float64] | csr_array[np.float64]"
+Labels: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
+
+
+def fingerprint(*arrays: "Matrix | Labels") -> str:
+    """Return the SHA-256 (hex) of the shapes, types and entries of some arrays.
+
+    It tells whether two computations had the same data. A CSR array and the dense array with the same entries differ
+    on purpose: sums run over them in another order, and floating-point results differ in the last digits.
+
+    Example:
+        >>> fingerprint(np.zeros(2)) == fingerprint(np.zeros(2)), fingerprint(np.zeros(2)) == fingerprint(np.zeros(3))
+        (True, False)
+
+    """
+    digest = hashlib.sha256()
+    for array in arrays:
+        # Byte order and integer width are fixed, so that the same data have one fingerprint on every machine.
+        if isinstance(array, np.ndarray):
+            pieces = [("dense", np.asarray(array, array.dtype.newbyteorder("<")))]
+        else:
+            pieces = [
+                ("starts", np.asarray(array.indptr, "<i8")),
+                ("columns", np.asarray(array.indices, "<i8")),
+                ("values", np.asarray(array.data, "<f8")),
+            ]
+        for kind, piece in pieces:
+            digest.update(f"{kind} {array.shape} {piece.dtype.str} {piece.size};".encode())
+            digest.update(np.ascontiguousarray(piece).data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows ``X`` with labels ``y``, not to be changed in place: the arrays are read-only.
+
+    Make one with `load` or, from arrays of your own, with `Dataset.from_arrays`.
+
+    Attributes:
+        name: What it is called.
+        X: Features, float64, one row an example; an array or a SciPy CSR array.
+        y: For classification the classes 0 … C−1 (int64), for regression the targets (float64).
+        labels: For classification the label that each class has in the file, in increasing order; else empty.
+        fingerprint: SHA-256 of ``X``, ``y`` and ``labels`` (see `fingerprint`).
+
+    """
+
+    name: str
+    X: Matrix
+    y: Labels
+    labels: tuple[float, ...] = ()
+    fingerprint: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        parts = (
+            (self.X, self.y) if isinstance(self.X, np.ndarray) else (self.X.data, self.X.indices, self.X.indptr, self.y)
+        )
+        for part in parts:
+            part.flags.writeable = False
+        object.__setattr__(self, "fingerprint", fingerprint(self.X, self.y, np.array(self.labels)))
+
+    @property
+    def n_classes(self) -> int | None:
+        """The number of classes, None for regression."""
+        return len(self.labels) or None
+
+    @property
+    def task(self) -> Task:
+        """Whether ``y`` holds classes or real targets."""
+        return "classification" if self.labels else "regression"
+
+    @classmethod
+    def from_arrays(
+        cls,
+        name: str,
+        X: "ArrayLike | sparray | spmatrix",
+        y: ArrayLike,
+        *,
+        task: Task = "classification",
+        labels: tuple[float, ...] | None = None,
+        copy: bool = True,
+    ) -> "Dataset":
+        """Return a data set of one's own, checked, with the labels moved to 0 … C−1.
+
+        Args:
+            name: What it is called.
+            X: Features of shape (n, d), dense or sparse, finite.
+            y: Labels of shape (n,), finite.
+            task: What the labels mean.
+            labels: All labels that may occur, for a part that may lack some; by default those in ``y``.
+            copy: Copy the arrays; otherwise they are handed over, and become read-only.
+
+        Example:
+            >>> data = Dataset.from_arrays("mine", [[1.0], [2.0], [3.0]], [-1, 1, 1])
+            >>> data.y.tolist(), data.labels
+            ([0, 1, 1], (-1.0, 1.0))
+
+        """
+        matrix = _checked_matrix(X, copy)
+        targets = np.array(y, np.float64, copy=copy or None)
+        if targets.shape != (matrix.shape[0],):
+            raise ValueError(f"y has shape {targets.shape}, must be ({matrix.shape[0]},), one label for each row of X")
+        if not np.isfinite(targets).all():
+            raise ValueError(f"y has a label that is not finite in row {int(np.argmin(np.isfinite(targets)))}")
+        if task == "regression":
+            return cls(name, matrix, targets)
+        if task != "classification":
+            raise ValueError(f"task is {task!r}, must be 'classification' or 'regression'")
+        known = np.unique(targets if labels is None else np.array(labels, np.float64))
+        foreign = np.setdiff1d(targets, known)
+        if len(foreign):
+            raise ValueError(f"{name}: label {foreign[0]:g} is not among the known labels {_listed(known.tolist())}")
+        if len(known) < 2:
+            raise ValueError(f"{name}: all rows have the label {known[0]:g}; classification needs at least two labels")
+        return cls(name, matrix, np.searchsorted(known, targets).astype(np.int64), tuple(known.tolist()))
+
+
+def train_validation_split(dataset: Dataset, fraction: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
+    """Hold out a part of the rows, drawn at random, for validation.
+
+    Args:
+        dataset: What to divide.
+        fraction: Share of the rows to hold out, rounded up to whole rows; over 0 and under 1.
+        seed: Of the shuffle; the same seed gives the same parts.
+
+    Returns:
+        The training part and the validation part, both with the classes of ``dataset``.
+
+    Raises:
+        ValueError: An argument out of range, an empty part, or a class of ``dataset`` that no training row has.
+
+    Example:
+        >>> from surefoot.data import load
+        >>> train, validation = train_validation_split(load("vowel"))
+        >>> len(train.y), len(validation.y)
+        (422, 106)
+
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction is {fraction}, must be over 0 and under 1")
+    if seed < 0:
+        raise ValueError(f"seed is {seed}, must be 0 or more")
+    n_rows = len(dataset.y)
+    held_out = max(1, math.ceil(round(fraction * n_rows, 9)))  # rounding first: 0.07 * 100 is 7.000000000000001
+    if held_out == n_rows:
+        raise ValueError(f"fraction is {fraction}, which leaves none of {n_rows} rows of {dataset.name!r} for training")
+    order = np.random.default_rng(seed).permutation(n_rows)
+    train, validation = (
+        Dataset(dataset.name, dataset.X[rows], dataset.y[rows], dataset.labels)
+        for rows in (order[held_out:], order[:held_out])
+    )
+    present = np.unique(train.y)
+    if dataset.n_classes is not None and len(present) < dataset.n_classes:
+        missing = sorted(set(range(dataset.n_classes)) - set(present.tolist()))
+        raise ValueError(
+            f"{dataset.name}: no row of the training part has the label "
+            f"{_listed([dataset.labels[k] for k in missing])}; use another seed or a smaller fraction than {fraction}"
+        )
+    return train, validation
+
+
+def _checked_matrix(X: "ArrayLike | sparray | spmatrix", copy: bool) -> Matrix:
+    matrix: Matrix
+    if hasattr(X, "tocsr"):
+        from scipy.sparse import csr_array
+
+        sparse = csr_array(cast("csr_array[np.float64]", X), copy=copy).astype(np.float64, copy=False)
+        sparse.sum_duplicates()
+        matrix, entries = sparse, sparse.data
+    else:
+        matrix = entries = np.array(X, np.float64, order="C", copy=copy or None)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(f"X has shape {matrix.shape}, must be (n, d) with at least one row and one column")
+    if not np.isfinite(entries).all():
+        raise ValueError("X has an entry that is not finite")
+    return matrix
+
+
+def _listed(labels: list[float]) -> str:
+    return ", ".join(f"{label:g}" for label in labels)

@@ -1,0 +1,325 @@
+"""Read and write LIBSVM text: one line a row, ``label index:value index:value ...``, indices counted from one.
+
+Two parsers share the work. The fast one looks at a whole block of lines with array operations and gives up at the first
+oddity; the plain one then goes line by line and either accepts what it finds or says which line is wrong. So the plain
+parser alone defines the format, and a clean file never meets it.
+"""
+
+import bz2
+import gzip
+import lzma
+import math
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple, cast, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+_BLOCK_BYTES = 1 << 24
+_LARGEST_INDEX = 2**31 - 1
+_DENSE_LIMIT_BYTES = 8 << 30
+_COLON, _SPACE, _ZERO, _NINE = b": 09"
+_COMMENT = re.compile(rb"#[^\n]*")
+_QUERY_ID = re.compile(rb"^([^\S\n]*[^\s:]+[^\S\n]+)qid:\d+(?=\s|\Z)", re.MULTILINE)
+
+# How each format announces itself; the file name is not asked, so a renamed file reads as well.
+_DECOMPRESSORS: dict[bytes, Callable[[Path], object]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
+_COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+class _Rows(NamedTuple):
+    """Some parsed rows: a label and a count of features for each row, then all features in order, columns from zero."""
+
+    labels: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+@overload
+def read_libsvm(
+    path: str | os.PathLike[str], *, dense: Literal[True] = True, n_features: int | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+
+
+@overload
+def read_libsvm(
+    path: str | os.PathLike[str], *, dense: Literal[False], n_features: int | None = None
+) -> tuple["csr_array[np.float64]", NDArray[np.float64]]: ...
+
+
+@overload
+def read_libsvm(
+    path: str | os.PathLike[str], *, dense: bool, n_features: int | None = None
+) -> tuple["NDArray[np.float64] | csr_array[np.float64]", NDArray[np.float64]]: ...
+
+
+def read_libsvm(
+    path: str | os.PathLike[str], *, dense: bool = True, n_features: int | None = None
+) -> tuple["NDArray[np.float64] | csr_array[np.float64]", NDArray[np.float64]]:
+    """Read a LIBSVM file, plain or compressed by gzip, bzip2 or xz.
+
+    Comments (``#`` to the end of the line), ``qid:`` entries and blank lines are skipped.
+
+    Args:
+        path: The file.
+        dense: Return ``X`` as an array; otherwise as a SciPy CSR array.
+        n_features: Columns of ``X``. By default the largest index of the file, which for a test file may be less
+            than in the training file.
+
+    Returns:
+        ``X`` with one row a line, and ``y`` with the labels as they stand in the file; both float64.
+
+    Raises:
+        ValueError: A malformed line (the message has the file and the line number), a damaged compressed file, or a
+            file with no rows.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "tiny"
+        >>> _ = file.write_text("+1 1:0.5 3:2\\n-1 2:1  # a comment\\n")
+        >>> X, y = read_libsvm(file)
+        >>> X.tolist(), y.tolist()
+        ([[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]], [1.0, -1.0])
+
+    """
+    file = Path(path)
+    if n_features is not None and not 1 <= n_features <= _LARGEST_INDEX:
+        raise ValueError(f"n_features is {n_features}, must be from 1 to {_LARGEST_INDEX}")
+    largest = n_features or _LARGEST_INDEX
+    parts = []
+    line_number = 1
+    for block in _blocks(file):
+        parts.append(_parse_block(block, largest) or _parse_lines(block, largest, file, line_number))
+        line_number += block.count(b"\n")
+    rows = _Rows(*(np.concatenate(pieces) for pieces in zip(*parts, strict=True))) if parts else None
+    if rows is None or not len(rows.labels):
+        raise ValueError(f"{file}: no rows in this file")
+    shape = (len(rows.labels), n_features or int(rows.columns.max(initial=-1)) + 1)
+    return (_as_array if dense else _as_csr)(rows, shape, file), rows.labels
+
+
+def _as_array(rows: _Rows, shape: tuple[int, int], file: Path) -> NDArray[np.float64]:
+    if (size := 8 * shape[0] * shape[1]) > _DENSE_LIMIT_BYTES:
+        raise ValueError(
+            f"{file}: {shape[0]} rows of {shape[1]} features need {size / 2**30:.0f} GiB as a dense array; "
+            "read it with dense=False"
+        )
+    matrix = np.zeros(shape)
+    matrix[np.repeat(np.arange(shape[0]), rows.counts), rows.columns] = rows.values
+    return matrix
+
+
+def _as_csr(rows: _Rows, shape: tuple[int, int], file: Path) -> "csr_array[np.float64]":
+    from scipy.sparse import csr_array
+
+    starts = np.concatenate([[0], np.cumsum(rows.counts)])
+    matrix = csr_array((rows.values, rows.columns, starts), shape=shape)
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def _blocks(file: Path) -> Iterator[bytes]:
+    """Yield the text in blocks of whole lines, each ended by a newline, so that large files need little memory."""
+    with open(file, "rb") as raw:
+        start = raw.read(6)
+    opener = next((opener for magic, opener in _DECOMPRESSORS.items() if start.startswith(magic)), None)
+    try:
+        with cast(IO[bytes], opener(file) if opener else open(file, "rb")) as stream:
+            rest = b""
+            while chunk := stream.read(_BLOCK_BYTES):
+                head, newline, tail = (rest + chunk).rpartition(b"\n")
+                if newline:
+                    yield head + newline
+                rest = tail
+            if rest:
+                yield rest + b"\n"
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise ValueError(f"{file}: damaged or cut compressed file ({error})") from error
+    except OSError as error:
+        if error.errno is None:  # bz2 reports damage as a bare OSError
+            raise ValueError(f"{file}: damaged or cut compressed file ({error})") from error
+        raise
+
+
+def _parse_block(block: bytes, largest: int) -> _Rows | None:
+    """Return the rows of a block that ends with a newline, or None if anything in it is unusual."""
+    if b"#" in block:
+        block = _COMMENT.sub(b"", block)
+    if b"qid:" in block:
+        block = _QUERY_ID.sub(rb"\1", block)
+    if b"_" in block:  # float() would take 1_0 for 10
+        return None
+    text = np.frombuffer(block, np.uint8)
+    solid = text > _SPACE
+    starts = np.flatnonzero(solid[1:] & ~solid[:-1]) + 1  # of the words
+    if solid[0]:
+        starts = np.concatenate([[0], starts])
+    ends = np.flatnonzero(solid[:-1] & ~solid[1:])  # last bytes of the words
+
+    # The first word of a line is the label, every other one a feature with exactly one colon.
+    line_starts = np.concatenate([[0], np.flatnonzero(text == 10)[:-1] + 1])
+    first = np.searchsorted(starts, line_starts)
+    words = np.diff(first, append=len(starts))
+    first, counts = first[words > 0], words[words > 0] - 1
+    is_feature = np.ones(len(starts), bool)
+    is_feature[first] = False
+    feature_starts, feature_ends = starts[is_feature], ends[is_feature]
+    colons = np.flatnonzero(text == _COLON)
+    if len(colons) != len(feature_starts) or not np.all((feature_starts < colons) & (colons < feature_ends)):
+        return None
+
+    lengths = colons - feature_starts
+    if lengths.max(initial=0) > 9:
+        return None
+    index = np.zeros(len(colons), np.int64)
+    for k in range(lengths.max(initial=0)):
+        here = lengths > k
+        digit = text[feature_starts[here] + k]
+        if not _is_digit(digit).all():
+            return None
+        index[here] = 10 * index[here] + (digit - _ZERO)
+    increasing = np.diff(index, prepend=0) > 0
+    row_starts = (np.cumsum(counts) - counts)[counts > 0]
+    increasing[row_starts] = index[row_starts] >= 1
+    if not increasing.all() or index.max(initial=0) > largest:
+        return None
+
+    number_starts = starts.copy()
+    number_starts[is_feature] = colons + 1
+    numbers = _parse_numbers(text, number_starts, ends)
+    if numbers is None or not np.isfinite(numbers).all():
+        return None
+    return _Rows(numbers[first], counts, index - 1, numbers[is_feature])
+
+
+def _parse_numbers(
+    text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.float64] | None:
+    """Return the numbers that stand from ``starts`` to ``ends`` (included) in ``text``, or None if one is malformed."""
+    numbers = np.empty(len(starts))
+    # One digit is read at once: labels and 0/1 features make up most of many data sets.
+    short = (starts == ends) & _is_digit(text[starts])
+    numbers[short] = text[starts[short]] - _ZERO
+    change = np.zeros(len(text), np.int8)
+    change[starts[~short]] = 1
+    change[ends[~short] + 1] = -1
+    rest = np.where(np.cumsum(change, dtype=np.int8), text, np.uint8(_SPACE)).tobytes().split()
+    try:
+        numbers[~short] = np.fromiter(map(float, rest), np.float64, len(rest))
+    except ValueError:
+        return None
+    return numbers
+
+
+def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return (characters >= _ZERO) & (characters <= _NINE)
+
+
+def _parse_lines(block: bytes, largest: int, file: Path, line_number: int) -> _Rows:
+    """Return the rows of a block, or raise ValueError with the number of the first bad line."""
+    labels: list[float] = []
+    counts: list[int] = []
+    columns: list[int] = []
+    values: list[float] = []
+    for number, line in enumerate(block.split(b"\n"), start=line_number):
+        label, *features = line.partition(b"#")[0].decode("utf-8", "replace").split() or [""]
+        if not label:
+            continue
+        if features and re.fullmatch(r"qid:[0-9]+", features[0]):
+            features = features[1:]
+        try:
+            labels.append(_parse_number(label, "label"))
+            previous = 0
+            for feature in features:
+                previous, value = _parse_feature(feature, previous, largest)
+                columns.append(previous - 1)
+                values.append(value)
+        except ValueError as error:
+            raise ValueError(f"{file}, line {number}: {error}") from None
+        counts.append(len(features))
+    return _Rows(np.array(labels), np.array(counts, np.int64), np.array(columns, np.int64), np.array(values))
+
+
+def _parse_feature(text: str, previous: int, largest: int) -> tuple[int, float]:
+    """Return index and value of one feature that follows index ``previous``."""
+    index_text, colon, value_text = text.partition(":")
+    if not colon or not re.fullmatch(r"[0-9]+", index_text):
+        raise ValueError(f"feature {text!r} is not of the form index:value with a whole number as index")
+    index = int(index_text)
+    if index == 0:
+        raise ValueError(f"feature {text!r} has index 0, but indices start at 1")
+    if index == previous:
+        raise ValueError(f"feature {text!r} repeats index {index}")
+    if index < previous:
+        raise ValueError(f"feature {text!r} comes after index {previous}, but indices must increase")
+    if index > largest:
+        raise ValueError(f"feature {text!r} has an index over the number of features, {largest}")
+    return index, _parse_number(value_text, f"value of feature {text!r}")
+
+
+def _parse_number(text: str, what: str) -> float:
+    try:
+        number = float(text.replace("_", "?"))  # float() would take 1_0 for 10
+    except ValueError:
+        hint = " (several labels on one row are not supported)" if what == "label" and "," in text else ""
+        raise ValueError(f"{what} is {text!r}, not a number{hint}") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{what} is {text!r}, must be finite")
+    return number
+
+
+def write_libsvm(path: str | os.PathLike[str], X: "ArrayLike | csr_array[np.float64]", y: ArrayLike) -> None:
+    """Write a LIBSVM file that reads back bit for bit, compressed if the name ends in ``.gz``, ``.bz2`` or ``.xz``.
+
+    The file appears complete or not at all.
+
+    Args:
+        path: The file; an existing one is replaced.
+        X: Rows, a dense matrix or a SciPy sparse one. Zeros are not written.
+        y: Labels, one a row.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "tiny.xz"
+        >>> write_libsvm(file, [[0.0, 0.1], [2.0, 0.0]], [0, 1])
+        >>> read_libsvm(file)[0].tolist()
+        [[0.0, 0.1], [2.0, 0.0]]
+
+    """
+    from scipy.sparse import csr_array, issparse
+
+    rows = X if issparse(X) else np.asarray(X, np.float64)
+    labels = np.asarray(y, np.float64)
+    if rows.ndim != 2 or labels.shape != rows.shape[:1]:
+        raise ValueError(f"X has shape {rows.shape} and y {labels.shape}, must be (n, d) and (n,)")
+    matrix = csr_array(rows, copy=True)  # a copy, because the next two lines work in place
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if not (np.isfinite(labels).all() and np.isfinite(matrix.data).all()):
+        raise ValueError("X and y must be finite")
+    lines = []
+    for row, label in enumerate(labels.tolist()):
+        entries = slice(matrix.indptr[row], matrix.indptr[row + 1])
+        pairs = zip(matrix.indices[entries].tolist(), matrix.data[entries].tolist(), strict=True)
+        lines.append(" ".join([f"{label:.17g}", *(f"{column + 1}:{value:.17g}" for column, value in pairs)]) + "\n")
+    target = Path(path)
+    compress = _COMPRESSORS.get(target.suffix, bytes)
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_bytes(compress("".join(lines).encode()))
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)

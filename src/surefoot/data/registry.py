@@ -1,0 +1,193 @@
+"""Data sets by name: those inside the package, those on this machine, and the rest of the LIBSVM collection."""
+
+import difflib
+import os
+import re
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from surefoot.data import cache
+from surefoot.data.catalog import BUNDLED, CATALOG, FOLDERS, PINNED_SHA256, Source, Split, Task
+from surefoot.data.dataset import Dataset
+from surefoot.data.libsvm import read_libsvm
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+_SITE_NAME = re.compile(rf"({'|'.join(FOLDERS)})((?:/\w[\w.+-]*)+)")
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """One line of the list of data sets.
+
+    Attributes:
+        name: What `load` takes.
+        where: In the package, in a folder of this machine, or only on the LIBSVM site.
+        task: What the labels mean, None if unknown before reading.
+        rows: Rows of the training file, None if unknown before reading, as are the next two.
+        features: Columns.
+        classes: Classes, None for regression.
+        path: The training file, None if it is not on this machine.
+
+    """
+
+    name: str
+    where: Literal["bundled", "cached", "downloadable"]
+    task: Task | None
+    rows: int | None
+    features: int | None
+    classes: int | None
+    path: Path | None
+
+
+def load(
+    name: str | os.PathLike[str],
+    split: Split = "train",
+    dense: bool = True,
+    *,
+    task: Task | None = None,
+    base_url: str | None = None,
+    progress: bool = True,
+) -> Dataset:
+    """Return a data set by name.
+
+    ``vowel`` and ``dna`` are part of the package. Any other name is looked up in the data folders (see
+    `surefoot.data.folders`) and, if it is not there, downloaded to them once. A name is one of
+
+    * a short name of the LIBSVM collection, as in `available`; it means the scaled file where there is one;
+    * a file of that collection with its folder, such as ``"binary/a9a.t"``;
+    * a LIBSVM file of your own: a path, or the name of a file in a data folder.
+
+    Args:
+        name: The data set.
+        split: The training file or the test file. Test labels get the class numbers they have in the training file.
+        dense: ``X`` as an array; otherwise as a SciPy CSR array.
+        task: What the labels mean. By default the folder of the collection tells; for a file of your own, labels that
+            are all whole numbers mean classification.
+        base_url: A mirror of the LIBSVM site, instead of the variable ``SUREFOOT_LIBSVM_URL`` or the site itself.
+        progress: Show a progress bar while downloading.
+
+    Raises:
+        ValueError: Unknown name, no such split, a malformed file.
+        DownloadError: The file is not on this machine and cannot be downloaded.
+        ChecksumError: The file is not what was published, or what was downloaded before.
+
+    Example:
+        >>> data = load("vowel")
+        >>> data.X.shape, data.n_classes, data.y[:3].tolist()
+        ((528, 10), 11, [0, 1, 2])
+
+    """
+    source = _source(name)
+    file = source.file(split)
+    n_features, labels = source.features, None
+    if split == "test":
+        train = load(name, "train", dense, task=task, base_url=base_url, progress=progress)
+        n_features, labels, task = train.X.shape[1], train.labels or None, train.task
+    with _opened(source, file, base_url, progress) as path:
+        X, y = read_libsvm(path, dense=dense, n_features=n_features)
+    if task is None:
+        whole = bool(np.all(y == np.floor(y)))
+        task = source.task or ("classification" if whole else "regression")
+    return Dataset.from_arrays(source.name, X, y, task=task, labels=labels, copy=False)
+
+
+def get(name: str, *, base_url: str | None = None, progress: bool = True) -> list[Path]:
+    """Make sure that the files of a data set are on this machine, and return them: training, then test if there is one.
+
+    Files that are there are checked and not downloaded again. For a data set of the package these are its compressed
+    files in the installation.
+
+    Example:
+        >>> [path.name for path in get("vowel")]
+        ['vowel.scale.xz', 'vowel.scale.t.xz']
+
+    """
+    source = _source(name)
+    paths = []
+    for file in filter(None, (source.train, source.test)):
+        with _opened(source, file, base_url, progress) as path:
+            paths.append(path)
+    return paths
+
+
+def available() -> list[DatasetInfo]:
+    """Return all data sets that `load` knows by name: those in the package, on this machine, then on the LIBSVM site.
+
+    Example:
+        >>> [info.name for info in available()[:2]], available()[0].rows
+        (['vowel', 'dna'], 528)
+
+    """
+    infos = []
+    for source in (*(CATALOG[name] for name in BUNDLED), *_own_files(), *CATALOG.values()):
+        bundled = source.name in BUNDLED
+        path = Path(str(_bundled_file(source.train))) if bundled else cache.find(source.train)
+        where: Literal["bundled", "cached", "downloadable"]
+        where = "bundled" if bundled else "cached" if path is not None else "downloadable"
+        size = (source.rows, source.features, source.classes)
+        infos.append(DatasetInfo(source.name, where, source.task, *size, path))
+    unique = {info.name: info for info in infos}
+    return sorted(unique.values(), key=lambda info: ("bundled", "cached", "downloadable").index(info.where))
+
+
+def _source(name: str | os.PathLike[str]) -> Source:
+    """Return what a name stands for; ValueError with close names if nothing."""
+    text = os.fspath(name)
+    if text in CATALOG:
+        return CATALOG[text]
+    if match := _SITE_NAME.fullmatch(text):
+        return Source(text, folder=match[1], train=match[2].lstrip("/"))
+    own = Path(text).expanduser() if os.path.isfile(os.path.expanduser(text)) else cache.find(text) if text else None
+    if own is not None:
+        test = own.with_name(own.name + ".t")
+        return Source(text, folder="", train=str(own), test=str(test) if test.is_file() else None)
+    known = {source.name.lower(): source.name for source in (*CATALOG.values(), *_own_files())}
+    close = [known[key] for key in difflib.get_close_matches(text.lower(), known, n=3)]
+    hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+    searched = ", ".join(str(folder) for folder in cache.folders())
+    raise ValueError(
+        f"unknown data set {text!r}: {hint}`surefoot data list` shows all names; a file of the LIBSVM site is named "
+        f"with its folder ({', '.join(f'{folder}/FILE' for folder in FOLDERS)}), a file of your own by its path, "
+        f"or by its name if it lies in {searched}"
+    )
+
+
+def _own_files() -> list[Source]:
+    """Return the files in the data folders that no short name of the collection stands for."""
+    known = {file for source in CATALOG.values() for file in (source.train, source.test)}
+    folders = (folder / cache.SUBFOLDER for folder in cache.folders())
+    names = {path.name for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_file()}
+    return [
+        Source(name, folder="", train=name)
+        for name in sorted(names - known)
+        if not name.startswith(".")
+        and not name.endswith((cache.RECORD_SUFFIX, "SHA256SUMS"))
+        and name.removesuffix(".t") not in names - {name}
+    ]
+
+
+def _bundled_file(file: str) -> "Traversable":
+    return resources.files("surefoot.data") / "files" / f"{file}.xz"
+
+
+def _opened(source: Source, file: str, base_url: str | None, progress: bool) -> AbstractContextManager[Path]:
+    """Return the checked local file as a context, because a file of a zipped package exists only while it is read."""
+    if source.name in BUNDLED:
+        return resources.as_file(_bundled_file(file))
+    local = os.path.basename(file)
+    pinned = PINNED_SHA256.get(local) if source.folder else None
+    path = cache.find(local) if source.folder else Path(file)
+    if path is None:
+        url = cache.libsvm_url(f"{source.folder}/{file}", base_url)
+        path = cache.target(local)
+        cache.download(url, path, sha256=pinned, progress=progress)
+    else:
+        cache.verify(path, pinned)
+    return nullcontext(path)

@@ -1,0 +1,90 @@
+"""The paper's figures, and some of our own. One module a figure, each with ``data()`` and ``draw(columns)``.
+
+``data()`` computes a tidy table (a mapping from column names to arrays of equal length), ``draw`` makes a matplotlib
+figure of it, and :func:`save` writes picture and numbers side by side.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from surefoot.theory._names import unknown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Columns = Mapping[str, np.ndarray[Any, Any]]
+
+FIGURES = {
+    "toy-function": "toy_function",
+    "stability-index": "stability_index",
+    "power-law": "power_law",
+    "universal-curves": "universal_curves",
+}
+"""Name of a figure, and the module of this package that makes it; in the order in which they are made."""
+
+
+class FigureModule(Protocol):
+    """What a module of this package offers."""
+
+    TITLE: str
+
+    def data(self) -> Columns:
+        """Compute the figure's table."""
+
+    def draw(self, columns: Columns) -> Figure:
+        """Draw the table."""
+
+
+def load(name: str) -> FigureModule:
+    """The module behind a figure's name.
+
+    >>> load("power-law").TITLE
+    'The last-iterate bound where E[δ] grows like a power of the rate'
+    """
+    if name not in FIGURES:
+        raise unknown("figure", name, FIGURES)
+    return cast(FigureModule, importlib.import_module(f"surefoot.figures.{FIGURES[name]}"))
+
+
+def save(name: str, columns: Columns, folder: Path) -> list[Path]:
+    """Write a figure as PNG and PDF and its table as CSV; each file appears whole or not at all."""
+    figure = load(name).draw(columns)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for kind in ("png", "pdf", "csv"):
+        path = folder / f"{name}.{kind}"
+        partial = folder / f".{name}.{os.getpid()}.{kind}"
+        try:
+            if kind == "csv":
+                _write_csv(columns, partial)
+            else:
+                # A fixed date keeps the PDF's bytes the same from run to run.
+                figure.savefig(partial, dpi=160, metadata={"CreationDate": None} if kind == "pdf" else None)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        written.append(path)
+    return written
+
+
+def _write_csv(columns: Columns, path: Path) -> None:
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(f"the columns of a figure must have one length, got {lengths}")
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        # repr keeps every digit of a float.
+        writer.writerows(zip(*(_cells(values) for values in columns.values()), strict=True))
+
+
+def _cells(values: np.ndarray[Any, Any]) -> list[Any]:
+    return [repr(value) if isinstance(value, float) else value for value in np.asarray(values).tolist()]

@@ -1,0 +1,30 @@
+"""One look for all figures: a colour and a marker a method, told apart by everybody (Okabe and Ito's palette)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = {
+    "sgd": "#d55e00",
+    "sps": "#0072b2",
+    "ngn": "#009e73",
+    "spp": "#cc79a7",
+    "log-ngn": "#e69f00",
+}
+LABELS = {"sgd": "SGD", "sps": "SPS", "ngn": "NGN", "spp": "SPP", "log-ngn": "Lambert-W"}
+GREY = "#777777"
+
+
+def new_figure(columns: int, *, width: float = 4.2, height: float = 3.4) -> tuple[Figure, list[Any]]:
+    """A figure with a row of panels, independent of any display."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height), layout="constrained")
+    axes = [figure.add_subplot(1, columns, column + 1) for column in range(columns)]
+    for ax in axes:
+        ax.grid(alpha=0.25, linewidth=0.6)
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure, axes

@@ -1,0 +1,183 @@
+"""The few operations that ``theory`` needs, for Python floats, NumPy, torch and JAX alike.
+
+A formula is written once, against a :class:`Namespace`. Two habits make that work everywhere:
+
+* both sides of a ``where`` are evaluated, so the side that is not taken must be harmless: operands are replaced
+  *before* a division or a logarithm. Python floats then never raise, NumPy never warns, gradients never turn NaN;
+* nothing depends on the values of an array (no ``if``), unless the namespace is ``concrete``.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = Any
+"""A Python float, or an array of NumPy, torch or JAX."""
+
+
+class Limits(NamedTuple):
+    """The floating-point limits that the formulas need."""
+
+    eps: float
+    tiny: float
+    max: float
+
+
+class Namespace(NamedTuple):
+    """Elementwise functions of one array library."""
+
+    name: str
+    where: Callable[..., Array]
+    minimum: Callable[..., Array]
+    maximum: Callable[..., Array]
+    exp: Callable[..., Array]
+    expm1: Callable[..., Array]
+    log: Callable[..., Array]
+    log1p: Callable[..., Array]
+    isfinite: Callable[..., Array]
+    detach: Callable[[Array], Array]
+    """The value without its gradient."""
+    derivative: Callable[[Callable[[Array], Array], Array], Array] | None
+    """Derivative of an elementwise function, where the library can differentiate."""
+    all: Callable[..., Any]
+    """Whether a mask holds everywhere; only asked of ``concrete`` namespaces."""
+    concrete: bool
+    """Values can be looked at without waiting for a device or breaking a trace."""
+    limits: Callable[[Array], Limits]
+    quiet: Callable[[], AbstractContextManager[Any]] = nullcontext
+    coerce: Callable[[tuple[Array, ...]], list[Array]] | None = None
+    """Values as arrays of one dtype, for the libraries that :func:`coerce` does not know itself."""
+
+
+def _where(condition: bool, yes: float, no: float) -> float:
+    return yes if condition else no
+
+
+def _identity(x: Array) -> Array:
+    return x
+
+
+@cache
+def limits_of(dtype: Any) -> Limits:
+    """The limits of a NumPy or JAX dtype."""
+    # ml_dtypes (a part of JAX) knows bfloat16, NumPy does not.
+    info = np.finfo(dtype) if np.dtype(dtype).kind == "f" else sys.modules["ml_dtypes"].finfo(dtype)
+    return Limits(float(info.eps), float(info.tiny), float(info.max))
+
+
+_DOUBLE = limits_of(np.dtype(np.float64))
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 709.7 else math.inf
+
+
+FLOATS = Namespace(
+    name="float",
+    where=_where,
+    minimum=min,
+    maximum=max,
+    exp=_exp,
+    expm1=math.expm1,
+    log=math.log,
+    log1p=math.log1p,
+    isfinite=math.isfinite,
+    detach=_identity,
+    derivative=None,
+    all=bool,
+    concrete=True,
+    limits=lambda x: _DOUBLE,
+)
+
+NUMPY = Namespace(
+    name="numpy",
+    where=np.where,
+    minimum=np.minimum,
+    maximum=np.maximum,
+    exp=np.exp,
+    expm1=np.expm1,
+    log=np.log,
+    log1p=np.log1p,
+    isfinite=np.isfinite,
+    detach=_identity,
+    derivative=None,
+    all=np.all,
+    concrete=True,
+    limits=lambda x: limits_of(x.dtype),
+    quiet=lambda: np.errstate(all="ignore"),
+)
+
+
+def namespace(*values: Array) -> Namespace:
+    """The namespace that can hold all of the values; Python numbers go along with any array.
+
+    >>> namespace(1.0, 2).name
+    'float'
+    >>> namespace(1.0, np.ones(3)).name
+    'numpy'
+    """
+    found = FLOATS
+    for value in values:
+        kind = type(value)
+        if kind is float or kind is int or kind is bool:
+            continue
+        root = kind.__module__.partition(".")[0]
+        # Imported here, so that neither library is a must, and each is looked at outside any trace.
+        if root == "torch":
+            from surefoot.theory._torch import TORCH
+
+            return TORCH
+        if root in ("jax", "jaxlib"):
+            from surefoot.theory._jax import JAX
+
+            return JAX
+        found = NUMPY
+    return found
+
+
+def coerce(*values: Array) -> tuple[Namespace, list[Array]]:
+    """The values as floating-point arrays of their common namespace; Python numbers take the arrays' dtype."""
+    xp = namespace(*values)
+    if xp is FLOATS:
+        return xp, [float(value) for value in values]
+    if xp is NUMPY:
+        arrays = [float(value) if type(value) in (float, int, bool) else np.asarray(value) for value in values]
+        dtype = np.result_type(*arrays)
+        if dtype.kind != "f":
+            if dtype.kind not in "biu":
+                raise TypeError(f"expected real numbers, got arrays of dtype {dtype}")
+            dtype = np.dtype(np.float64)
+        return xp, [np.asarray(value, dtype) for value in arrays]
+    assert xp.coerce is not None
+    return xp, xp.coerce(values)
+
+
+BLOCK = 32768
+"""Large NumPy arrays are worked through in pieces of this many elements, so that intermediates stay in the cache."""
+
+
+def blockwise(function: Callable[..., tuple[Array, ...]], arrays: list[Array], outputs: int) -> tuple[Array, ...]:
+    """Apply an elementwise function of NumPy arrays, piece by piece if they are large."""
+    if max(array.size for array in arrays) <= BLOCK:
+        return function(*arrays)
+    dtype = arrays[0].dtype
+    make: Any = np.nditer
+    iterator = make(
+        arrays + [None] * outputs,
+        flags=["external_loop", "buffered", "zerosize_ok"],
+        op_flags=[["readonly"]] * len(arrays) + [["writeonly", "allocate"]] * outputs,
+        op_dtypes=[dtype] * (len(arrays) + outputs),
+        buffersize=BLOCK,
+    )
+    with iterator:
+        for pieces in iterator:
+            for out, value in zip(pieces[len(arrays) :], function(*pieces[: len(arrays)]), strict=True):
+                out[...] = value
+        return tuple(iterator.operands[len(arrays) :])

@@ -1,0 +1,40 @@
+"""JAX's part of the array operations; imported only where there is a JAX array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from surefoot.theory._arrays import Array, Namespace, limits_of
+
+
+def _derivative(function: Callable[[Array], Array], x: Array) -> Array:
+    return jax.jvp(function, (x,), (jnp.ones_like(x),))[1]
+
+
+def _coerce(values: tuple[Array, ...]) -> list[Array]:
+    dtype = jnp.result_type(*values)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        dtype = jnp.result_type(float)
+    return [jnp.asarray(value, dtype) for value in values]
+
+
+JAX = Namespace(
+    name="jax",
+    where=jnp.where,
+    minimum=jnp.minimum,
+    maximum=jnp.maximum,
+    exp=jnp.exp,
+    expm1=jnp.expm1,
+    log=jnp.log,
+    log1p=jnp.log1p,
+    isfinite=jnp.isfinite,
+    detach=jax.lax.stop_gradient,
+    derivative=_derivative,
+    all=jnp.all,
+    concrete=False,
+    limits=lambda x: limits_of(x.dtype),
+    coerce=_coerce,
+)

@@ -1,0 +1,41 @@
+"""One small notation for things with parameters: ``sps(lower_bound=-2)``, ``warmup(steps=50)``, ``constant``."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+def parse_call(text: str) -> tuple[str, dict[str, Any]]:
+    """Split ``name(key=value, …)`` into the name and its keyword arguments; values are Python literals.
+
+    >>> parse_call("power(p=0.25)")
+    ('power', {'p': 0.25})
+    """
+    name, bracket, rest = text.strip().partition("(")
+    name = name.strip()
+    if not name or (bracket and not rest.rstrip().endswith(")")):
+        raise ValueError(f"{text!r} is not of the form name or name(key=value, ...)")
+    if not bracket:
+        return name, {}
+    try:
+        call = ast.parse(f"f({rest}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
+            raise ValueError("only keyword arguments")
+        return name, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError):
+        raise ValueError(f"{text!r} is not of the form name or name(key=value, ...) with plain numbers") from None
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
+    """An error for a name that does not exist, with the closest ones that do.
+
+    >>> str(unknown("method", "spz", ["sgd", "sps"]))
+    "unknown method 'spz'; did you mean 'sps'? Known: sgd, sps"
+    """
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=2)
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
+    return ValueError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")

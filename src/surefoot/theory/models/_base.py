@@ -1,0 +1,151 @@
+"""What all models share: guards at the edges, broadcasting, and the two ratios that survive floating point."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from surefoot.theory._arrays import FLOATS, NUMPY, Array, Namespace, blockwise, coerce
+
+INFINITY = float("inf")
+_DOUBLE = FLOATS.limits(0.0)
+
+
+class Step(NamedTuple):
+    """A step x − size·g and its stability index."""
+
+    size: Array
+    """Multiplier of the gradient (the paper's α, τ or γ)."""
+    delta: Array
+    """Stability index δ ≥ 0."""
+
+
+class Point(NamedTuple):
+    """What a model sees of the loss at one point, with F > 0; all other edges are taken care of."""
+
+    height: Array
+    """F = f − C > 0 (∞ if C = −∞)."""
+    grad_sq: Array
+    lr: Array
+    half: Array
+    """½ α‖g‖²; may be ∞."""
+    z: Array
+    """α‖g‖²/F; may be ∞."""
+    regular: bool
+    """Nothing is zero, and nothing overflows: ``half`` and ``z`` are finite and positive."""
+
+
+class Model(ABC):
+    """Base class of the models, which are frozen dataclasses.
+
+    A model of your own defines :meth:`_solve` and :meth:`_relative_value`; guards, broadcasting and array libraries
+    are taken care of.
+    """
+
+    lower_bound: Array
+    """C ≤ inf f: a number, or an array that broadcasts against the losses (one bound a batch)."""
+
+    def __post_init__(self) -> None:
+        bound = self.lower_bound
+        if isinstance(bound, int | float):
+            if not bound < INFINITY:
+                raise ValueError(f"lower_bound must be a number below infinity, got {bound!r}")
+            object.__setattr__(self, "lower_bound", float(bound))
+
+    def step(self, loss: Array, grad_sq: Array, lr: Array) -> Step:
+        """The step at a point with batch loss f, squared gradient norm ‖g‖² and rate α.
+
+        >>> from surefoot.theory import models
+        >>> models.SquareRoot().step(1.0, 2.0, 1.0)
+        Step(size=0.5, delta=0.5)
+        """
+        bound = self.lower_bound
+        if type(loss) is type(grad_sq) is type(lr) is type(bound) is float:  # a short way for scalars
+            height, decrease = self._height(loss, bound), lr * grad_sq
+            if lr > 0 and height > 0 and _DOUBLE.tiny < decrease <= _DOUBLE.max:
+                z = decrease / height
+                if _DOUBLE.tiny < z <= _DOUBLE.max:
+                    return Step(*self._solve(FLOATS, Point(height, grad_sq, lr, 0.5 * decrease, z, True)))
+            return Step(*self._guarded(FLOATS, loss, grad_sq, lr, bound))
+        xp, arrays = coerce(loss, grad_sq, lr, bound)
+        if xp is not NUMPY:
+            return Step(*self._guarded(xp, *arrays))
+        with xp.quiet():
+            size, delta = blockwise(lambda *pieces: self._guarded(xp, *pieces), arrays, outputs=2)
+        return Step(size[()], delta[()])
+
+    def value(self, loss: Array, grad_sq: Array, size: Array) -> Array:
+        """The model at x − size·g, which the definition of δ subtracts from the loss.
+
+        >>> from surefoot.theory import models
+        >>> models.SquareRoot().value(1.0, 2.0, 0.5)
+        0.25
+        """
+        xp, (loss, grad_sq, size, bound) = coerce(loss, grad_sq, size, self.lower_bound)
+        with xp.quiet():
+            excess = loss - bound
+            live = excess > 0
+            value = self._value(xp, xp.where(live, excess, 1.0), size * grad_sq, loss, bound)
+            value = xp.where(live, value, loss)
+        return value[()] if xp is NUMPY else value
+
+    def _value(self, xp: Namespace, height: Array, decrease: Array, loss: Array, bound: Array) -> Array:
+        return bound + height * self._relative_value(xp, decrease / height)
+
+    def _guarded(self, xp: Namespace, loss: Array, grad_sq: Array, lr: Array, bound: Array) -> tuple[Array, Array]:
+        """The step with every edge taken care of; ``_solve`` sees positive heights and finite numbers only."""
+        if xp is NUMPY:
+            height, decrease = self._height(loss, bound), lr * grad_sq
+            z = decrease / height
+            limits = xp.limits(z)
+            # A normal q and a finite, positive z leave no room for anything special in the four inputs.
+            if _spans(decrease, limits.tiny, limits.max) and _spans(z, limits.tiny, limits.max) and _spans(lr, 0.0):
+                return self._solve(xp, Point(height, grad_sq, lr, 0.5 * decrease, z, True))
+        if xp.concrete:
+            _reject_negative(xp, grad_sq=grad_sq, lr=lr)
+        good = xp.isfinite(loss) & xp.isfinite(grad_sq) & (lr >= 0) & (grad_sq >= 0)
+        live = good & (loss > bound)
+        height = xp.where(live, self._height(loss, bound), 1.0)
+        grad_sq = xp.where(live, grad_sq, 0.0)
+        lr = xp.where(lr < INFINITY, lr, xp.limits(lr).max)
+        z = relative_decrease(xp, height, grad_sq, lr)
+        size, delta = self._solve(xp, Point(height, grad_sq, lr, half_decrease(xp, grad_sq, lr), z, False))
+        return xp.where(live, size, 0.0), xp.where(good, xp.where(live, delta, 0.0), INFINITY)
+
+    def _height(self, loss: Array, bound: Array) -> Array:
+        return loss - bound
+
+    @abstractmethod
+    def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
+        """Step size and δ at a point whose height is positive."""
+
+    @abstractmethod
+    def _relative_value(self, xp: Namespace, drop: Array) -> Array:
+        """(model − C)/F at a point where the linear model has fallen by ``drop``·F."""
+
+
+def _spans(x: Array, low: float, high: float = INFINITY) -> bool:
+    """Whether all of a NumPy array lies in (low, high]; a NaN does not."""
+    return x.size > 0 and bool(x.min() > low and x.max() <= high)
+
+
+def _reject_negative(xp: Namespace, **values: Array) -> None:
+    """Raise for a negative number; NaN passes, it has its documented result."""
+    for name, value in values.items():
+        negative = value < 0
+        if negative if xp is FLOATS else negative.any():
+            raise ValueError(f"{name} must be at least 0, got {value if xp is FLOATS else value[negative][0]}")
+
+
+def relative_decrease(xp: Namespace, height: Array, grad_sq: Array, lr: Array) -> Array:
+    """z = α‖g‖²/F, right to rounding even where α‖g‖² overflows or underflows (∞ only if z itself is too large)."""
+    decrease = lr * grad_sq
+    limits = xp.limits(decrease)
+    normal = (decrease >= limits.tiny) & (decrease <= limits.max)
+    # The smaller factor over F neither overflows nor underflows where the product does.
+    return xp.where(normal, decrease / height, (xp.minimum(lr, grad_sq) / height) * xp.maximum(lr, grad_sq))
+
+
+def half_decrease(xp: Namespace, grad_sq: Array, lr: Array) -> Array:
+    """½ α‖g‖², the index of the linear model; overflows only if the result does."""
+    return (0.5 * xp.maximum(lr, grad_sq)) * xp.minimum(lr, grad_sq)

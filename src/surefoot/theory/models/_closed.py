@@ -1,0 +1,92 @@
+"""The models with a closed form: linear (SGD), truncated (SPS) and square root (NGN)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from surefoot.theory._arrays import Array, Namespace
+from surefoot.theory.models._base import INFINITY, Model, Point
+
+
+@dataclass(frozen=True)
+class Linear(Model):
+    """f(x) + ⟨g, y − x⟩: stochastic gradient descent (Sec. 4.1 of the paper).
+
+        size = α,    δ = ½ α‖g‖²
+
+    It knows no lower bound, and its index grows without limit in α.
+
+    >>> Linear().step(1.0, 2.0, 3.0)
+    Step(size=3.0, delta=3.0)
+    """
+
+    lower_bound: Array = field(default=-INFINITY, init=False, repr=False)
+
+    def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
+        ones = point.height  # of the losses' shape
+        return (point.lr + 0.0 * point.grad_sq) * ones, point.half * ones
+
+    def _height(self, loss: Array, bound: Array) -> Array:
+        return 1.0 + 0.0 * loss  # the height plays no role; only a loss that is not finite shows
+
+    def _value(self, xp: Namespace, height: Array, decrease: Array, loss: Array, bound: Array) -> Array:
+        return loss - decrease
+
+    def _relative_value(self, xp: Namespace, drop: Array) -> Array:
+        return 1.0 - drop
+
+
+@dataclass(frozen=True)
+class Truncated(Model):
+    """max{f(x) + ⟨g, y − x⟩, C}: the stochastic Polyak step size (Lemma 4.1, ``delta-sps``).
+
+        size = τ = min{α, (f − C)/‖g‖²},    δ = τ(1 − τ/(2α)) ‖g‖² ≤ min{½ α‖g‖², f − C}
+
+    >>> Truncated().step(1.0, 2.0, 3.0)
+    Step(size=0.5, delta=0.9166666666666666)
+    """
+
+    lower_bound: Array = 0.0
+
+    def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
+        height, grad_sq, lr, half, z, regular = point
+        short = z > 1.0
+        if not regular:  # harmless numbers where they are not used
+            height, grad_sq, z = (xp.where(short, value, 1.0) for value in (height, grad_sq, z))
+        size = xp.minimum(xp.where(short, height / grad_sq, lr), lr)
+        return size, xp.where(short, height * (1.0 - 0.5 / z), half)
+
+    def _relative_value(self, xp: Namespace, drop: Array) -> Array:
+        return xp.where(drop < 1.0, 1.0 - drop, 0.0 * drop)
+
+
+@dataclass(frozen=True)
+class SquareRoot(Model):
+    """(√F + ⟨g, y − x⟩/(2√F))² + C: non-negative Gauss–Newton (Lemma 4.2, ``delta-ngn``).
+
+        size = γ = α/(1 + α‖g‖²/(2F)),    δ = ½ γ‖g‖²
+
+    γ tends to 2F/‖g‖², twice Polyak's step, as α grows. The model lies below a convex loss only where √(f − C) is
+    convex (least squares, not logistic loss); :func:`~surefoot.theory.models.safe_delta` has no such condition.
+
+    >>> SquareRoot().step(1.0, 2.0, 3.0)
+    Step(size=0.75, delta=0.75)
+    """
+
+    lower_bound: Array = 0.0
+
+    def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
+        height, grad_sq, lr, half, z, regular = point
+        scale = 1.0 + 0.5 * z
+        if regular:
+            return lr / scale, half / scale
+        # The same divided by z/2, for the points where z or ½ α‖g‖² overflows.
+        big = z > 2.0
+        height, grad_sq, z = (xp.where(big, value, 1.0) for value in (height, grad_sq, z))
+        scale = xp.where(big, 1.0 + 2.0 / z, scale)
+        size = xp.where(big, 2.0 * (height / grad_sq), lr) / scale
+        return xp.minimum(size, lr), xp.where(big, height, half) / scale
+
+    def _relative_value(self, xp: Namespace, drop: Array) -> Array:
+        root = 1.0 - 0.5 * drop
+        return root * root

@@ -1,0 +1,150 @@
+"""Learning-rate schedules as arrays of T positive factors η_t, so that α_t = α·η_t.
+
+All are strictly positive, because the last-iterate bound is infinite for a schedule that ends at zero: the decaying
+ones would reach zero at step T + 1.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot.theory._names import parse_call, unknown
+
+if TYPE_CHECKING:
+    import torch
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def constant(T: int) -> Floats:
+    """η_t = 1.
+
+    >>> constant(3)
+    array([1., 1., 1.])
+    """
+    return np.ones(_horizon(T))
+
+
+def warmup(T: int, steps: int = 100, start: float = 1e-10) -> Floats:
+    """A straight line from ``start`` at the first step to 1 at step ``steps``, then constant (Sec. 5.1 of the paper).
+
+    >>> warmup(5, steps=3, start=0.5)
+    array([0.5 , 0.75, 1.  , 1.  , 1.  ])
+    """
+    T = _horizon(T)
+    steps = _count("steps", steps, 1)
+    if not 0 < start <= 1:
+        raise ValueError(f"start must be in (0, 1], got {start!r}")
+    factors = np.ones(T)
+    if steps > 1:
+        ramp = np.linspace(start, 1.0, steps)
+        factors[:steps] = ramp[:T]
+    return factors
+
+
+def linear(T: int) -> Floats:
+    """η_t = 1 − (t − 1)/T: a straight line that would reach zero at step T + 1.
+
+    >>> linear(4)
+    array([1.  , 0.75, 0.5 , 0.25])
+    """
+    return np.arange(_horizon(T), 0, -1) / T
+
+
+def cosine(T: int) -> Floats:
+    """η_t = ½(1 + cos(π(t − 1)/T)): half a cosine that would reach zero at step T + 1.
+
+    >>> cosine(2)
+    array([1. , 0.5])
+    """
+    # cos² keeps its digits where 1 + cos cancels, at the end.
+    return np.cos(0.5 * math.pi * np.arange(_horizon(T)) / T) ** 2
+
+
+def wsd(T: int, warmup_steps: int = 0, cooldown: float = 0.2) -> Floats:
+    """Warmup, stable, decay: a ramp over ``warmup_steps``, constant, a straight line down over the last share.
+
+    >>> wsd(5, cooldown=0.4)
+    array([1.        , 1.        , 1.        , 0.66666667, 0.33333333])
+    """
+    T = _horizon(T)
+    warmup_steps = _count("warmup_steps", warmup_steps, 0)
+    if not 0 <= cooldown <= 1:
+        raise ValueError(f"cooldown must be a share of the run in [0, 1], got {cooldown!r}")
+    decay = round(cooldown * T)
+    if warmup_steps + decay > T:
+        raise ValueError(f"warmup_steps={warmup_steps} and a cooldown of {decay} steps do not fit into T={T}")
+    factors = np.ones(T)
+    factors[:warmup_steps] = np.arange(1, warmup_steps + 1) / (warmup_steps + 1)
+    factors[T - decay :] = np.arange(decay, 0, -1) / (decay + 1)
+    return factors
+
+
+def inverse_sqrt(T: int, offset: float = 1.0) -> Floats:
+    """η_t = √(offset/(t − 1 + offset)), which is 1 at the first step.
+
+    >>> inverse_sqrt(4)[[0, 3]]
+    array([1. , 0.5])
+    """
+    if not 0 < offset < math.inf:
+        raise ValueError(f"offset must be a positive number, got {offset!r}")
+    return np.asarray(np.sqrt(offset / (np.arange(_horizon(T)) + offset)))
+
+
+SCHEDULES: dict[str, Callable[..., Floats]] = {
+    "constant": constant,
+    "warmup": warmup,
+    "linear": linear,
+    "cosine": cosine,
+    "wsd": wsd,
+    "inverse_sqrt": inverse_sqrt,
+}
+
+
+def from_name(text: str, T: int) -> Floats:
+    """The schedule that a spec names, such as ``"constant"`` or ``"warmup(steps=50)"``.
+
+    >>> from_name("warmup(steps=2, start=0.1)", 3)
+    array([0.1, 1. , 1. ])
+    """
+    name, options = parse_call(text)
+    name = name.replace("-", "_")
+    if name not in SCHEDULES:
+        raise unknown("schedule", name, SCHEDULES)
+    allowed = list(inspect.signature(SCHEDULES[name]).parameters)[1:]
+    for key in options:
+        if key not in allowed:
+            raise unknown(f"option of schedule {name!r}", key, allowed or ["none"])
+    return SCHEDULES[name](T, **options)
+
+
+def to_torch(optimizer: torch.optim.Optimizer, factors: Floats) -> torch.optim.lr_scheduler.LambdaLR:
+    """A torch scheduler that multiplies each group's rate by the factors; the last one stays in force after T steps.
+
+    >>> import torch
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
+    >>> scheduler = to_torch(optimizer, linear(4))
+    >>> optimizer.step(); scheduler.step(); scheduler.get_last_lr()
+    [1.5]
+    """
+    from torch.optim.lr_scheduler import LambdaLR
+
+    values = [float(factor) for factor in np.asarray(factors, float).ravel()]
+    if not values or not all(0 < value < math.inf for value in values):
+        raise ValueError("factors must be a non-empty array of positive, finite numbers")
+    return LambdaLR(optimizer, lambda step: values[min(step, len(values) - 1)])
+
+
+def _horizon(T: int) -> int:
+    return _count("T", T, 1)
+
+
+def _count(name: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)

@@ -1,0 +1,151 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from surefoot.data import Dataset, fingerprint, load, train_validation_split
+
+X = np.arange(12.0).reshape(6, 2)
+Y = [5, -1, 5, 2, -1, 2]
+
+
+def test_labels_become_classes_in_increasing_order():
+    data = Dataset.from_arrays("mine", X, Y)
+    assert data.labels == (-1.0, 2.0, 5.0)
+    assert data.y.tolist() == [2, 0, 2, 1, 0, 1]
+    assert data.y.dtype == np.int64
+    assert (data.n_classes, data.task) == (3, "classification")
+
+
+def test_regression_keeps_its_targets():
+    data = Dataset.from_arrays("mine", X, np.linspace(0, 1, 6), task="regression")
+    np.testing.assert_array_equal(data.y, np.linspace(0, 1, 6))
+    assert (data.n_classes, data.task) == (None, "regression")
+
+
+def test_given_labels_number_the_classes():
+    assert Dataset.from_arrays("mine", X[:1], [5], labels=(-1.0, 2.0, 5.0)).y.tolist() == [2]
+
+
+def test_label_that_is_not_among_the_given_ones():
+    with pytest.raises(ValueError, match="label 5 is not among the known labels -1, 2"):
+        Dataset.from_arrays("mine", X, Y, labels=(-1.0, 2.0))
+
+
+@pytest.mark.parametrize("matrix", [X, csr_array(X)])
+def test_arrays_are_read_only_copies(matrix):
+    data = Dataset.from_arrays("mine", matrix, Y)
+    entries = data.X if isinstance(data.X, np.ndarray) else data.X.data
+    with pytest.raises(ValueError, match="read-only"):
+        entries[0] = 7
+    assert (matrix if isinstance(matrix, np.ndarray) else matrix.data).flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("matrix", "labels", "options", "complaint"),
+    [
+        (X[:, 0], Y, {}, r"X has shape \(6,\)"),
+        (X[:, :0], Y, {}, "at least one row and one column"),
+        (X, Y[:5], {}, r"y has shape \(5,\), must be \(6,\)"),
+        (X * np.nan, Y, {}, "X has an entry that is not finite"),
+        (X, [1, 2, np.inf, 1, 2, 3], {}, "y has a label that is not finite in row 2"),
+        (X, Y, {"task": "ranking"}, "task is 'ranking', must be"),
+        (X, [1] * 6, {}, "all rows have the label 1"),
+    ],
+)
+def test_bad_arrays_are_refused(matrix, labels, options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Dataset.from_arrays("mine", matrix, labels, **options)
+
+
+def test_fingerprint_is_that_of_the_contents():
+    a, b = Dataset.from_arrays("a", X, Y), Dataset.from_arrays("b", X.tolist(), Y)
+    assert a.fingerprint == b.fingerprint
+    assert len(a.fingerprint) == 64
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Dataset.from_arrays("mine", X + 1, Y),
+        Dataset.from_arrays("mine", X, Y[::-1]),
+        Dataset.from_arrays("mine", X, [label + 1 for label in Y]),
+        Dataset.from_arrays("mine", X, Y, task="regression"),
+        Dataset.from_arrays("mine", csr_array(X), Y),
+    ],
+    ids=["features", "labels", "other labels of the same classes", "task", "sparse form"],
+)
+def test_fingerprint_sees_every_difference(other):
+    assert other.fingerprint != Dataset.from_arrays("mine", X, Y).fingerprint
+
+
+def test_fingerprint_does_not_depend_on_memory_layout():
+    assert fingerprint(np.asfortranarray(X)) == fingerprint(X)
+
+
+def test_fingerprint_sees_the_shape():
+    assert fingerprint(X.reshape(3, 4)) != fingerprint(X)
+
+
+@pytest.mark.parametrize(("name", "train_rows", "validation_rows"), [("vowel", 422, 106), ("dna", 1600, 400)])
+def test_split_sizes_of_the_paper(name, train_rows, validation_rows):
+    train, validation = train_validation_split(load(name))
+    assert (len(train.y), len(validation.y)) == (train_rows, validation_rows)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_split_is_a_partition_of_the_rows(dense):
+    rows = np.arange(1.0, 41).reshape(-1, 1)
+    labels = np.arange(40) % 2
+    parts = train_validation_split(Dataset.from_arrays("mine", rows if dense else csr_array(rows), labels), 0.25)
+    for part in parts:
+        found = part.X if isinstance(part.X, np.ndarray) else part.X.toarray()
+        np.testing.assert_array_equal(part.y, (found[:, 0] - 1) % 2)
+    both = np.concatenate([part.X if isinstance(part.X, np.ndarray) else part.X.toarray() for part in parts])
+    assert sorted(both[:, 0].tolist()) == list(range(1, 41))
+
+
+def test_split_is_shuffled_and_fixed_by_its_seed():
+    data = load("vowel")
+    first, again, other = (train_validation_split(data, seed=seed)[0].fingerprint for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+def test_validation_part_keeps_classes_that_it_lacks():
+    labels = [0] * 9 + [1] * 9
+    _, validation = train_validation_split(Dataset.from_arrays("mine", np.ones((18, 1)), labels), 0.05)
+    assert len(validation.y) == 1
+    assert validation.n_classes == 2
+
+
+def test_class_missing_in_the_training_part_is_named():
+    data = Dataset.from_arrays("mine", np.ones((20, 1)), [7] + [3] * 19)
+    row_zero_held_out = next(s for s in range(99) if 0 in np.random.default_rng(s).permutation(20)[:4])
+    with pytest.raises(ValueError, match="no row of the training part has the label 7"):
+        train_validation_split(data, 0.2, seed=row_zero_held_out)
+
+
+@given(st.integers(2, 500), st.floats(0, 0.5, exclude_min=True))
+@settings(deadline=None)
+def test_neither_part_is_ever_empty(rows, fraction):
+    data = Dataset.from_arrays("mine", np.ones((rows, 1)), np.arange(rows), task="regression")
+    assert min(len(part.y) for part in train_validation_split(data, fraction)) >= 1
+
+
+def test_fraction_that_leaves_no_training_row():
+    data = Dataset.from_arrays("mine", np.ones((2, 1)), [1, 2], task="regression")
+    with pytest.raises(ValueError, match=r"fraction is 0\.6, which leaves none of 2 rows of 'mine' for training"):
+        train_validation_split(data, 0.6)
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.5, 2, float("nan")])
+def test_fraction_out_of_range(fraction):
+    with pytest.raises(ValueError, match=f"fraction is {fraction}, must be over 0 and under 1"):
+        train_validation_split(load("vowel"), fraction)
+
+
+def test_negative_seed():
+    with pytest.raises(ValueError, match="seed is -1"):
+        train_validation_split(load("vowel"), seed=-1)

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from surefoot.data import linear_regression
+
+sizes = {"n": st.integers(2, 80), "d": st.integers(1, 20), "seed": st.integers(0, 2**32)}
+
+
+@given(**sizes)
+@settings(deadline=None)
+def test_every_column_has_norm_ten(n, d, seed):
+    np.testing.assert_allclose(np.linalg.norm(linear_regression(n, d, seed=seed).A, axis=0), 10, rtol=1e-13)
+
+
+@given(**sizes)
+@settings(deadline=None)
+def test_solution_has_norm_one_and_fits_exactly(n, d, seed):
+    data = linear_regression(n, d, seed=seed)
+    assert np.linalg.norm(data.x_hat) == pytest.approx(1, rel=1e-14)
+    np.testing.assert_array_equal(data.b, data.A @ data.x_hat)
+
+
+def test_defaults_are_those_of_the_paper():
+    data = linear_regression()
+    assert (data.A.shape, data.A.dtype, data.noise, data.seed) == ((50, 10), np.float64, 0.0, 0)
+
+
+def test_noise_goes_on_the_targets_only():
+    clean, noisy = linear_regression(noise=0.0), linear_regression(noise=1.0)
+    np.testing.assert_array_equal(clean.A, noisy.A)
+    np.testing.assert_array_equal(clean.x_hat, noisy.x_hat)
+    assert np.linalg.norm(noisy.b - clean.b) > 1
+
+
+def test_noise_has_the_standard_deviation_asked_for():
+    clean, noisy = linear_regression(n=20_000, noise=0.0), linear_regression(n=20_000, noise=3.0)
+    assert np.std(noisy.b - clean.b) == pytest.approx(3, rel=0.03)  # six standard errors
+
+
+def test_nothing_is_dropped_at_the_papers_size():
+    assert np.count_nonzero(linear_regression(n=50).A) == 500
+
+
+def test_share_of_entries_kept_in_a_tall_matrix():
+    n = 10_000
+    kept = np.count_nonzero(linear_regression(n=n).A) / (10 * n)
+    assert kept == pytest.approx(30 * np.log(n) / n, rel=0.05)
+
+
+def test_columns_have_either_sign():
+    signs = np.sign(linear_regression(n=500, d=40).A.sum(axis=0))
+    assert set(signs.tolist()) == {-1.0, 1.0}
+
+
+def test_seed_fixes_everything():
+    assert linear_regression(seed=3).fingerprint == linear_regression(seed=3).fingerprint
+    assert linear_regression(seed=3).fingerprint != linear_regression(seed=4).fingerprint
+
+
+@pytest.mark.parametrize("array", ["A", "b", "x_hat"])
+def test_arrays_are_read_only(array):
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(linear_regression(), array)[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"n": 1}, "n is 1, must be 2 or more"),
+        ({"d": 0}, "d is 0, must be 1 or more"),
+        ({"noise": -1.0}, "noise is -1.0, must be finite and 0 or more"),
+        ({"noise": float("nan")}, "noise is nan"),
+        ({"noise": float("inf")}, "noise is inf"),
+        ({"seed": -1}, "seed is -1, must be 0 or more"),
+    ],
+)
+def test_argument_out_of_range(options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        linear_regression(**options)
+
+
+@pytest.mark.parametrize("argument", ["n", "d", "seed"])
+def test_argument_of_the_wrong_type(argument):
+    with pytest.raises(TypeError, match=f"{argument} is 2.5, must be a whole number"):
+        linear_regression(**{argument: 2.5})

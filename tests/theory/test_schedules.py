@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from surefoot.theory import schedules
+
+
+@pytest.mark.parametrize("name", schedules.SCHEDULES)
+@given(T=st.integers(1, 300))
+def test_factors_are_positive_and_at_most_one(name, T):
+    factors = schedules.from_name(name, T)
+    assert factors.shape == (T,)
+    assert factors.dtype == np.float64
+    assert (factors > 0).all()
+    assert (factors <= 1).all()
+
+
+@pytest.mark.parametrize("decay", [schedules.linear, schedules.cosine])
+def test_decays_start_at_one_and_would_end_at_zero(decay):
+    T = 100
+    factors = decay(T)
+    assert factors[0] == 1.0
+    # The same curve one step further on is zero: linear extrapolation in its own coordinate.
+    assert factors[-1] == pytest.approx({"linear": 1 / T, "cosine": np.sin(np.pi / (2 * T)) ** 2}[decay.__name__])
+
+
+def test_warmup_is_the_papers():
+    factors = schedules.warmup(7800)
+    assert factors[0] == 1e-10
+    assert factors[99] == 1.0
+    np.testing.assert_allclose(np.diff(factors[:100]), (1 - 1e-10) / 99)
+    assert (factors[99:] == 1).all()
+
+
+def test_warmup_longer_than_the_run_is_cut():
+    np.testing.assert_array_equal(schedules.warmup(5, steps=10), schedules.warmup(10, steps=10)[:5])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: schedules.constant(0), "T must be a whole number of at least 1, got 0"),
+        (lambda: schedules.warmup(5, steps=0), "steps must be"),
+        (lambda: schedules.warmup(5, start=0.0), "start must be in"),
+        (lambda: schedules.wsd(5, cooldown=2.0), "cooldown must be"),
+        (lambda: schedules.wsd(5, warmup_steps=4, cooldown=0.5), "do not fit"),
+        (lambda: schedules.inverse_sqrt(5, offset=-1.0), "offset must be"),
+        (lambda: schedules.from_name("cosin", 5), "did you mean 'cosine'"),
+        (lambda: schedules.from_name("warmup(step=5)", 5), "did you mean 'steps'"),
+        (lambda: schedules.from_name("warmup(5)", 5), "not of the form"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_bridge_to_torch_gives_the_same_rates():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
+    factors = schedules.warmup(6, steps=3, start=0.1)
+    scheduler = schedules.to_torch(optimizer, factors)
+    seen = []
+    for _ in range(8):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        with warnings.catch_warnings():
+            scheduler.step()
+    np.testing.assert_allclose(seen[:6], 2.0 * factors)
+    assert seen[6:] == [2.0, 2.0]
