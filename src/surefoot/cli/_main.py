@@ -44,7 +44,7 @@ def _common(
 @app.command()
 def reproduce(
     figures: Annotated[
-        list[str] | None, typer.Argument(metavar="[FIGURE]...", help="Names of figures; none means all.")
+        list[str] | None, typer.Argument(metavar="FIGURE", help="Names of figures; none means all.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for pictures and tables.")] = Path("out"),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no table.")] = False,
@@ -59,6 +59,72 @@ def reproduce(
     from surefoot.cli._reproduce import reproduce as run
 
     run(figures or [], out, quiet)
+
+
+@app.command()
+def claims(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of claims; none means all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    store: Annotated[Path | None, typer.Option("--store", help="Folder that keeps the studies.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Check the paper's claims on real runs: the rule, the numbers, the verdict.
+
+    A claim that fails is shown as failing; the exit code is 0 all the same, because the check itself worked.
+
+    [bold]Examples[/]
+
+      surefoot claims
+      surefoot claims v3-lower-bound vowel-reason
+      surefoot claims --json
+    """
+    from surefoot.cli._claims import claims as run
+
+    run(ids or None, as_json, store, quiet)
+
+
+@app.command()
+def study(
+    spec: Annotated[Path, typer.Argument(help="A TOML file that describes the study.")],
+    store: Annotated[
+        Path | None, typer.Option("--store", help="File that keeps the runs; by default beside the spec, as .db.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Run the sweep of a spec (only what its store does not hold yet) and print which rates hold.
+
+    [bold]Examples[/]
+
+      surefoot study SPEC.toml
+      surefoot study SPEC.toml --store results.db
+    """
+    from surefoot.cli._study import study as run
+
+    run(spec, store, quiet, as_json)
+
+
+@app.command()
+def pep(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Names of statements; none means all.")
+    ] = None,
+    cases: Annotated[bool, typer.Option("--cases", help="One row a case instead of one a statement.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Verify lemmas and bounds in the worst case, by semidefinite programs (needs [bold]surefoot\\[pep][/]).
+
+    The exit code is 1 if a case is not solved or contradicts its statement.
+
+    [bold]Examples[/]
+
+      surefoot pep
+      surefoot pep one-step --cases
+    """
+    from surefoot.cli._pep import pep as run
+
+    run(names or None, cases, as_json, quiet)
 
 
 @app.command()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,19 +23,32 @@ if TYPE_CHECKING:
 
 Columns = Mapping[str, np.ndarray[Any, Any]]
 
+SWEEPS = ("linear-regression", "v1", "v2", "v3", "vowel", "dna")
+"""Figures of studies, all made by the module ``sweeps``."""
+
 FIGURES = {
     "toy-function": "toy_function",
     "stability-index": "stability_index",
     "power-law": "power_law",
     "universal-curves": "universal_curves",
+    **dict.fromkeys(SWEEPS, "sweeps"),
+    "interpolation": "interpolation",
+    "pep": "pep",
+    "pep-bounds": "pep_bounds",
 }
 """Name of a figure, and the module of this package that makes it; in the order in which they are made."""
+
+
+EXTRAS = {"pep": "pep", "pep-bounds": "pep"}
+"""Figures that need an extra of the package; by default they are made only where it is installed."""
 
 
 class FigureModule(Protocol):
     """What a module of this package offers."""
 
-    TITLE: str
+    @property
+    def TITLE(self) -> str:
+        """What the figure shows."""
 
     def data(self) -> Columns:
         """Compute the figure's table."""
@@ -43,15 +57,22 @@ class FigureModule(Protocol):
         """Draw the table."""
 
 
-def load(name: str) -> FigureModule:
-    """The module behind a figure's name.
+def available() -> list[str]:
+    """Names of the figures that can be made with what is installed."""
+    have_pep = all(importlib.util.find_spec(name) for name in ("PEPit", "cvxpy"))
+    return [name for name in FIGURES if have_pep or EXTRAS.get(name) != "pep"]
+
+
+def load(name: str, folder: Path | None = None) -> FigureModule:
+    """The module behind a figure's name. Studies keep their runs in the folder, if one is given.
 
     >>> load("power-law").TITLE
     'The last-iterate bound where E[δ] grows like a power of the rate'
     """
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
-    return cast(FigureModule, importlib.import_module(f"surefoot.figures.{FIGURES[name]}"))
+    module = importlib.import_module(f"surefoot.figures.{FIGURES[name]}")
+    return cast(FigureModule, module.SweepFigure(name, folder) if name in SWEEPS else module)
 
 
 def save(name: str, columns: Columns, folder: Path) -> list[Path]:

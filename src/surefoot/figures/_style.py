@@ -18,6 +18,21 @@ LABELS = {"sgd": "SGD", "sps": "SPS", "ngn": "NGN", "spp": "SPP", "log-ngn": "La
 GREY = "#777777"
 
 
+def colour_of(method: str) -> str:
+    """The colour of a method, whatever its parameters."""
+    return COLOURS.get(method.partition("(")[0], GREY)
+
+
+def label_of(method: str) -> str:
+    """How a method is called in a legend.
+
+    >>> label_of("sps(lower_bound=-2)")
+    'SPS (lower_bound=-2)'
+    """
+    name, bracket, rest = method.partition("(")
+    return f"{LABELS.get(name, name)}{' (' + rest if bracket else ''}"
+
+
 def new_figure(columns: int, *, width: float = 4.2, height: float = 3.4) -> tuple[Figure, list[Any]]:
     """A figure with a row of panels, independent of any display."""
     from matplotlib.figure import Figure

@@ -36,6 +36,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     "unknown method 'spz'; did you mean 'sps'? Known: sgd, sps"
     """
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=2)
+    close = [known for known in names if name and known.startswith(name)] or difflib.get_close_matches(name, names, n=2)
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
     return ValueError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")

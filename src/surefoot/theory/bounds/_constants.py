@@ -45,7 +45,9 @@ def expected_delta_sps(
     0.75
     """
     capped = non_negative("gap", gap) + interpolation_constant + lower_bound_error
-    return scalar(np.minimum(0.5 * non_negative("lr", lr) * non_negative("grad_sq", grad_sq), capped))
+    with np.errstate(over="ignore"):
+        linear = 0.5 * non_negative("lr", lr) * non_negative("grad_sq", grad_sq)
+    return scalar(np.minimum(linear, capped))
 
 
 def expected_delta_spp(
@@ -59,7 +61,8 @@ def expected_delta_spp(
     rate = non_negative("lr", lr)
     if weak_convexity < 0 or (rate * weak_convexity >= 1).any():
         raise ValueError(f"lr must be below 1/weak_convexity, got lr={lr!r}, weak_convexity={weak_convexity!r}")
-    linear = 0.5 * rate / (1.0 - rate * weak_convexity) * non_negative("grad_sq", grad_sq)
+    with np.errstate(over="ignore"):
+        linear = 0.5 * rate / (1.0 - rate * weak_convexity) * non_negative("grad_sq", grad_sq)
     return scalar(np.minimum(linear, non_negative("gap", gap) + interpolation_constant))
 
 

@@ -1,0 +1,5 @@
+"""``python -m surefoot`` is the command ``surefoot``."""
+
+from surefoot.cli import main
+
+main()

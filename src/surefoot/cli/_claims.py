@@ -1,0 +1,50 @@
+"""``surefoot claims``: the table of verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from surefoot.claims import Checked, check
+
+_COLOURS = {"holds": "green", "fails": "red", "not-run": "yellow"}
+
+
+def claims(ids: Sequence[str] | None, as_json: bool, store: Path | None, quiet: bool) -> None:
+    """Check, then print a table or JSON."""
+    rows = checked(ids, store, quiet or as_json)
+    if as_json:
+        typer.echo(json.dumps([row.as_dict() for row in rows], indent=2, ensure_ascii=False))
+    else:
+        Console().print(table(rows))
+
+
+def checked(ids: Sequence[str] | None, store: Path | None, quiet: bool) -> list[Checked]:
+    """The rows, with a progress bar."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+        task = progress.add_task("claims", total=None)
+
+        def tell(done: int, total: int, name: str) -> None:
+            progress.update(task, completed=done, total=total, description=name)
+
+        return check(ids, folder=store, progress=tell)
+
+
+def table(rows: Sequence[Checked]) -> Table:
+    """One row a claim: verdict, then the claim, the rule that decides it, and the numbers."""
+    counts = ", ".join(f"{sum(row.verdict == verdict for row in rows)} {verdict}" for verdict in _COLOURS)
+    result = Table("verdict", "claim, rule, measured", title=f"Claims of the paper: {counts}", show_lines=True)
+    for row in rows:
+        text = Text.assemble((row.claim, "bold"), f"  ({row.id})\n", ("rule: ", "dim"), (row.rule, "dim"))
+        if row.measured:
+            text.append(f"\n{row.measured}")
+        result.add_row(Text(row.verdict, _COLOURS[row.verdict]), text)
+    return result

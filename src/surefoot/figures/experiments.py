@@ -1,0 +1,121 @@
+"""The paper's convex experiments as studies, with its settings; the methods that it left out run along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from surefoot.problems import Constants, constants
+from surefoot.study import Result, Study
+from surefoot.theory._names import unknown
+
+Progress = Callable[[int, int], None]
+
+_REGRESSION: dict[str, Any] = {
+    "problem": "linear-regression",
+    "methods": ["sgd", "sps", "spp", "ngn", "log-ngn"],
+    "lrs": np.logspace(-3, 2, 16).tolist(),
+    "seeds": 5,
+    "epochs": 10,
+    "batch_size": 5,
+    "distance": 1.0,
+    "problem_options": {"start": "zeros"},  # so that ‖x₁ − x̂‖ = 1 = D
+}
+_CLASSIFICATION: dict[str, Any] = {
+    "problem": "logistic-regression",
+    "methods": ["sgd", "sps", "ngn", "spp", "log-ngn"],
+    "lrs": np.logspace(-2, 2, 9).tolist(),
+    "seeds": 3,
+    "batch_size": 16,
+}
+_NOISY = {"start": "zeros", "noise": 1.0}
+
+
+class Experiment(NamedTuple):
+    """A study of the paper."""
+
+    title: str
+    settings: dict[str, Any]
+    """Arguments of :class:`~surefoot.study.Study`."""
+    shown: tuple[str, ...]
+    """The methods of the paper's figure."""
+    rates: tuple[float, ...]
+    """Rates whose δ_t are drawn over time."""
+    lower_bound: float = 0.0
+    """C of the truncated model, for ε_lb."""
+
+
+EXPERIMENTS = {
+    "linear-regression": Experiment(
+        "Linear regression with interpolation", _REGRESSION, ("sgd", "sps", "spp"), (0.1, 0.46, 10.0)
+    ),
+    "v1": Experiment(
+        "V1: noise on the targets",
+        {**_REGRESSION, "problem_options": _NOISY},
+        ("sgd", "sps", "spp"),
+        (0.1, 0.46, 10.0),
+    ),
+    "v2": Experiment(
+        "V2: noise, batches of 25",
+        {**_REGRESSION, "problem_options": _NOISY, "batch_size": 25, "epochs": 50},
+        ("sgd", "sps", "spp"),
+        (0.1, 0.46, 10.0),
+    ),
+    "v3": Experiment(
+        "V3: no noise, lower bound C = −2",
+        {**_REGRESSION, "methods": ["sgd", "sps(lower_bound=-2)", "spp", "ngn(lower_bound=-2)"]},
+        ("sgd", "sps(lower_bound=-2)", "spp"),
+        (0.1, 0.46, 10.0),
+        lower_bound=-2.0,
+    ),
+    "vowel": Experiment(
+        "Logistic regression on vowel",
+        {**_CLASSIFICATION, "data": "vowel", "epochs": 20, "distance": 100.0},
+        ("sgd", "sps", "ngn"),
+        (1.0, 10.0, 100.0),
+    ),
+    "dna": Experiment(
+        "Logistic regression on dna",
+        {**_CLASSIFICATION, "data": "dna", "epochs": 10, "distance": 50.0},
+        ("sgd", "sps", "ngn"),
+        (1.0, 10.0, 100.0),
+    ),
+}
+
+
+def experiment(name: str) -> Experiment:
+    """One of the paper's experiments by name.
+
+    >>> experiment("v2").settings["batch_size"]
+    25
+    """
+    if name not in EXPERIMENTS:
+        raise unknown("experiment", name, EXPERIMENTS)
+    return EXPERIMENTS[name]
+
+
+def study(name: str, **changes: Any) -> Study:
+    """The study behind an experiment, with some settings changed.
+
+    >>> study("linear-regression", sampling="iid").plan().total
+    400
+    """
+    return Study(**{**experiment(name).settings, **changes})
+
+
+def run(name: str, folder: Path | None = None, *, progress: Progress | None = None, **changes: Any) -> Result:
+    """The experiment's result; with a folder it is kept there as NAME.db, and later calls only read it."""
+    store = None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        store = folder / f"{name}.db"
+    return study(name, **changes).run(store, progress=progress or False)
+
+
+def constants_of(name: str) -> Constants:
+    """σ² and ε_lb of an experiment, over 200 batches."""
+    settings = experiment(name)
+    return constants(study(name).problem, settings.settings["batch_size"], lower_bound=settings.lower_bound)

@@ -1,0 +1,51 @@
+"""Worst-case verification: each statement as a semidefinite program, solved by open solvers (``surefoot[pep]``).
+
+A performance estimation problem (PEP) maximises a quantity over all functions of a class. For convex and weakly convex
+functions that is a semidefinite program over the values and subgradients at finitely many points, so the largest value
+can be computed, with a proof by duality. One function here is one statement of the paper or of surefoot's own:
+
+==========================  ==============================  ===================================================
+name                        function                        worst case of
+==========================  ==============================  ===================================================
+spp                         spp_index                       the index of the proximal point, convex losses
+spp-weakly-convex           spp_index_weakly_convex         the same, weakly convex losses
+one-step                    one_step_index                  the base inequality for SGD, SPS and NGN
+last-iterate                last_iterate                    f(x_T) − f⋆ against Ω_last
+average-iterate             average_iterate                 f at the averaged iterate against Ω_avg
+stochastic-last-iterate     stochastic_last_iterate         the same with two losses drawn at random
+stochastic-average-iterate  stochastic_average_iterate
+==========================  ==============================  ===================================================
+
+:func:`run` verifies them by name on many cases, in worker processes, and keeps the results. A status other than
+``optimal`` is never taken as a number: the other solver is tried, and if that fails too, :class:`SolverError` is raised
+(``run`` reports it in its row).
+"""
+
+from surefoot.pep._cache import CACHE_VARIABLE
+from surefoot.pep._indices import one_step_index, spp_index, spp_index_weakly_convex
+from surefoot.pep._iterates import average_iterate, last_iterate, stochastic_average_iterate, stochastic_last_iterate
+from surefoot.pep._registry import NAMES, STATEMENTS, Statement
+from surefoot.pep._result import Verification
+from surefoot.pep._run import Row, run, summary, table, verify
+from surefoot.pep._solver import SolverError
+
+__all__ = [
+    "CACHE_VARIABLE",
+    "NAMES",
+    "STATEMENTS",
+    "Row",
+    "SolverError",
+    "Statement",
+    "Verification",
+    "average_iterate",
+    "last_iterate",
+    "one_step_index",
+    "run",
+    "spp_index",
+    "spp_index_weakly_convex",
+    "stochastic_average_iterate",
+    "stochastic_last_iterate",
+    "summary",
+    "table",
+    "verify",
+]

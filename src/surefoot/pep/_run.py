@@ -1,0 +1,251 @@
+"""Verify many statements: cached results first, the others in a few worker processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from surefoot.pep._cache import Cache, folder
+from surefoot.pep._registry import NAMES, STATEMENTS
+from surefoot.pep._result import Value, Verification
+from surefoot.pep._solver import SolverError
+from surefoot.theory._names import unknown
+
+Progress = Callable[[int, int], None]
+Job = tuple[str, Mapping[str, Value]]
+"""Name of a statement, and the arguments of its function."""
+Outcome = Verification | str
+"""A result, or why there is none."""
+
+MOST_WORKERS = 4
+WORTH_A_WORKER = 50
+"""A worker takes some two seconds to import the solvers, as long as some fifty problems of the common size take."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One verified case, or one that no solver solved (``result`` is None, and ``error`` says why)."""
+
+    name: str
+    parameters: Mapping[str, Value]
+    result: Verification | None
+    error: str = ""
+
+    COLUMNS = ("statement", "case", "worst case", "theory", "theory/worst", "exact", "verdict", "solver")
+
+    @property
+    def ok(self) -> bool:
+        """Solved, and in agreement with the theory."""
+        return self.result is not None and self.result.agrees
+
+    def verified(self) -> Verification:
+        """The result.
+
+        Raises:
+            SolverError: There is none.
+
+        """
+        if self.result is None:
+            raise SolverError(f"{self.name} {dict(self.parameters)}: {self.error}")
+        return self.result
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text, one entry for each of ``COLUMNS``."""
+        case = " ".join(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+                        for name, value in self.parameters.items())  # fmt: skip
+        if self.result is None:
+            return (self.name, case, "–", "–", "–", "–", "not solved", self.error)
+        found = self.result
+        exact = "–" if found.exact is None else f"{found.exact:.6f}"
+        verdict = found.verdict if found.agrees else f"{found.verdict} (unexpected)"
+        solver = "; ".join((f"{found.solver}: {found.status}", *(f"after {failure}" for failure in found.failures)))
+        numbers = (f"{found.worst_case:.6f}", f"{found.theory:.6f}", f"{found.ratio:.4f}", exact)
+        return (self.name, case, *numbers, verdict, solver)
+
+
+SUMMARY_COLUMNS = ("statement", "cases", "agree", "theory/worst", "tight", "error of exact", "duality gap", "retried")
+
+
+def run(
+    names: Iterable[str] | None = None,
+    *,
+    processes: int | None = None,
+    progress: Progress | bool | None = None,
+    cache: bool | str | Path | None = None,
+) -> list[Row]:
+    """Verify the statements of these names (default: all) on their registered cases; the rows are in that order.
+
+    Args:
+        names: Keys of ``NAMES``.
+        processes: Worker processes, each of which solves one problem at a time; 1 solves in this process. Default: as
+            many as there are cores, at most four, and fewer for few problems. With more than one, a script must guard
+            its start with ``if __name__ == "__main__":``.
+        progress: Called with the number of cases done and their total. ``None`` shows a bar if standard error is a
+            terminal, ``True`` always, ``False`` never.
+        cache: A folder for results, ``False`` for none, ``None`` for the default of the user
+            (``$SUREFOOT_PEP_CACHE``, or ``surefoot/pep`` in the cache folder).
+
+    Raises:
+        ImportError: The extra ``surefoot[pep]`` is not installed.
+        ValueError: A name is not known, or ``processes`` is not a positive number.
+
+    Example:
+        >>> rows = run(["one-step"], processes=1, progress=False, cache=False)
+        >>> len(rows), all(row.ok for row in rows)
+        (18, True)
+
+    """
+    chosen = list(NAMES if names is None else names)
+    for name in chosen:
+        if name not in STATEMENTS:
+            raise unknown("statement", name, STATEMENTS)
+    jobs = [(name, case) for name in chosen for case in STATEMENTS[name].cases]
+    outcomes = verify(jobs, processes=processes, progress=progress, cache=cache)
+    return [
+        Row(name, case, None, outcome) if isinstance(outcome, str) else Row(name, case, outcome)
+        for (name, case), outcome in zip(jobs, outcomes, strict=True)
+    ]
+
+
+def verify(
+    jobs: Sequence[Job],
+    *,
+    processes: int | None = None,
+    progress: Progress | bool | None = None,
+    cache: bool | str | Path | None = None,
+) -> list[Outcome]:
+    """Results of any cases, in order; where all solvers failed, the reason. Arguments are those of :func:`run`.
+
+    >>> verify([("one-step", {"method": "ngn", "lr": 1.0})], cache=False)[0].verdict
+    'above'
+    """
+    if processes is not None and (isinstance(processes, bool) or not isinstance(processes, int) or processes < 1):
+        raise ValueError(f"processes must be a whole number of at least 1, got {processes!r}")
+    store = Cache(folder(cache))
+    outcomes: dict[int, Outcome] = {}
+    for index, (name, case) in enumerate(jobs):
+        if (found := store.load(name, case)) is not None:
+            outcomes[index] = found
+    missing = {index: job for index, job in enumerate(jobs) if index not in outcomes}
+    with _reporter(progress) as report:
+        report(len(outcomes), len(jobs))
+        for index, outcome in _solve_all(missing, processes or _default_processes(len(missing))):
+            outcomes[index] = outcome
+            if isinstance(outcome, Verification):
+                store.store(jobs[index][1], outcome)
+            report(len(outcomes), len(jobs))
+    return [outcomes[index] for index in range(len(jobs))]
+
+
+def _default_processes(problems: int) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, MOST_WORKERS, problems // WORTH_A_WORKER))
+
+
+def _solve_all(jobs: Mapping[int, Job], processes: int) -> Iterator[tuple[int, Outcome]]:
+    if not jobs:
+        return
+    if processes == 1:
+        for index, (name, case) in jobs.items():
+            yield index, _solve_one(name, case)
+        return
+    # Spawned, not forked: a fork of a process with running threads (BLAS, torch) may hang.
+    context = multiprocessing.get_context("spawn")
+    # Ctrl-C is for this process alone, which then ends the workers.
+    pool = ProcessPoolExecutor(
+        min(processes, len(jobs)),
+        mp_context=context,
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
+    try:
+        pending: dict[Future[Outcome], int] = {
+            pool.submit(_solve_one, name, dict(case)): index for index, (name, case) in jobs.items()
+        }
+        while pending:
+            done, _ = wait(pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield pending.pop(future), future.result()
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            "a worker process ended before its problem was solved; a script that starts workers must guard its start "
+            'with `if __name__ == "__main__":` (or pass processes=1). Results so far are cached'
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _solve_one(name: str, case: Mapping[str, Value]) -> Outcome:
+    try:
+        return STATEMENTS[name].function(**case)
+    except SolverError as error:
+        return str(error)
+
+
+@contextmanager
+def _reporter(progress: Progress | bool | None) -> Iterator[Progress]:
+    """What to call after each case: the caller's function, a bar, or nothing."""
+    if callable(progress):
+        yield progress
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    if not (console.is_terminal if progress is None else progress):
+        yield lambda done, total: None
+        return
+    with Bar(console=console) as bar:
+        task = bar.add_task("worst cases", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def table(rows: Iterable[Row]) -> list[tuple[str, ...]]:
+    """The rows as text, below a line of column names.
+
+    >>> table([])[0][:3]
+    ('statement', 'case', 'worst case')
+    """
+    return [Row.COLUMNS, *(row.cells() for row in rows)]
+
+
+def summary(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """One line a statement, below a line of column names.
+
+    The columns say how many cases there are, how many of them agree with the theory, the range of theory/worst case,
+    in how many cases theory is tight (within 1e-3), the largest relative distance of the worst case from its closed
+    form, the largest difference of dual and primal value, and how many cases needed another solver.
+
+    >>> summary([])
+    [('statement', 'cases', 'agree', 'theory/worst', 'tight', 'error of exact', 'duality gap', 'retried')]
+    """
+    lines: list[tuple[str, ...]] = [SUMMARY_COLUMNS]
+    for name in dict.fromkeys(row.name for row in rows):
+        mine = [row for row in rows if row.name == name]
+        found = [row.result for row in mine if row.result is not None]
+        agree = str(sum(row.ok for row in mine))
+        if not found:
+            lines.append((name, str(len(mine)), agree, *["–"] * 5))
+            continue
+        ratios = [result.ratio for result in found]
+        errors = [abs(result.worst_case / result.exact - 1.0) for result in found if result.exact]
+        lines.append(
+            (
+                name,
+                str(len(mine)),
+                agree,
+                f"{min(ratios):.4f} … {max(ratios):.4f}",
+                str(sum(result.verdict == "tight" for result in found)),
+                f"{max(errors):.0e}" if errors else "–",
+                f"{max(result.gap for result in found):.0e}",
+                str(sum(bool(result.failures) for result in found)),
+            )
+        )
+    return lines

@@ -1,0 +1,64 @@
+"""Estimates of σ² and ε_lb, which decide how large E[δ] can become (Sec. 4.2 of the paper)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.problems._problem import Problem
+from surefoot.theory.bounds import interpolation_constant, lower_bound_error
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Monte Carlo estimates over batches of one size, with their standard errors."""
+
+    interpolation_constant: float
+    """σ² = f⋆ − E_s[inf_z f(z, s)]."""
+    lower_bound_error: float
+    """ε_lb = E_s[inf_z f(z, s) − C]."""
+    standard_error: float
+    """Of both: they differ from the mean of the batches' infima by constants."""
+    interval: float
+    """Largest width of the intervals in which the batches' infima are known to lie."""
+    batches: int
+
+
+def constants(
+    problem: Problem, batch_size: int, *, lower_bound: float = 0.0, batches: int = 200, seed: int = 0
+) -> Constants:
+    """σ² and ε_lb of a problem for one batch size, over random batches.
+
+    With all rows in one batch the batch is the problem, and one batch is enough.
+
+    >>> from surefoot.problems import LinearRegression
+    >>> found = constants(LinearRegression(noise=1.0), batch_size=5)
+    >>> found.lower_bound_error                    # five rows are fitted exactly in ten dimensions
+    0.0
+    >>> 0.2 < found.interpolation_constant < 0.5   # … but not all fifty
+    True
+    """
+    if not 1 <= batch_size <= problem.n_rows:
+        raise ValueError(f"batch_size must lie in 1 … {problem.n_rows}, got {batch_size!r}")
+    if batches < 1:
+        raise ValueError(f"batches must be at least 1, got {batches!r}")
+    optimal = problem.optimum().value
+    if optimal is None:
+        raise ValueError(f"σ² needs the infimum of the full loss, which is not known for {problem.name!r}")
+    random = np.random.default_rng(seed)
+    count = 1 if batch_size == problem.n_rows else batches
+    rows = [random.choice(problem.n_rows, batch_size, replace=False) for _ in range(count)]
+    low, high = np.array([problem.infimum(batch) for batch in rows]).T
+    infima = 0.5 * (low + high)
+    # Rounding of an optimum that is zero must not look like a lower bound above the infimum.
+    infima = np.maximum(np.where(high - low > 1e-9 * (1 + abs(high)), infima, low), min(lower_bound, infima.min()))
+    error = float(infima.std(ddof=1) / math.sqrt(count)) if count > 1 else 0.0
+    return Constants(
+        interpolation_constant(optimal, infima),
+        lower_bound_error(infima, lower_bound),
+        error,
+        float((high - low).max()),
+        count,
+    )

@@ -1,0 +1,200 @@
+"""Problems whose loss depends on the parameters through A x: one product of matrices a tile and direction."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from surefoot.problems._problem import WIDTH, Floats, Problem, Rows, Start, check_nonnegative, check_start
+
+_BLOCK = 1 << 14
+"""Predictions of one tile that the full loss looks at in one go; they stay in the cache."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """One batch for each tile, with room for its predictions."""
+
+    features: Floats
+    """A_s of each tile, (tiles, batch size, features)."""
+    transposed: Floats
+    """The same memory as (tiles, features, batch size)."""
+    targets: Any
+    predictions: Floats
+    """Room for A_s x, (tiles, blocks, WIDTH, batch size)."""
+
+
+class LinearPredictor(Problem):
+    """f(x, s) = mean over the rows i of s of ℓ(⟨a_i, x⟩, y_i), plus λ/2 ‖x‖².
+
+    A problem of your own derives from it and defines :meth:`row_loss`, the loss ℓ and its derivative (any
+    subgradient where there is none), elementwise. Examples: Huber's loss
+
+    >>> class Huber(LinearPredictor):
+    ...     name = "huber"
+    ...
+    ...     def row_loss(self, predictions, targets):
+    ...         gap = predictions - targets
+    ...         inside = np.clip(gap, -1.0, 1.0)
+    ...         return inside * (gap - 0.5 * inside), inside
+
+    Poisson regression,
+
+    >>> class Poisson(LinearPredictor):
+    ...     name = "poisson"
+    ...
+    ...     def row_loss(self, predictions, targets):
+    ...         mean = np.exp(predictions)
+    ...         return mean - targets * predictions, mean - targets
+
+    and the nonsmooth hinge loss of a support vector machine, with labels −1 and 1:
+
+    >>> class Hinge(LinearPredictor):
+    ...     name = "hinge"
+    ...
+    ...     def row_loss(self, predictions, targets):
+    ...         slack = 1.0 - targets * predictions
+    ...         return np.maximum(slack, 0.0), np.where(slack > 0, -targets, 0.0)
+    >>> problem = Hinge(features=[[1.0, 0.0], [0.0, 2.0]], targets=[1, -1], ridge=0.1)
+    >>> from surefoot.problems import pack
+    >>> float(problem.full_loss(pack(problem, [0.0, 0.0]))[0, 0])
+    1.0
+
+    Args:
+        features: A of shape (n, d).
+        targets: y of shape (n,).
+        validation: Features and targets of the rows held out.
+        ridge: λ.
+        start: ``"uniform"`` or ``"zeros"``, see :meth:`~surefoot.problems.Problem.initial_point`.
+        seed: Of the uniform start.
+    """
+
+    name = "linear-predictor"
+
+    def __init__(
+        self,
+        features: ArrayLike,
+        targets: ArrayLike,
+        *,
+        validation: tuple[ArrayLike, ArrayLike] | None = None,
+        ridge: float = 0.0,
+        start: Start = "uniform",
+        seed: int = 0,
+    ) -> None:
+        self.A, self.y = _checked(features, targets)
+        self.n_rows, self.features = self.A.shape
+        self.A_valid, self.y_valid = (self.A[:0], self.y[:0]) if validation is None else _checked(*validation)
+        if self.A_valid.shape[1] != self.features:
+            raise ValueError(
+                f"validation has {self.A_valid.shape[1]} features, must have {self.features} as the training rows"
+            )
+        self.n_valid = len(self.y_valid)
+        self.ridge = check_nonnegative("ridge", ridge)
+        self.start, self.start_seed = check_start(start), seed
+
+    def describe(self) -> dict[str, Any]:
+        """The settings, JSON-able."""
+        return {
+            "problem": self.name,
+            "rows": self.n_rows,
+            "features": self.features,
+            "validation_rows": self.n_valid,
+            "ridge": self.ridge,
+            "start": self.start,
+            "start_seed": self.start_seed,
+        }
+
+    def arrays(self) -> tuple[Any, ...]:
+        """The data."""
+        return self.A, self.y, self.A_valid, self.y_valid
+
+    @abstractmethod
+    def row_loss(self, predictions: Floats, targets: Floats) -> tuple[Floats, Floats]:
+        """ℓ(p, y) and ∂ℓ/∂p, elementwise on arrays that broadcast."""
+
+    def mean_loss(self, predictions: Floats, targets: Any, slopes: bool) -> Floats:
+        """Mean losses (tiles, WIDTH) of predictions (tiles, blocks, WIDTH, rows).
+
+        With ``slopes`` the predictions are overwritten with the derivatives of the mean loss. Where speed matters, or
+        with several blocks, a problem overrides this method and not :meth:`row_loss`.
+        """
+        losses, derivatives = self.row_loss(predictions, targets)
+        if slopes:
+            np.divide(derivatives, predictions.shape[-1], out=predictions)
+        means: Floats = losses[:, 0].mean(axis=-1)
+        return means
+
+    def targets_of(self, values: Any, tiles: int) -> Any:
+        """What :meth:`mean_loss` takes as targets, for values of y of shape (…, tiles or 1, rows)."""
+        return values[..., None, None, :]
+
+    def batches(self, rows: Rows) -> Iterator[Batch]:
+        """The batches of some steps, gathered one after the other into the same memory."""
+        _, tiles, size = rows.shape
+        gathered = np.empty((tiles, size, self.features))
+        batch = Batch(gathered, gathered.transpose(0, 2, 1), None, np.empty((tiles, self.blocks, WIDTH, size)))
+        for chosen, targets in zip(rows, self.targets_of(self.y.take(rows), tiles), strict=True):
+            self.A.take(chosen, axis=0, out=gathered, mode="clip")  # without a mode NumPy gathers into a buffer first
+            batch.targets = targets
+            yield batch
+
+    def loss_and_gradient(self, points: Floats, batch: Batch, gradients: Floats) -> Floats:
+        """The batch losses, and the gradients A_sᵀ ℓ′ / b + λx: one product of matrices each."""
+        flat = (len(points), self.blocks * WIDTH, -1)
+        predictions = batch.predictions.reshape(flat)
+        np.matmul(points.reshape(flat), batch.transposed, out=predictions)
+        losses = self.mean_loss(batch.predictions, batch.targets, slopes=True)
+        np.matmul(predictions, batch.features, out=gradients.reshape(flat))
+        if self.ridge:
+            losses = losses + self._penalty(points)
+            gradients += self.ridge * points
+        return losses
+
+    def full_loss(self, points: Floats) -> Floats:
+        """The losses over all training rows."""
+        return self._loss_over(self.A, self.y, points)
+
+    def validation_loss(self, points: Floats) -> Floats:
+        """The losses over all validation rows, with the penalty of the training loss."""
+        if not self.n_valid:
+            return super().validation_loss(points)
+        return self._loss_over(self.A_valid, self.y_valid, points)
+
+    def _loss_over(self, features: Floats, y: Floats, points: Floats) -> Floats:
+        count, blocks, width, _ = points.shape
+        # The rows of a piece do not depend on the number of tiles, so that neither do a run's sums.
+        piece = max(_BLOCK // (blocks * width), 16)
+        together = max(_BLOCK // (blocks * width * min(piece, len(y))), 1)
+        losses = np.zeros((count, width))
+        for first in range(0, count, together):
+            tiles = points[first : first + together]
+            flat = tiles.reshape(len(tiles), blocks * width, -1)
+            for begin in range(0, len(y), piece):
+                values = y[begin : begin + piece]
+                predictions = np.matmul(flat, features[begin : begin + piece].T)
+                shaped = predictions.reshape(len(tiles), blocks, width, len(values))
+                targets = self.targets_of(values[None], len(tiles))
+                losses[first : first + together] += self.mean_loss(shaped, targets, slopes=False) * len(values)
+        losses /= len(y)
+        return losses + self._penalty(points) if self.ridge else losses
+
+    def _penalty(self, points: Floats) -> Floats:
+        penalties: Floats = 0.5 * self.ridge * np.vecdot(points, points).sum(axis=1)
+        return penalties
+
+
+def _checked(features: ArrayLike, targets: ArrayLike) -> tuple[Floats, Any]:
+    A = np.ascontiguousarray(features, float)
+    y = np.asarray(targets)
+    if A.ndim != 2 or 0 in A.shape:
+        raise ValueError(f"features must have the shape (n, d) with at least one row and column, got {A.shape}")
+    if y.shape != (len(A),):
+        raise ValueError(f"targets must have the shape ({len(A)},), one for each row of the features, got {y.shape}")
+    if not (np.isfinite(A).all() and np.isfinite(y).all()):
+        raise ValueError("features and targets must be finite")
+    return A, y

@@ -1,0 +1,149 @@
+"""Logistic regression: mean cross entropy of a linear model without bias, for two or more classes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from surefoot.data import Dataset, load, train_validation_split
+from surefoot.problems._cross_entropy import mean_loss, targets_of
+from surefoot.problems._linear_predictor import LinearPredictor
+from surefoot.problems._linear_regression import dense
+from surefoot.problems._logistic_newton import Solution, minimize
+from surefoot.problems._logistic_prox import proximal_points
+from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_nonnegative, check_rows
+from surefoot.problems._threads import one_blas_thread
+
+
+class LogisticRegression(LinearPredictor):
+    """Mean cross entropy of softmax(X a), plus λ/2 ‖X‖²; with two classes log(1 + exp(−y⟨a, x⟩)), y = ±1.
+
+    The parameters of more than two classes are one vector a class, laid out as (classes, features). There is no bias
+    term, as in the paper.
+
+    Args:
+        data: A data set or its name, or (X, y) with any labels.
+        l2: λ.
+        validation: Share of the rows held out (0 for none).
+        split_seed: Of the split.
+        start: ``"uniform"`` or ``"zeros"``.
+        start_seed: Of the uniform start.
+
+    >>> problem = LogisticRegression("vowel")
+    >>> problem.n_rows, problem.n_valid, problem.dimension
+    (422, 106, 110)
+    >>> round(problem.optimum().value, 2)
+    0.78
+    """
+
+    name = "logistic-regression"
+    has_prox = True
+    prox_seconds = 3e-3
+
+    def __init__(
+        self,
+        data: str | Dataset | tuple[ArrayLike, ArrayLike],
+        *,
+        l2: float = 0.0,
+        validation: float = 0.2,
+        split_seed: int = 0,
+        start: Start = "uniform",
+        start_seed: int = 0,
+    ) -> None:
+        check_nonnegative("l2", l2)
+        dataset = _dataset(data)
+        self._origin = {"name": dataset.name, "split_seed": split_seed if validation else None}
+        classes = dataset.n_classes
+        assert classes is not None
+        held_out = None
+        if validation:
+            dataset, rest = train_validation_split(dataset, validation, split_seed)
+            held_out = (dense(rest.X), rest.y)
+        super().__init__(dense(dataset.X), dataset.y, validation=held_out, ridge=l2, start=start, seed=start_seed)
+        self.classes = classes
+        self.blocks = classes if classes > 2 else 1
+
+    def describe(self) -> dict[str, Any]:
+        """The settings, JSON-able."""
+        return super().describe() | {"loss": "mean cross entropy", "classes": self.classes, "data": self._origin}
+
+    def row_loss(self, predictions: Floats, targets: Floats) -> tuple[Floats, Floats]:
+        """Not used: rows of several classes are no elementwise function of the predictions."""
+        raise NotImplementedError("cross entropies are computed by mean_loss")
+
+    def targets_of(self, values: Any, tiles: int) -> Any:
+        """Signs for two classes, else places of the right classes."""
+        return targets_of(values, tiles, self.blocks, WIDTH)
+
+    def mean_loss(self, predictions: Floats, targets: Any, slopes: bool) -> Floats:
+        """Mean cross entropies."""
+        return mean_loss(predictions, targets, slopes)
+
+    def prox(self, points: Floats, rows: Rows, lr: Floats) -> Proximal:
+        """The proximal points by Newton's method, in the smaller of primal and dual."""
+        return proximal_points(self.A.take(rows, axis=0), self.y.take(rows), points, lr, self.ridge)
+
+    def optimum(self) -> Optimum:
+        """The minimum of the full loss; separable data have none, and the infimum is 0 then."""
+        return self._optimum
+
+    @functools.cached_property
+    def _optimum(self) -> Optimum:
+        found = self._minimize(self.A, self.y)
+        if found.separable:
+            return Optimum(
+                None,
+                0.0,
+                False,
+                "the training rows are linearly separable: the infimum 0 is not attained (no x⋆, D = ∞)",
+            )
+        if not found.attained:
+            return Optimum(None, found.value, False, "some classes are separable: the infimum is not attained")
+        return Optimum(found.point.reshape(-1), found.value, True, f"Newton's method, gap at most {found.gap:.1g}")
+
+    def infimum(self, rows: ArrayLike) -> tuple[float, float]:
+        """inf_z f(z, s) of one batch, by the dual: the largest mean entropy with Σ a_i(p_i − y_i)ᵀ = 0.
+
+        Rows of full rank and separable rows have the infimum 0.
+        """
+        index = check_rows(self, rows)
+        A = self.A[index]
+        if not self.ridge and len(index) <= self.features and np.linalg.matrix_rank(A) == len(index):
+            return 0.0, 0.0
+        found = self._minimize(A, self.y[index])
+        return max(found.value - found.gap, 0.0), found.value
+
+    def envelope(self, parameter: ArrayLike) -> Any:
+        """The Moreau envelope at x₁: one convex problem a parameter, from the last one's solution."""
+        start = self._shaped(self.initial_point())
+
+        def solve(value: float, state: Any) -> tuple[float, Any]:
+            found = minimize(
+                self.A, self.y, start if state is None else state, ridge=self.ridge, center=start, weight=1.0 / value
+            )
+            return found.value, found.point
+
+        with one_blas_thread():
+            return self._envelopes(parameter, solve)
+
+    def _minimize(self, A: Floats, y: Any) -> Solution:
+        with one_blas_thread():
+            return minimize(A, y, self._shaped(self.initial_point()), ridge=self.ridge)
+
+    def _shaped(self, point: Floats) -> Floats:
+        return point.reshape(self.blocks, self.features)
+
+
+def _dataset(data: Any) -> Dataset:
+    if isinstance(data, str):
+        data = load(data)
+    if isinstance(data, tuple):
+        data = Dataset.from_arrays("given", data[0], data[1])
+    if not isinstance(data, Dataset):
+        raise TypeError(f"data must be a name, a Dataset or a pair (X, y), got {data!r}")
+    if data.task != "classification":
+        raise ValueError(f"data {data.name!r} has real targets, logistic regression needs classes")
+    return data

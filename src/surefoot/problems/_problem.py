@@ -1,0 +1,242 @@
+"""What every problem offers: losses and gradients of many simultaneous runs, and what is known about its minima."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+WIDTH = 16
+"""Runs of one tile. It is fixed, and every product of matrices has this width: so the numbers of a run do not depend
+on which runs stand beside it."""
+
+Start = Literal["uniform", "zeros"]
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The minimum of the full training loss."""
+
+    point: Floats | None
+    """The minimiser closest to the initial point, of shape (dimension,); None if there is none or it is not known."""
+    value: float | None
+    """The infimum f⋆ of the full training loss, attained or not; None if it is not known."""
+    exists: bool
+    """Whether the infimum is attained, so that x⋆ and a distance to it exist."""
+    reason: str
+    """How the minimum was found, or why there is none."""
+
+
+class Proximal(NamedTuple):
+    """The proximal points of a tile of runs."""
+
+    points: Floats
+    losses: Floats
+    """Batch losses at the new points."""
+    gaps: Floats
+    """Certified bounds on how far the objective f(y, s) + ‖y − x‖²/(2α) is above its minimum."""
+
+
+class Problem(ABC):
+    """A training loss f(x) = mean of f(x, s) over batches s of rows, for many simultaneous runs.
+
+    Runs advance in *tiles* of :data:`WIDTH` runs that share their batch. The points of a stack of tiles are an array
+    of shape (tiles, blocks, WIDTH, features): a run's parameters are ``blocks`` vectors of length ``features`` (one
+    per class for multi-class problems, otherwise one). Numbers of runs have shape (tiles, WIDTH).
+
+    A problem of your own is one class. If its loss depends on A_s x, derive it from
+    :class:`~surefoot.problems.LinearPredictor`: only the loss of a row has to be written. Any other derives from
+    :class:`~surefoot.problems.SimpleProblem`. Deriving from this class directly gives full control over the speed.
+    """
+
+    name: str
+    n_rows: int
+    """Training rows."""
+    n_valid: int = 0
+    """Validation rows."""
+    blocks: int = 1
+    features: int
+    has_prox: bool = False
+    """Whether :meth:`prox` exists, so that SPP can run."""
+    prox_seconds: float = 1e-4
+    """Roughly, what the proximal points of a tile take; decides how work is divided, nothing else."""
+    start: Start = "uniform"
+    start_seed: int = 0
+
+    @property
+    def dimension(self) -> int:
+        """The number of parameters of a run."""
+        return self.blocks * self.features
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """All settings, JSON-able; together with :meth:`arrays` they determine every number of the problem."""
+
+    def arrays(self) -> tuple[Any, ...]:
+        """The data that determine the problem's numbers beside :meth:`describe`."""
+        return ()
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of all that determines the problem's numbers."""
+        from surefoot.data import fingerprint
+
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        text = json.dumps([kind, self.describe(), fingerprint(*self.arrays())], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def initial_point(self) -> Floats:
+        """x₁ of every run: U(−1/√features, 1/√features) from a fixed seed, as ``torch.nn.Linear``, or zeros."""
+        if self.start == "zeros":
+            return np.zeros(self.dimension)
+        width = 1.0 / math.sqrt(self.features)
+        return np.random.default_rng(self.start_seed).uniform(-width, width, self.dimension)
+
+    def batches(self, rows: Rows) -> Iterator[Any]:
+        """The batches of some steps, prepared for :meth:`loss_and_gradient`, each valid until the next is asked for.
+
+        Args:
+            rows: Of shape (steps, tiles, batch size).
+        """
+        return iter(rows)
+
+    @abstractmethod
+    def loss_and_gradient(self, points: Floats, batch: Any, gradients: Floats) -> Floats:
+        """The batch losses (tiles, WIDTH) of some runs; their gradients are written to ``gradients``."""
+
+    @abstractmethod
+    def full_loss(self, points: Floats) -> Floats:
+        """Losses (tiles, WIDTH) over all training rows."""
+
+    def validation_loss(self, points: Floats) -> Floats:
+        """Losses (tiles, WIDTH) over all validation rows."""
+        raise NotImplementedError(f"{self.name} has no validation rows")
+
+    def prox(self, points: Floats, rows: Rows, lr: Floats) -> Proximal:
+        """The stochastic proximal points argmin_y f(y, s) + ‖y − x‖²/(2α), for :attr:`has_prox` problems.
+
+        Args:
+            points: Of shape (tiles, blocks, WIDTH, features).
+            rows: Of shape (tiles, batch size).
+            lr: α of shape (tiles, WIDTH).
+        """
+        raise NotImplementedError(f"{self.name} has no prox, which the method spp needs")
+
+    def optimum(self) -> Optimum:
+        """The minimum of the full training loss, computed once."""
+        return Optimum(None, None, False, "not known for this problem")
+
+    def infimum(self, rows: ArrayLike) -> tuple[float, float]:
+        """An interval that holds inf_z f(z, s) for one batch s of rows."""
+        raise NotImplementedError(f"{self.name} does not know the infimum of a batch")
+
+    def envelope(self, parameter: ArrayLike) -> Any:
+        """The Moreau envelope of the full training loss at x₁: min_u f(u) + ‖u − x₁‖²/(2·parameter).
+
+        With parameter S₁ = Σα_t it is a bias term of the bounds that needs no distance. A number gives a number, an
+        array gives an array.
+        """
+        raise NotImplementedError(f"{self.name} does not know its Moreau envelope")
+
+    def _envelopes(self, parameter: ArrayLike, solve: Callable[[float, Any], tuple[float, Any]]) -> Any:
+        """Apply ``solve(parameter, state) -> value, state`` in increasing order, each start being the last result."""
+        values = np.asarray(parameter, float)
+        if not np.all(values > 0):
+            raise ValueError(f"parameter must be positive, got {parameter!r}")
+        result = np.empty(values.size)
+        state: Any = None
+        for index in np.argsort(values, axis=None):
+            result[index], state = solve(float(values.flat[index]), state)
+        return result.reshape(values.shape)[()]
+
+
+class SimpleProblem(Problem):
+    """A problem whose loss is written for the rows of one batch, as plain NumPy.
+
+    Derive from it, set ``name``, ``n_rows`` and ``features``, and define :meth:`describe` and :meth:`evaluate`.
+    Gradients of nonsmooth losses are any subgradient.
+
+    >>> class Median(SimpleProblem):
+    ...     '''mean |x − a_i|: its minimisers are the medians.'''
+    ...     name, features = "median", 1
+    ...
+    ...     def __init__(self, values):
+    ...         self.values, self.n_rows = np.asarray(values, float), len(values)
+    ...
+    ...     def describe(self):
+    ...         return {"values": self.values.tolist()}
+    ...
+    ...     def evaluate(self, points, rows):
+    ...         gap = points - self.values[rows]  # (runs, 1) against (batch,)
+    ...         return abs(gap).mean(axis=1), np.sign(gap).mean(axis=1, keepdims=True)
+    >>> problem = Median([1.0, 2.0, 4.0])
+    >>> problem.full_loss(pack(problem, np.array([[2.0], [0.0]])))[0, :2]
+    array([1.        , 2.33333333])
+    """
+
+    @abstractmethod
+    def evaluate(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
+        """Losses (runs,) and gradients (runs, dimension) at the points (runs, dimension) on the batch ``rows``."""
+
+    def loss_and_gradient(self, points: Floats, batch: Any, gradients: Floats) -> Floats:
+        """The batch losses of all runs, tile by tile."""
+        losses = np.empty((len(points), WIDTH))
+        for tile, rows in enumerate(batch):
+            losses[tile], slopes = self.evaluate(points[tile, 0], rows)
+            gradients[tile, 0] = slopes
+        return losses
+
+    def full_loss(self, points: Floats) -> Floats:
+        """The losses over all rows."""
+        rows = np.arange(self.n_rows)
+        return np.stack([self.evaluate(tile[0], rows)[0] for tile in points])
+
+
+def pack(problem: Problem, points: ArrayLike) -> Floats:
+    """Points of shape (runs, dimension) as tiles; the last tile is filled up with copies of the last run."""
+    given = np.atleast_2d(np.asarray(points, float))
+    tiles = -(-len(given) // WIDTH)
+    index = np.minimum(np.arange(tiles * WIDTH), len(given) - 1)
+    shaped = given[index].reshape(tiles, WIDTH, problem.blocks, problem.features)
+    return np.ascontiguousarray(shaped.transpose(0, 2, 1, 3))
+
+
+def unpack(points: Floats) -> Floats:
+    """Tiles as points of shape (runs, dimension), with those that fill up the last tile."""
+    tiles, blocks, width, features = points.shape
+    return points.transpose(0, 2, 1, 3).reshape(tiles * width, blocks * features)
+
+
+def check_start(start: str) -> Start:
+    """The name of a start, or ValueError."""
+    if start not in get_args(Start):
+        raise ValueError(f"start must be one of {', '.join(map(repr, get_args(Start)))}, got {start!r}")
+    return start  # type: ignore[return-value]
+
+
+def check_nonnegative(name: str, value: float) -> float:
+    """A finite number of at least 0, or an error that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be finite and at least 0, got {value!r}")
+    return float(value)
+
+
+def check_rows(problem: Problem, rows: ArrayLike) -> Rows:
+    """The rows of one batch, or an error that names what is wrong."""
+    index = np.asarray(rows)
+    if index.ndim != 1 or index.size == 0 or index.dtype.kind not in "iu":
+        raise ValueError(f"rows must be a list of at least one row number, got {rows!r}")
+    if index.min() < 0 or index.max() >= problem.n_rows:
+        raise ValueError(f"rows must lie in 0 … {problem.n_rows - 1}, got {index.min()} … {index.max()}")
+    return index.astype(np.intp)

@@ -1,0 +1,98 @@
+"""The quadratics of App. A.3, on which every index has a closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from surefoot.problems._problem import Floats, Optimum, Problem, Proximal, Rows, Start, check_rows, check_start
+
+
+class Quadratic(Problem):
+    """f(x, s) = s²/2 ‖x − x⋆‖², averaged over the scales s of a batch: one minimiser for all batches (App. A.3).
+
+    Args:
+        scales: s of each row.
+        minimiser: x⋆.
+        start: ``"uniform"`` or ``"zeros"``.
+        start_seed: Of the uniform start.
+
+    >>> problem = Quadratic(scales=[1.0, 3.0], minimiser=[1.0, 0.0], start="zeros")
+    >>> float(problem.envelope(0.2))
+    1.25
+    """
+
+    name = "quadratic"
+    has_prox = True
+
+    def __init__(
+        self,
+        scales: ArrayLike = (0.5, 1.0, 2.0),
+        minimiser: ArrayLike = (1.0,),
+        *,
+        start: Start = "uniform",
+        start_seed: int = 0,
+    ) -> None:
+        for name, values in (("scales", scales), ("minimiser", minimiser)):
+            array = np.array(values, float)
+            if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+                raise ValueError(f"{name} must be a list of finite numbers, got {values!r}")
+        self.squares = np.array(scales, float) ** 2
+        self.minimiser = np.array(minimiser, float)
+        self.n_rows, self.features = len(self.squares), len(self.minimiser)
+        self.start, self.start_seed = check_start(start), start_seed
+
+    def describe(self) -> dict[str, Any]:
+        """The settings, JSON-able."""
+        return {
+            "problem": self.name,
+            "loss": "s²/2 ‖x − x⋆‖²",
+            "rows": self.n_rows,
+            "features": self.features,
+            "start": self.start,
+            "start_seed": self.start_seed,
+        }
+
+    def arrays(self) -> tuple[Any, ...]:
+        """Squared scales and minimiser."""
+        return self.squares, self.minimiser
+
+    def loss_and_gradient(self, points: Floats, batch: Rows, gradients: Floats) -> Floats:
+        """½m‖x − x⋆‖² and m(x − x⋆), where m is the batch's mean of s²."""
+        mean = self._mean(batch)
+        np.subtract(points, self.minimiser, out=gradients)
+        losses: Floats = 0.5 * mean * np.vecdot(gradients, gradients)[:, 0]
+        gradients *= mean[:, None, :, None]
+        return losses
+
+    def full_loss(self, points: Floats) -> Floats:
+        """The losses over all rows."""
+        gap = points[:, 0] - self.minimiser
+        losses: Floats = 0.5 * float(self.squares.mean()) * np.vecdot(gap, gap)
+        return losses
+
+    def prox(self, points: Floats, rows: Rows, lr: Floats) -> Proximal:
+        """x⋆ + (x − x⋆)/(1 + αm)."""
+        mean = self._mean(rows)
+        gap = (points - self.minimiser) / (1.0 + lr * mean)[:, None, :, None]
+        return Proximal(self.minimiser + gap, 0.5 * mean * np.vecdot(gap, gap)[:, 0], np.zeros(lr.shape))
+
+    def optimum(self) -> Optimum:
+        """x⋆, with the value 0."""
+        return Optimum(self.minimiser.copy(), 0.0, True, "known by construction")
+
+    def infimum(self, rows: ArrayLike) -> tuple[float, float]:
+        """Zero for every batch."""
+        check_rows(self, rows)
+        return 0.0, 0.0
+
+    def envelope(self, parameter: ArrayLike) -> Any:
+        """½ m‖x₁ − x⋆‖²/(1 + m·parameter)."""
+        gap, mean = self.initial_point() - self.minimiser, float(self.squares.mean())
+        return self._envelopes(parameter, lambda value, _: (0.5 * mean * float(gap @ gap) / (1.0 + value * mean), None))
+
+    def _mean(self, rows: Rows) -> Floats:
+        means: Floats = self.squares.take(rows).mean(axis=-1)[:, None]
+        return means

@@ -1,0 +1,33 @@
+"""Studies: methods × learning rates × seeds on one problem, kept in one file, compared with the theory's bound.
+
+>>> from surefoot.study import Study
+>>> study = Study("linear-regression", methods=["sgd", "ngn"], lrs=[0.01, 0.1], seeds=2, epochs=2, batch_size=5)
+>>> result = study.run()
+>>> result.sensitivity(distance=1.0)["sgd"].best_rate
+0.1
+"""
+
+from surefoot.study._methods import parse_method
+from surefoot.study._result import KnownOptimum, Result
+from surefoot.study._runs import Method, Run, Trace
+from surefoot.study._sensitivity import Sensitivity, SensitivityTable
+from surefoot.study._spec import Spec
+from surefoot.study._store import StoreError
+from surefoot.study._study import LowerBoundWarning, Plan, Study, StudyInterrupted
+
+__all__ = [
+    "KnownOptimum",
+    "LowerBoundWarning",
+    "Method",
+    "Plan",
+    "Result",
+    "Run",
+    "Sensitivity",
+    "SensitivityTable",
+    "Spec",
+    "StoreError",
+    "Study",
+    "StudyInterrupted",
+    "Trace",
+    "parse_method",
+]

@@ -1,0 +1,278 @@
+"""One chunk of a sweep: some tiles of runs, advanced together from the first step to the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.problems import WIDTH, Problem
+from surefoot.study._orders import row_orders
+from surefoot.study._runs import Floats, Run, Trace
+from surefoot.study._sizes import Grouped, StepSizes, solve
+from surefoot.theory.models import exact_delta
+
+_BLOCK = 128
+"""Steps between two looks at which runs have diverged."""
+
+
+class Stopped(Exception):
+    """The sweep was asked to stop."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of a sweep share."""
+
+    steps_per_epoch: int
+    epochs: int
+    batch_size: int
+    schedule: Floats
+    sampling: str
+    every: int
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return self.steps_per_epoch * self.epochs
+
+    @property
+    def kept(self) -> int:
+        """Steps of which the traces are kept: 0, every, 2·every, …"""
+        return -(-self.steps // self.every)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Tiles of runs: each tile has one seed and up to WIDTH runs, which are all exact (SPP) or all have a model."""
+
+    tiles: tuple[tuple[Run, ...], ...]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the runs take proximal points."""
+        return self.tiles[0][0].method.model is None
+
+
+def tiles_of(runs: Sequence[Run]) -> list[tuple[Run, ...]]:
+    """Runs in tiles: those of one seed stand together, in the order given."""
+    by_seed: dict[int, list[Run]] = {}
+    for run in runs:
+        by_seed.setdefault(run.seed, []).append(run)
+    return [tuple(group[i : i + WIDTH]) for group in by_seed.values() for i in range(0, len(group), WIDTH)]
+
+
+def advance(problem: Problem, chunk: Chunk, settings: Settings, stop: Callable[[], bool] | None = None) -> list[Trace]:
+    """Run a chunk to its end; :class:`Stopped` if ``stop`` says so on the way."""
+    with np.errstate(all="ignore"):  # overflow is how a run diverges: a result, not a warning
+        state = _State(problem, chunk, settings)
+        state.run(stop)
+        return state.traces()
+
+
+class _State:
+    """The runs of a chunk, stacked in slots: a tile has WIDTH of them.
+
+    ``alive`` are the tiles that are still advanced; the arrays of the first group below hold these only. A diverged run
+    is put back to the start, where it does no harm, until its tile is taken out; its traces end where it diverged.
+    """
+
+    def __init__(self, problem: Problem, chunk: Chunk, settings: Settings) -> None:
+        self.problem, self.chunk, self.settings = problem, chunk, settings
+        # A tile that is not full is filled up with copies of its first run.
+        self.slots = [run for tile in chunk.tiles for run in tile + (tile[0],) * (WIDTH - len(tile))]
+        shape = (len(chunk.tiles), WIDTH)
+        self.lr = np.array([run.lr for run in self.slots]).reshape(shape)
+
+        point = problem.initial_point().reshape(problem.blocks, 1, problem.features)
+        self.start = np.repeat(point, WIDTH, axis=1)  # as a tile: broadcasting inside of one would be slow
+        self.alive: Any = slice(None)
+        self.points = np.empty((shape[0], problem.blocks, WIDTH, problem.features))
+        self.points[...] = self.start
+        self.total = np.zeros_like(self.points)
+        self._make_room()
+
+        self.diverged_at = np.full(shape, -1)
+        self.violations = np.zeros(shape, int)
+        names = ("loss", "grad_sq", "size", "distance", *(("delta",) if chunk.is_exact else ()))
+        self.steps = {name: np.full((*shape, settings.kept), np.inf) for name in names}
+        self.block = {name: np.empty((min(_BLOCK, settings.steps_per_epoch), *shape)) for name in names}
+        self.train = np.full((*shape, settings.epochs + 1), np.inf)
+        self.valid = np.full((*shape, settings.epochs + 1 if problem.n_valid else 0), np.inf)
+        self.last, self.average = np.full(shape, np.inf), np.full(shape, np.inf)
+
+    def _make_room(self) -> None:
+        """What depends on which tiles are alive."""
+        tiles = np.arange(len(self.lr))[self.alive]
+        self.gradients = np.empty_like(self.points)
+        self.work = np.empty_like(self.points)
+        self.rates = self.lr[tiles]
+        self.factor = np.nan
+        models = [self.slots[tile * WIDTH + slot].method.model for tile in tiles for slot in range(WIDTH)]
+        self.sizes = None if self.chunk.is_exact else StepSizes([model for model in models if model is not None])
+        bounds = [-np.inf if model is None else model.lower_bound for model in models]
+        self.bounds = np.array(bounds).reshape(len(tiles), WIDTH)
+        self.seeds = [self.slots[tile * WIDTH].seed for tile in tiles]
+
+    def run(self, stop: Callable[[], bool] | None) -> None:
+        """All steps."""
+        settings, problem = self.settings, self.problem
+        orders = {
+            seed: row_orders(seed, problem.n_rows, settings.batch_size, settings.sampling) for seed in set(self.seeds)
+        }
+        self._measure(0)
+        for epoch in range(settings.epochs):
+            rows = {seed: next(orders[seed]) for seed in set(self.seeds)}
+            for begin in range(0, settings.steps_per_epoch, _BLOCK):
+                if stop is not None and stop():
+                    raise Stopped
+                self._run_block(
+                    epoch * settings.steps_per_epoch + begin,
+                    np.stack([rows[seed][begin : begin + _BLOCK] for seed in self.seeds], axis=1),
+                )
+                if not self.seeds:
+                    return
+            self._measure(epoch + 1)
+        self.average[self.alive] = problem.full_loss(self.total / settings.schedule.sum())
+
+    def _run_block(self, first: int, rows: NDArray[np.intp]) -> None:
+        """The steps ``first``, ``first`` + 1, …, one for each entry of ``rows``."""
+        problem, every, schedule = self.problem, self.settings.every, self.settings.schedule
+        points, gradients, work, total = self.points, self.gradients, self.work, self.total
+        block = {name: values[: len(rows), : len(points)] for name, values in self.block.items()}
+        loss, grad_sq, size, distance = block["loss"], block["grad_sq"], block["size"], block["distance"]
+        is_constant = bool((schedule == schedule[0]).all())
+        last_step = len(schedule) - 1
+        for index, batch in enumerate(problem.batches(rows)):
+            step = first + index
+            if schedule[step] != self.factor:
+                self._set_factor(schedule[step])
+            loss[index] = problem.loss_and_gradient(points, batch, gradients)
+            _norm_sq(gradients, grad_sq[index])
+            if step % every == 0:
+                np.subtract(points, self.start, out=work)
+                _norm_sq(work, distance[index])
+            total += points if is_constant else np.multiply(points, schedule[step], out=work)
+            if step == last_step:
+                self.last[self.alive] = problem.full_loss(points)
+            if self.sizes is not None:
+                size[index] = self.sizes(loss[index].reshape(-1), grad_sq[index].reshape(-1)).reshape(-1, WIDTH)
+                gradients *= size[index][:, None, :, None]
+                points -= gradients
+            else:
+                found = problem.prox(points, rows[index], self.rates)
+                np.subtract(found.points, points, out=work)
+                moved = _norm_sq(work, np.empty_like(self.rates))
+                # SPP has no size of its own: this is that of a step along g that is as long.
+                size[index] = np.where(grad_sq[index] > 0, np.sqrt(moved / grad_sq[index]), self.rates)
+                block["delta"][index] = exact_delta(loss[index], found.losses, moved, self.rates)
+                points[...] = found.points
+        self._keep(first, block)
+
+    def _set_factor(self, factor: float) -> None:
+        """The rates of the steps to come."""
+        self.factor = factor
+        self.rates = self.lr[self.alive] * factor
+        if self.sizes is not None:
+            self.sizes.set_rates(self.rates.reshape(-1))
+
+    def _keep(self, first: int, block: dict[str, Floats]) -> None:
+        """Keep the traces of a block, and look for runs that diverged in it."""
+        every, length = self.settings.every, len(block["loss"])
+        skip = -first % every
+        place = slice((first + skip) // every, (first + length - 1) // every + 1)
+        for name, values in block.items():
+            self.steps[name][self.alive, :, place] = values[skip::every].transpose(1, 2, 0)
+        below = block["loss"] < self.bounds
+        if below.any():
+            self.violations[self.alive] += below.sum(axis=0)
+        numbers = block["loss"] + block["grad_sq"]
+        is_end = first + length == self.settings.steps
+        if np.isfinite(numbers.sum()) and not (is_end and not np.isfinite(self.points.sum())):
+            return
+        bad = ~np.isfinite(numbers)
+        if is_end:  # the last step may have led to a point that is none; later blocks would have seen it
+            bad[-1] |= ~np.isfinite(self.points).all(axis=(1, 3))
+        when = self.diverged_at[self.alive]
+        died = bad.any(axis=0) & (when < 0)
+        when[died] = first + bad.argmax(axis=0)[died]
+        self.diverged_at[self.alive] = when
+        self._bury(died, when >= 0)
+
+    def _bury(self, died: NDArray[np.bool_], dead: NDArray[np.bool_]) -> None:
+        """Put runs that died back to the start; take out tiles without a living run."""
+        lr = self.lr[self.alive]
+        lr[died] = self.lr.min()
+        self.lr[self.alive] = lr
+        for tile, slot in zip(*np.nonzero(died), strict=True):
+            self.points[tile, :, slot] = self.start[:, slot]
+            self.total[tile, :, slot] = 0.0
+        self.factor = np.nan  # the rates are to be set again
+        left = ~dead.all(axis=1)
+        if not left.all():
+            self.alive = np.arange(len(self.lr))[self.alive][left]
+            self.points, self.total = self.points[left], self.total[left]
+            self._make_room()
+
+    def _measure(self, place: int) -> None:
+        """The full losses, as entry ``place`` of the epochs."""
+        self.train[self.alive, :, place] = self.problem.full_loss(self.points)
+        if self.problem.n_valid:
+            self.valid[self.alive, :, place] = self.problem.validation_loss(self.points)
+
+    def traces(self) -> list[Trace]:
+        """What is kept of each run."""
+        settings, count = self.settings, len(self.slots)
+        rate = np.array([run.lr for run in self.slots])[:, None] * settings.schedule[:: settings.every]
+        arrays = {name: values.reshape(count, -1) for name, values in self.steps.items()}
+        if not self.chunk.is_exact:
+            arrays["delta"] = np.empty_like(rate)
+            runs = Grouped([run.method.model for run in self.slots if run.method.model is not None], range(count))
+            found = solve(runs.parts, *(values[runs.order] for values in (arrays["loss"], arrays["grad_sq"], rate)))
+            arrays["delta"][runs.order] = found.delta
+        np.sqrt(arrays["distance"], out=arrays["distance"])
+        arrays |= {"train": self.train.reshape(count, -1), "valid": self.valid.reshape(count, -1)}
+        last, average, ends = (values.reshape(-1) for values in (self.last, self.average, self.diverged_at))
+        for slot in np.flatnonzero(ends >= 0):
+            step = int(ends[slot])
+            for name, values in arrays.items():
+                begin = (
+                    step // settings.steps_per_epoch + 1 if name in ("train", "valid") else -(-step // settings.every)
+                )
+                values[slot, begin:] = np.inf
+            average[slot] = np.inf
+            if step < settings.steps - 1:
+                last[slot] = np.inf
+        for values in (last, average, *arrays.values()):
+            if not np.isfinite(values.sum()):
+                values[~np.isfinite(values)] = np.inf
+        best = np.minimum(arrays["train"][:, : settings.epochs].min(axis=1), last)
+        columns = (ends, self.violations.reshape(-1), last, average, best)
+        numbers = zip(*(values.tolist() for values in columns), strict=True)
+        result = []
+        for slot, (run, (end, below, at_last, at_average, at_best)) in enumerate(zip(self.slots, numbers, strict=True)):
+            if slot % WIDTH >= len(self.chunk.tiles[slot // WIDTH]):
+                continue
+            steps = {
+                "loss": arrays["loss"][slot],
+                "grad_sq": arrays["grad_sq"][slot],
+                "rate": rate[slot],
+                "size": arrays["size"][slot],
+                "delta": arrays["delta"][slot],
+                "distance": arrays["distance"][slot],
+            }
+            epochs = {"train_loss": arrays["train"][slot], "valid_loss": arrays["valid"][slot]}
+            final = {"last_loss": at_last, "average_loss": at_average, "best_loss": at_best}
+            status = "finished" if end < 0 else "diverged"
+            result.append(Trace(run, status, end, steps, epochs, final, below))
+        return result
+
+
+def _norm_sq(vectors: Floats, out: Floats) -> Floats:
+    """Squared norms (tiles, WIDTH) of vectors (tiles, blocks, WIDTH, features)."""
+    if vectors.shape[1] == 1:
+        return np.vecdot(vectors[:, 0], vectors[:, 0], out=out)
+    return np.add.reduce(np.vecdot(vectors, vectors), axis=1, out=out)

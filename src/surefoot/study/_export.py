@@ -1,0 +1,77 @@
+"""A result in files of other programs: netCDF, Parquet, CSV. Each is written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Table = Literal["runs", "steps", "epochs"]
+
+_LAST = {"runs": None, "steps": "step", "epochs": "epoch"}
+
+
+def to_netcdf(dataset: xr.Dataset, path: Path) -> None:
+    """The whole data set, as netCDF 3 (64-bit offsets), which every reader knows and SciPy writes."""
+    with _replacing(path) as temporary:
+        dataset.to_netcdf(temporary, engine="scipy", format="NETCDF3_64BIT")
+
+
+def to_parquet(dataset: xr.Dataset, path: Path, table: Table) -> None:
+    """One tidy table."""
+    arrow, parquet = _need("pyarrow", "Parquet"), _need("pyarrow.parquet", "Parquet")
+    columns = tidy(dataset, table)
+    with _replacing(path) as temporary:
+        parquet.write_table(arrow.table(columns), temporary)
+
+
+def to_csv(dataset: xr.Dataset, path: Path, table: Table) -> None:
+    """One tidy table; numbers keep all their digits, ∞ is ``inf``."""
+    columns = tidy(dataset, table)
+    with _replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+
+
+def tidy(dataset: xr.Dataset, table: Table) -> dict[str, Any]:
+    """Columns of equal length: algorithm, lr, seed (and step or epoch), then one for each variable over them."""
+    if table not in get_args(Table):
+        raise ValueError(f"table must be one of {', '.join(get_args(Table))}, got {table!r}")
+    last = _LAST[table]
+    dims = ["algorithm", "lr", "seed"] + ([last] if last else [])
+    shape = tuple(dataset.sizes[dim] for dim in dims)
+    axes = np.meshgrid(*(np.arange(size) for size in shape), indexing="ij")
+    columns = {dim: dataset[dim].values[axis.ravel()] for dim, axis in zip(dims, axes, strict=True)}
+    for name, variable in dataset.data_vars.items():
+        if variable.dims == tuple(dims):
+            columns[str(name)] = variable.values.ravel()
+    return columns
+
+
+def _need(module: str, what: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ImportError(f"writing {what} needs {module.partition('.')[0]}: pip install 'surefoot[export]'") from None
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary file in the same folder that takes the name ``path`` once it is complete."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path {str(path)!r}: the folder {str(path.parent)!r} does not exist")
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        temporary = Path(folder, path.name)
+        yield temporary
+        os.replace(temporary, path)

@@ -1,0 +1,165 @@
+"""Methods by name, ``sps(lower_bound=-2)``, or as model objects."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import Field, fields, is_dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from surefoot.study._runs import Method
+from surefoot.theory._names import parse_call, unknown
+from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated
+
+MODELS: dict[str, type[Model]] = {
+    "sgd": Linear,
+    "sps": Truncated,
+    "ngn": SquareRoot,
+    "log-ngn": Exponential,
+    "power": Power,
+}
+EXACT = "spp"
+"""The exact model: no formula, the problem's prox instead."""
+
+_NAMES = {model: name for name, model in MODELS.items()}
+
+
+def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None) -> Method:
+    """The method that a name, a model object or a ``Method`` stands for, with its shortest name.
+
+    Args:
+        spec: A name with parameters, or a model (of your own, too).
+        lower_bound: C of the methods that are given by a name without one of their own; SGD and SPP know none.
+
+    >>> parse_method("sps( lower_bound = 0.0 )").name
+    'sps'
+    >>> from surefoot.theory import models
+    >>> parse_method(models.Power(0.25, lower_bound=-2)).name
+    'power(p=0.25, lower_bound=-2)'
+    """
+    if isinstance(spec, Method):
+        return spec
+    if isinstance(spec, Model):
+        return Method(_model_name(spec), spec)
+    if not isinstance(spec, str):
+        raise TypeError(f"methods must be names, models or Method objects, got {spec!r}")
+    name, options = parse_call(spec)
+    name = name.lower().replace("_", "-")
+    if name not in MODELS and name != EXACT:
+        raise unknown("method", name, [*MODELS, EXACT])
+    allowed = [] if name == EXACT else [field.name for field in _fields(MODELS[name])]
+    for key, value in options.items():
+        if key not in allowed:
+            raise unknown(f"parameter of method {name!r}", key, allowed or ["none"])
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{key} of method {spec!r} must be a number, got {value!r}")
+    if name == EXACT:
+        return Method(EXACT, None)
+    if lower_bound is not None and "lower_bound" in allowed:
+        options.setdefault("lower_bound", lower_bound)
+    if "p" in allowed and "p" not in options:
+        raise ValueError(f"method {spec!r} needs its exponent, as in 'power(p=0.25)'")
+    try:
+        model = MODELS[name](**options)
+    except ValueError as error:
+        raise ValueError(f"method {spec!r}: {error}") from None
+    return Method(_model_name(model), model)
+
+
+def parse_methods(
+    specs: str | Model | Method | Iterable[str | Model | Method], *, lower_bound: float | None = None
+) -> tuple[Method, ...]:
+    """The methods of a study: at least one, no two of them with the same name.
+
+    >>> [method.name for method in parse_methods(["sgd", "sps"], lower_bound=-2)]
+    ['sgd', 'sps(lower_bound=-2)']
+    """
+    given: list[Any] = [specs] if isinstance(specs, str | Model | Method) else _listed(specs)
+    methods = tuple(parse_method(spec, lower_bound=lower_bound) for spec in given)
+    if not methods:
+        raise ValueError(f"methods must name at least one method, got {specs!r}; known: {', '.join([*MODELS, EXACT])}")
+    names = [method.name for method in methods]
+    identities = [identity(method) for method in methods]
+    for position, method in enumerate(methods):
+        if method.name in names[:position] or identities[position] in identities[:position]:
+            raise ValueError(f"methods must be distinct, got {method.name!r} twice")
+    return methods
+
+
+def lower_bound_of(method: Method) -> float | None:
+    """C of a method, None where it knows none (SGD, SPP)."""
+    if method.model is None:
+        return None
+    bound = float(method.model.lower_bound)
+    return bound if bound > float("-inf") else None
+
+
+def identity(method: Method) -> str:
+    """What a method's numbers depend on, as text: its shortest name, and for models from elsewhere also their code.
+
+    Runs are remembered under this text, so that a model of your own that was edited since is computed anew.
+
+    >>> from surefoot.theory import models
+    >>> identity(Method("my favourite", models.Truncated(lower_bound=-2)))
+    'sps(lower_bound=-2)'
+    """
+    model = method.model
+    if model is None:
+        return EXACT
+    if type(model) in _NAMES:
+        return _model_name(model)
+    digest = hashlib.sha256()
+    for cls in type(model).__mro__:
+        if issubclass(cls, Model) and not cls.__module__.startswith("surefoot.theory."):
+            _digest(digest, {key: value for key, value in vars(cls).items() if isinstance(value, FunctionType)})
+    _digest(digest, [(field.name, getattr(model, field.name)) for field in _fields(model)])
+    _digest(digest, getattr(model, "__dict__", {}))
+    return f"{type(model).__module__}.{_model_name(model)}#{digest.hexdigest()[:16]}"
+
+
+def _listed(specs: Any) -> list[Any]:
+    if not isinstance(specs, Iterable):
+        raise TypeError(f"methods must be a list of names or models, got {specs!r}")
+    return list(specs)
+
+
+def _fields(model: Any) -> list[Field[Any]]:
+    """The parameters of a model or of its class; one that is no dataclass has none that could be known."""
+    return [field for field in fields(model) if field.init] if is_dataclass(model) else []
+
+
+def _model_name(model: Model) -> str:
+    """``name(parameter=value)`` with the parameters that differ from their defaults."""
+    bound: object = model.lower_bound
+    if not isinstance(bound, int | float):
+        raise TypeError(f"lower_bound of a method in a study must be one number, got {bound!r} of {model!r}")
+    name = _NAMES.get(type(model), type(model).__name__)
+    values = [(field, getattr(model, field.name)) for field in _fields(model)]
+    parts = [f"{field.name}={_short(value)}" for field, value in values if value != field.default]
+    return f"{name}({', '.join(parts)})" if parts else name
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(getattr(value, "__name__", None) or repr(value))
+
+
+def _digest(digest: Any, value: Any) -> None:
+    """Feed a value into a hash: functions by their code and what they close over, all else by its text."""
+    if isinstance(value, FunctionType):
+        cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
+        value = (value.__code__, value.__defaults__, value.__kwdefaults__, cells)
+    if isinstance(value, CodeType):
+        value = (value.co_code, value.co_names, value.co_consts)
+    if isinstance(value, dict):
+        value = tuple(sorted(value.items(), key=lambda item: str(item[0])))
+    if isinstance(value, tuple | list):
+        digest.update(f"{len(value)}(".encode())
+        for item in value:
+            _digest(digest, item)
+    elif callable(value) and hasattr(value, "__qualname__"):
+        digest.update(f"{value.__module__}.{value.__qualname__};".encode())
+    else:
+        digest.update(f"{type(value).__name__}:{value!r};".encode())

@@ -1,0 +1,62 @@
+"""Loss and bound over the learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from surefoot.study._runs import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Okabe and Ito's palette: told apart by everybody."""
+
+HEADROOM = 10.0
+"""What lies above this multiple of the loss at the start is drawn at the upper edge."""
+
+
+def draw(
+    algorithms: Sequence[str],
+    lrs: Floats,
+    losses: Floats,
+    totals: Floats | None,
+    initial_loss: float,
+    ax: Axes | None = None,
+) -> Axes:
+    """Losses (solid) and bounds (dashed) of shape (algorithms, rates) on logarithmic axes."""
+    if ax is None:
+        from matplotlib import pyplot as plt
+
+        _, ax = plt.subplots(figsize=(5.0, 3.6), layout="constrained")
+    top = HEADROOM * initial_loss
+    for position, algorithm in enumerate(algorithms):
+        colour = COLOURS[position % len(COLOURS)]
+        _line(ax, lrs, losses[position], top, colour, "-", algorithm)
+        if totals is not None:
+            _line(ax, lrs, totals[position], top, colour, "--", None)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    drawn = losses if totals is None else np.stack([losses, totals])
+    inside = drawn[(drawn > 0) & (drawn <= top)]
+    ax.set_ylim(0.5 * inside.min() if inside.size else 0.01 * top, top)
+    ax.set_xlabel("learning rate α")
+    ax.set_ylabel("final loss" if totals is None else "final loss (solid), bound (dashed)")
+    ax.legend(frameon=False)
+    return ax
+
+
+def _line(ax: Axes, lrs: Floats, values: Floats, top: float, colour: str, style: str, label: str | None) -> None:
+    shown = np.where(values > 0, values, np.nan)  # a logarithmic axis has no zero
+    above = shown > top
+    marker = "o" if style == "-" else None
+    # The line is cut where it leaves the picture, so that it does not run to a number nobody measured.
+    ax.plot(
+        lrs, np.where(np.isinf(shown), np.nan, shown), style, color=colour, marker=marker, markersize=3.5, label=label
+    )
+    if style == "-" and above.any():  # an empty line that is not clipped would upset the layout
+        edge = np.full(int(above.sum()), top)
+        ax.plot(lrs[above], edge, "o", color=colour, fillstyle="none", markersize=6.0, clip_on=False)

@@ -1,0 +1,346 @@
+"""What a study found: labelled traces, the bound over them, and how sensitive each method is to its rate."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from surefoot.problems._threads import one_blas_thread
+from surefoot.study import _checks, _export
+from surefoot.study._archive import Archive
+from surefoot.study._methods import EXACT
+from surefoot.study._runs import FINAL_FIELDS, Floats
+from surefoot.study._store import FileArchive, Store, StoreError
+from surefoot.theory import bounds
+from surefoot.theory.models import safe_delta
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.axes import Axes
+
+    from surefoot.problems import Problem
+    from surefoot.study._sensitivity import SensitivityTable
+
+
+class KnownOptimum(NamedTuple):
+    """What is known about the minimum of the full training loss."""
+
+    value: float | None
+    """f⋆, the infimum; None if the problem does not tell."""
+    exists: bool
+    """Whether a minimiser x⋆ exists (not on separable data)."""
+    distance: float | None
+    """‖x_1 − x⋆‖ if it exists."""
+    reason: str
+    """Why there is none."""
+
+
+class Result:
+    """The runs of a study. Comes from ``Study.run``, or from its file with :meth:`load`.
+
+    >>> from surefoot.study import Study
+    >>> study = Study("linear-regression", methods=["sgd", "sps"], lrs=[0.01, 10.0], seeds=2, epochs=2, batch_size=5)
+    >>> result = study.run()
+    >>> result.dataset.status.sel(algorithm="sps").values.tolist()
+    [['finished', 'finished'], ['finished', 'finished']]
+    >>> result.bound(distance=1.0).total.dims
+    ('algorithm', 'lr')
+    """
+
+    def __init__(self, settings: dict[str, Any], archive: Archive, *, problem: Problem | None = None) -> None:
+        self.settings = settings
+        """The study's settings: problem, methods, rates, versions, … (JSON-able)."""
+        self._archive = archive
+        self._problem = problem
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, study: int | None = None) -> Result:
+        """The result of a study from its file alone: by default of the one that was started last.
+
+        A study that was interrupted loads too; its missing runs have the status ``missing``.
+
+        Args:
+            path: The store.
+            study: Position of the study in the file, in the order in which they were last started.
+        """
+        with Store.read(path) as store:
+            entries = store.studies()
+        if not entries:
+            raise StoreError(f"{path}: the file holds no study")
+        position = len(entries) - 1 if study is None else study
+        if not -len(entries) <= position < len(entries):
+            raise ValueError(f"study must be a position below {len(entries)}, the studies in {path}, got {study}")
+        entry = entries[position]
+        settings = {**entry.settings, "created": entry.created}
+        return cls(settings, FileArchive(Path(path), entry.context, settings["problem"]["fingerprint"]))
+
+    @property
+    def algorithms(self) -> list[str]:
+        """Names of the methods."""
+        return [method["name"] for method in self.settings["methods"]]
+
+    @property
+    def lrs(self) -> Floats:
+        """The learning rates, rising."""
+        return np.array(self.settings["lrs"])
+
+    @property
+    def steps(self) -> int:
+        """T, the steps of one run."""
+        return int(self.settings["epochs"] * self.settings["steps_per_epoch"])
+
+    @cached_property
+    def rates(self) -> Floats:
+        """α_t = lr·η_t, of shape (rates, T)."""
+        given = self.settings["factors"]
+        _, factors = _checks.factors(self.settings["schedule"] if given is None else given, self.steps)
+        return self.lrs[:, None] * factors
+
+    @cached_property
+    def dataset(self) -> xr.Dataset:
+        """All traces as an xarray data set.
+
+        Dimensions: ``algorithm``, ``lr``, ``seed``; ``step`` (0 … T − 1, every k-th) for loss f(x_t, s_t), grad_sq
+        ‖g_t‖², rate α_t, size, delta δ_t and distance ‖x_t − x_1‖; ``epoch`` (0 is the start) for train_loss and
+        valid_loss. One number a run: status (``finished``, ``diverged``, ``stopped``, ``missing``), diverged_at (−1 if
+        not), violations of the lower bound, and the full training loss at x_T (last_loss), at the averaged iterate
+        (average_loss) and the best one (best_loss). After divergence numbers are ∞. NaN stands for what was not
+        measured: runs that are missing, valid_loss of a problem without validation rows.
+        """
+        from surefoot.study._dataset import build
+
+        return build(self.settings, self._archive.records())
+
+    @cached_property
+    def initial_loss(self) -> float:
+        """f(x_1), the full training loss at the start."""
+        start = self.dataset.train_loss.values[..., 0]
+        known = start[~np.isnan(start)]
+        if not len(known):
+            raise ValueError("the study has no finished run yet")
+        return float(known[0])
+
+    @cached_property
+    def optimal_loss(self) -> float:
+        """f⋆; where the problem does not tell, the smallest full training loss that any run of the study has seen."""
+        known = self.optimum().value
+        if known is not None:
+            return known
+        seen = [np.nanmin(self.dataset[name].values) for name in ("train_loss", *FINAL_FIELDS)]
+        return float(min(seen))
+
+    def optimum(self) -> KnownOptimum:
+        """What is known about the minimum: from the problem, or from the file that has noted it."""
+        found = self._archive.facts().get("optimum")
+        if found is None:
+            found = _optimum(self._problem)
+            if self._problem is not None:
+                self._archive.remember("optimum", found)
+        return KnownOptimum(**found)
+
+    def facts(self) -> dict[str, Any]:
+        """What was computed about the problem and kept with the runs."""
+        return self._archive.facts()
+
+    def remember(self, name: str, value: Any) -> None:
+        """Keep a JSON-able fact about the problem with the runs, such as an estimate of σ²."""
+        self._archive.remember(name, value)
+
+    def envelope(self, *, horizon: int | None = None) -> xr.DataArray:
+        """The Moreau envelope of the full training loss at the start, with parameter S_1 = Σ α_t, for every rate.
+
+        Computed once (one convex solve a rate) and kept with the runs; a result that was loaded from a file has it only
+        if it was asked for when the problem was at hand.
+        """
+        import xarray as xr
+
+        parameters = self.rates[:, : self._horizon(horizon)].sum(axis=-1)
+        known: dict[float, float] = dict(self._archive.facts().get("envelope", []))
+        missing = np.array([parameter for parameter in parameters if parameter not in known])
+        if len(missing):
+            if self._problem is None:
+                raise ValueError(
+                    "the envelope was not computed when the study ran, and a file does not hold the problem: run the "
+                    "study again with the same store (nothing is recomputed), then ask its result for the envelope"
+                )
+            with one_blas_thread():
+                values = np.asarray(self._problem.envelope(missing), float)
+            known.update(zip(missing.tolist(), values.tolist(), strict=True))
+            self._archive.remember("envelope", sorted(known.items()))
+        return xr.DataArray([known[parameter] for parameter in parameters], {"lr": self.lrs}, ("lr",), "envelope")
+
+    def deltas(self, index: Literal["model", "safe"] = "model") -> xr.DataArray:
+        """δ_t of every run: the model's (the paper's), or the safe one, which is proved for every convex loss.
+
+        The exact model (SPP) is its own safe index.
+        """
+        if index not in ("model", "safe"):
+            raise ValueError(f"index must be 'model' or 'safe', got {index!r}")
+        data = self.dataset
+        if index == "model":
+            return data["delta"]
+        deltas = data["delta"].copy(deep=True)
+        rates = self.rates[:, None, :: self.settings["every"]]
+        for position, method in enumerate(self.settings["methods"]):
+            if method["identity"] == EXACT:
+                continue
+            bound = -np.inf if method["lower_bound"] is None else method["lower_bound"]
+            loss, grad_sq, size = (data[name].values[position] for name in ("loss", "grad_sq", "size"))
+            safe = safe_delta(loss, grad_sq, np.broadcast_to(rates, loss.shape), size, bound)
+            deltas.values[position] = np.where(np.isnan(loss), np.nan, safe)
+        return deltas
+
+    def bound(
+        self,
+        distance: float | None = None,
+        *,
+        bias: Literal["envelope"] | None = None,
+        index: Literal["model", "safe"] = "model",
+        kind: Literal["last", "average"] = "last",
+        horizon: int | None = None,
+    ) -> xr.Dataset:
+        """Ω_T of Theorem 3.4 (or Ω_avg of 3.3) for every method and rate: ``bias``, ``noise`` and ``total``.
+
+        E[δ_t] is the mean over the seeds, so a rate at which one run diverges has an infinite bound. With every = k
+        each kept index stands for k steps, and the bound is an estimate.
+
+        Args:
+            distance: D, of which the bias is D²/(2 S_1); the total then bounds f − f⋆. By default the study's
+                ``distance``, or else the true ‖x_1 − x⋆‖ where a minimiser exists.
+            bias: ``"envelope"`` for the Moreau envelope instead, which needs no D; the total then bounds f itself.
+            index: δ of the model, or the safe one that is proved for every convex loss.
+            kind: The bound of the last iterate x_T, or of the average (and the best) one.
+            horizon: The first steps only.
+        """
+        import xarray as xr
+
+        if bias not in (None, "envelope"):
+            raise ValueError(f"bias must be None (then distance counts) or 'envelope', got {bias!r}")
+        if bias is not None and distance is not None:
+            raise ValueError(f"distance and bias='envelope' exclude each other, got distance={distance!r}")
+        if kind not in ("last", "average"):
+            raise ValueError(f"kind must be 'last' or 'average', got {kind!r}")
+        steps = self._horizon(horizon)
+        far = self._distance(distance) if bias is None else 0.0
+        deltas = _mean(self.deltas(index), "seed").values
+        deltas = np.repeat(deltas, self.settings["every"], axis=-1)[..., :steps]
+        rates = np.broadcast_to(self.rates[:, :steps], deltas.shape)
+        complete = ~np.isnan(deltas).any(axis=-1)
+
+        parts = np.full((2, *complete.shape), np.nan)
+        if complete.any():
+            compute = bounds.last_iterate if kind == "last" else bounds.average_iterate
+            found = compute(rates[complete], deltas[complete], far)
+            parts[:, complete] = found.bias, found.noise
+        if bias is not None:
+            parts[0] = np.where(complete, self.envelope(horizon=steps).values, np.nan)
+        dims = ("algorithm", "lr")
+        return xr.Dataset(
+            {"bias": (dims, parts[0]), "noise": (dims, parts[1]), "total": (dims, parts.sum(axis=0))},
+            {"algorithm": self.algorithms, "lr": self.lrs},
+            {"kind": kind, "index": index, "bias": bias or "distance", "distance": far, "horizon": steps},
+        )
+
+    def sensitivity(
+        self,
+        distance: float | None = None,
+        *,
+        bias: Literal["envelope"] | None = None,
+        index: Literal["model", "safe"] = "model",
+        kind: Literal["last", "average"] = "last",
+        tolerance: float = 0.1,
+    ) -> SensitivityTable:
+        """How much each method depends on its rate, and how well the bound tells: one row a method.
+
+        The loss is the mean over the seeds of f(x_T), or of the averaged iterate's for ``kind="average"``; arguments
+        are those of :meth:`bound`, and ``tolerance`` is the share of f(x_1) − f⋆ that a rate may lose to stay in the
+        window. See :class:`~surefoot.study.Sensitivity` for the columns.
+        """
+        from surefoot.study._sensitivity import measure
+
+        loss = self._final_loss(kind)
+        total = self.bound(distance, bias=bias, index=index, kind=kind).total
+        scale = (self.initial_loss, self.optimal_loss)
+        return measure(self.algorithms, self.lrs, loss.values, total.values, *scale, tolerance=tolerance)
+
+    def plot(
+        self, distance: float | None = None, *, ax: Axes | None = None, bound: bool = True, **options: Any
+    ) -> Axes:
+        """Draw the final loss (solid) and the bound (dashed) over the rate, one colour a method.
+
+        Points that diverged, or lie far above the loss at the start, are open markers at the upper edge.
+
+        Args:
+            distance: As in :meth:`bound`, as are all other options.
+            ax: Where to draw; a new figure by default.
+            bound: Whether to draw the bound.
+            **options: ``bias``, ``index``, ``kind``.
+        """
+        from surefoot.study._plot import draw
+
+        loss = self._final_loss(options.get("kind", "last"))
+        total = self.bound(distance, **options).total.values if bound else None
+        return draw(self.algorithms, self.lrs, loss.values, total, self.initial_loss, ax)
+
+    def to_netcdf(self, path: str | os.PathLike[str]) -> None:
+        """Write :attr:`dataset` to a netCDF file."""
+        _export.to_netcdf(self.dataset, Path(path))
+
+    def to_parquet(self, path: str | os.PathLike[str], *, table: _export.Table = "runs") -> None:
+        """Write a tidy table to a Parquet file (needs ``surefoot[export]``).
+
+        ``table`` is ``"runs"`` (one row a run), ``"steps"`` (one row a step) or ``"epochs"``.
+        """
+        _export.to_parquet(self.dataset, Path(path), table)
+
+    def to_csv(self, path: str | os.PathLike[str], *, table: _export.Table = "runs") -> None:
+        """Write a tidy table to a CSV file; ``table`` as in :meth:`to_parquet`."""
+        _export.to_csv(self.dataset, Path(path), table)
+
+    def __repr__(self) -> str:
+        settings = self.settings
+        return (
+            f"<Result {settings['problem']['name']}: {', '.join(self.algorithms)}; {len(self.lrs)} rates, "
+            f"{len(settings['seeds'])} seeds, {self.steps} steps>"
+        )
+
+    def _final_loss(self, kind: str) -> xr.DataArray:
+        return _mean(self.dataset["last_loss" if kind == "last" else "average_loss"], "seed")
+
+    def _horizon(self, horizon: int | None) -> int:
+        if horizon is None:
+            return self.steps
+        if _checks.whole("horizon", horizon, 1) > self.steps:
+            raise ValueError(f"horizon must be at most the {self.steps} steps of a run, got {horizon}")
+        return int(horizon)
+
+    def _distance(self, distance: float | None) -> float:
+        if distance is not None:
+            return _checks.number("distance", distance, positive=True)
+        if self.settings["distance"] is not None:
+            return float(self.settings["distance"])
+        optimum = self.optimum()
+        if optimum.distance is None:
+            raise ValueError(
+                f"distance must be given (or bias='envelope'), because ‖x_1 − x⋆‖ is not known: {optimum.reason}"
+            )
+        return optimum.distance
+
+
+def _mean(values: xr.DataArray, dim: str) -> xr.DataArray:
+    """The mean, NaN if one value is missing; large numbers may overflow to ∞, which is what they are."""
+    with np.errstate(over="ignore"):
+        return values.mean(dim, skipna=False)
+
+
+def _optimum(problem: Problem | None) -> dict[str, Any]:
+    if problem is None:
+        return {"value": None, "exists": False, "distance": None, "reason": "it was not computed when the study ran"}
+    with one_blas_thread():  # small solves: threads cost more than they give, and the bits would depend on them
+        found = problem.optimum()
+    distance = None if found.point is None else float(np.linalg.norm(found.point - problem.initial_point()))
+    return {"value": found.value, "exists": found.exists, "distance": distance, "reason": found.reason}

@@ -1,0 +1,175 @@
+"""How much a method depends on its learning rate, measured and predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot.study import _checks
+from surefoot.study._runs import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """One method's dependence on its rate. All rates are rates of the study's grid.
+
+    A *window* is the unbroken range of grid rates around the best one with f ≤ f_best + tolerance·(f(x_1) − f⋆) (not a
+    factor of f_best, which may be 1e-25); its width log10(high/low) is what the grid proves, and the true one is larger
+    by less than two grid steps. A rate at which every number is ∞ or missing is in no window, and a method without any
+    finite loss (or bound) has NaN rates and −∞ as width.
+    """
+
+    algorithm: str
+    best_rate: float
+    """The rate with the smallest loss."""
+    best_loss: float
+    low: float
+    high: float
+    """The window of the measured loss."""
+    decades: float
+    """Its width."""
+    bound_rate: float
+    """The rate with the smallest bound."""
+    bound_value: float
+    bound_low: float
+    bound_high: float
+    """The window that the bound predicts: Ω ≤ Ω_best + tolerance·(f(x_1) − f⋆)."""
+    bound_decades: float
+    overlap: float
+    """Rates in both windows over rates in either: 1 if they agree."""
+    rank_correlation: float
+    """Spearman's, of bound and loss over the rates (∞ ranks last); NaN if one of them is constant."""
+    minimiser_distance: float
+    """|log10(bound_rate/best_rate)|, in decades."""
+    expected_excess: float
+    """Mean over the rates of min(loss, f(x_1)) − f_best: the learning-rate sensitivity of Wortsman et al. (2024)."""
+
+
+@dataclass(frozen=True)
+class SensitivityTable:
+    """Rows of :class:`Sensitivity`, one a method, in the study's order."""
+
+    rows: tuple[Sensitivity, ...]
+    initial_loss: float
+    optimal_loss: float
+    tolerance: float
+
+    def __iter__(self) -> Iterator[Sensitivity]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, algorithm: str) -> Sensitivity:
+        for row in self.rows:
+            if row.algorithm == algorithm:
+                return row
+        raise KeyError(f"no method {algorithm!r}; there are {', '.join(row.algorithm for row in self.rows)}")
+
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas table with the methods as row labels."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(row) for row in self.rows]).set_index("algorithm")
+
+    def to_xarray(self) -> xr.Dataset:
+        """An xarray data set over ``algorithm``."""
+        import xarray as xr
+
+        names = [field.name for field in fields(Sensitivity)]
+        columns = dict(zip(names, zip(*map(astuple, self.rows), strict=True), strict=True))
+        algorithms = list(columns.pop("algorithm"))
+        attributes = {name: getattr(self, name) for name in ("initial_loss", "optimal_loss", "tolerance")}
+        variables: dict[str, Any] = {name: (("algorithm",), np.array(values)) for name, values in columns.items()}
+        return xr.Dataset(variables, {"algorithm": algorithms}, attributes)
+
+
+def measure(
+    algorithms: Sequence[str],
+    lrs: Floats,
+    losses: Floats,
+    totals: Floats,
+    initial_loss: float,
+    optimal_loss: float,
+    *,
+    tolerance: float = 0.1,
+) -> SensitivityTable:
+    """The table for losses and bounds of shape (algorithms, rates); NaN counts as ∞."""
+    slack = _checks.number("tolerance", tolerance, positive=True) * (initial_loss - optimal_loss)
+    rows = []
+    for algorithm, loss, total in zip(algorithms, _known(losses), _known(totals), strict=True):
+        measured, predicted = _window(loss, slack), _window(total, slack)
+        best, best_bound = _best(lrs, loss), _best(lrs, total)
+        excess = np.minimum(loss, initial_loss) - min(loss.min(), initial_loss)
+        either = (measured | predicted).sum()
+        rows.append(
+            Sensitivity(
+                algorithm,
+                best,
+                float(loss.min()),
+                *_ends(lrs, measured),
+                best_bound,
+                float(total.min()),
+                *_ends(lrs, predicted),
+                float((measured & predicted).sum() / either) if either else 0.0,
+                rank_correlation(loss, total),
+                abs(math.log10(best_bound / best)) if best > 0 and best_bound > 0 else math.nan,
+                float(excess.mean()),
+            )
+        )
+    return SensitivityTable(tuple(rows), initial_loss, optimal_loss, tolerance)
+
+
+def rank_correlation(x: Floats, y: Floats) -> float:
+    """Spearman's rank correlation; equal values share their mean rank, NaN if one side is constant.
+
+    >>> rank_correlation(np.array([1.0, 2.0, np.inf]), np.array([10.0, 30.0, 20.0]))
+    0.5
+    """
+    a, b = _ranks(x), _ranks(y)
+    a, b = a - a.mean(), b - b.mean()
+    scale = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / scale if scale > 0 else math.nan
+
+
+def _ranks(x: Floats) -> Floats:
+    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - 0.5 * (counts - 1))[inverse]
+
+
+def _known(values: Floats) -> Floats:
+    return np.where(np.isnan(values), np.inf, values)
+
+
+def _best(lrs: Floats, values: Floats) -> float:
+    position = int(values.argmin())
+    return float(lrs[position]) if values[position] < np.inf else math.nan
+
+
+def _window(values: Floats, slack: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """The unbroken range of good rates around the best one."""
+    best = int(values.argmin())
+    good = (values <= values[best] + slack) & (values < np.inf)
+    window = np.zeros(len(good), bool)
+    if good[best]:
+        bad = np.flatnonzero(~good)
+        low = int(bad[bad < best].max(initial=-1)) + 1
+        high = int(bad[bad > best].min(initial=len(good)))
+        window[low:high] = True
+    return window
+
+
+def _ends(lrs: Floats, window: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[float, float, float]:
+    inside = lrs[window]
+    if not len(inside):
+        return math.nan, math.nan, -math.inf
+    return float(inside[0]), float(inside[-1]), math.log10(inside[-1] / inside[0])

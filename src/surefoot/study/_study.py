@@ -1,0 +1,319 @@
+"""A study: methods × learning rates × seeds on one problem."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from surefoot._version import __version__
+from surefoot.problems import Problem, create
+from surefoot.study import _checks
+from surefoot.study._archive import Key, MemoryArchive, Record, record
+from surefoot.study._engine import NUMERICS_VERSION, run_batched
+from surefoot.study._methods import identity, lower_bound_of, parse_methods
+from surefoot.study._progress import reporter
+from surefoot.study._result import Result
+from surefoot.study._runs import Method, Run, Trace
+from surefoot.study._store import FileArchive, Store
+from surefoot.theory.models import Model
+
+Progress = bool | Callable[[int, int], None]
+
+
+class Plan(NamedTuple):
+    """How much of a study there is to do, in runs."""
+
+    total: int
+    done: int
+    todo: int
+
+
+class StudyInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a study; the message says what is kept and how to go on."""
+
+
+class LowerBoundWarning(UserWarning):
+    """Losses were below the lower bound C of a method, which took no step there."""
+
+
+class Study:
+    """A sweep of methods × learning rates × seeds on one problem.
+
+    All runs start at the same point; a seed sets the order of the data and nothing else. Each run takes
+    T = epochs·⌊n/batch_size⌋ steps.
+
+    Args:
+        problem: A name (``"linear-regression"``, ``"logistic-regression"``, …), ``"module:factory"``, or a problem.
+        methods: Names (``"sgd"``, ``"sps(lower_bound=-2)"``, ``"power(p=0.25)"``, ``"spp"``, …) or models of
+            :mod:`surefoot.theory.models` or of your own.
+        lrs: Learning rates α, or ``{"from": 1e-2, "to": 1e2, "count": 9}``, evenly in log.
+        epochs: Passes over the data.
+        batch_size: Rows of one step, at most those of the problem.
+        seeds: How many (then 0, 1, …), or a list of them.
+        schedule: A name (``"constant"``, ``"warmup(steps=50)"``, …), or T positive factors.
+        sampling: ``"shuffle"`` (each epoch in a new order, the incomplete last batch dropped), or ``"iid"``, which is
+            what the theorems need.
+        lower_bound: C of the methods that are given by a name without one of their own.
+        every: Keep every k-th step of the traces.
+        distance: D of the bound, for later; any other can be asked for.
+        data: Name of the data set, for problems that have one; the same as ``problem_options={"data": …}``.
+        problem_options: What the named problem takes.
+
+    >>> study = Study("linear-regression", methods=["sgd", "sps"], lrs=[0.01, 0.1], seeds=2, epochs=2, batch_size=5)
+    >>> study.plan()
+    Plan(total=8, done=0, todo=8)
+    >>> result = study.run()
+    >>> dict(result.dataset.sizes)
+    {'algorithm': 2, 'lr': 2, 'seed': 2, 'step': 20, 'epoch': 3}
+    """
+
+    def __init__(
+        self,
+        problem: str | Problem,
+        *,
+        methods: str | Model | Method | Iterable[str | Model | Method],
+        lrs: float | Iterable[float] | Mapping[str, float],
+        epochs: int,
+        batch_size: int,
+        seeds: int | Sequence[int] = 3,
+        schedule: str | ArrayLike = "constant",
+        sampling: str = "shuffle",
+        lower_bound: float | None = None,
+        every: int = 1,
+        distance: float | None = None,
+        data: str | None = None,
+        problem_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if lower_bound is not None:
+            lower_bound = _checks.number("lower_bound", lower_bound)
+        self.methods = parse_methods(methods, lower_bound=lower_bound)
+        self._identities = {method.name: identity(method) for method in self.methods}
+        self.lrs = _checks.rates(lrs)
+        self.seeds = _checks.seeds(seeds)
+        self.epochs = _checks.whole("epochs", epochs, 1)
+        self.batch_size = _checks.whole("batch_size", batch_size, 1)
+        self.sampling = _checks.sampling(sampling)
+        self.distance = None if distance is None else _checks.number("distance", distance, positive=True)
+        self.problem = _problem(problem, data, dict(problem_options or {}))
+        if self.batch_size > self.problem.n_rows:
+            raise ValueError(
+                f"batch_size must be at most the {self.problem.n_rows} training rows of {self.problem.name!r}, "
+                f"got {self.batch_size}"
+            )
+        if not self.problem.has_prox and any(method.model is None for method in self.methods):
+            raise ValueError(f"methods must not hold 'spp' on {self.problem.name!r}, a problem without prox")
+        self.steps_per_epoch = self.problem.n_rows // self.batch_size
+        self.every = _checks.whole("every", every, 1)
+        self.schedule, self.factors = _checks.factors(schedule, self.steps)
+        if self.every > self.steps:
+            raise ValueError(f"every must be at most the {self.steps} steps of a run, got {self.every}")
+
+    @classmethod
+    def from_spec(cls, path: str | os.PathLike[str]) -> Study:
+        """The study that a TOML file describes; :class:`~surefoot.study.Spec` says what it may hold."""
+        from surefoot.study._spec import Spec
+
+        spec = Spec.from_toml(path)
+        try:
+            return cls(**spec.model_dump())
+        except (ValueError, TypeError) as error:
+            if type(error) not in (ValueError, TypeError):
+                raise  # whoever has an error class of their own names the file that matters
+            raise type(error)(f"{path}: {error}") from error
+
+    @property
+    def steps(self) -> int:
+        """T, the steps of one run."""
+        return self.steps_per_epoch * self.epochs
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs of the study."""
+        return [Run(method, lr, seed) for method in self.methods for lr in self.lrs for seed in self.seeds]
+
+    def plan(self, store: str | os.PathLike[str] | None = None) -> Plan:
+        """How many runs there are, how many of them the store holds, and how many are left."""
+        done: set[Key] = set()
+        if store is not None and Path(store).exists():
+            with Store.read(store) as opened:
+                done = opened.done(self._context())
+        left = len(self._missing(done))
+        return Plan(len(self.runs), len(self.runs) - left, left)
+
+    def run(
+        self,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        progress: Progress = False,
+        processes: int | None = None,
+    ) -> Result:
+        """Compute the runs that are missing, and return all of them.
+
+        Args:
+            store: A file that keeps every finished run, is created if it does not exist, and can hold any number of
+                studies. Runs that are in it already are not computed again: after an interruption, run the same study
+                with the same store. Without a store all stays in memory.
+            progress: Show a bar with rate and time left; or call back with the runs done and the runs to do.
+            processes: Worker processes, by default as many as pay off.
+
+        Raises:
+            StudyInterrupted: Ctrl-C (a ``KeyboardInterrupt``).
+            StoreError: The file is foreign, damaged or read-only, or the disk is full.
+        """
+        settings = self._settings()
+        if store is None:
+            memory = MemoryArchive()
+            self._compute(
+                set(), memory.add, "nothing was stored: give run() a store to be able to resume", progress, processes
+            )
+            return Result(settings, memory, problem=self.problem)
+        path, context = Path(store), self._context()
+        with Store.write(path) as opened:
+            opened.register(context, settings)
+            self._compute(
+                opened.done(context),
+                lambda records: opened.add(context, records),
+                f"finished runs are kept: run the same study with the store {str(path)!r} to resume",
+                progress,
+                processes,
+            )
+        result = Result(settings, FileArchive(path, context, self._fingerprint), problem=self.problem)
+        result.optimum()  # so that the file tells all without the problem
+        return result
+
+    def _compute(
+        self,
+        done: set[Key],
+        keep: Callable[[Iterable[Record]], None],
+        advice: str,
+        progress: Progress,
+        processes: int | None,
+    ) -> None:
+        missing = self._missing(done)
+        if not missing:
+            return
+        violations: dict[str, tuple[int, int]] = {}
+        finished = 0
+
+        with reporter(progress, total=len(missing)) as report:
+
+            def on_chunk(traces: list[Trace]) -> None:
+                nonlocal finished
+                keep(record(trace, self._identities[trace.run.method.name]) for trace in traces)
+                finished += len(traces)
+                for trace in traces:
+                    if trace.violations:
+                        _count(violations, trace, self.every)
+                report(finished)
+
+            try:
+                run_batched(
+                    self.problem,
+                    missing,
+                    steps_per_epoch=self.steps_per_epoch,
+                    epochs=self.epochs,
+                    batch_size=self.batch_size,
+                    schedule=self.factors,
+                    sampling=self.sampling,
+                    every=self.every,
+                    on_chunk=on_chunk,
+                    processes=processes,
+                )
+            except KeyboardInterrupt:
+                raise StudyInterrupted(f"interrupted after {finished} of {len(missing)} runs; {advice}") from None
+        for name, (count, step) in violations.items():
+            warnings.warn(
+                f"{name}: the loss was below the lower bound at {count} steps, first at step {step} of a run; "
+                "no step was taken there. Give the method a smaller lower_bound",
+                LowerBoundWarning,
+                stacklevel=3,
+            )
+
+    def _missing(self, done: set[Key]) -> list[Run]:
+        keys = self._identities
+        return [run for run in self.runs if Key(keys[run.method.name], run.lr, run.seed) not in done]
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return self.problem.fingerprint()  # reads all data
+
+    def _context(self) -> str:
+        """Hash of all that the runs of this study share and that their numbers depend on."""
+        shared = {
+            "problem": self._fingerprint,
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "sampling": self.sampling,
+            "every": self.every,
+            "numerics": NUMERICS_VERSION,
+        }
+        digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
+        digest.update(self.factors.astype("<f8").tobytes())
+        return digest.hexdigest()
+
+    def _settings(self) -> dict[str, Any]:
+        """All that a result needs when the problem is not at hand, JSON-able."""
+        problem = self.problem
+        return {
+            "problem": {
+                "name": problem.name,
+                "fingerprint": self._fingerprint,
+                "rows": int(problem.n_rows),
+                "validation_rows": int(problem.n_valid),
+                "dimension": int(problem.dimension),
+                "description": problem.describe(),
+            },
+            "methods": [
+                {"name": method.name, "identity": self._identities[method.name], "lower_bound": lower_bound_of(method)}
+                for method in self.methods
+            ],
+            "lrs": list(self.lrs),
+            "seeds": list(self.seeds),
+            "epochs": self.epochs,
+            "steps_per_epoch": self.steps_per_epoch,
+            "batch_size": self.batch_size,
+            "schedule": self.schedule,
+            "factors": None if self.schedule != "custom" else self.factors.tolist(),
+            "sampling": self.sampling,
+            "every": self.every,
+            "distance": self.distance,
+            "versions": {
+                "surefoot": __version__,
+                "numerics": NUMERICS_VERSION,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+
+def _problem(problem: str | Problem, data: str | None, options: dict[str, Any]) -> Problem:
+    if data is not None:
+        if "data" in options:
+            raise ValueError(f"data is given twice, as {data!r} and in problem_options as {options['data']!r}")
+        options["data"] = data
+    if isinstance(problem, str):
+        return create(problem, **options)
+    if not isinstance(problem, Problem):
+        raise TypeError(f"problem must be a name, 'module:factory' or a Problem, got {problem!r}")
+    if options:
+        raise ValueError(f"problem_options are for problems by name, got {options!r} beside a Problem")
+    return problem
+
+
+def _count(violations: dict[str, tuple[int, int]], trace: Trace, every: int) -> None:
+    name = trace.run.method.name
+    bound = lower_bound_of(trace.run.method)
+    below = np.flatnonzero(trace.steps["loss"] < bound) if bound is not None else np.array([], int)
+    first = int(below[0]) * every if len(below) else len(trace.steps["loss"]) * every
+    count, step = violations.get(name, (0, first))
+    violations[name] = (count + trace.violations, min(step, first))

@@ -1,0 +1,127 @@
+"""The command as a user meets it: a real process, its output and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import surefoot
+
+
+def command(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "surefoot", *arguments], capture_output=True, text=True, timeout=120, **options
+    )
+
+
+def test_version():
+    assert command("--version").stdout.strip() == f"surefoot {surefoot.__version__}"
+
+
+def test_help_names_every_command():
+    text = command("--help").stdout
+    for name in ("reproduce", "claims", "study", "pep", "doctor", "data"):
+        assert name in text
+
+
+def test_doctor_as_json():
+    found = json.loads(command("doctor", "--json").stdout)
+    assert found["surefoot"] == surefoot.__version__
+    assert {"name": "vowel", "where": "bundled"} in found["datasets"]
+    packages = {row["name"]: row for row in found["packages"]}
+    assert packages["numpy"]["extra"] == ""
+    assert packages["jax"]["extra"] == "jax"
+
+
+def test_unknown_figure_suggests_and_exits_with_2(tmp_path):
+    result = command("reproduce", "powerlaw", "--out", str(tmp_path / "out"))
+    assert result.returncode == 2
+    assert "did you mean 'power-law'" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_debug_brings_the_traceback_back():
+    assert "Traceback" in command("--debug", "reproduce", "powerlaw").stderr
+
+
+def test_out_that_cannot_be_a_folder_is_a_failure(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    result = command("reproduce", "power-law", "--out", str(tmp_path / "file"))
+    assert result.returncode == 1
+    assert "file" in result.stderr
+
+
+def test_data_list():
+    rows = json.loads(command("data", "list", "--json").stdout)
+    assert {row["name"] for row in rows} >= {"vowel", "dna"}
+
+
+def test_import_and_help_stay_light():
+    """What takes long to import is imported where it is used."""
+    heavy = ("torch", "jax", "matplotlib", "xarray", "pandas", "scipy", "pydantic", "plotly")
+    code = "import sys, surefoot, surefoot.cli; print([name for name in %r if name in sys.modules])" % (heavy,)  # noqa: UP031
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_unknown_attribute_of_the_package():
+    with pytest.raises(AttributeError, match="no attribute 'Studdy'"):
+        surefoot.Studdy  # noqa: B018
+
+
+SPEC = """
+problem = "linear-regression"
+methods = ["sgd", "sps"]
+lrs = { from = 1e-2, to = 1e2, count = 5 }
+seeds = 2
+epochs = 4
+batch_size = 5
+distance = 1.0
+"""
+
+
+class TestStudy:
+    def test_runs_and_resumes(self, tmp_path):
+        spec = tmp_path / "spec.toml"
+        spec.write_text(SPEC)
+        first = command("study", str(spec))
+        assert first.returncode == 0, first.stderr
+        assert (tmp_path / "spec.db").exists()
+        assert "sps" in first.stdout
+        again = command("study", str(spec), "--json")
+        rows = {row["algorithm"]: row for row in json.loads(again.stdout)["methods"]}
+        assert rows["sps"]["high"] == pytest.approx(100.0)
+        assert rows["sgd"]["high"] < 1.0
+        assert "20 are in" in command("study", str(spec)).stderr
+
+    def test_unknown_key_is_named_with_a_suggestion(self, tmp_path):
+        spec = tmp_path / "spec.toml"
+        spec.write_text(SPEC.replace("epochs", "epoch"))
+        result = command("study", str(spec))
+        assert result.returncode == 2
+        assert "epochs" in result.stderr
+        assert "Traceback" not in result.stderr
+
+    def test_missing_spec(self, tmp_path):
+        result = command("study", str(tmp_path / "none.toml"))
+        assert result.returncode == 1
+        assert "none.toml" in result.stderr
+
+
+def test_claims_as_json():
+    (row,) = json.loads(command("claims", "quadratics", "--json").stdout)
+    assert row["verdict"] == "holds"
+    assert set(row) == {"id", "claim", "rule", "measured", "verdict"}
+
+
+def test_pep_verifies_a_statement(tmp_path):
+    pytest.importorskip("PEPit")
+    result = command("pep", "one-step", "--json", env={**os.environ, "SUREFOOT_PEP_CACHE": str(tmp_path)})
+    rows = json.loads(result.stdout)
+    assert result.returncode == 0
+    assert len(rows) == 18
+    assert all(row["ok"] for row in rows)

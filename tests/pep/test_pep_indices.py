@@ -1,0 +1,125 @@
+import math
+
+import numpy as np
+import pytest
+
+from surefoot import pep
+from surefoot.pep import _indices
+from surefoot.pep._solver import attempts
+from surefoot.theory import models, proximal
+
+RATES = [1e-2, 0.3, 1.0, 4.0, 1e2]
+
+
+def direct_lambda(lr, lipschitz):
+    """The problem of ``spp_index`` in cvxpy itself: values, and the Gram matrix of x − u⋆, g and g⁺ (f(u⋆) = 0)."""
+    import cvxpy as cp
+
+    gram, value, end_value = cp.Variable((3, 3), PSD=True), cp.Variable(), cp.Variable()
+    zero, start, gradient, end_gradient = np.zeros(3), *np.eye(3)
+    end = start - lr * end_gradient
+    points = [(zero, zero, 0.0), (start, gradient, value), (end, end_gradient, end_value)]
+
+    def inner(a, b):
+        return cp.sum(cp.multiply(gram, (np.outer(a, b) + np.outer(b, a)) / 2))
+
+    constraints = [value <= 1, inner(gradient, gradient) <= lipschitz**2]
+    constraints += [
+        fi >= fj + inner(gj, xi - xj) for xi, _, fi in points for xj, gj, fj in points if not np.array_equal(xi, xj)
+    ]
+    moved = inner(end - start, end - start)
+    problem = cp.Problem(cp.Maximize(value - end_value - moved / (2 * lr)), constraints)
+    problem.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    assert problem.status == "optimal"
+    return problem.value
+
+
+@pytest.mark.parametrize("lipschitz", [0.5, 2.0])
+@pytest.mark.parametrize("lr", RATES)
+def test_spp_index_is_the_exact_curve(lr, lipschitz):
+    found = pep.spp_index(lr=lr, lipschitz=lipschitz)
+    assert found.worst_case == pytest.approx(proximal.worst_delta(1.0, lipschitz**2, lr), rel=1e-6)
+
+
+@pytest.mark.parametrize("lr", RATES)
+def test_spp_index_is_at_most_the_papers_bound(lr):
+    found = pep.spp_index(lr=lr, lipschitz=1.0)
+    assert found.worst_case <= min(lr / 2, 1.0) * (1 + 1e-6)
+    assert found.theory == min(lr / 2, 1.0)
+
+
+@pytest.mark.parametrize(("lr", "lipschitz"), [(0.1, 1.0), (1.0, 1.0), (2.0, 1.0), (30.0, 2.0)])
+def test_spp_index_agrees_with_a_direct_formulation(lr, lipschitz):
+    assert pep.spp_index(lr=lr, lipschitz=lipschitz).worst_case == pytest.approx(direct_lambda(lr, lipschitz), rel=1e-6)
+
+
+def test_spp_index_agrees_with_the_other_solver(monkeypatch):
+    first = pep.spp_index(lr=2.0, lipschitz=1.0)
+    monkeypatch.setattr(_indices, "attempts", lambda accuracy: attempts(accuracy)[1:])
+    second = pep.spp_index(lr=2.0, lipschitz=1.0)
+    assert (first.solver, second.solver) == ("CLARABEL", "SCS")
+    assert first.worst_case == pytest.approx(second.worst_case, rel=1e-6)
+
+
+def test_spp_index_scales_with_the_gap():
+    small, large = (pep.spp_index(lr=2.0, lipschitz=math.sqrt(gap), gap=gap).worst_case for gap in (1.0, 7.0))
+    assert large == pytest.approx(7 * small, rel=1e-6)
+
+
+def test_the_instance_is_above_the_index():
+    found = pep.spp_index(lr=0.1, lipschitz=1.0)
+    assert found.attained <= found.instance["gap"] <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("product", [0.05, 0.5, 0.95])
+@pytest.mark.parametrize(("lipschitz", "weak_convexity"), [(0.3, 1.0), (2.0, 0.2)])
+def test_weakly_convex_index_is_exact_and_below_the_lemma(product, lipschitz, weak_convexity):
+    lr = product / weak_convexity
+    found = pep.spp_index_weakly_convex(lr=lr, lipschitz=lipschitz, weak_convexity=weak_convexity)
+    expected = proximal.worst_delta(1.0, lipschitz**2, lr, weak_convexity=weak_convexity)
+    assert found.worst_case == pytest.approx(expected, rel=1e-6)
+    assert found.worst_case <= found.theory * (1 + 1e-6)
+
+
+def test_the_lemma_is_tight_for_short_steps_on_weakly_convex_losses():
+    assert pep.spp_index_weakly_convex(lr=0.1, lipschitz=1.0, weak_convexity=1.0).verdict == "tight"
+
+
+@pytest.mark.parametrize("method", ["sgd", "sps", "ngn"])
+@pytest.mark.parametrize(("loss", "grad_sq", "lr"), [(1.0, 1.0, 0.1), (1.0, 1.0, 10.0), (0.5, 4.0, 1.0)])
+def test_one_step_index_is_the_safe_one(method, loss, grad_sq, lr):
+    found = pep.one_step_index(method=method, loss=loss, grad_sq=grad_sq, lr=lr)
+    step = _indices.METHODS[method].step(loss, grad_sq, lr)
+    assert found.worst_case == pytest.approx(models.safe_delta(loss, grad_sq, lr, step.size), rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["sgd", "sps"])
+def test_the_models_index_is_exact_for_sgd_and_sps(method):
+    found = pep.one_step_index(method=method, lr=3.0)
+    assert found.worst_case == pytest.approx(found.theory, rel=1e-6)
+
+
+def test_the_models_index_is_too_small_for_ngn():
+    found = pep.one_step_index(method="ngn", lr=1.0)
+    assert (found.worst_case, found.theory) == pytest.approx((5 / 9, 1 / 3), rel=1e-6)
+    assert (found.verdict, found.agrees) == ("above", True)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "named"),
+    [
+        (pep.spp_index, {"lr": 0.0, "lipschitz": 1.0}, "lr"),
+        (pep.spp_index, {"lr": 1.0, "lipschitz": math.inf}, "lipschitz"),
+        (pep.spp_index, {"lr": 1.0, "lipschitz": 1.0, "gap": math.nan}, "gap"),
+        (pep.spp_index_weakly_convex, {"lr": 1.0, "lipschitz": 1.0, "weak_convexity": 1.0}, "1/weak_convexity"),
+        (pep.one_step_index, {"method": "adam", "lr": 1.0}, "adam"),
+        (pep.one_step_index, {"method": "sgd", "lr": 1.0, "grad_sq": "1"}, "grad_sq"),
+        (pep.last_iterate, {"lr": 1.0, "steps": 0}, "steps"),
+        (pep.last_iterate, {"lr": 1.0, "steps": 2, "schedule": "sideways"}, "sideways"),
+        (pep.average_iterate, {"lr": -1.0, "steps": 2}, "lr"),
+        (pep.stochastic_last_iterate, {"lr": 1.0, "steps": 4}, "steps"),
+    ],
+)
+def test_bad_arguments_are_named(function, arguments, named):
+    with pytest.raises(ValueError, match=named):
+        function(**arguments)

@@ -1,0 +1,241 @@
+import dataclasses
+import doctest
+import importlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+from surefoot import pep
+from surefoot.pep import _cache, _registry, _run
+from surefoot.pep._cache import CACHE_VARIABLE, Cache, folder
+
+NGN = ("one-step", {"method": "ngn", "lr": 1.0})
+SPS = ("one-step", {"method": "sps", "lr": 2.0})
+
+
+@pytest.fixture(scope="module")
+def result():
+    return pep.one_step_index(method="ngn", lr=1.0)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """A registry whose cases are solved in no time."""
+    statement = dataclasses.replace(_registry.STATEMENTS["one-step"], cases=(NGN[1], SPS[1]))
+    monkeypatch.setitem(_registry.STATEMENTS, "one-step", statement)
+
+
+@pytest.mark.usefixtures("few")
+def test_run_returns_one_row_a_case_in_order():
+    rows = pep.run(["one-step"], progress=False)
+    assert [(row.parameters["method"], row.ok) for row in rows] == [("ngn", True), ("sps", True)]
+
+
+@pytest.mark.usefixtures("few")
+def test_progress_counts_to_the_end():
+    seen = []
+    pep.run(["one-step"], progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+
+
+@pytest.mark.usefixtures("few")
+def test_a_progress_bar_goes_to_standard_error(capfd):
+    pep.run(["one-step"], progress=True)
+    out, err = capfd.readouterr()
+    assert (out, "worst cases" in err) == ("", True)
+
+
+def test_unknown_names_are_refused_before_any_work():
+    with pytest.raises(ValueError, match="did you mean 'one-step'"):
+        pep.run(["spp", "one-stap"], progress=False)
+
+
+@pytest.mark.parametrize("processes", [0, -1, 1.5, True])
+def test_processes_must_be_a_positive_number(processes):
+    with pytest.raises(ValueError, match="processes"):
+        pep.run(["spp"], processes=processes)
+
+
+def test_every_statement_has_a_name_a_description_and_cases():
+    assert set(pep.NAMES) == set(pep.STATEMENTS)
+    assert all(pep.NAMES[name] and statement.cases for name, statement in pep.STATEMENTS.items())
+
+
+def test_the_figure_of_lambda_has_three_constants_and_25_rates():
+    cases = pep.STATEMENTS["spp"].cases
+    assert len({case["lipschitz"] for case in cases}) == 3
+    assert len({case["lr"] for case in cases}) == 25
+
+
+def test_a_problem_that_nobody_solves_is_a_row_with_the_reason(monkeypatch):
+    def failing(**case):
+        raise pep.SolverError("CLARABEL: infeasible; SCS: infeasible")
+
+    statement = dataclasses.replace(_registry.STATEMENTS["one-step"], cases=(NGN[1],), function=failing)
+    monkeypatch.setitem(_registry.STATEMENTS, "one-step", statement)
+    (row,) = pep.run(["one-step"], progress=False)
+    assert (row.ok, row.result, "infeasible" in row.error) == (False, None, True)
+    assert "not solved" in row.cells()
+    with pytest.raises(pep.SolverError, match="infeasible"):
+        row.verified()
+
+
+def test_workers_give_the_results_of_this_process():
+    jobs = [NGN, SPS, ("one-step", {"method": "sgd", "lr": 3.0})]
+    assert pep.verify(jobs, processes=2, progress=False) == pep.verify(jobs, processes=1, progress=False)
+
+
+def test_few_problems_start_no_workers():
+    assert _run._default_processes(_run.WORTH_A_WORKER - 1) == 1
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text("from surefoot import pep\npep.run(['one-step'], processes=2, cache=False, progress=False)\n")
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1
+    assert "__main__" in ended.stderr.splitlines()[-1]
+
+
+def test_import_loads_no_solver():
+    code = "import sys, surefoot.pep; sys.exit(any(name in sys.modules for name in ('PEPit', 'cvxpy', 'torch')))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+# --- results on disk
+
+
+def test_a_stored_result_comes_back_as_it_was(tmp_path, result):
+    cache = Cache(tmp_path)
+    cache.store(NGN[1], result)
+    assert cache.load(*NGN) == result
+
+
+def test_verify_takes_what_is_stored(tmp_path, result):
+    changed = dataclasses.replace(result, solver="nobody")
+    Cache(tmp_path).store(NGN[1], changed)
+    assert pep.verify([NGN], cache=tmp_path, progress=False) == [changed]
+
+
+def test_verify_stores_what_it_solved(tmp_path):
+    (found,) = pep.verify([NGN], cache=tmp_path, progress=False)
+    assert Cache(tmp_path).load(*NGN) == found
+
+
+def test_other_parameters_have_another_result(tmp_path, result):
+    cache = Cache(tmp_path)
+    cache.store(NGN[1], result)
+    assert cache.load("one-step", {"method": "ngn", "lr": 1.5}) is None
+
+
+def test_other_versions_have_another_result(tmp_path, result, monkeypatch):
+    Cache(tmp_path).store(NGN[1], result)
+    monkeypatch.setattr(_cache, "versions", lambda: {"PEPit": "0.0"})
+    assert Cache(tmp_path).load(*NGN) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"worst_case": 1.0}'])
+def test_a_damaged_file_counts_as_missing(tmp_path, result, text):
+    cache = Cache(tmp_path)
+    cache.store(NGN[1], result)
+    (path,) = tmp_path.iterdir()
+    path.write_text(text)
+    assert cache.load(*NGN) is None
+
+
+def test_an_inaccurate_result_in_a_file_counts_as_missing(tmp_path, result):
+    cache = Cache(tmp_path)
+    cache.store(NGN[1], result)
+    (path,) = tmp_path.iterdir()
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "optimal_inaccurate"}))
+    assert cache.load(*NGN) is None
+
+
+def test_storing_leaves_nothing_but_the_result(tmp_path, result):
+    cache = Cache(tmp_path / "new" / "folder")
+    cache.store(NGN[1], result)
+    cache.store(NGN[1], result)
+    assert [path.suffix for path in (tmp_path / "new" / "folder").iterdir()] == [".json"]
+
+
+def test_a_folder_that_cannot_be_made_costs_only_the_cache(tmp_path, result):
+    (tmp_path / "file").write_text("")
+    cache = Cache(tmp_path / "file" / "below")
+    cache.store(NGN[1], result)
+    assert cache.load(*NGN) is None
+
+
+def test_the_default_folder_is_the_users_cache(monkeypatch, tmp_path):
+    monkeypatch.delenv(CACHE_VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert folder() == folder(True) == tmp_path / "surefoot" / "pep"
+
+
+def test_the_variable_names_a_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    assert folder() == tmp_path
+
+
+@pytest.mark.parametrize("value", ["off", "OFF", " off "])
+def test_the_variable_turns_the_cache_off(monkeypatch, value):
+    monkeypatch.setenv(CACHE_VARIABLE, value)
+    assert folder() is None
+
+
+# --- text
+
+
+def test_table_has_a_cell_for_each_column(result):
+    rows = [pep.Row("one-step", NGN[1], result), pep.Row("one-step", SPS[1], None, "reason")]
+    lines = pep.table(rows)
+    assert {len(line) for line in lines} == {len(pep.Row.COLUMNS)}
+    assert lines[1][:4] == ("one-step", "method=ngn lr=1", "0.555556", "0.333333")
+
+
+def test_table_marks_what_was_not_expected(result):
+    wrong = dataclasses.replace(result, exact=0.5)
+    assert "unexpected" in pep.Row("one-step", NGN[1], wrong).cells()[6]
+
+
+def test_table_reports_the_solver_that_failed_before(result):
+    second = dataclasses.replace(result, failures=("CLARABEL: user_limit",))
+    assert "after CLARABEL: user_limit" in pep.Row("one-step", NGN[1], second).cells()[-1]
+
+
+def test_summary_has_one_line_a_statement(result):
+    rows = [pep.Row("one-step", NGN[1], result), pep.Row("one-step", SPS[1], None, "reason")]
+    header, line = pep.summary(rows)
+    assert dict(zip(header, line, strict=True))["agree"] == "1"
+
+
+def test_summary_of_nothing_solved_has_no_numbers():
+    assert pep.summary([pep.Row("spp", {}, None, "reason")])[1] == ("spp", "1", "0", "–", "–", "–", "–", "–")
+
+
+@pytest.mark.parametrize(
+    ("worst", "relation", "agrees"),
+    [
+        (1.0, "equal", True),
+        (0.99, "equal", False),
+        (0.99, "at most", True),
+        (1.01, "at most", False),
+        (1.01, "above", True),
+        (1.0, "above", False),
+    ],
+)
+def test_agreement_is_that_of_the_relation(result, worst, relation, agrees):
+    found = dataclasses.replace(result, worst_case=worst, theory=1.0, exact=None, relation=relation)
+    assert found.agrees is agrees
+
+
+@pytest.mark.parametrize("module", ["_cache", "_indices", "_iterates", "_result", "_run"])
+def test_examples_of_the_docstrings_run(module):
+    assert doctest.testmod(importlib.import_module(f"surefoot.pep.{module}")).failed == 0
+
+
+@pytest.mark.slow
+def test_every_registered_case_agrees():
+    rows = pep.run(progress=False)
+    assert [row.cells() for row in rows if not row.ok] == []

@@ -1,0 +1,49 @@
+"""Small studies that many tests look at."""
+
+import numpy as np
+import pytest
+
+from surefoot.study import Study
+
+SETTINGS = {
+    "methods": ["sgd", "sps", "ngn", "spp"],
+    "lrs": np.logspace(-3, 2, 6),
+    "seeds": 3,
+    "epochs": 10,
+    "batch_size": 5,
+}
+
+
+@pytest.fixture(scope="session")
+def settings():
+    return dict(SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def make():
+    """Makes the study of linear regression with some settings changed."""
+    return lambda **changes: Study("linear-regression", **{**SETTINGS, **changes})
+
+
+@pytest.fixture(scope="session")
+def study(make):
+    return make()
+
+
+@pytest.fixture(scope="session")
+def result(study):
+    """Kept in memory; SGD diverges at the largest rates."""
+    return study.run()
+
+
+@pytest.fixture(scope="session")
+def assert_same_bits():
+    """Checks that two data sets have the same bits in every variable."""
+
+    def check(one, other):
+        assert list(one.variables) == list(other.variables)
+        for name in one.variables:
+            assert one[name].dims == other[name].dims
+            assert one[name].values.tobytes() == other[name].values.tobytes(), name
+
+    return check

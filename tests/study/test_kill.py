@@ -1,0 +1,137 @@
+"""A sweep that is killed, or shares its file with another process, ends with the same bits."""
+
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from surefoot.study import Result, Study
+
+# So many parameters that the engine hands over small chunks, ten of them within about a second.
+SWEEP = {
+    "problem_options": {"d": 1000},
+    "methods": ["sps", "ngn"],
+    "lrs": np.geomspace(1e-3, 1e2, 40).tolist(),
+    "seeds": 8,
+    "epochs": 25,
+    "batch_size": 5,
+    "every": 10,
+}
+PROGRAM = f"""
+import sys
+from surefoot.study import Study
+study = Study("linear-regression", **{SWEEP!r})
+print("ready", flush=True)
+study.run(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """The result of the sweep that nobody interrupted, and the seconds it took."""
+    start = time.perf_counter()
+    found = Study("linear-regression", **SWEEP).run()
+    return found.dataset, time.perf_counter() - start
+
+
+def launch(path, **options):
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, path], stdout=subprocess.PIPE, text=True, **options)
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def kill_and_resume(path, delay, whole, assert_same_bits):
+    """Kill a sweep after some seconds, resume it here; the runs that had been committed by then."""
+    with launch(path) as process:
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+    study = Study("linear-regression", **SWEEP)
+    plan = study.plan(path)
+    computed = []
+    resumed = study.run(path, progress=lambda done, total: computed.append(done))
+    assert max(computed, default=0) == plan.todo == plan.total - plan.done
+    assert_same_bits(resumed.dataset, whole)
+    assert_same_bits(Result.load(path).dataset, whole)
+    return plan.done
+
+
+@pytest.mark.parametrize("moment", range(5))
+def test_a_killed_sweep_resumes_to_the_same_bits(tmp_path, whole, assert_same_bits, moment):
+    dataset, seconds = whole
+    delay = random.Random(moment).uniform(moment / 5, (moment + 1) / 5) * seconds
+    kill_and_resume(tmp_path / "s.db", delay, dataset, assert_same_bits)
+
+
+@pytest.mark.slow
+def test_fifty_killed_sweeps_resume_to_the_same_bits(tmp_path, whole, assert_same_bits):
+    dataset, seconds = whole
+    moments = random.Random(0)
+    done = [
+        kill_and_resume(tmp_path / f"{k}.db", moments.uniform(0, 1.1) * seconds, dataset, assert_same_bits)
+        for k in range(50)
+    ]
+    assert any(0 < count < dataset.status.size for count in done)  # some were hit in the middle
+
+
+def test_a_sweep_that_is_killed_after_every_commit_gets_there(tmp_path, whole, assert_same_bits):
+    study, path = Study("linear-regression", **SWEEP), tmp_path / "s.db"
+    done = 0
+    for _ in range(3):
+        with launch(path) as process:
+            while study.plan(path).done <= done and process.poll() is None:
+                time.sleep(0.01)
+            process.kill()
+        done = study.plan(path).done
+    assert done > 0
+    assert_same_bits(study.run(path).dataset, whole[0])
+
+
+def test_ctrl_c_leaves_a_store_that_can_be_resumed(tmp_path, whole, assert_same_bits):
+    path = tmp_path / "s.db"
+    study = Study("linear-regression", **SWEEP)
+    with launch(path, stderr=subprocess.PIPE) as process:
+        while study.plan(path).done == 0:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, message = process.communicate(timeout=60)
+    told = re.search(r"interrupted after (\d+) of 640 runs; finished runs are kept", message)
+    assert 0 < int(told[1]) <= study.plan(path).done
+    assert f"with the store {str(path)!r} to resume" in message
+    assert_same_bits(study.run(path).dataset, whole[0])
+
+
+def test_a_full_disk_keeps_the_finished_runs(tmp_path, whole, assert_same_bits):
+    path = tmp_path / "s.db"
+    limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))\n"
+    command = [sys.executable, "-c", limit + PROGRAM, path]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert re.search(r"StoreError: .*s\.db: .*disk.*; finished runs that were committed are kept", ended.stderr)
+    study = Study("linear-regression", **SWEEP)
+    assert 0 < study.plan(path).done < 640
+    assert_same_bits(study.run(path).dataset, whole[0])
+
+
+def test_worker_processes_change_no_bit(tmp_path, whole, assert_same_bits):
+    study = Study("linear-regression", **SWEEP)
+    assert_same_bits(study.run(tmp_path / "s.db", processes=2).dataset, whole[0])
+
+
+def test_two_processes_share_a_file(tmp_path, whole, assert_same_bits):
+    dataset, _ = whole
+    path = tmp_path / "s.db"
+    pair = [launch(path), launch(path)]
+    for process in pair:
+        with process:
+            assert process.wait(timeout=120) == 0
+    assert_same_bits(Result.load(path).dataset, dataset)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert connection.execute("SELECT count(*) FROM runs").fetchone() == (dataset.status.size,)
+    assert connection.execute("SELECT count(*) FROM studies").fetchone() == (1,)
+    connection.close()

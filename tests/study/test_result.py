@@ -1,0 +1,216 @@
+"""Data set, bound, plot and export of a result."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from surefoot.study import Result
+from surefoot.study._runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS
+from surefoot.theory import bounds, models
+
+
+def test_the_data_set_has_the_promised_form(result, settings):
+    data = result.dataset
+    assert dict(data.sizes) == {"algorithm": 4, "lr": 6, "seed": 3, "step": 100, "epoch": 11}
+    for names, dims in (
+        (STEP_FIELDS, ("algorithm", "lr", "seed", "step")),
+        (EPOCH_FIELDS, ("algorithm", "lr", "seed", "epoch")),
+        (FINAL_FIELDS, ("algorithm", "lr", "seed")),
+    ):
+        for name in names:
+            assert data[name].dims == dims
+            assert data[name].dtype == np.float64
+    assert data.status.dtype.kind == "U"
+    assert data.diverged_at.dtype.kind == "i"
+    assert data.lr.values.tolist() == sorted(settings["lrs"])
+    assert json.loads(data.attrs["settings"])["batch_size"] == 5
+
+
+def test_only_what_was_not_measured_is_nan(result):
+    for name in (*STEP_FIELDS, "train_loss", *FINAL_FIELDS):
+        assert not np.isnan(result.dataset[name]).any(), name
+
+
+def test_divergence_is_infinite_and_has_its_step(result):
+    worst = result.dataset.sel(algorithm="sgd", lr=100.0, seed=0)
+    assert worst.status == "diverged"
+    at = int(worst.diverged_at)
+    assert at >= 0
+    assert np.isinf(worst.delta[at:]).all()
+    assert math.isinf(worst.last_loss)
+    assert (result.dataset.diverged_at.sel(algorithm="sps") == -1).all()
+
+
+def test_rates_follow_the_schedule(make):
+    found = make(schedule="linear", lrs=[0.01]).run()
+    np.testing.assert_allclose(found.dataset.rate.values[0, 0, 0], 0.01 * np.arange(100, 0, -1) / 100, rtol=1e-15)
+    np.testing.assert_array_equal(found.rates[0], found.dataset.rate.values[0, 0, 0])
+
+
+@pytest.mark.parametrize("kind", ["last", "average"])
+@pytest.mark.parametrize("horizon", [None, 7])
+def test_the_bound_is_that_of_the_theory(result, kind, horizon):
+    found = result.bound(2.0, kind=kind, horizon=horizon)
+    compute = bounds.last_iterate if kind == "last" else bounds.average_iterate
+    steps = horizon or 100
+    with np.errstate(over="ignore"):
+        deltas = result.dataset.delta.values.mean(axis=2)[..., :steps]
+    expected = compute(np.broadcast_to(result.lrs[:, None], deltas.shape[1:]), deltas, 2.0)
+    np.testing.assert_array_equal(found.bias.values, np.broadcast_to(expected.bias, found.bias.shape))
+    np.testing.assert_array_equal(found.noise.values, expected.noise)
+    np.testing.assert_array_equal(found.total.values, expected.total)
+
+
+def test_a_diverged_rate_has_an_infinite_bound(result):
+    assert math.isinf(result.bound(1.0).total.sel(algorithm="sgd", lr=100.0))
+    assert not np.isnan(result.bound(1.0).total).any()
+
+
+def test_the_safe_index_is_the_models_for_sgd_sps_and_spp_and_larger_for_ngn(result):
+    model, safe = result.deltas(), result.deltas("safe")
+    for name in ("sgd", "sps", "spp"):
+        np.testing.assert_allclose(safe.sel(algorithm=name), model.sel(algorithm=name), rtol=1e-12, atol=0)
+    assert (safe.sel(algorithm="ngn") >= model.sel(algorithm="ngn")).all()
+    direct = result.dataset.sel(algorithm="ngn", lr=1.0, seed=1)
+    expected = models.safe_delta(direct.loss.values, direct.grad_sq.values, 1.0, direct["size"].values)
+    np.testing.assert_array_equal(safe.sel(algorithm="ngn", lr=1.0, seed=1), expected)
+
+
+def test_the_envelope_bias_is_the_problems_and_stays_in_the_file(study, tmp_path):
+    found = study.run(tmp_path / "s.db")
+    with pytest.raises(ValueError, match="the envelope was not computed when the study ran"):
+        Result.load(tmp_path / "s.db").bound(bias="envelope")
+    bias = found.bound(bias="envelope").bias
+    expected = study.problem.envelope(found.lrs * 100)
+    np.testing.assert_allclose(bias.sel(algorithm="spp"), expected, rtol=1e-12)
+    assert Result.load(tmp_path / "s.db").bound(bias="envelope").identical(found.bound(bias="envelope"))
+
+
+def test_the_distance_is_the_true_one_if_nothing_else_is_said(result, study, make):
+    true = np.linalg.norm(study.problem.optimum().point - study.problem.initial_point())
+    assert result.bound().attrs["distance"] == pytest.approx(true, rel=1e-12)
+    assert make(distance=3.0).run().bound().attrs["distance"] == 3.0
+
+
+def test_every_kept_index_stands_for_the_steps_up_to_the_next(make):
+    sparse = make(every=3, lrs=[0.01]).run()
+    full = make(lrs=[0.01]).run()
+    assert sparse.dataset.step.values.tolist() == list(range(0, 100, 3))
+    np.testing.assert_array_equal(sparse.dataset.delta, full.dataset.delta[..., ::3])
+    np.testing.assert_allclose(sparse.bound(1.0).noise, full.bound(1.0).noise, rtol=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"distance": -1.0}, "distance must be above 0"),
+        ({"distance": math.nan}, "distance must be a finite number"),
+        ({"bias": "moreau"}, "bias must be None"),
+        ({"distance": 1.0, "bias": "envelope"}, "exclude each other"),
+        ({"index": "true"}, "index must be 'model' or 'safe', got 'true'"),
+        ({"kind": "first"}, "kind must be 'last' or 'average', got 'first'"),
+        ({"horizon": 0}, "horizon must be a whole number of at least 1, got 0"),
+        ({"horizon": 101}, "horizon must be at most the 100 steps of a run, got 101"),
+    ],
+)
+def test_bad_questions_are_refused(result, options, message):
+    with pytest.raises(ValueError, match=message):
+        result.bound(**options)
+
+
+def test_sensitivity_tells_sgd_from_sps(result, settings):
+    table = result.sensitivity(distance=1.0)
+    assert [row.algorithm for row in table] == settings["methods"]
+    assert table["sgd"].high == 0.1
+    assert table["sps"].high == 100.0
+    assert table["sps"].decades > table["sgd"].decades
+    assert table.initial_loss == float(result.dataset.train_loss[0, 0, 0, 0])
+
+
+def test_without_an_optimum_the_smallest_loss_seen_stands_in(result):
+    nameless = Result(result.settings, result._archive.__class__(result._archive.runs))
+    assert nameless.optimal_loss == float(min(nameless.dataset[name].min() for name in ("train_loss", *FINAL_FIELDS)))
+    with pytest.raises(ValueError, match=r"distance must be given \(or bias='envelope'\)"):
+        nameless.bound()
+
+
+def test_facts_travel_with_the_file(study, tmp_path):
+    study.run(tmp_path / "s.db").remember("interpolation_constant", {"estimate": 0.5, "standard_error": 0.1})
+    assert Result.load(tmp_path / "s.db").facts()["interpolation_constant"] == {"estimate": 0.5, "standard_error": 0.1}
+
+
+def test_the_plot_shows_losses_bounds_and_what_diverged(result):
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    ax = result.plot(1.0)
+    solid = [line for line in ax.lines if line.get_linestyle() == "-"]
+    assert len(solid) == 4
+    np.testing.assert_array_equal(solid[1].get_ydata(), result.dataset.last_loss.sel(algorithm="sps").mean("seed"))
+    assert sum(line.get_linestyle() == "--" for line in ax.lines) == 4
+    edge = [line for line in ax.lines if line.get_fillstyle() == "none" and len(line.get_xdata())]
+    assert [line.get_color() for line in edge] == [solid[0].get_color()]  # SGD alone
+    assert edge[0].get_xdata().tolist() == [1.0, 10.0, 100.0]
+    assert set(edge[0].get_ydata()) == {ax.get_ylim()[1]}
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    plt.close(ax.figure)
+
+
+def test_netcdf_comes_back(result, tmp_path):
+    result.to_netcdf(tmp_path / "r.nc")
+    with xr.open_dataset(tmp_path / "r.nc") as found:
+        assert found.load().identical(result.dataset)
+
+
+@pytest.mark.parametrize(("table", "rows"), [("runs", 72), ("steps", 72 * 100), ("epochs", 72 * 11)])
+def test_parquet_comes_back(result, tmp_path, table, rows):
+    from pyarrow import parquet
+
+    result.to_parquet(tmp_path / "r.parquet", table=table)
+    frame = parquet.read_table(tmp_path / "r.parquet").to_pandas()
+    assert len(frame) == rows
+    dims = [dim for dim in ("algorithm", "lr", "seed", "step", "epoch") if dim in frame]
+    found = frame.set_index(dims).to_xarray()
+    for name in found.data_vars:
+        assert found[name].reindex_like(result.dataset).equals(result.dataset[name]), name
+
+
+def test_csv_keeps_every_digit(result, tmp_path):
+    result.to_csv(tmp_path / "r.csv", table="steps")
+    with (tmp_path / "r.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["algorithm", "lr", "seed", "step", *STEP_FIELDS]
+    values = np.array([float(row["delta"]) for row in rows])
+    assert values.tobytes() == result.dataset.delta.values.tobytes()
+    assert rows[-1]["algorithm"] == "spp"
+
+
+def test_a_write_that_fails_leaves_the_old_file(result, tmp_path):
+    (tmp_path / "r.csv").write_text("old")
+    with pytest.raises(ValueError, match="table must be one of runs, steps, epochs, got 'all'"):
+        result.to_csv(tmp_path / "r.csv", table="all")
+    assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
+    assert (tmp_path / "r.csv").read_text() == "old"
+
+
+def test_a_missing_folder_is_named(result, tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        result.to_csv(tmp_path / "nowhere" / "r.csv")
+
+
+def test_a_missing_extra_is_named(result, tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'surefoot\[export\]'"):
+        result.to_parquet(tmp_path / "r.parquet")
+
+
+def test_the_name_of_a_result_says_what_it_is(result):
+    assert repr(result) == "<Result linear-regression: sgd, sps, ngn, spp; 6 rates, 3 seeds, 100 steps>"

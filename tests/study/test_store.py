@@ -1,0 +1,310 @@
+"""The study's file: what is kept, and what a damaged, foreign, old, read-only or full one does."""
+
+import hashlib
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from surefoot.study import StoreError, _store
+from surefoot.study._archive import Key, Record
+from surefoot.study._store import Store
+
+
+def make(lr, seed=0, steps=20, method="sgd"):
+    random = np.random.default_rng(seed)
+    return Record(
+        Key(method, lr, seed), "finished", -1, 0, (0.5, np.inf, 0.25), random.random((6, steps)), random.random((2, 3))
+    )
+
+
+def fill(path, *records, context="c"):
+    with Store.write(path) as store:
+        store.add(context, records)
+
+
+def stored(path, context="c"):
+    with Store.read(path) as store:
+        return list(store.records(context))
+
+
+def assert_same(found, expected):
+    assert found[:5] == expected[:5]
+    assert found.steps.tobytes() == expected.steps.tobytes()
+    assert found.epochs.tobytes() == expected.epochs.tobytes()
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_run_comes_back_bit_for_bit(tmp_path):
+    fill(tmp_path / "s.db", make(0.1), make(1e-300, seed=7))
+    for found, expected in zip(stored(tmp_path / "s.db"), (make(0.1), make(1e-300, seed=7)), strict=True):
+        assert_same(found, expected)
+
+
+def test_a_run_is_kept_once_and_never_replaced(tmp_path):
+    fill(tmp_path / "s.db", make(0.1))
+    fill(tmp_path / "s.db", make(0.1)._replace(status="diverged"), make(0.2))
+    assert [run.status for run in stored(tmp_path / "s.db")] == ["finished", "finished"]
+
+
+def test_contexts_do_not_mix(tmp_path):
+    fill(tmp_path / "s.db", make(0.1), context="a")
+    fill(tmp_path / "s.db", make(0.2), context="b")
+    with Store.read(tmp_path / "s.db") as store:
+        assert store.done("a") == {Key("sgd", 0.1, 0)}
+        assert store.done("none") == set()
+
+
+def test_traces_of_any_length_stand_side_by_side(tmp_path):
+    fill(tmp_path / "s.db", make(0.1, steps=3), make(0.2, steps=5))
+    assert [run.steps.shape for run in stored(tmp_path / "s.db")] == [(6, 3), (6, 5)]
+
+
+def test_facts_are_kept_and_replaced(tmp_path):
+    with Store.write(tmp_path / "s.db") as store:
+        store.remember("p", "optimum", {"value": 0.1})
+        store.remember("p", "optimum", {"value": 0.2, "at": [1e-17]})
+    with Store.read(tmp_path / "s.db") as store:
+        assert store.facts("p") == {"optimum": {"value": 0.2, "at": [1e-17]}}
+
+
+def test_the_same_study_is_noted_once_and_moves_to_the_end(tmp_path):
+    with Store.write(tmp_path / "s.db") as store:
+        for name in ("a", "b", "a"):
+            store.register("c", {"name": name})
+        assert [entry.settings["name"] for entry in store.studies()] == ["b", "a"]
+
+
+def test_a_closed_store_is_one_file(tmp_path):
+    fill(tmp_path / "s.db", make(0.1))
+    stored(tmp_path / "s.db")
+    assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
+
+
+def test_an_empty_file_is_a_new_store(tmp_path):
+    (tmp_path / "s.db").touch()
+    fill(tmp_path / "s.db", make(0.1))
+    assert len(stored(tmp_path / "s.db")) == 1
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"folder .*nowhere' does not exist"):
+        Store.write(tmp_path / "nowhere" / "s.db")
+
+
+def test_reading_what_does_not_exist_creates_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        Store.read(tmp_path / "s.db")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(StoreError, match="cannot be read"):
+        Store.write(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"hello", b"problem = 3\n" * 100, b"SQLite format 3\0"])
+@pytest.mark.parametrize("open_store", [Store.write, Store.read])
+def test_a_foreign_file_is_refused_and_left_as_it_is(tmp_path, content, open_store):
+    path = tmp_path / "s.db"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="not a surefoot study"):
+        open_store(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("open_store", [Store.write, Store.read])
+def test_the_database_of_another_program_is_left_as_it_is(tmp_path, open_store):
+    path = tmp_path / "s.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE runs (id)")
+    connection.commit()
+    connection.close()
+    before = digest(path)
+    with pytest.raises(StoreError, match="of another program"):
+        open_store(path)
+    assert digest(path) == before
+
+
+def damaged(path, change):
+    fill(path, *(make(0.1 * k, seed=k, steps=300) for k in range(1, 20)))
+    content = bytearray(path.read_bytes())
+    path.write_bytes(change(content))
+    return digest(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:4096],
+        lambda content: content[:100] + bytes(4096 - 100) + content[4096:],
+        lambda content: content[:4096] + bytes(len(content) - 4096),
+        lambda content: content[:200] + np.random.default_rng(0).bytes(len(content) - 200),
+    ],
+    ids=["half", "first page", "no schema", "zeros", "noise"],
+)
+def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path, change):
+    before = damaged(tmp_path / "s.db", change)
+    with pytest.raises(StoreError, match="damaged"):
+        Store.write(tmp_path / "s.db")
+    assert digest(tmp_path / "s.db") == before
+
+
+def test_a_flipped_bit_in_a_trace_is_found(tmp_path):
+    run = make(0.1, steps=300)
+
+    def flip(content):
+        at = content.find(run.steps.tobytes()[:32])
+        content[at + 5] ^= 1
+        return content
+
+    fill(tmp_path / "s.db", run)
+    (tmp_path / "s.db").write_bytes(flip(bytearray((tmp_path / "s.db").read_bytes())))
+    with pytest.raises(StoreError, match=r"the traces of sgd, lr=0\.1, seed=0 are damaged"):
+        stored(tmp_path / "s.db")
+
+
+def test_an_old_file_is_brought_up_to_date(tmp_path, monkeypatch):
+    path = tmp_path / "s.db"
+    fill(path, make(0.1))
+
+    def add_note(connection):
+        connection.execute("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT 'old'")
+
+    monkeypatch.setattr(_store, "MIGRATIONS", [*_store.MIGRATIONS, add_note])
+    assert_same(stored(path)[0], make(0.1))  # reading is enough
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT note FROM runs").fetchall() == [("old",)]
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(_store.MIGRATIONS),)
+    connection.close()
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "s.db"
+    fill(path, make(0.1))
+
+    def fail(connection):
+        connection.execute("DROP TABLE runs")
+        raise RuntimeError("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_store, "MIGRATIONS", [*_store.MIGRATIONS, fail])
+        with pytest.raises(RuntimeError, match="no"):
+            Store.write(path)
+    assert_same(stored(path)[0], make(0.1))
+
+
+@pytest.mark.parametrize("open_store", [Store.write, Store.read])
+def test_a_newer_file_is_refused(tmp_path, monkeypatch, open_store):
+    path = tmp_path / "s.db"
+    fill(path, make(0.1))
+    monkeypatch.setattr(_store, "MIGRATIONS", [])
+    with pytest.raises(StoreError, match="schema version 1, this surefoot knows up to 0"):
+        open_store(path)
+
+
+def test_an_error_inside_a_chunk_keeps_the_chunks_before(tmp_path):
+    def broken():
+        yield make(0.2)
+        raise KeyboardInterrupt
+
+    with Store.write(tmp_path / "s.db") as store:
+        store.add("c", [make(0.1)])
+        with pytest.raises(KeyboardInterrupt):
+            store.add("c", broken())
+        store.add("c", [make(0.3)])
+    assert [run.key.lr for run in stored(tmp_path / "s.db")] == [0.1, 0.3]
+
+
+def test_a_full_database_says_so_and_keeps_the_runs_before(tmp_path):
+    with Store.write(tmp_path / "s.db") as store:
+        store.add("c", [make(0.1)])
+        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+        with pytest.raises(StoreError, match=r"the disk is full.*finished runs that were committed are kept"):
+            store.add("c", [make(0.2, steps=5000)])
+    assert [run.key.lr for run in stored(tmp_path / "s.db")] == [0.1]
+
+
+def child(code, *arguments):
+    """Run code in another process; the process may spoil its limits and its user."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_write_that_the_system_refuses_keeps_the_runs_before(tmp_path):
+    out = child(
+        """
+        import resource, sys
+        import numpy as np
+        from surefoot.study import StoreError
+        from surefoot.study._archive import Key, Record
+        from surefoot.study._store import Store
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        with Store.write(sys.argv[1]) as store:
+            try:
+                for k in range(1000):
+                    values = np.full((6, 1000), float(k))
+                    key = Key("sgd", 1.0 + k, 0)
+                    store.add("c", [Record(key, "finished", -1, 0, (0.0,) * 3, values, values[:2, :3])])
+            except StoreError as error:
+                print(k, error)
+        """,
+        tmp_path / "s.db",
+    )
+    count, _, message = out.partition(" ")
+    assert "finished runs that were committed are kept" in message
+    assert len(stored(tmp_path / "s.db")) == int(count) > 0
+
+
+AS_NOBODY = """
+    import os, sys
+    import sqlite3
+    from surefoot.study import StoreError
+    from surefoot.study._store import Store
+
+    if os.geteuid() == 0:
+        os.setuid(65534)  # permissions do not hold for root
+    """
+
+
+@pytest.fixture
+def read_only():
+    """A store in a folder that can be seen by everybody and written by nobody."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        fill(folder / "s.db", make(0.1))
+        (folder / "s.db").chmod(0o444)
+        folder.chmod(0o555)
+        yield folder / "s.db"
+        folder.chmod(0o755)
+
+
+def test_a_read_only_file_cannot_be_written_and_says_so(read_only):
+    code = """
+    try:
+        Store.write(sys.argv[1])
+    except StoreError as error:
+        print(error)
+    """
+    assert "cannot be written" in child(AS_NOBODY + code, read_only)
+
+
+def test_a_read_only_file_can_be_read(read_only):
+    code = """
+    with Store.read(sys.argv[1]) as store:
+        print(len(store.done("c")))
+    """
+    assert child(AS_NOBODY + code, read_only) == "1\n"

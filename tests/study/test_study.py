@@ -1,0 +1,227 @@
+"""Running, resuming and refusing studies."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from surefoot.problems import Problem
+from surefoot.study import LowerBoundWarning, Plan, Result, StoreError, Study, StudyInterrupted
+from surefoot.study._store import Store
+from surefoot.theory import models
+
+
+def test_the_store_changes_no_bit(study, result, tmp_path, assert_same_bits):
+    assert_same_bits(study.run(tmp_path / "s.db").dataset, result.dataset)
+
+
+def test_a_file_alone_gives_the_same_result(study, result, tmp_path, assert_same_bits):
+    study.run(tmp_path / "s.db")
+    loaded = Result.load(tmp_path / "s.db")
+    assert_same_bits(loaded.dataset, result.dataset)
+    assert loaded.optimum() == result.optimum()
+
+
+def counted(study, store):
+    """The number of runs that were computed."""
+    calls = []
+    study.run(store, progress=lambda done, total: calls.append((done, total)))
+    assert all(done <= total for done, total in calls)
+    return calls[-1][0] if calls else 0
+
+
+def test_nothing_is_computed_twice(tmp_path, make):
+    study = make(lrs=[0.01, 0.1])
+    assert counted(study, tmp_path / "s.db") == 24
+    assert counted(study, tmp_path / "s.db") == 0
+
+
+def test_a_larger_study_computes_what_is_missing(tmp_path, make):
+    make(lrs=[0.01, 0.1], seeds=2).run(tmp_path / "s.db")
+    assert make(lrs=[0.01, 0.1, 1.0], seeds=2).plan(tmp_path / "s.db") == Plan(24, 16, 8)
+    assert counted(make(lrs=[0.01, 0.1, 1.0], seeds=2), tmp_path / "s.db") == 8
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epochs": 5},
+        {"batch_size": 6},
+        {"schedule": "linear"},
+        {"sampling": "iid"},
+        {"every": 2},
+        {"problem_options": {"noise": 1.0}},
+        {"lower_bound": -2.0, "methods": ["sps"]},
+        {"seeds": [7]},
+    ],
+)
+def test_what_changes_a_number_makes_another_run(tmp_path, change, make):
+    make(lrs=[0.01]).run(tmp_path / "s.db")
+    assert make(lrs=[0.01], **change).plan(tmp_path / "s.db").done == 0
+
+
+def test_a_plan_without_a_store_has_nothing_done(study, tmp_path):
+    assert study.plan() == study.plan(tmp_path / "none.db") == Plan(72, 0, 72)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_studies_in_one_file_load_apart(tmp_path, make):
+    make(lrs=[0.01], epochs=2).run(tmp_path / "s.db")
+    make(lrs=[0.01], epochs=3).run(tmp_path / "s.db")
+    assert Result.load(tmp_path / "s.db").settings["epochs"] == 3
+    assert Result.load(tmp_path / "s.db", study=0).settings["epochs"] == 2
+    with pytest.raises(ValueError, match="study must be a position below 2"):
+        Result.load(tmp_path / "s.db", study=2)
+
+
+def test_ctrl_c_keeps_the_finished_runs_and_says_how_to_go_on(tmp_path, result, assert_same_bits, study):
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(StudyInterrupted, match=r"interrupted after \d+ of 72 runs; .*s\.db' to resume"):
+        study.run(tmp_path / "s.db", progress=interrupt)
+    done = study.plan(tmp_path / "s.db").done
+    assert done > 0
+    assert counted(study, tmp_path / "s.db") == 72 - done
+    assert_same_bits(Result.load(tmp_path / "s.db").dataset, result.dataset)
+
+
+def test_ctrl_c_without_a_store_says_that_nothing_is_kept(study):
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="nothing was stored"):
+        study.run(progress=interrupt)
+
+
+def test_an_unfinished_study_loads_with_missing_runs(tmp_path, make):
+    make(lrs=[0.01], seeds=1).run(tmp_path / "s.db")
+    larger = make(lrs=[0.01, 0.1], seeds=1)
+    with Store.write(tmp_path / "s.db") as store:
+        store.register(larger._context(), larger._settings())
+    loaded = Result.load(tmp_path / "s.db")
+    assert (loaded.dataset.status.sel(lr=0.1) == "missing").all()
+    assert np.isnan(loaded.bound(1.0).total.sel(lr=0.1)).all()
+    assert np.isfinite(loaded.bound(1.0).total.sel(lr=0.01)).all()
+
+
+def test_a_run_alone_equals_the_run_in_a_sweep(result, make):
+    alone = make(methods=["ngn"], lrs=[float(result.lrs[2])], seeds=[1]).run().dataset
+    beside = result.dataset.sel(algorithm=["ngn"], lr=alone.lr, seed=[1])
+    for name in ("loss", "delta", "train_loss", "last_loss"):
+        assert alone[name].values.tobytes() == beside[name].values.tobytes()
+
+
+def test_progress_shows_a_bar(study, capsys):
+    study.run(progress=True)
+    assert "72/72" in capsys.readouterr().err
+
+
+def test_model_objects_and_names_give_the_same_runs(tmp_path, make):
+    make(methods=["sps(lower_bound=-2)"], lrs=[0.1]).run(tmp_path / "s.db")
+    assert make(methods=[models.Truncated(lower_bound=-2)], lrs=[0.1]).plan(tmp_path / "s.db").todo == 0
+
+
+def test_a_problem_object_and_a_factory_serve_as_well_as_a_name(tmp_path, make, settings):
+    study = make()
+    assert isinstance(study.problem, Problem)
+    assert Study(study.problem, **settings)._context() == study._context()
+    assert Study("surefoot.problems:LinearRegression", **settings)._context() == study._context()
+
+
+def test_custom_factors_equal_the_schedule_they_copy(tmp_path, make):
+    from surefoot.theory import schedules
+
+    make(schedule="linear", lrs=[0.1]).run(tmp_path / "s.db")
+    same = make(schedule=schedules.linear(100), lrs=[0.1])
+    assert same.plan(tmp_path / "s.db").todo == 0
+    assert same.run(tmp_path / "s.db").bound(1.0).equals(make(schedule="linear", lrs=[0.1]).run().bound(1.0))
+
+
+def test_a_lower_bound_above_the_loss_warns_once_with_count_and_step(make):
+    study = make(methods=["sps(lower_bound=0.2)"], lrs=[0.01, 0.1])
+    with pytest.warns(
+        LowerBoundWarning, match=r"sps\(lower_bound=0\.2\): the loss was below the lower bound at"
+    ) as seen:
+        found = study.run().dataset
+    assert len(seen) == 1
+    below = found.loss.values < 0.2
+    assert f"at {below.sum()} steps" in str(seen[0].message)
+    assert f"first at step {np.flatnonzero(below.any(axis=(0, 1, 2)))[0]} of" in str(seen[0].message)
+    assert (found.violations == below.sum(axis=-1)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lrs": [0.1, -0.1]}, r"lrs\[1\] must be above 0, got -0\.1"),
+        ({"lrs": [0.0]}, r"lrs\[0\] must be above 0, got 0\.0"),
+        ({"lrs": [math.nan]}, r"lrs\[0\] must be a finite number, got nan"),
+        ({"lrs": [math.inf]}, r"lrs\[0\] must be a finite number, got inf"),
+        ({"lrs": [0.1, 0.2, 0.1]}, r"lrs must be distinct, got 0\.1 2 times"),
+        ({"lrs": []}, "lrs must hold at least one rate"),
+        ({"lrs": "0.1"}, r"lrs must be a list of rates or \{from, to, count\}, got '0\.1'"),
+        ({"lrs": None}, "lrs must be a list of rates"),
+        ({"lrs": ["a"]}, r"lrs\[0\] must be a finite number, got 'a'"),
+        ({"batch_size": 51}, "batch_size must be at most the 50 training rows of 'linear-regression', got 51"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+        ({"methods": []}, "methods must name at least one method"),
+        ({"methods": ["adam"]}, "unknown method 'adam'"),
+        ({"epochs": -1}, "epochs must be a whole number of at least 1, got -1"),
+        ({"epochs": 1.5}, r"epochs must be a whole number of at least 1, got 1\.5"),
+        ({"seeds": 0}, "seeds must be a whole number of at least 1, got 0"),
+        ({"seeds": [0, 2**31]}, "seeds must be at most 2147483647"),
+        ({"seeds": "3"}, "seeds must be a number of seeds or a list of them, got '3'"),
+        ({"schedule": "cosin"}, "unknown schedule 'cosin'; did you mean 'cosine'"),
+        ({"schedule": np.zeros(100)}, "schedule must have positive, finite factors"),
+        ({"schedule": np.ones(99)}, "schedule must be a name or 100 factors, one a step"),
+        ({"sampling": "idd"}, "unknown sampling 'idd'; did you mean 'iid'"),
+        ({"sampling": None}, "sampling must be one of shuffle, iid, got None"),
+        ({"lower_bound": math.inf}, "lower_bound must be a finite number, got inf"),
+        ({"every": 101}, "every must be at most the 100 steps of a run, got 101"),
+        ({"distance": -1.0}, r"distance must be above 0, got -1\.0"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(change, message, make):
+    with pytest.raises(ValueError, match=message):
+        make(**change)
+
+
+def test_bad_problems_are_refused(make, settings):
+    with pytest.raises(ValueError, match="linear-regression"):
+        Study("linear-regresion", **settings)
+    with pytest.raises(TypeError, match="problem must be a name, 'module:factory' or a Problem, got 3"):
+        Study(3, **settings)
+    with pytest.raises(ValueError, match="problem_options are for problems by name"):
+        Study(make().problem, **settings, problem_options={"n": 3})
+    with pytest.raises(ValueError, match="data is given twice"):
+        make(data="vowel", problem_options={"data": "dna"})
+
+
+def test_a_foreign_file_stops_a_study_before_it_starts(study, tmp_path):
+    (tmp_path / "s.db").write_text("my notes")
+    with pytest.raises(StoreError, match="not a surefoot study"):
+        study.run(tmp_path / "s.db")
+    assert (tmp_path / "s.db").read_text() == "my notes"
+
+
+def test_importing_studies_imports_nothing_heavy():
+    code = (
+        "import sys, surefoot.study; "
+        "print([m for m in 'torch matplotlib pandas xarray scipy.stats rich jax'.split() if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_convex_study_never_imports_torch():
+    code = (
+        "import sys; from surefoot.study import Study; "
+        "r = Study('linear-regression', methods=['sgd', 'spp'], lrs=[0.1], seeds=1, epochs=1, batch_size=5).run(); "
+        "r.bound(1.0); r.sensitivity(1.0); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"

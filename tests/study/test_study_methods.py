@@ -1,0 +1,123 @@
+"""Names of methods."""
+
+import math
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from surefoot.study import Method, parse_method
+from surefoot.study._methods import identity, parse_methods
+from surefoot.theory import models
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "model"),
+    [
+        ("sgd", "sgd", models.Linear()),
+        (" SPS ", "sps", models.Truncated()),
+        ("ngn", "ngn", models.SquareRoot()),
+        ("log-ngn", "log-ngn", models.Exponential()),
+        ("log_ngn", "log-ngn", models.Exponential()),
+        ("power(p=0.25)", "power(p=0.25)", models.Power(0.25)),
+        ("spp", "spp", None),
+        ("sps( lower_bound = -2.0 )", "sps(lower_bound=-2)", models.Truncated(-2.0)),
+        ("sps(lower_bound=0.0)", "sps", models.Truncated()),
+        ("ngn(lower_bound=0.1)", "ngn(lower_bound=0.1)", models.SquareRoot(0.1)),
+        ("power(lower_bound=1e-3, p=1)", "power(p=1, lower_bound=0.001)", models.Power(1, 1e-3)),
+    ],
+)
+def test_a_name_becomes_a_model_and_its_shortest_name(text, name, model):
+    assert parse_method(text) == Method(name, model)
+
+
+@pytest.mark.parametrize("model", [models.Linear(), models.Truncated(-2.0), models.Power(0.25), models.Exponential()])
+def test_the_name_of_a_model_parses_back_to_it(model):
+    assert parse_method(parse_method(model).name).model == model
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("spz", "unknown method 'spz'; did you mean 'sps'"),
+        ("adam", "Known: sgd, sps, ngn, log-ngn, power, spp"),
+        ("sps(lowerbound=1)", "did you mean 'lower_bound'"),
+        ("sgd(lower_bound=1)", "unknown parameter of method 'sgd' 'lower_bound'"),
+        ("spp(lower_bound=1)", "unknown parameter of method 'spp'"),
+        ("sps(lower_bound=True)", "must be a number, got True"),
+        ("sps(lower_bound='x')", "must be a number, got 'x'"),
+        ("power", "needs its exponent"),
+        ("power(p=2)", "p must be a finite number of at most 1, got 2"),
+        ("sps(lower_bound=__import__('os'))", "is not of the form"),
+        ("sps(1)", "is not of the form"),
+        ("", "is not of the form"),
+    ],
+)
+def test_bad_names_are_refused_with_a_hint(text, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parse_method(text)
+
+
+def test_a_study_wide_lower_bound_goes_to_the_methods_that_have_none():
+    methods = parse_methods(["sgd", "sps", "ngn(lower_bound=1)", "spp"], lower_bound=-2)
+    assert [method.name for method in methods] == ["sgd", "sps(lower_bound=-2)", "ngn(lower_bound=1)", "spp"]
+
+
+@pytest.mark.parametrize("methods", [["sps", "sps(lower_bound=0)"], ["sps", models.Truncated()], ["spp", "SPP"]])
+def test_duplicates_are_refused(methods):
+    with pytest.raises(ValueError, match="methods must be distinct, got 'sp"):
+        parse_methods(methods)
+
+
+@pytest.mark.parametrize("methods", [[], ()])
+def test_no_methods_are_refused(methods):
+    with pytest.raises(ValueError, match="at least one method"):
+        parse_methods(methods)
+
+
+@pytest.mark.parametrize("methods", [3, [3], None])
+def test_what_is_no_method_is_refused(methods):
+    with pytest.raises(TypeError, match=r"methods must be"):
+        parse_methods(methods)
+
+
+def test_a_name_alone_is_a_list_of_one():
+    assert [method.name for method in parse_methods("sgd")] == ["sgd"]
+
+
+def test_the_name_in_a_legend_does_not_change_what_is_run():
+    assert identity(Method("mine", models.Truncated(-2.0))) == identity(parse_method("sps(lower_bound=-2)"))
+
+
+def _composite(scale):
+    return models.Composite(lambda x: scale * x, lambda x: scale, lambda y: y / scale, lambda y: 1 / scale)
+
+
+def test_own_models_are_told_apart_by_what_they_compute():
+    one, same, other = (identity(parse_method(_composite(scale))) for scale in (2.0, 2.0, 3.0))
+    assert one == same
+    assert one != other
+
+
+def test_own_models_are_told_apart_by_their_code():
+    def make(factor):
+        # Two classes that differ in one line of code, as before and after an edit.
+        code = f"class Mine(Truncated):\n    def _relative_value(self, xp, drop):\n        return {factor} * drop\n"
+        names = {"Truncated": models.Truncated, "__name__": "elsewhere"}
+        exec(code, names)
+        return identity(parse_method(dataclass(frozen=True)(names["Mine"])()))
+
+    assert make(1) == make(1)
+    assert make(1) != make(2)
+
+
+def test_functions_of_math_name_a_composite():
+    model = models.Composite(math.log, lambda x: 1 / x, math.exp, math.exp)
+    assert parse_method(model).name.startswith("Composite(phi=log, ")
+
+
+def test_one_bound_a_batch_is_refused():
+    import numpy as np
+
+    with pytest.raises(TypeError, match="lower_bound of a method in a study must be one number"):
+        parse_method(models.Truncated(np.zeros(3)))

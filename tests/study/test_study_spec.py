@@ -1,0 +1,105 @@
+"""The TOML spec."""
+
+import numpy as np
+import pytest
+
+from surefoot.study import Spec, Study
+
+SPEC = """
+problem = "linear-regression"
+methods = ["sgd", "sps(lower_bound=-2)"]
+lrs = { from = 1e-2, to = 1e2, count = 5 }
+seeds = 2
+epochs = 3
+batch_size = 5
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "study.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_spec_becomes_the_study_that_python_would_write(tmp_path):
+    options = 'schedule = "warmup(steps=5)"\nsampling = "iid"\nlower_bound = -1\nevery = 2\ndistance = 3\n'
+    table = "[problem_options]\nn = 20\nd = 3\nnoise = 1.0\nseed = 4\n"
+    study = Study.from_spec(write(tmp_path, SPEC.replace('"sgd"', '"ngn"') + options + table))
+    same = Study(
+        "linear-regression",
+        methods=["ngn", "sps(lower_bound=-2)"],
+        lrs=np.geomspace(1e-2, 1e2, 5),
+        seeds=[0, 1],
+        epochs=3,
+        batch_size=5,
+        schedule="warmup(steps=5)",
+        sampling="iid",
+        lower_bound=-1,
+        every=2,
+        distance=3.0,
+        problem_options={"n": 20, "d": 3, "noise": 1.0, "seed": 4},
+    )
+    assert study._settings() == same._settings()
+    assert study._context() == same._context()
+
+
+def test_defaults_are_those_of_the_study(tmp_path):
+    path = write(tmp_path, SPEC.replace("seeds = 2\n", ""))
+    same = Study("linear-regression", methods=Spec.from_toml(path).methods, lrs=[1, 2], epochs=3, batch_size=5)
+    settings, expected = Study.from_spec(path)._settings(), same._settings()
+    assert {**settings, "lrs": None} == {**expected, "lrs": None}
+
+
+def test_rates_between_two_ends_are_even_in_log(tmp_path):
+    assert Spec.from_toml(write(tmp_path, SPEC)).lrs == pytest.approx([0.01, 0.1, 1.0, 10.0, 100.0], rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seeds = 2", "seed = 2", "unknown key 'seed'; did you mean 'seeds'"),
+        ("seeds = 2", "noise = 2", "goes under [problem_options]"),
+        ("epochs = 3\n", "", "the key 'epochs' is missing"),
+        ("epochs = 3", "epochs = 0", "epochs must be a whole number of at least 1, got 0"),
+        ("epochs = 3", "epochs = 2.5", "epochs must be a whole number of at least 1, got 2.5"),
+        ("batch_size = 5", "batch_size = true", "batch_size must be a whole number of at least 1, got True"),
+        ("batch_size = 5", "batch_size = 51", "batch_size must be at most the 50 training rows"),
+        ("from = 1e-2", "from = 0", "lrs.from must be above 0, got 0"),
+        ("from = 1e-2", "form = 1e-2", "unknown key of lrs 'form'; did you mean 'from'"),
+        (", count = 5", "", "lrs must have the keys from, to and count"),
+        ("count = 5", "count = 0", "lrs.count must be a whole number of at least 1, got 0"),
+        ("from = 1e-2", "from = 1e3", "lrs.from must be below lrs.to, got 1000.0 and 100.0"),
+        ('methods = ["sgd", ', 'methods = ["sgd", "sgd", ', "methods must be distinct, got 'sgd' twice"),
+        ('"sgd"', '"sdg"', "unknown method 'sdg'; did you mean 'sgd'"),
+        ('"sgd"', "3", "methods must be names, models or Method objects, got 3"),
+        ("seeds = 2", "seeds = []", "seeds must hold at least one seed"),
+        ("seeds = 2", "seeds = [1, 1]", "seeds must be distinct, got 1 2 times"),
+        ("seeds = 2", "seeds = -1", "seeds must be a whole number of at least 1, got -1"),
+        ("seeds = 2", 'sampling = "shufle"', "unknown sampling 'shufle'; did you mean 'shuffle'"),
+        ("seeds = 2", 'schedule = "warmpu"', "unknown schedule 'warmpu'; did you mean 'warmup'"),
+        ("seeds = 2", "schedule = [1.0, 2.0]", "schedule must be a name or 30 factors"),
+        ("seeds = 2", "distance = 0", "distance must be above 0, got 0"),
+        ("seeds = 2", "lower_bound = nan", "lower_bound must be a finite number, got nan"),
+        ("linear-regression", "linear-regresion", "linear-regression"),
+        ("problem = ", "problem == ", "not a TOML file"),
+        ('"linear-regression"', "3", "problem is 3: Input should be a valid string"),
+    ],
+)
+def test_an_error_names_the_file_the_key_and_what_is_allowed(tmp_path, old, new, message):
+    assert old in SPEC
+    path = write(tmp_path, SPEC.replace(old, new))
+    with pytest.raises((ValueError, TypeError)) as caught:
+        Study.from_spec(path)
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_all_errors_are_told_at_once(tmp_path):
+    path = write(tmp_path, SPEC.replace("epochs = 3", "epochs = 0").replace("seeds = 2", "seeds = 0"))
+    with pytest.raises(ValueError, match=r"(?s)epochs must.*seeds must|seeds must.*epochs must"):
+        Spec.from_toml(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"study\.toml"):
+        Study.from_spec(tmp_path / "study.toml")
