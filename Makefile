@@ -45,7 +45,7 @@ test-all: lint
 	$(BIN)/pytest -n 2 -m ''
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/theory.py
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 docs: $(VENV)/.dev
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'

@@ -47,7 +47,7 @@ class Claim:
     claim: str
     rule: str
     check: Callable[[Evidence], Finding] | None
-    """None where the runs do not exist here; then the verdict is ``not-run``."""
+    """None where the runs do not exist here; then, and where an extra is missing, the verdict is ``not-run``."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,10 @@ def judge(claim: Claim, evidence: Evidence) -> Checked:
     """Apply a claim's rule."""
     if claim.check is None:
         return Checked(claim.id, claim.claim, claim.rule, "", "not-run")
-    finding = claim.check(evidence)
+    try:
+        finding = claim.check(evidence)
+    except ImportError as missing:  # an extra that is not installed; the message names it
+        return Checked(claim.id, claim.claim, claim.rule, str(missing), "not-run")
     return Checked(claim.id, claim.claim, claim.rule, finding.measured, "holds" if finding.holds else "fails")
 
 

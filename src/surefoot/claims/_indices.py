@@ -29,8 +29,9 @@ def _order(model: models.Model) -> Any:
         worst, count = 0.0, 0
         for name in STUDIES:
             loss, grad_sq, rate = _points(evidence[name])
-            ratio = model.step(loss, grad_sq, rate).delta / models.Linear().step(loss, grad_sq, rate).delta
-            worst, count = max(worst, float(np.nanmax(ratio))), count + loss.size
+            linear = models.Linear().step(loss, grad_sq, rate).delta
+            ratio = model.step(loss, grad_sq, rate).delta[linear > 0] / linear[linear > 0]
+            worst, count = max(worst, float(ratio.max())), count + ratio.size
         return Finding(worst <= _ROUNDING, f"largest ratio {worst:.12g} over {count:,} visited points")
 
     return check

@@ -29,7 +29,7 @@ def at(result: Result, algorithm: str, lr: float) -> float:
 def windows(result: Result, *algorithms: str) -> str:
     """The measured windows in words."""
     table = result.sensitivity()
-    return ", ".join(f"{name} {table[name].low:.2g}–{table[name].high:.2g}" for name in algorithms)
+    return ", ".join(f"{name} {table[name].low:.3g}–{table[name].high:.3g}" for name in algorithms)
 
 
 def _stable_ranges(evidence: Evidence) -> Finding:

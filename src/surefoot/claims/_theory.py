@@ -59,6 +59,15 @@ def _loizou(evidence: Evidence) -> Finding:
     return Finding(growth > 99 and ratio < 10, text)
 
 
+def _worst_case(evidence: Evidence) -> Finding:
+    from surefoot import pep
+
+    ratios = {z: pep.spp_index(lr=z, lipschitz=1.0).ratio for z in (0.01, 0.1, 1.0, 2.0, 10.0, 100.0)}
+    text = ", ".join(f"{ratio:.4f} at {z:g}" for z, ratio in ratios.items())
+    apart = all(ratio <= (1.35 if 1.0 < z < 100.0 else 1.01) for z, ratio in ratios.items())
+    return Finding(apart and min(ratios.values()) >= 1 - 1e-6, f"bound over worst case, by z = αG²/F: {text}")
+
+
 CLAIMS = (
     Claim(
         "toy-function",
@@ -71,6 +80,12 @@ CLAIMS = (
         "On quadratics the indices have the closed forms of App. A.3, and only SGD's grows linearly",
         "closed forms and models agree to 1e-12 on 10,000 draws; δ_SPS is at most the paper's upper bound",
         _quadratics,
+    ),
+    Claim(
+        "spp-worst-case",
+        "The bound min{αG²/2, f − inf f} on the index of SPP is very tight, but for the transition (Fig. 2 right)",
+        "bound over worst case at most 1.01 for z ≤ 1 and z = 100, at most 1.35 between, and never below 1",
+        _worst_case,
     ),
     Claim(
         "loizou-bound",

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from surefoot._spawn import hidden_main
 from surefoot.pep._cache import Cache, folder
 from surefoot.pep._registry import NAMES, STATEMENTS
 from surefoot.pep._result import Value, Verification
@@ -166,9 +167,10 @@ def _solve_all(jobs: Mapping[int, Job], processes: int) -> Iterator[tuple[int, O
         initargs=(signal.SIGINT, signal.SIG_IGN),
     )
     try:
-        pending: dict[Future[Outcome], int] = {
-            pool.submit(_solve_one, name, dict(case)): index for index, (name, case) in jobs.items()
-        }
+        with hidden_main():
+            pending: dict[Future[Outcome], int] = {
+                pool.submit(_solve_one, name, dict(case)): index for index, (name, case) in jobs.items()
+            }
         while pending:
             done, _ = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from surefoot.problems import WIDTH, Problem
 from surefoot.study._orders import row_orders
 from surefoot.study._runs import Floats, Run, Trace
-from surefoot.study._sizes import Grouped, StepSizes, solve
+from surefoot.study._sizes import Steps, StepSizes
 from surefoot.theory.models import exact_delta
 
 _BLOCK = 128
@@ -229,10 +229,14 @@ class _State:
         rate = np.array([run.lr for run in self.slots])[:, None] * settings.schedule[:: settings.every]
         arrays = {name: values.reshape(count, -1) for name, values in self.steps.items()}
         if not self.chunk.is_exact:
+            models = [run.method.model for run in self.slots if run.method.model is not None]
+            steps = Steps(models, range(count), rate.shape[1:])
+            steps.loss[...] = arrays["loss"][steps.order]
+            steps.grad_sq[...] = arrays["grad_sq"][steps.order]
+            steps.rate[...] = rate[steps.order]
+            steps.solve(deltas=True)
             arrays["delta"] = np.empty_like(rate)
-            runs = Grouped([run.method.model for run in self.slots if run.method.model is not None], range(count))
-            found = solve(runs.parts, *(values[runs.order] for values in (arrays["loss"], arrays["grad_sq"], rate)))
-            arrays["delta"][runs.order] = found.delta
+            arrays["delta"][steps.order] = steps.delta
         np.sqrt(arrays["distance"], out=arrays["distance"])
         arrays |= {"train": self.train.reshape(count, -1), "valid": self.valid.reshape(count, -1)}
         last, average, ends = (values.reshape(-1) for values in (self.last, self.average, self.diverged_at))
@@ -256,7 +260,7 @@ class _State:
         for slot, (run, (end, below, at_last, at_average, at_best)) in enumerate(zip(self.slots, numbers, strict=True)):
             if slot % WIDTH >= len(self.chunk.tiles[slot // WIDTH]):
                 continue
-            steps = {
+            kept = {
                 "loss": arrays["loss"][slot],
                 "grad_sq": arrays["grad_sq"][slot],
                 "rate": rate[slot],
@@ -267,7 +271,7 @@ class _State:
             epochs = {"train_loss": arrays["train"][slot], "valid_loss": arrays["valid"][slot]}
             final = {"last_loss": at_last, "average_loss": at_average, "best_loss": at_best}
             status = "finished" if end < 0 else "diverged"
-            result.append(Trace(run, status, end, steps, epochs, final, below))
+            result.append(Trace(run, status, end, kept, epochs, final, below))
         return result
 
 

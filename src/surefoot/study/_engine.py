@@ -77,8 +77,7 @@ def run_batched(
     if workers > 1:
         from surefoot.study._processes import run_parallel
 
-        if run_parallel(problem, chunks, settings, workers, stop, deliver):
-            return
+        chunks = run_parallel(problem, chunks, settings, workers, stop, deliver)
     with one_blas_thread():
         for chunk in chunks:
             try:
@@ -110,8 +109,8 @@ _STEP_SECONDS = 1e-4
 
 def _tile_seconds(problem: Problem, settings: Settings, exact: bool) -> float:
     """A rough estimate of what a tile adds to the time of a step."""
-    products = 4e-10 * WIDTH * problem.dimension * settings.batch_size / 4
-    return 5e-6 + products + (problem.prox_seconds if exact else 0.0)
+    a_run = problem.dimension * (3e-9 + 1.6e-10 * settings.batch_size) + 2e-8 * problem.blocks * settings.batch_size
+    return 5e-6 + WIDTH * a_run + (problem.prox_seconds if exact else 0.0)
 
 
 def _workers(problem: Problem, chunks: list[Chunk], settings: Settings, processes: int | None) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
+import warnings
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 
+from surefoot._spawn import hidden_main, needs_main
 from surefoot.problems import Problem
 from surefoot.problems._threads import one_blas_thread
 from surefoot.study._chunk import Chunk, Settings, advance
@@ -24,29 +27,43 @@ def run_parallel(
     workers: int,
     stop: Callable[[], bool] | None,
     deliver: Callable[[list[Trace]], None],
-) -> bool:
-    """Run the chunks in worker processes; False, and nothing done, if they cannot be sent there (say, a lambda)."""
+) -> list[Chunk]:
+    """Run the chunks in worker processes, and return those that this process has to do itself.
+
+    These are all of them if they cannot be sent elsewhere (a problem or model with a lambda in it, or defined in the
+    caller's script), and those not finished if the workers die.
+    """
     try:
         pickled = pickle.dumps(problem)
-        pickle.dumps(chunks)
+        if needs_main(pickled, pickle.dumps(chunks)):
+            return chunks
     except (pickle.PicklingError, AttributeError, TypeError):
-        return False
+        return chunks
     context = multiprocessing.get_context("spawn")  # no forked copies of threads and locks of other libraries
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(pickled,))
+    waiting = list(reversed(chunks))
+    running: dict[Future[list[Trace]], Chunk] = {}
     try:
-        waiting = list(reversed(chunks))
-        running: set[Future[list[Trace]]] = set()
         while waiting or running:
             while waiting and len(running) < 2 * workers:  # a short queue: results are taken before more is asked for
-                running.add(pool.submit(_run, waiting.pop(), settings))
-            done, running = wait(running, timeout=_WAIT_SECONDS, return_when=FIRST_COMPLETED)
+                with hidden_main():
+                    running[pool.submit(_run, waiting[-1], settings)] = waiting[-1]
+                waiting.pop()
+            done, _ = wait(running, timeout=_WAIT_SECONDS, return_when=FIRST_COMPLETED)
             for future in done:
-                deliver(future.result())
+                traces = future.result()
+                del running[future]
+                deliver(traces)
             if stop is not None and stop():
-                break
+                return []
+    except BrokenProcessPool:
+        warnings.warn(
+            "the worker processes ended early; the sweep goes on in this process", RuntimeWarning, stacklevel=3
+        )
+        return [*running.values(), *reversed(waiting)]
     finally:
         _end(pool)
-    return True
+    return []
 
 
 def _end(pool: ProcessPoolExecutor) -> None:

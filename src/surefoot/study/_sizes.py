@@ -8,53 +8,66 @@ import numpy as np
 
 from surefoot.study._runs import Floats
 from surefoot.theory._arrays import NUMPY
-from surefoot.theory.models import Linear, Model, Step
+from surefoot.theory.models import Linear, Model
 from surefoot.theory.models._base import Point
 
 _TINY = float(np.finfo(np.float64).tiny)
 _MAX = float(np.finfo(np.float64).max)
 
 
-class Grouped:
-    """Runs sorted by model: ``order`` lists them, ``parts`` says where each model's runs stand in that order."""
+class Steps:
+    """The steps of runs with different models, with room for all numbers on the way.
 
-    def __init__(self, models: Sequence[Model], places: Sequence[int]) -> None:
+    Runs are sorted by model; ``order`` says which run stands where. Fill ``loss``, ``grad_sq`` and ``rate``, whose
+    first axis are the runs in that order, and call :meth:`solve`.
+
+    ``Model.step`` takes another, equal form for a whole array as soon as one element is special (a loss at its bound,
+    an overflow), and the last bit differs. Here the special elements alone go that way: what an element gets depends
+    on that element alone. Nothing is allocated but what a model itself needs, because this is called at every step.
+    """
+
+    def __init__(self, models: Sequence[Model], places: Sequence[int], length: tuple[int, ...] = ()) -> None:
         groups: dict[int, list[int]] = {}
         for place in places:
             groups.setdefault(id(models[place]), []).append(place)
         self.order = np.array([place for group in groups.values() for place in group], np.intp)
-        ends = np.cumsum([len(group) for group in groups.values()]).tolist()
-        self.parts = [
-            (models[group[0]], slice(end - len(group), end)) for group, end in zip(groups.values(), ends, strict=True)
-        ]
+        shape = (len(self.order), *length)
+        self.loss, self.grad_sq, self.rate, self.size, self.delta = (np.empty(shape) for _ in range(5))
+        self._height, self._decrease, self._half, self._z, self._smaller = (np.empty(shape) for _ in range(5))
+        self._bounds = np.empty((len(self.order), *(1 for _ in length)))
+        self._parts = []
+        end = 0
+        for group in groups.values():
+            model, part = models[group[0]], slice(end, end := end + len(group))
+            self._bounds[part] = model.lower_bound
+            values = (self._height, self.grad_sq, self.rate, self._half, self._z)
+            self._parts.append((model, part, Point(*(array[part] for array in values), True)))
+        self._own_heights = [part for part in self._parts if type(part[0])._height is not Model._height]
 
+    def solve(self, deltas: bool) -> None:
+        """Compute ``size``, and ``delta`` if wanted; NumPy's floating-point warnings are to be off."""
+        np.subtract(self.loss, self._bounds, out=self._height)
+        for model, part, point in self._own_heights:
+            point.height[...] = model._height(self.loss[part], model.lower_bound)
+        np.multiply(self.rate, self.grad_sq, out=self._decrease)
+        np.multiply(self._decrease, 0.5, out=self._half)
+        np.divide(self._decrease, self._height, out=self._z)
+        for model, part, point in self._parts:
+            size, delta = model._solve(NUMPY, point)
+            self.size[part] = size
+            if deltas:
+                self.delta[part] = delta
+        np.minimum(self._z, self._decrease, out=self._smaller)
+        if not (self._smaller.min(initial=_MAX) > _TINY and self._z.max(initial=_TINY) <= _MAX):  # so is NaN
+            self._solve_special()
 
-def solve(parts: Sequence[tuple[Model, slice]], loss: Floats, grad_sq: Floats, rate: Floats) -> Step:
-    """``model.step`` of several models, each for a part of the first axis, without its checks of a whole array.
-
-    ``step`` takes another, equal form for a whole array as soon as one element is special (a loss at its bound, an
-    overflow), and the last bit differs. Here the special elements alone go that way: what an element gets depends on
-    that element alone. To be called where NumPy's floating-point warnings are off.
-    """
-    height = np.empty_like(loss)
-    for model, part in parts:
-        height[part] = model._height(loss[part], model.lower_bound)
-    decrease = rate * grad_sq
-    z = decrease / height
-    half = 0.5 * decrease
-    size, delta = np.empty_like(loss), np.empty_like(loss)
-    for model, part in parts:
-        point = Point(height[part], grad_sq[part], rate[part], half[part], z[part], True)
-        size[part], delta[part] = model._solve(NUMPY, point)
-    regular = np.minimum.reduce(np.minimum(z, decrease), axis=None) > _TINY and np.maximum.reduce(z, axis=None) <= _MAX
-    if not regular:  # NaN is not
-        special = ~((z > _TINY) & (z <= _MAX) & (decrease > _TINY))
-        for model, part in parts:
+    def _solve_special(self) -> None:
+        special = ~((self._smaller > _TINY) & (self._z <= _MAX))
+        for model, part, _ in self._parts:
             here = special[part]
             if here.any():
-                found = model.step(loss[part][here], grad_sq[part][here], rate[part][here])
-                size[part][here], delta[part][here] = found
-    return Step(size, delta)
+                found = model.step(self.loss[part][here], self.grad_sq[part][here], self.rate[part][here])
+                self.size[part][here], self.delta[part][here] = found
 
 
 class StepSizes:
@@ -62,22 +75,22 @@ class StepSizes:
 
     def __init__(self, models: Sequence[Model]) -> None:
         # The step of the linear model is its rate, whatever the loss: it changes with the schedule only.
-        self._fixed = [(place, model) for place, model in enumerate(models) if isinstance(model, Linear)]
-        moving = Grouped(models, [place for place, model in enumerate(models) if not isinstance(model, Linear)])
-        self._order, self._parts = moving.order, moving.parts
-        self._rates: Floats = np.empty(0)
+        self._fixed = [place for place, model in enumerate(models) if isinstance(model, Linear)]
+        self._moving = Steps(models, [place for place, model in enumerate(models) if not isinstance(model, Linear)])
         self._sizes: Floats = np.empty(len(models))
 
     def set_rates(self, rates: Floats) -> None:
         """Take the rates of the steps to come."""
         if self._fixed:
-            places = [place for place, _ in self._fixed]
-            self._sizes[places] = self._fixed[0][1].step(np.ones(1), np.ones(1), rates[places]).size
-        self._rates = rates[self._order]
+            self._sizes[self._fixed] = Linear().step(np.ones(1), np.ones(1), rates[self._fixed]).size
+        self._moving.rate[...] = rates[self._moving.order]
 
     def __call__(self, loss: Floats, grad_sq: Floats) -> Floats:
         """The sizes of all slots; the array is used again by the next call."""
-        if self._parts:
-            order = self._order
-            self._sizes[order] = solve(self._parts, loss.take(order), grad_sq.take(order), self._rates).size
+        steps = self._moving
+        if len(steps.order):
+            loss.take(steps.order, out=steps.loss, mode="clip")  # without a mode NumPy copies to a buffer first
+            grad_sq.take(steps.order, out=steps.grad_sq, mode="clip")
+            steps.solve(deltas=False)
+            self._sizes[steps.order] = steps.size
         return self._sizes
