@@ -157,3 +157,14 @@ def test_no_value_is_read_from_the_device(make):
 def test_composite_says_which_library_its_maps_are_for():
     with pytest.raises(TypeError, match="made for torch"):
         models.Composite(math.log, lambda x: 1 / x, math.exp, math.exp).step(torch.tensor(1.0), 1.0, 1.0)
+
+
+@every_model
+def test_no_bit_depends_on_the_neighbours(make):
+    """Special elements take another way through the formulas; the others must not notice."""
+    rng = np.random.default_rng(3)
+    loss, grad_sq, lr = 10.0 ** rng.uniform(-8, 8, (3, 300))
+    alone = make(np).step(loss, grad_sq, lr)
+    among = make(np).step(*(np.concatenate([a, b]) for a, b in ((loss, LOSS), (grad_sq, GRAD_SQ), (lr, LR))))
+    np.testing.assert_array_equal(among.size[:300], alone.size)
+    np.testing.assert_array_equal(among.delta[:300], alone.delta)

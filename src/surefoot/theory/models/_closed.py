@@ -80,8 +80,9 @@ class SquareRoot(Model):
         scale = 1.0 + 0.5 * z
         if regular:
             return lr / scale, half / scale
-        # The same divided by z/2, for the points where z or ½ α‖g‖² overflows.
-        big = z > 2.0
+        # The same divided by z/2, where z or ½ α‖g‖² overflows (and nowhere else: a bit must not depend on neighbours).
+        limits = xp.limits(z)
+        big = (z > limits.max) | (half > limits.max)
         height, grad_sq, z = (xp.where(big, value, 1.0) for value in (height, grad_sq, z))
         scale = xp.where(big, 1.0 + 2.0 / z, scale)
         size = xp.where(big, 2.0 * (height / grad_sq), lr) / scale
