@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands."""
+"""The Python of README and docs runs as it stands, and links inside the project lead somewhere."""
 
 from __future__ import annotations
 
@@ -9,17 +9,32 @@ import matplotlib
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+QUICK = {"README.md", "index.md", "theory.md"}
 
 
-def test_there_are_blocks():
-    assert len(BLOCKS) >= 2
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
-def test_block_runs(code, tmp_path, monkeypatch):
+WITH_CODE = [
+    pytest.param(page, id=page.name, marks=[] if page.name in QUICK else pytest.mark.slow)
+    for page in PAGES
+    if blocks(page)
+]
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_code_runs(page, tmp_path, monkeypatch):
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    exec(compile(code, "README.md", "exec"), names)
-    assert names
+    names: dict[str, object] = {"__name__": "__main__"}
+    for number, code in enumerate(blocks(page), 1):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
+    assert len(names) > 2
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_inside_the_project_exist(page):
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target

@@ -1,12 +1,16 @@
 """The batched engine: that a run's bits depend on nothing but the run, and that divergence is data."""
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic
+from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic, SimpleProblem
 from surefoot.study._chunk import Settings
 from surefoot.study._engine import chunks_of, run_batched
 from surefoot.study._orders import row_orders
@@ -107,6 +111,14 @@ def test_violations_of_the_lower_bound_are_counted_and_take_no_step():
     assert sweep(problem, runs_of(["sps"], [0.1], [0]), 5, epochs=2)[0].violations == 0
 
 
+def test_violations_end_with_the_run():
+    # The second row's loss is below the bound at the start, to which a diverged run is put back.
+    problem = Quadratic([1.0, 1e-3], [0.0])
+    trace = sweep(problem, runs_of(["log-ngn(lower_bound=1e-4)"], [1e6], [0]), 1, epochs=1000)[0]
+    assert trace.status == "diverged"
+    assert trace.violations == np.count_nonzero(trace.steps["loss"] < 1e-4) < 20
+
+
 def test_validation_losses_are_those_of_the_held_out_rows():
     problem = small_logistic(3)
     trace = sweep(problem, runs_of(["sgd"], [0.5], [0]), 4)[0]
@@ -193,6 +205,29 @@ def test_what_cannot_be_sent_to_other_processes_runs_here():
     assert len(sweep(Unpicklable(), runs, 1, processes=2)) == 8
 
 
+class Median(SimpleProblem):
+    """mean |x − a_i|."""
+
+    name, features = "median", 1
+
+    def __init__(self, values):
+        self.values, self.n_rows = np.asarray(values, float), len(values)
+
+    def describe(self):
+        return {"values": self.values.tolist()}
+
+    def evaluate(self, points, rows):
+        gap = points - self.values[rows]
+        return np.abs(gap).mean(axis=1), np.sign(gap).mean(axis=1, keepdims=True)
+
+
+def test_a_problem_of_one_s_own_is_one_class():
+    problem = Median([1.0, 2.0, 4.0, 8.0, 16.0])
+    traces = sweep(problem, runs_of(["sgd", "sps", "ngn"], [0.1], [0, 1]), 5, epochs=500)
+    for trace in traces:
+        assert trace.final["last_loss"] == pytest.approx(np.abs(problem.values - 4.0).mean(), rel=0.02)
+
+
 def test_keyboard_interrupt_passes_through_and_keeps_what_was_handed_over():
     problem = LinearRegression()
     runs = runs_of(["sgd"], np.geomspace(1e-3, 0.1, 7000), [0])
@@ -246,3 +281,60 @@ def test_chunks_hold_every_run_once_and_few_numbers():
     chunks = chunks_of(problem, runs, settings)
     assert sorted(id(run) for chunk in chunks for tile in chunk.tiles for run in tile) == sorted(map(id, runs))
     assert max(len(chunk.tiles) for chunk in chunks) * 16 * problem.dimension < 1e5
+
+
+SCRIPT = """
+import sys
+import time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from engine_cases import runs_of
+import numpy as np
+from surefoot.problems import LinearRegression
+from surefoot.study._engine import run_batched
+
+def keep(traces):
+    print("chunk", len(traces), flush=True)
+
+if __name__ == "__main__":
+    steps = 10 * 2000
+    runs = runs_of(["sps", "ngn"], np.geomspace(1e-3, 1.0, 500), range(4))
+    try:
+        run_batched(LinearRegression(), runs, steps_per_epoch=10, epochs=2000, batch_size=5, schedule=np.ones(steps),
+                    every=100, on_chunk=keep, processes=2)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_control_c_ends_the_workers_at_once(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(Path(__file__).parent)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("chunk")
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the workers too
+    output, errors = process.communicate(timeout=20)
+    assert output.rstrip().endswith("interrupted")
+    assert errors == ""
+    assert process.returncode == 0
+    assert ends_soon(process.pid), "a worker is still there"
+
+
+def ends_soon(group):
+    """Whether a process group is empty within a few seconds; the last to go is Python's own resource tracker."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False

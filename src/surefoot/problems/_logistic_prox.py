@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from surefoot.problems._cross_entropy import curvature, mean_loss, probabilities, targets_of
 from surefoot.problems._problem import Floats, Proximal
+from surefoot.theory.models import SquareRoot
 
-_TOLERANCE = 1e-12
+_TOLERANCE = 1e-11
 """Of ‖∇P‖, relative to the gradient at the start."""
 _NEWTON_STEPS = 60
 _HALVINGS = 30
@@ -66,10 +67,9 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
     weight = ridge + 1.0 / lr
     center = points / _wide(1.0 + lr * ridge)
     start = _product(center, A.transpose(0, 2, 1))
-    w = np.zeros(start.shape if space.dual else points.shape)
-    image = np.zeros_like(start)
+    w, image = np.zeros(start.shape if space.dual else points.shape), np.zeros_like(start)
     active = np.isfinite(start).all(axis=(1, 3))
-    goal = np.zeros(lr.shape)
+    goal = first = np.zeros(lr.shape)
     for turn in range(_NEWTON_STEPS):
         slopes = start + image
         loss = mean_loss(slopes, targets, slopes=True)
@@ -77,20 +77,34 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
         shadow = space.forward(gradient)
         norm_sq = space.norm_sq(gradient, shadow)
         if turn == 0:
-            first = norm_sq
-            goal = _TOLERANCE**2 * first
+            goal, first = _TOLERANCE**2 * norm_sq, norm_sq
         active = active & (norm_sq > goal) & np.isfinite(norm_sq)
         if not active.any():
             break
-        forcing = np.where(active, np.minimum(0.25, (norm_sq / first) ** 0.25), 2.0)
-        step = _newton_step(space, probabilities(slopes, targets), weight, gradient, shadow, forcing)
-        scale = _line_search(space, start + image, targets, weight, w, image, step, space.forward(step), loss, active)
-        active = active & (scale > 0)
-        w += _wide(scale) * step
+        if turn == 0:  # NGN's step is a good first guess: for one row of least squares it is the proximal point
+            w = -_wide(_first_sizes(loss, norm_sq, 1.0 / weight, active)) * gradient
+        else:
+            forcing = np.where(active, np.minimum(0.25, (norm_sq / first) ** 0.25), 2.0)
+            step = _newton_step(space, probabilities(slopes, targets), weight, gradient, shadow, forcing)
+            predictions, reach = start + image, space.forward(step)
+            scale = _line_search(space, predictions, targets, weight, w, image, step, reach, loss, active)
+            active = active & (scale > 0)
+            w += _wide(scale) * step
         image = space.forward(w)
     new = center + space.points(w)
     losses = mean_loss(start + image, targets, slopes=False) + 0.5 * ridge * np.vecdot(new, new).sum(axis=1)
     return Proximal(new, losses, 0.5 * norm_sq / weight)
+
+
+def _first_sizes(loss: Floats, grad_sq: Floats, lr: Floats, active: NDArray[np.bool_]) -> Floats:
+    """NGN's step sizes, 0 for runs that are not active.
+
+    Number by number: for an array the last bit may depend on whether one of the others is special.
+    """
+    sizes = np.zeros(loss.shape)
+    for place in zip(*np.nonzero(active), strict=True):
+        sizes[place] = SquareRoot().step(float(loss[place]), float(grad_sq[place]), float(lr[place])).size
+    return sizes
 
 
 def _newton_step(

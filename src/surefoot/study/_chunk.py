@@ -186,17 +186,17 @@ class _State:
         place = slice((first + skip) // every, (first + length - 1) // every + 1)
         for name, values in block.items():
             self.steps[name][self.alive, :, place] = values[skip::every].transpose(1, 2, 0)
-        below = block["loss"] < self.bounds
-        if below.any():
-            self.violations[self.alive] += below.sum(axis=0)
         numbers = block["loss"] + block["grad_sq"]
         is_end = first + length == self.settings.steps
+        when = self.diverged_at[self.alive]
+        below = (block["loss"] < self.bounds) & (when < 0)
         if np.isfinite(numbers.sum()) and not (is_end and not np.isfinite(self.points.sum())):
+            self.violations[self.alive] += below.sum(axis=0)
             return
         bad = ~np.isfinite(numbers)
+        self.violations[self.alive] += (below & ~np.logical_or.accumulate(bad)).sum(axis=0)
         if is_end:  # the last step may have led to a point that is none; later blocks would have seen it
             bad[-1] |= ~np.isfinite(self.points).all(axis=(1, 3))
-        when = self.diverged_at[self.alive]
         died = bad.any(axis=0) & (when < 0)
         when[died] = first + bad.argmax(axis=0)[died]
         self.diverged_at[self.alive] = when

@@ -21,9 +21,9 @@ class Steps:
     Runs are sorted by model; ``order`` says which run stands where. Fill ``loss``, ``grad_sq`` and ``rate``, whose
     first axis are the runs in that order, and call :meth:`solve`.
 
-    ``Model.step`` takes another, equal form for a whole array as soon as one element is special (a loss at its bound,
-    an overflow), and the last bit differs. Here the special elements alone go that way: what an element gets depends
-    on that element alone. Nothing is allocated but what a model itself needs, because this is called at every step.
+    This is :meth:`Model.step` for several models at once, with its guards written for arrays that are used again and
+    again: nothing is allocated but what a model itself needs, because it is called at every step. Only elements that
+    are special (a loss at its bound, an overflow) take the way through ``Model.step`` itself.
     """
 
     def __init__(self, models: Sequence[Model], places: Sequence[int], length: tuple[int, ...] = ()) -> None:

@@ -95,6 +95,7 @@ def _solve_drop(xp: Namespace, pull: Map, z: Array) -> Array:
     fixed = xp.where(z > 0, xp.detach(z), 1.0)
     low, high = 0.0 * fixed, fixed
     d = fixed / (1.0 + fixed)
+    done = d < 0  # nowhere yet; an element that is done stays, so that its bits do not depend on its neighbours
     for turn in range(_ITERATIONS):
         value, slope = _pull_and_slope(xp, pull, d)
         residual = value - d / fixed
@@ -111,8 +112,9 @@ def _solve_drop(xp: Namespace, pull: Map, z: Array) -> Array:
         middle = xp.where(low > 0, xp.where(wide, root, 0.5 * low + 0.5 * high), 0.01 * high)
         guess = d - xp.where(usable & xp.isfinite(change), change, 2.0 * fixed)
         guess = xp.where((guess > low) & (guess < high), guess, middle)
-        done = (abs(guess - d) <= 4.0 * limits.eps * d) | (high - low <= 2.0 * limits.eps * high)
-        d = guess
+        close = (abs(guess - d) <= 4.0 * limits.eps * d) | (high - low <= 2.0 * limits.eps * high)
+        d = xp.where(done, d, guess)
+        done = done | close
         if xp.concrete and xp.all(done):
             break
     d = xp.detach(d)

@@ -1,0 +1,114 @@
+"""Problems by name, and bad input."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from surefoot.data import Dataset
+from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic, ToyFunction, create
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind"),
+    [
+        ("linear-regression", {"n": 20, "d": 3}, LinearRegression),
+        ("logistic-regression", {"data": "vowel"}, LogisticRegression),
+        ("Logistic_Regression", {"data": "vowel", "l2": 0.1}, LogisticRegression),
+        ("quadratic", {}, Quadratic),
+        ("toy", {}, ToyFunction),
+        ("surefoot.problems:Quadratic", {"scales": [1.0]}, Quadratic),
+    ],
+)
+def test_names_give_problems(name, options, kind):
+    assert isinstance(create(name, **options), kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("linear-regresion", {}, "unknown problem 'linear-regresion'; did you mean 'linear-regression'"),
+        (
+            "linear-regression",
+            {"nois": 1.0},
+            "unknown option of .* 'nois'; did you mean 'noise'",
+        ),
+        ("logistic-regression", {}, "problem 'logistic-regression' needs the option 'data'"),
+        ("surefoot.nowhere:factory", {}, "must be 'module:factory'"),
+        ("surefoot.problems:nothing", {}, "must be 'module:factory'"),
+        ("logistic-regression", {"data": "vowl"}, "unknown data set 'vowl'"),
+    ],
+)
+def test_wrong_names_and_options_are_named(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        create(name, **options)
+
+
+def test_a_factory_must_give_a_problem():
+    with pytest.raises(TypeError, match=r"must give a surefoot\.problems\.Problem"):
+        create("builtins:dict")
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: LinearRegression(ridge=-1.0), ValueError, "ridge must be finite and at least 0, got -1"),
+        (lambda: LinearRegression(ridge="much"), TypeError, "ridge must be a number"),
+        (lambda: LinearRegression(start="random"), ValueError, "start must be one of 'uniform', 'zeros', got 'random'"),
+        (lambda: LinearRegression(3), TypeError, "data must be a name"),
+        (lambda: LinearRegression(Dataset.from_arrays("c", [[1.0], [2.0]], [0, 1])), ValueError, "has classes"),
+        (lambda: LogisticRegression("vowel", l2=float("nan")), ValueError, "l2 must be finite"),
+        (lambda: LogisticRegression("vowel", validation=1.5), ValueError, "fraction is 1.5"),
+        (
+            lambda: LogisticRegression(Dataset.from_arrays("r", [[1.0]], [0.5], task="regression")),
+            ValueError,
+            "has real targets",
+        ),
+        (lambda: Quadratic([]), ValueError, "scales must be a list of finite numbers"),
+        (lambda: Quadratic([1.0], [np.inf]), ValueError, "minimiser must be a list of finite numbers"),
+        (lambda: ToyFunction(start=np.nan), ValueError, "start must be a finite number"),
+    ],
+)
+def test_bad_arguments_are_named(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+class Squares(LinearPredictor):
+    name = "squares"
+
+    def row_loss(self, predictions, targets):
+        return (predictions - targets) ** 2, 2 * (predictions - targets)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1.0, 2.0], [1.0, 2.0]), r"features must have the shape \(n, d\)"),
+        (([[1.0], [2.0]], [1.0]), r"targets must have the shape \(2,\)"),
+        (([[np.nan]], [1.0]), "must be finite"),
+    ],
+)
+def test_bad_arrays_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Squares(*arguments)
+
+
+@pytest.mark.parametrize("rows", [[], [[0]], [-1], [50], [0.5]])
+def test_bad_rows_are_named(rows):
+    with pytest.raises(ValueError, match="rows must"):
+        LinearRegression().infimum(rows)
+
+
+def test_what_a_problem_lacks_is_named():
+    problem = Squares([[1.0], [2.0]], [1.0, 2.0])
+    assert not problem.has_prox
+    assert not problem.optimum().exists
+    for call in (lambda: problem.infimum([0]), lambda: problem.envelope(1.0), lambda: problem.validation_loss(None)):
+        with pytest.raises(NotImplementedError, match="squares"):
+            call()
+
+
+@pytest.mark.parametrize("problem", [LinearRegression(), LogisticRegression("vowel"), Quadratic(), ToyFunction()])
+def test_problems_can_be_sent_to_other_processes(problem):
+    assert pickle.loads(pickle.dumps(problem)).fingerprint() == problem.fingerprint()

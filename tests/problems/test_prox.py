@@ -1,0 +1,131 @@
+"""Proximal points against SciPy's minimisers, and the order of the indices that follows from them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction, pack, unpack
+from surefoot.theory import models
+
+
+def classification(classes, rows, features, **options):
+    random = np.random.default_rng(rows * classes)
+    X = random.standard_normal((rows, features))
+    y = np.argmax(X[:, :classes] + random.standard_normal((rows, classes)), axis=1)
+    return LogisticRegression((X, y), validation=0, **options)
+
+
+PROBLEMS = {
+    "least squares, dual": (LinearRegression(n=20, d=8), 4),
+    "least squares, primal": (LinearRegression(n=20, d=4, noise=1.0), 9),
+    "ridge, dual": (LinearRegression(n=20, d=8, ridge=0.3), 4),
+    "ridge, primal": (LinearRegression(n=20, d=4, ridge=0.3), 9),
+    "two classes, dual": (classification(2, 30, 6), 4),
+    "two classes, primal": (classification(2, 30, 6, l2=0.1), 12),
+    "three classes, dual": (classification(3, 30, 6, l2=0.1), 4),
+    "three classes, primal": (classification(3, 30, 6), 12),
+    "quadratic": (Quadratic([1.0, 2.0, 0.5], [1.0, 2.0]), 2),
+    "toy": (ToyFunction(), 1),
+}
+
+
+def prox(problem, points, rows, lr):
+    """One proximal point for each of up to 16 points and rates."""
+    tiles = pack(problem, points)
+    rates = np.resize(lr, (len(tiles), 16))
+    found = problem.prox(tiles, np.asarray(rows)[None], rates)
+    count = len(np.atleast_2d(points))
+    return unpack(found.points)[:count], found.losses.reshape(-1)[:count], found.gaps.reshape(-1)[:count]
+
+
+def loss_and_gradient(problem, point, rows):
+    tiles = pack(problem, point)
+    gradients = np.empty_like(tiles)
+    batch = next(problem.batches(np.asarray(rows)[None, None]))
+    return problem.loss_and_gradient(tiles, batch, gradients)[0, 0], unpack(gradients)[0]
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_proximal_points_are_those_of_a_general_minimiser(name):
+    problem, size = PROBLEMS[name]
+    random = np.random.default_rng(0)
+    rows = random.choice(problem.n_rows, size, replace=False)
+    points = random.standard_normal((4, problem.dimension))
+    lrs = np.array([0.01, 0.5, 10.0, 200.0])
+    new, losses, gaps = prox(problem, points, rows, lrs)
+    for x, lr, y, loss, gap in zip(points, lrs, new, losses, gaps, strict=True):
+
+        def objective(u, x=x, lr=lr):
+            value, gradient = loss_and_gradient(problem, u, rows)
+            return value + (u - x) @ (u - x) / (2 * lr), gradient + (u - x) / lr
+
+        if name == "toy":  # the corner is not for methods that want derivatives
+            best = minimize(
+                lambda u, f=objective: f(u)[0], x, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 0}
+            )
+        else:
+            best = minimize(objective, x, jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 3000})
+        value = objective(y)[0]
+        assert value <= best.fun + 1e-12 * max(abs(best.fun), 1)
+        np.testing.assert_allclose(y, best.x, rtol=2e-5, atol=2e-5 * (1 + np.sqrt(lr)))
+        assert loss == pytest.approx(loss_and_gradient(problem, y, rows)[0], rel=1e-10, abs=1e-15)
+        assert 0 <= gap <= 1e-13 * max(objective(x)[0], 1e-3)
+
+
+@pytest.mark.parametrize("name", ["vowel", "dna"])
+def test_proximal_points_of_the_paper_s_data_are_certified(name):
+    problem = LogisticRegression(name)
+    random = np.random.default_rng(1)
+    lrs = np.geomspace(0.01, 100, 16)
+    new, _, gaps = prox(problem, np.tile(problem.initial_point(), (16, 1)), random.choice(problem.n_rows, 16), lrs)
+    assert np.isfinite(new).all()
+    assert gaps.max() < 1e-18
+
+
+def test_prox_of_points_that_are_not_numbers_ends():
+    problem, size = PROBLEMS["three classes, primal"]
+    points = np.zeros((2, problem.dimension))
+    points[0] = np.inf
+    with np.errstate(all="ignore"):
+        new, _, _ = prox(problem, points, np.arange(size), 1.0)
+    assert np.isfinite(new[1]).all()
+
+
+def test_proximal_points_of_one_row_of_least_squares_are_steps_of_ngn():
+    problem = LinearRegression()
+    random = np.random.default_rng(0)
+    points = random.standard_normal((16, 10))
+    lrs = np.geomspace(1e-3, 1e3, 16)
+    for row in range(5):
+        new, losses, _ = prox(problem, points, [row], lrs)
+        for x, lr, y, after in zip(points, lrs, new, losses, strict=True):
+            loss, gradient = loss_and_gradient(problem, x, [row])
+            step = models.SquareRoot().step(loss, float(gradient @ gradient), lr)
+            np.testing.assert_allclose(y, x - step.size * gradient, rtol=1e-10, atol=1e-12)
+            exact = models.exact_delta(loss, after, float((y - x) @ (y - x)), lr)
+            assert exact == pytest.approx(step.delta, rel=1e-9)
+
+
+@given(
+    name=st.sampled_from(sorted(PROBLEMS)),
+    seed=st.integers(0, 10_000),
+    scale=st.floats(0.01, 10.0),
+    log_lr=st.floats(-4.0, 4.0),
+)
+def test_the_index_of_spp_is_below_that_of_sps_at_the_exact_infimum_below_that_of_sgd(name, seed, scale, log_lr):
+    problem, size = PROBLEMS[name]
+    random = np.random.default_rng(seed)
+    rows = random.choice(problem.n_rows, size, replace=False)
+    x, lr = scale * random.standard_normal(problem.dimension), 10.0**log_lr
+    loss, gradient = loss_and_gradient(problem, x, rows)
+    grad_sq = float(gradient @ gradient)
+    new, losses, gaps = prox(problem, x, rows, lr)
+    spp = models.exact_delta(loss, losses[0], float((new[0] - x) @ (new[0] - x)), lr)
+    lower, _ = problem.infimum(rows)
+    sps = models.Truncated(lower_bound=lower).step(loss, grad_sq, lr).delta
+    sgd = models.Linear().step(loss, grad_sq, lr).delta
+    slack = 1e-12 * loss + gaps[0]
+    assert spp <= sps + slack
+    assert sps <= sgd * (1 + 1e-12)
