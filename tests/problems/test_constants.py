@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from surefoot.problems import LinearRegression, LogisticRegression, SimpleProblem, constants
+
+
+def test_small_batches_are_fitted_exactly():
+    problem = LinearRegression(noise=1.0)
+    found = constants(problem, 5)
+    assert found.lower_bound_error == 0.0
+    assert found.interpolation_constant == pytest.approx(problem.optimum().value, rel=1e-12)
+    assert found.standard_error == 0.0
+
+
+def test_large_batches_lower_sigma_with_a_standard_error():
+    problem = LinearRegression(noise=1.0)
+    small, large = constants(problem, 5), constants(problem, 25)
+    assert 0 < large.interpolation_constant < 0.5 * small.interpolation_constant
+    assert 0 < large.standard_error < 0.1 * large.interpolation_constant
+    # The two constants split the same gap f⋆ − C.
+    total = large.interpolation_constant + large.lower_bound_error
+    assert total == pytest.approx(problem.optimum().value, rel=1e-9)
+
+
+def test_all_rows_in_one_batch_leave_no_noise():
+    assert constants(LinearRegression(noise=1.0), 50).interpolation_constant == pytest.approx(0.0, abs=1e-10)
+
+
+def test_a_bad_lower_bound_is_the_error():
+    assert constants(LinearRegression(), 5, lower_bound=-2.0).lower_bound_error == pytest.approx(2.0)
+
+
+def test_batches_of_vowel_are_separable():
+    found = constants(LogisticRegression("vowel"), 16, batches=10)
+    assert found.lower_bound_error == 0.0
+    assert found.interpolation_constant == pytest.approx(0.78, abs=0.02)
+
+
+class Unknown(SimpleProblem):
+    """A problem that does not know its minimum."""
+
+    name, features, n_rows = "unknown", 1, 4
+
+    def describe(self):
+        return {}
+
+    def evaluate(self, points, rows):
+        return np.abs(points[:, 0]), np.sign(points)
+
+
+@pytest.mark.parametrize(
+    ("problem", "options", "message"),
+    [
+        (LinearRegression(), {"batch_size": 0}, "batch_size must lie in 1 … 50, got 0"),
+        (LinearRegression(), {"batch_size": 5, "batches": 0}, "batches must be at least 1"),
+        (Unknown(), {"batch_size": 2}, "not known for 'unknown'"),
+    ],
+    ids=["batch_size", "batches", "optimum"],
+)
+def test_bad_input_is_named(problem, options, message):
+    with pytest.raises(ValueError, match=message):
+        constants(problem, **options)
