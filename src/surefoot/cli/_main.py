@@ -105,6 +105,24 @@ def study(
 
 
 @app.command()
+def report(
+    store: Annotated[Path, typer.Argument(help="The file of a study, as `surefoot study` writes it.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option("--title", help="What the page is called.")] = None,
+) -> None:
+    """Write one self-contained, interactive HTML page that answers which rates hold.
+
+    [bold]Examples[/]
+
+      surefoot report spec.db
+      surefoot report spec.db -o report.html --title "My network"
+    """
+    from surefoot.report import from_store
+
+    typer.echo(f"report: {from_store(store, out, title=title)}")
+
+
+@app.command()
 def pep(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Names of statements; none means all.")

@@ -1,4 +1,4 @@
-"""``surefoot reproduce``: figures and their tables; without names also the claims."""
+"""``surefoot reproduce``: figures and their tables; without names also the claims and the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from surefoot import figures
 
 
 def reproduce(names: list[str], out: Path, quiet: bool) -> None:
-    """Compute and write the named figures; without names all of them, and check the claims."""
+    """Compute and write the named figures; without names all of them, then claims and report."""
     chosen = list(dict.fromkeys(names)) or figures.available()
     studies = out / "studies"
     # All are loaded first: an unknown name stops everything before work starts.
@@ -42,5 +42,12 @@ def reproduce(names: list[str], out: Path, quiet: bool) -> None:
     if not names:
         from surefoot.cli._claims import checked
         from surefoot.cli._claims import table as claims_table
+        from surefoot.figures import experiments
+        from surefoot.report import write_many
 
         console.print(claims_table(checked(None, studies, quiet)))
+        page = write_many(
+            {experiments.experiment(name).title: experiments.run(name, studies) for name in figures.SWEEPS},
+            out / "report.html",
+        )
+        console.print(f"report: {page} (opens in any browser, needs no network)")

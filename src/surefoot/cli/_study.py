@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from surefoot.report import prepare
 from surefoot.study import Result, Sensitivity, Study
 
 
@@ -22,13 +23,14 @@ def study(spec: Path, store: Path | None, quiet: bool, as_json: bool) -> None:
     if not quiet and not as_json:
         Console(stderr=True).print(f"{plan.total} runs of {sweep.steps} steps; {plan.done} are in {path} already")
     result = sweep.run(path, progress=not quiet and not as_json)
+    prepare(result)  # so that a report can be written from the store alone
     rows = list(windows(result))
     if as_json:
         cleaned = [{key: _number(value) for key, value in asdict(row).items()} for row in rows]
         typer.echo(json.dumps({"store": str(path), "methods": cleaned}, indent=2))
         return
     Console().print(table(result, rows))
-    typer.echo(f"All traces are in {path}: surefoot.Result.load({str(path)!r}).dataset")
+    typer.echo(f"All traces are in {path}; `surefoot report {path}` makes a page of them.")
 
 
 def windows(result: Result) -> list[Sensitivity]:

@@ -250,14 +250,15 @@ class _State:
             average[slot] = np.inf
             if step < settings.steps - 1:
                 last[slot] = np.inf
-        for values in (last, average, *arrays.values()):
-            if not np.isfinite(values.sum()):
-                values[~np.isfinite(values)] = np.inf
+        numbers: tuple[Floats, ...] = (last, average, *arrays.values())
+        for array in numbers:
+            if not np.isfinite(array.sum()):
+                array[~np.isfinite(array)] = np.inf
         best = np.minimum(arrays["train"][:, : settings.epochs].min(axis=1), last)
         columns = (ends, self.violations.reshape(-1), last, average, best)
-        numbers = zip(*(values.tolist() for values in columns), strict=True)
+        rows = zip(*(values.tolist() for values in columns), strict=True)
         result = []
-        for slot, (run, (end, below, at_last, at_average, at_best)) in enumerate(zip(self.slots, numbers, strict=True)):
+        for slot, (run, (end, below, at_last, at_average, at_best)) in enumerate(zip(self.slots, rows, strict=True)):
             if slot % WIDTH >= len(self.chunk.tiles[slot // WIDTH]):
                 continue
             kept = {

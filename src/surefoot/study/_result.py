@@ -55,7 +55,8 @@ class Result:
         self.settings = settings
         """The study's settings: problem, methods, rates, versions, … (JSON-able)."""
         self._archive = archive
-        self._problem = problem
+        self.problem = problem
+        """What was minimised; None if the result was loaded from a file."""
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, study: int | None = None) -> Result:
@@ -137,8 +138,8 @@ class Result:
         """What is known about the minimum: from the problem, or from the file that has noted it."""
         found = self._archive.facts().get("optimum")
         if found is None:
-            found = _optimum(self._problem)
-            if self._problem is not None:
+            found = _optimum(self.problem)
+            if self.problem is not None:
                 self._archive.remember("optimum", found)
         return KnownOptimum(**found)
 
@@ -162,13 +163,13 @@ class Result:
         known: dict[float, float] = dict(self._archive.facts().get("envelope", []))
         missing = np.array([parameter for parameter in parameters if parameter not in known])
         if len(missing):
-            if self._problem is None:
+            if self.problem is None:
                 raise ValueError(
                     "the envelope was not computed when the study ran, and a file does not hold the problem: run the "
                     "study again with the same store (nothing is recomputed), then ask its result for the envelope"
                 )
             with one_blas_thread():
-                values = np.asarray(self._problem.envelope(missing), float)
+                values = np.asarray(self.problem.envelope(missing), float)
             known.update(zip(missing.tolist(), values.tolist(), strict=True))
             self._archive.remember("envelope", sorted(known.items()))
         return xr.DataArray([known[parameter] for parameter in parameters], {"lr": self.lrs}, ("lr",), "envelope")
@@ -285,6 +286,12 @@ class Result:
         loss = self._final_loss(options.get("kind", "last"))
         total = self.bound(distance, **options).total.values if bound else None
         return draw(self.algorithms, self.lrs, loss.values, total, self.initial_loss, ax)
+
+    def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+        """Write one self-contained, interactive HTML page that answers which rates hold; see :mod:`surefoot.report`."""
+        from surefoot.report import write
+
+        return write(self, path, title=title)
 
     def to_netcdf(self, path: str | os.PathLike[str]) -> None:
         """Write :attr:`dataset` to a netCDF file."""

@@ -40,8 +40,10 @@ class Steps:
         for group in groups.values():
             model, part = models[group[0]], slice(end, end := end + len(group))
             self._bounds[part] = model.lower_bound
-            values = (self._height, self.grad_sq, self.rate, self._half, self._z)
-            self._parts.append((model, part, Point(*(array[part] for array in values), True)))
+            point = Point(
+                self._height[part], self.grad_sq[part], self.rate[part], self._half[part], self._z[part], True
+            )
+            self._parts.append((model, part, point))
         self._own_heights = [part for part in self._parts if type(part[0])._height is not Model._height]
 
     def solve(self, deltas: bool) -> None:

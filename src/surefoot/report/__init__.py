@@ -1,0 +1,10 @@
+"""The report: one self-contained HTML page that answers which learning rates hold.
+
+The page opens from disk in any browser, asks the network for nothing, and redraws the bound when D is moved. A study in
+a file needs :func:`from_store`, a result at hand ``result.report(path)``, several results :func:`write_many`.
+"""
+
+from surefoot.report._facts import prepare
+from surefoot.report._write import from_store, write, write_many
+
+__all__ = ["from_store", "prepare", "write", "write_many"]

@@ -1,0 +1,128 @@
+"""What the page shows of single runs: δ_t and ‖x_t − x_1‖ over time, step sizes, and points on the universal curve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.report._pack import Pack, decades
+from surefoot.report._thin import Floats, thin
+from surefoot.study import parse_method
+from surefoot.theory.models import Step
+
+if TYPE_CHECKING:
+    from surefoot.study import Result
+
+SEEDS = 5
+"""Up to so many seeds have a line each; of more, the page shows the smallest and the largest value."""
+VALUES = 150_000
+"""About so many numbers are kept of δ_t, and of ‖x_t − x_1‖, of all runs together …"""
+POINTS = (40, 240)
+"""… but at least and at most so many a line."""
+CLOUD = 48
+"""Points (z, δ/F) of a method at a rate."""
+CURVE = np.geomspace(1e-4, 1e6, 121)
+"""Where the universal curves are drawn."""
+
+
+def traces(result: Result, pack: Pack) -> dict[str, Any]:
+    """The lines of every method and rate: the mean over the seeds, and the seeds (or their range)."""
+    data = result.dataset
+    model = result.deltas("model").values
+    safe = result.deltas("safe").values
+    methods, lrs, seeds, _ = model.shape
+    single = seeds <= SEEDS
+    count = methods * lrs * (1 + (seeds if single else 2))
+    points = int(np.clip(VALUES // count, *POINTS))
+    apart = [position for position in range(methods) if not _equal(model[position], safe[position])]
+    every = data.step.values
+
+    def packed(values: Floats) -> dict[str, Any]:
+        positions, kept = thin(_lines(values, single), points)
+        steps = every[positions]
+        return {"steps": pack.array(steps.astype(_smallest(every))), "values": pack.array(decades(kept))}
+
+    return {
+        "lines": ["mean", *(str(seed) for seed in result.settings["seeds"])] if single else ["mean", "low", "high"],
+        "seeds": single,
+        "delta": packed(model),
+        "safe": {"methods": apart, **packed(safe[apart])} if apart else None,
+        "distance": packed(data.distance.values),
+    }
+
+
+def sizes(result: Result, pack: Pack) -> dict[str, Any]:
+    """Median, 5 % and 95 % quantile of the steps' sizes of every method and rate, over steps and seeds."""
+    values = result.dataset["size"].values
+    found = np.full((3, *values.shape[:2]), np.nan)
+    for where, cell in _cells(values):
+        kept = cell[np.isfinite(cell)]
+        if len(kept):
+            found[:, *where] = np.quantile(kept, (0.05, 0.5, 0.95), method="nearest")
+    return {name: pack.array(part) for name, part in zip(("low", "median", "high"), found, strict=True)}
+
+
+def universal(result: Result, pack: Pack) -> dict[str, Any]:
+    """The curves δ/F over z = α‖g‖²/F of the study's models, and the runs' points, spread evenly over their ranks."""
+    data = result.dataset
+    bounds = np.array([method["lower_bound"] or 0.0 for method in result.settings["methods"]])
+    excess = data.loss.values - bounds[:, None, None, None]
+    with np.errstate(all="ignore"):
+        z, share = data.rate.values * data.grad_sq.values / excess, data.delta.values / excess
+    good = (excess > 0) & np.isfinite(excess) & (z > 0) & np.isfinite(z) & np.isfinite(share)
+    cloud = np.full((2, *z.shape[:2], CLOUD), np.nan)
+    for where, cell in _cells(good):
+        x, y = z[where][cell], share[where][cell]
+        order = np.argsort(x)[np.linspace(0, len(x) - 1, min(CLOUD, len(x))).astype(int)]
+        cloud[:, *where, : len(order)] = x[order], y[order]
+    curves = [_curve(method["identity"]) for method in result.settings["methods"]]
+    return {
+        "z": pack.array(decades(cloud[0])),
+        "share": pack.array(decades(cloud[1])),
+        "grid": pack.array(decades(CURVE)),
+        "curves": [None if curve is None else pack.array(decades(curve)) for curve in curves],
+    }
+
+
+def _lines(values: Floats, single: bool) -> Floats:
+    """Shape (methods, rates, lines, steps) from (methods, rates, seeds, steps)."""
+    with np.errstate(over="ignore"):
+        mean = values.mean(axis=2, keepdims=True)
+    if single:
+        return np.concatenate([mean, values], axis=2)
+    low, high = np.fmin.reduce(values, axis=2), np.fmax.reduce(values, axis=2)
+    return np.concatenate([mean, low[:, :, None], high[:, :, None]], axis=2)
+
+
+def _equal(one: Floats, other: Floats) -> bool:
+    return np.allclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True)
+
+
+def _smallest(positions: NDArray[Any]) -> np.dtype[Any]:
+    return np.dtype(np.uint16 if positions[-1] < 2**16 else np.uint32)
+
+
+def _cells(values: NDArray[Any]) -> Iterator[tuple[tuple[int, int], NDArray[Any]]]:
+    """Method, rate, and all that belongs to them."""
+    for where in np.ndindex(*values.shape[:2]):
+        yield (where[0], where[1]), values[where]
+
+
+def _curve(identity: str) -> Floats | None:
+    """δ/F over :data:`CURVE`; None for the exact model and for models from elsewhere, whose code is not at hand."""
+    step = unit_step(identity, CURVE)
+    return None if step is None else np.asarray(step.delta)
+
+
+def unit_step(identity: str, z: Floats) -> Step | None:
+    """The step of a method at F = 1 and α = 1, so that ‖g‖² = z; None where there is no formula at hand."""
+    try:
+        model = parse_method(identity).model
+    except ValueError:
+        return None
+    if model is None:
+        return None
+    return model.step((model.lower_bound if np.isfinite(model.lower_bound) else 0.0) + 1.0, z, 1.0)

@@ -1,0 +1,136 @@
+"""The page: its parts put together, and written whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from surefoot.report._payload import payload, title_of
+from surefoot.study import Result, StoreError
+
+SCRIPTS = ("unpack.js", "numbers.js", "measures.js", "chart.js", "panels.js", "words.js", "app.js")
+"""Parts of the page's script, in the order in which they are joined."""
+
+
+def write(result: Result, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+    """Write the page of one study; see :func:`write_many`.
+
+    Args:
+        result: The study's result; unfinished ones are fine, as long as one run is done.
+        path: The HTML file to write.
+        title: What the page is called, by default the problem and its data.
+
+    >>> import tempfile
+    >>> from surefoot.study import Study
+    >>> study = Study("linear-regression", methods=["sgd", "sps"], lrs=[0.01, 0.1], seeds=2, epochs=2, batch_size=5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(study.run(), Path(folder, "report.html")).name
+    'report.html'
+    """
+    name = title_of(result) if title is None else title
+    return write_many({name: result}, path, title=name)
+
+
+def write_many(
+    results: Mapping[str, Result], path: str | os.PathLike[str], *, title: str = "Which learning rates hold"
+) -> Path:
+    """Write one page for several studies, which stand behind tabs.
+
+    The page is one file that needs no network. The envelope, σ² and ε_lb are computed if the results come from
+    ``Study.run`` and were not computed before (:func:`~surefoot.report.prepare`), and kept with the runs.
+
+    Args:
+        results: The results by the names of their tabs, at least one.
+        path: The HTML file to write; it appears whole or not at all.
+        title: What the page is called.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        ValueError: There is no result, or one of them has no finished run.
+        FileNotFoundError: The folder of the page does not exist.
+    """
+    path = Path(path)
+    if not results:
+        raise ValueError(f"results must hold at least one result, got {results!r}")
+    if path.is_dir():
+        raise IsADirectoryError(f"path must be an HTML file, {str(path)!r} is a folder")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"path {str(path)!r}: the folder {str(path.parent)!r} does not exist")
+    blocks = []
+    for name, result in results.items():
+        try:
+            blocks.append(_block(name, payload(result, name)))
+        except ValueError as error:
+            raise ValueError(f"study {name!r} has no page: {error}") from error
+    _replace(path, _page(title, blocks))
+    return path
+
+
+def from_store(
+    store: str | os.PathLike[str], path: str | os.PathLike[str], *, title: str | None = None, study: int | None = None
+) -> Path:
+    """Write the page of a study from its file.
+
+    A study whose runs have all diverged has a page, which says so.
+
+    Args:
+        store: The study's file, as ``Study.run(store=…)`` writes it.
+        path: The HTML file to write.
+        title: What the page is called, by default the problem and its data.
+        study: Position of the study in a file that holds several, by default the one that was started last.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        StoreError: It is no study, is damaged, or holds no finished run.
+    """
+    result = Result.load(store, study=study)
+    if bool((result.dataset.status == "missing").all()):
+        raise StoreError(f"{store}: the study has no finished run yet; run it with this store first")
+    return write(result, path, title=title)
+
+
+def _page(title: str, blocks: list[str]) -> str:
+    style = _part("page.css")
+    script = "\n".join(_part(name) for name in SCRIPTS)
+    # Nothing but this style and this script may act, whatever a study is called; and nothing may be asked for.
+    policy = (
+        f"default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"style-src {_digest(style)}; script-src {_digest(script)}"
+    )
+    parts = {
+        "policy": policy,
+        "title": html.escape(title),
+        "style": style,
+        "studies": "\n".join(blocks),
+        "script": script,
+    }
+    # In one pass: a title that looks like a place in the template stays a title.
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _part("page.html"))
+
+
+def _block(name: str, text: str) -> str:
+    return f'<script type="application/gzip" data-study="{html.escape(name)}">{text}</script>'
+
+
+def _part(name: str) -> str:
+    return resources.files("surefoot.report").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _replace(path: Path, text: str) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        temporary = Path(folder, path.name)
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(temporary, path)

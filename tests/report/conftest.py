@@ -1,0 +1,80 @@
+"""Small studies, and pages of them."""
+
+import numpy as np
+import pytest
+
+from surefoot import report
+from surefoot.study import Method, Result, Study
+from surefoot.theory import models
+
+HOSTILE = "<script>window.broken = 1</script>"
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="session")
+def result(folder):
+    """Linear regression in a file, with what only the problem knows; SGD diverges at the largest rates."""
+    study = Study(
+        "linear-regression",
+        methods=["sgd", "sps", "ngn", "spp"],
+        lrs=np.logspace(-3, 2, 11),
+        seeds=3,
+        epochs=10,
+        batch_size=5,
+        distance=1.0,
+        problem_options={"noise": 0.5},
+    )
+    result = study.run(folder / "study.db")
+    report.prepare(result)
+    return result
+
+
+@pytest.fixture(scope="session")
+def validated(folder):
+    """Logistic regression, which has validation rows, with traces long enough to be thinned."""
+    study = Study(
+        "logistic-regression",
+        data="vowel",
+        methods=["sgd", "ngn"],
+        lrs=[0.1, 1.0, 10.0],
+        seeds=2,
+        epochs=12,
+        batch_size=16,
+    )
+    return study.run()
+
+
+@pytest.fixture(scope="session")
+def hostile_title():
+    """Ends whatever it stands in, or looks like a place of the template."""
+    return '</script><img src=x onerror="window.broken = 1">{{script}}" onload="window.broken = 1'
+
+
+@pytest.fixture(scope="session")
+def hostile():
+    """A study whose methods are called like program text."""
+    methods = [Method(HOSTILE, models.Linear()), Method("</script>" + "w" * 60, models.Truncated())]
+    return Study("linear-regression", methods=methods, lrs=[0.01, 0.1], seeds=2, epochs=2, batch_size=5).run()
+
+
+@pytest.fixture(scope="session")
+def exploded(folder):
+    """A study without a run that did not diverge."""
+    return Study(
+        "linear-regression", methods=["sgd"], lrs=[1e3, 1e5], seeds=2, epochs=20, batch_size=5, distance=1.0
+    ).run(folder / "exploded.db")
+
+
+@pytest.fixture
+def interrupted():
+    """A study of which the runs of one seed are missing."""
+    study = Study("linear-regression", methods=["sgd", "sps"], lrs=[0.01, 0.1], seeds=2, epochs=2, batch_size=5)
+    result = study.run()
+    archive = result._archive
+    for key in [key for key in archive.runs if key.seed == 1 and key.lr == 0.1]:
+        del archive.runs[key]
+    return Result(result.settings, archive)

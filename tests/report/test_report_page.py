@@ -1,0 +1,348 @@
+"""The page in a real browser: Debian's Chromium, driven by Playwright, with the network off.
+
+Skipped where one of the two is missing (``pip install playwright``, ``apt-get install chromium``); no browser is
+downloaded.
+"""
+
+import csv
+import io
+import os
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from surefoot import report
+from surefoot.study import Result
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+CHROMIUM = os.environ.get("SUREFOOT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+if CHROMIUM is None:
+    pytest.skip("chromium is not installed: apt-get install chromium", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One browser with a fresh profile."""
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def opened(browser):
+    """Opens a file with the network off, and checks at the end that the page was quiet and asked for nothing."""
+
+    @contextmanager
+    def open_page(path, **options):
+        context = browser.new_context(offline=True, accept_downloads=True, **options)
+        try:
+            page = context.new_page()
+            complaints, asked = [], []
+            page.on("console", lambda message: complaints.append(message.text))
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.on("request", lambda request: asked.append(request.url))
+            page.goto(path.as_uri())
+            page.wait_for_selector("#study:not([hidden])")
+            yield page
+            assert complaints == []
+            assert [url for url in asked if not url.startswith(("file://", "blob:"))] == []
+        finally:
+            context.close()
+
+    return open_page
+
+
+@pytest.fixture(scope="module")
+def page(opened, result, folder):
+    """The page of linear regression, written from its file."""
+    with opened(report.from_store(folder / "study.db", folder / "study.html")) as page:
+        yield page
+
+
+@pytest.fixture(autouse=True)
+def _as_opened(request):
+    """Every test on the shared page begins where it opens."""
+    if "page" in request.fixturenames:
+        page = request.getfixturevalue("page")
+        page.reload()
+        page.wait_for_selector("#study:not([hidden])")
+
+
+def settle(page):
+    """Wait until what was asked for is drawn."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def switch(page, **values):
+    for name, value in values.items():
+        page.locator(f"[name={name}][value={value}]").check(force=True)
+    settle(page)
+
+
+def lines(page, selector):
+    """The numbers of the lines that are drawn."""
+    return np.array(
+        page.evaluate("(s) => [...document.querySelectorAll(s)].map((line) => line.points.y)", selector), float
+    )
+
+
+def drawn(page, selector):
+    return page.evaluate("(s) => [...document.querySelectorAll(s)].map((line) => line.getAttribute('d'))", selector)
+
+
+def download(page, button):
+    with page.expect_download() as found:
+        page.click(button)
+    with open(found.value.path(), "rb") as file:
+        return file.read()
+
+
+def table(data):
+    return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+
+
+def test_losses_are_those_of_the_store(page, result):
+    assert lines(page, "#loss .line.loss") == pytest.approx(result.dataset.last_loss.mean("seed").values, rel=1e-12)
+
+
+@pytest.mark.parametrize("distance", [0.05, 1.0, 7.5, 80.0])
+def test_slider_moves_the_bound_as_the_formula_says(page, result, distance):
+    before = drawn(page, "#loss .line.bound")
+    page.locator("#slider").fill(f"{np.log10(distance):.2f}")
+    settle(page)
+    shown = float(page.input_value("#distance"))
+    assert shown == pytest.approx(distance, rel=0.02)
+    assert lines(page, "#loss .line.bound") == pytest.approx(result.bound(distance=shown).total.values, rel=1e-12)
+    assert (drawn(page, "#loss .line.bound") == before) == (shown == 1.0)
+
+
+def test_slider_is_moved_by_the_keyboard(page, result):
+    page.focus("#slider")
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+    settle(page)
+    shown = float(page.input_value("#distance"))
+    assert shown == pytest.approx(10**0.2, rel=1e-3)
+    assert lines(page, "#loss .line.bound") == pytest.approx(result.bound(distance=shown).total.values, rel=1e-12)
+
+
+def test_any_distance_can_be_typed(page, result):
+    page.fill("#distance", "3.25")
+    settle(page)
+    assert lines(page, "#loss .line.bound") == pytest.approx(result.bound(distance=3.25).total.values, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["last", "average"])
+@pytest.mark.parametrize("index", ["model", "safe"])
+@pytest.mark.parametrize("bias", ["distance", "envelope"])
+def test_switches_show_the_bound_and_table_of_the_library(page, result, kind, index, bias):
+    switch(page, kind=kind, index=index, bias=bias)
+    options = {"kind": kind, "index": index} | ({"bias": bias} if bias == "envelope" else {"distance": 1.0})
+    assert lines(page, "#loss .line.bound") == pytest.approx(result.bound(**options).total.values, rel=1e-12)
+    for row, expected in zip(table(download(page, "#methods-csv")), result.sensitivity(**options), strict=True):
+        assert row.pop("algorithm") == expected.algorithm
+        assert int(row.pop("diverged")) == int(
+            (result.dataset.status.sel(algorithm=expected.algorithm) == "diverged").sum()
+        )
+        numbers = {name: float(value) for name, value in row.items()}
+        assert numbers == pytest.approx({name: getattr(expected, name) for name in numbers}, rel=1e-9, nan_ok=True)
+
+
+def test_bound_can_be_hidden(page):
+    page.locator("[name=bound]").uncheck(force=True)
+    settle(page)
+    assert drawn(page, "#loss .line.bound") == []
+
+
+def test_clicked_point_shows_its_runs(page, result):
+    method, rate = result.algorithms.index("ngn"), 6
+    page.locator(f'[data-point="{method},{rate}"]').click(force=True)
+    settle(page)
+    runs = result.dataset.isel(algorithm=method, lr=rate)
+    for name, panel in (("delta", "#delta"), ("distance", "#travel")):
+        found = lines(page, f'{panel} [data-run^="{method},{rate},"]')
+        expected = np.vstack([runs[name].mean("seed").values, runs[name].values])
+        assert found == pytest.approx(expected, rel=2e-3)
+    assert f"α = {float(f'{result.lrs[rate]:.3g}'):g}" in page.inner_text("#picks")
+
+
+def test_clicking_again_leaves_the_runs_out(page):
+    before = page.locator("#picks .chip").count()
+    for _ in range(2):
+        page.locator('[data-point="2,9"]').click(force=True)
+        settle(page)
+    assert page.locator("#picks .chip").count() == before
+    assert page.locator('#delta [data-run^="2,9,"]').count() == 0
+
+
+def test_clicks_go_round_points_that_lie_upon_each_other(page):
+    page.click("#picks .quiet")
+    settle(page)
+    for _ in range(4):  # at the smallest rate all methods are the same
+        page.locator('[data-point="0,0"]').click(force=True)
+        settle(page)
+    assert page.locator('#delta [data-run$=",0,mean"]').count() == 4
+
+
+def test_index_switch_shows_the_safe_index_of_the_runs(page, result):
+    method, rate = result.algorithms.index("ngn"), 6
+    page.locator(f'[data-point="{method},{rate}"]').click(force=True)
+    switch(page, index="safe")
+    expected = result.deltas("safe").isel(algorithm=method, lr=rate).mean("seed").values
+    assert lines(page, f'#delta [data-run="{method},{rate},mean"]')[0] == pytest.approx(expected, rel=2e-3)
+
+
+def test_one_seed_can_be_shown_alone(page, result):
+    page.locator('[data-point="1,6"]').click(force=True)
+    page.select_option("#lines", "2")
+    settle(page)
+    assert page.locator('#delta [data-run^="1,6,"]').count() == 1
+    expected = result.dataset.delta.values[1, 6, 2]
+    assert lines(page, '#delta [data-run="1,6,2"]')[0] == pytest.approx(expected, rel=2e-3)
+
+
+def test_points_are_picked_by_the_keyboard(page, result):
+    page.focus("#loss svg")
+    page.keyboard.press("ArrowDown")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    assert result.algorithms[1].upper() in page.inner_text("#live") + page.inner_text("#loss .tip")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.locator('#delta [data-run="1,3,mean"]').count() == 1
+    assert page.evaluate("() => document.activeElement === document.querySelector('#loss svg')")
+
+
+def test_steps_lie_on_the_curve_of_their_model(page):
+    page.locator('[data-point="1,8"]').click(force=True)
+    settle(page)
+    assert page.locator("#curve .cloud").count() > 20
+    assert page.locator("#curve .line.curve").count() == 3  # the exact model has no curve
+
+
+def test_runs_csv_equals_the_store(page, folder, tmp_path):
+    Result.load(folder / "study.db").to_csv(tmp_path / "runs.csv")
+    assert download(page, "#runs-csv") == (tmp_path / "runs.csv").read_bytes()
+
+
+def test_summary_tells_the_windows(page, result):
+    rows = sorted(result.sensitivity(distance=1.0), key=lambda row: -row.decades)
+    words = page.inner_text("#summary .lead")
+    assert f"over {rows[0].decades:.1f} decades" in words
+    assert f"the bound predicted {rows[0].bound_decades:.1f}" in words
+
+
+def test_overlap_is_told_in_words(page, result):
+    row = result.sensitivity(distance=1.0)["sps"]
+    words = page.inner_text('#windows [data-method="sps"]')
+    assert f"({row.decades:.1f} decades)" in words
+    assert "they share" in words or "they agree" in words
+
+
+def test_diverged_runs_have_step_and_reason(page, result):
+    words = page.inner_text("#diverged")
+    first = int(result.dataset.diverged_at.where(result.dataset.status == "diverged").min())
+    assert str(first) in words
+    assert "overflow" in words
+
+
+def test_constants_and_versions_are_told(page, result):
+    assert "σ² = " in page.inner_text("#constants")
+    assert f"numpy {np.__version__}" in page.inner_text("#settings")
+
+
+def test_numbers_behind_the_plot_can_be_read(page, result):
+    page.click("#numbers summary")
+    page.wait_for_selector("#numbers tbody tr")
+    assert page.locator("#numbers tbody tr").count() == len(result.algorithms) * len(result.lrs)
+
+
+def test_methods_can_be_hidden(page):
+    page.click("#legend button:first-child")
+    settle(page)
+    assert page.locator("#loss .line.loss").count() == 3
+
+
+def test_hostile_names_stay_text(opened, hostile, hostile_title, folder):
+    pair = {hostile_title: hostile, "other": hostile}
+    with opened(report.write_many(pair, folder / "hostile.html", title=hostile_title)) as page:
+        assert page.evaluate("() => window.broken") is None
+        assert hostile_title in page.inner_text("h1")
+        assert "<script>window.broken = 1</script>" in page.inner_text("#methods")
+        assert page.locator("img").count() == 0
+
+
+def test_tabs_open_other_studies(opened, result, validated, folder):
+    with opened(report.write_many({"one": result, "two": validated}, folder / "tabs.html")) as page:
+        page.click("[role=tab]:nth-child(2)")
+        page.wait_for_function("() => document.querySelector('#settings').textContent.includes('logistic')")
+        assert page.get_attribute("[role=tab]:nth-child(2)", "aria-selected") == "true"
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_function("() => document.querySelector('#settings').textContent.includes('linear')")
+
+
+def test_validation_loss_can_be_shown(opened, validated, folder):
+    with opened(report.write(validated, folder / "validated.html")) as page:
+        switch(page, data="valid")
+        expected = validated.dataset.valid_loss.values[..., -1].mean(axis=-1)
+        assert lines(page, "#loss .line.loss") == pytest.approx(expected, rel=1e-12)
+
+
+def test_thinned_traces_keep_their_extremes(opened, validated, folder):
+    with opened(report.write(validated, folder / "thinned.html")) as page:
+        page.click("#picks .quiet")
+        page.locator('[data-point="1,2"]').click(force=True)
+        settle(page)
+        shown = lines(page, '#delta [data-run="1,2,mean"]')[0]
+        whole = validated.dataset.delta.values[1, 2].mean(axis=0)
+        assert len(shown) < len(whole)
+        assert (shown.min(), shown.max()) == pytest.approx((whole.min(), whole.max()), rel=2e-3)
+
+
+def test_study_in_which_all_diverged_says_so(opened, exploded, folder):
+    with opened(report.from_store(folder / "exploded.db", folder / "exploded.html")) as page:
+        assert "All 4 runs diverged" in page.inner_text("#summary")
+
+
+def test_unfinished_study_says_so(opened, interrupted, folder):
+    with opened(report.write(interrupted, folder / "interrupted.html")) as page:
+        assert "2 of 8 runs are missing" in page.inner_text("#summary")
+        assert "not computed" in page.inner_text("#constants")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1200])
+def test_nothing_is_wider_than_the_screen(opened, hostile, result, folder, scheme, width):
+    path = report.write_many({"study": result, "w" * 90: hostile}, folder / f"{scheme}-{width}.html", title="w" * 120)
+    with opened(path, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
+        for tab in range(2):
+            page.locator("[role=tab]").nth(tab).click()
+            settle(page)
+            assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+        light = page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert light == (scheme == "light")
+
+
+def test_button_switches_to_dark(page):
+    page.click("#theme")
+    assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+
+
+def test_paper_is_white_without_controls(page):
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.is_visible("#controls")
+    page.emulate_media(media="screen", color_scheme="light")
