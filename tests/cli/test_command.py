@@ -125,3 +125,27 @@ def test_pep_verifies_a_statement(tmp_path):
     assert result.returncode == 0
     assert len(rows) == 18
     assert all(row["ok"] for row in rows)
+
+
+class TestReport:
+    def test_page_of_a_stored_study(self, tmp_path):
+        spec = tmp_path / "spec.toml"
+        spec.write_text(SPEC)
+        command("study", str(spec), "--quiet")
+        result = command(
+            "report", str(tmp_path / "spec.db"), "-o", str(tmp_path / "page.html"), "--title", "<b>mine</b>"
+        )
+        assert result.returncode == 0, result.stderr
+        page = (tmp_path / "page.html").read_text()
+        assert "page.html" in result.stdout
+        assert "<b>mine</b>" not in page
+        assert "&lt;b&gt;mine&lt;/b&gt;" in page
+
+    def test_missing_and_foreign_stores_are_named(self, tmp_path):
+        (tmp_path / "foreign.db").write_text("not a study")
+        for name in ("none.db", "foreign.db"):
+            result = command("report", str(tmp_path / name), "-o", str(tmp_path / "page.html"))
+            assert result.returncode == 1
+            assert name in result.stderr
+            assert "Traceback" not in result.stderr
+        assert not (tmp_path / "page.html").exists()

@@ -240,7 +240,7 @@ class _State:
         np.sqrt(arrays["distance"], out=arrays["distance"])
         arrays |= {"train": self.train.reshape(count, -1), "valid": self.valid.reshape(count, -1)}
         last, average, ends = (values.reshape(-1) for values in (self.last, self.average, self.diverged_at))
-        for slot in np.flatnonzero(ends >= 0):
+        for slot in np.flatnonzero(ends >= 0).tolist():
             step = int(ends[slot])
             for name, values in arrays.items():
                 begin = (
