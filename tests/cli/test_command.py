@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 
 import pytest
 
@@ -84,6 +88,15 @@ distance = 1.0
 """
 
 
+def committed(store):
+    """Finished runs in a store."""
+    try:
+        with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+            return connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+    except sqlite3.Error:  # not created yet
+        return 0
+
+
 class TestStudy:
     def test_runs_and_resumes(self, tmp_path):
         spec = tmp_path / "spec.toml"
@@ -97,6 +110,21 @@ class TestStudy:
         assert rows["sps"]["high"] == pytest.approx(100.0)
         assert rows["sgd"]["high"] < 1.0
         assert "20 are in" in command("study", str(spec)).stderr
+
+    def test_ctrl_c_says_how_to_resume(self, tmp_path):
+        spec = tmp_path / "spec.toml"
+        spec.write_text(SPEC.replace("seeds = 2", "seeds = 4000").replace("epochs = 4", "epochs = 40"))
+        arguments = [sys.executable, "-m", "surefoot", "study", str(spec)]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            store = tmp_path / "spec.db"
+            while not (store.exists() and committed(store)) and process.poll() is None:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, errors
+        assert "to resume" in errors
+        assert "Traceback" not in errors
+        assert committed(store) > 0
 
     def test_unknown_key_is_named_with_a_suggestion(self, tmp_path):
         spec = tmp_path / "spec.toml"
@@ -132,14 +160,13 @@ class TestReport:
         spec = tmp_path / "spec.toml"
         spec.write_text(SPEC)
         command("study", str(spec), "--quiet")
-        result = command(
-            "report", str(tmp_path / "spec.db"), "-o", str(tmp_path / "page.html"), "--title", "<b>mine</b>"
-        )
+        page = tmp_path / "page.html"
+        result = command("report", str(tmp_path / "spec.db"), "-o", str(page), "--title", "<b>mine</b>")
         assert result.returncode == 0, result.stderr
-        page = (tmp_path / "page.html").read_text()
         assert "page.html" in result.stdout
-        assert "<b>mine</b>" not in page
-        assert "&lt;b&gt;mine&lt;/b&gt;" in page
+        text = page.read_text(encoding="utf-8")
+        assert "<b>mine</b>" not in text
+        assert "&lt;b&gt;mine&lt;/b&gt;" in text
 
     def test_missing_and_foreign_stores_are_named(self, tmp_path):
         (tmp_path / "foreign.db").write_text("not a study")

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from surefoot._version import __version__
 from surefoot.cli import _data
 from surefoot.cli._errors import reported
 
+_options = {"debug": False}
+
+
+class _Group(TyperGroup):
+    """Commands whose errors are reported before click sees them: it would turn Ctrl-C into a bare "Aborted"."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with reported(lambda: _options["debug"]):
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="surefoot",
+    cls=_Group,
     help="Makes the learning rate of stochastic training visible, predictable and safe.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -21,8 +34,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 failed on the way, 2 wrong usage, 130 interrupted.",
 )
 app.add_typer(_data.app, name="data")
-
-_options = {"debug": False}
 
 
 def _version(asked: bool) -> None:
@@ -162,5 +173,4 @@ def doctor(
 
 def main() -> None:
     """Entry point of the command."""
-    with reported(lambda: _options["debug"]):
-        app()
+    app()
