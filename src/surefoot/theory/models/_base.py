@@ -99,7 +99,7 @@ class Model(ABC):
             z = decrease / height
             limits = xp.limits(z)
             # A normal q and a finite, positive z leave no room for anything special in the four inputs.
-            if _spans(decrease, limits.tiny, limits.max) and _spans(z, limits.tiny, limits.max) and _spans(lr, 0.0):
+            if spans(decrease, limits.tiny, limits.max) and spans(z, limits.tiny, limits.max) and spans(lr, 0.0):
                 return self._solve(xp, Point(height, grad_sq, lr, 0.5 * decrease, z, True))
         if xp.concrete:
             _reject_negative(xp, grad_sq=grad_sq, lr=lr)
@@ -124,9 +124,9 @@ class Model(ABC):
         """(model − C)/F at a point where the linear model has fallen by ``drop``·F."""
 
 
-def _spans(x: Array, low: float, high: float = INFINITY) -> bool:
+def spans(x: Array, low: float, high: float = INFINITY) -> bool:
     """Whether all of a NumPy array lies in (low, high]; a NaN does not."""
-    return x.size > 0 and bool(x.min() > low and x.max() <= high)
+    return x.size > 0 and bool(x.min() > low and (high == INFINITY or x.max() <= high))
 
 
 def _reject_negative(xp: Namespace, **values: Array) -> None:

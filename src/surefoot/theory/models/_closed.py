@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from surefoot.theory._arrays import Array, Namespace
-from surefoot.theory.models._base import INFINITY, Model, Point
+from surefoot.theory._arrays import NUMPY, Array, Namespace
+from surefoot.theory.models._base import INFINITY, Model, Point, spans
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,16 @@ class Linear(Model):
 
     def _height(self, loss: Array, bound: Array) -> Array:
         return 1.0 + 0.0 * loss  # the height plays no role; only a loss that is not finite shows
+
+    def _guarded(self, xp: Namespace, loss: Array, grad_sq: Array, lr: Array, bound: Array) -> tuple[Array, Array]:
+        if xp is NUMPY and loss.shape == grad_sq.shape == lr.shape:  # so simple that the general way would cost more
+            decrease = lr * grad_sq
+            limits = xp.limits(decrease)
+            finite = spans(decrease, limits.tiny, limits.max) and spans(loss, -INFINITY, limits.max)
+            if finite and spans(lr, 0.0):
+                decrease *= 0.5
+                return lr.copy(), decrease
+        return super()._guarded(xp, loss, grad_sq, lr, bound)
 
     def _value(self, xp: Namespace, height: Array, decrease: Array, loss: Array, bound: Array) -> Array:
         return loss - decrease
