@@ -52,6 +52,7 @@ test-all: lint $(VENV)/.browser
 	$(BIN)/pytest -n 2 -m ''
 
 bench: $(VENV)/.dev
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,bench]'
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 docs: $(VENV)/.dev

@@ -28,7 +28,8 @@ def _coerce(values: tuple[Array, ...]) -> list[Array]:
     if not dtype.is_floating_point:
         dtype = torch.get_default_dtype()
     return [
-        value.to(dtype) if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=dtype, device=device)
+        # A number becomes a tensor by a fill: a copy from the host might wait for the device.
+        value.to(dtype) if isinstance(value, torch.Tensor) else torch.full((), value, dtype=dtype, device=device)
         for value in values
     ]
 

@@ -1,0 +1,224 @@
+"""Speed of the optimizers against torch's and other people's, as ratios within one run.
+
+    python benchmarks/optim.py [--quick] [--threads 2]
+
+Every optimizer steps on the same parameters and gradients, one after the other, over and over; a ratio is that of the
+medians. Two shapes: ResNet20 (59 tensors, 0.27 M) and GPT-2 small (148 tensors, 124 M). The baseline is
+``torch.optim.SGD(foreach=True)`` = 1, for the rows in Adam's metric ``torch.optim.AdamW(fused=True)`` = 1. Each goal is
+printed with what was required (must), hoped for (aim) and met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import surefoot.optim as sfo
+
+Params = list[torch.nn.Parameter]
+Step = Callable[[], Any]
+Factory = Callable[[Params], Step]
+
+ADAMS = ("SPSAdam", "NGNAdam", "MoMoAdam")
+
+GOALS = {  # (shapes, optimizer): (baseline, must, aim)
+    ("gpt2", "SPS"): ("SGD", 1.65, 1.35),
+    ("gpt2", "NGN"): ("SGD", 1.65, 1.35),
+    ("resnet20", "SPS"): ("SGD", 2.0, 1.3),
+    ("resnet20", "NGN"): ("SGD", 2.0, 1.3),
+    ("gpt2", "MoMo"): ("SGD", 4.5, 2.5),
+    ("gpt2", "NGNMomentum"): ("SGD", 4.5, 2.5),
+    ("resnet20", "MoMo"): ("SGD", 4.5, 2.5),
+    ("resnet20", "NGNMomentum"): ("SGD", 4.5, 2.5),
+    ("gpt2", "SPSAdam"): ("AdamW", 2.6, 1.5),
+    ("gpt2", "NGNAdam"): ("AdamW", 2.6, 1.5),
+    ("gpt2", "MoMoAdam"): ("AdamW", 2.6, 1.5),
+    ("resnet20", "SPSAdam"): ("AdamW", 2.6, 1.5),
+    ("resnet20", "NGNAdam"): ("AdamW", 2.6, 1.5),
+    ("resnet20", "MoMoAdam"): ("AdamW", 2.6, 1.5),
+}
+
+
+def resnet20() -> list[tuple[int, ...]]:
+    shapes: list[tuple[int, ...]] = [(16, 3, 3, 3), (16,), (16,)]
+    channels = 16
+    for width in (16, 32, 64):
+        for _ in range(3):
+            shapes += [(width, channels, 3, 3), (width,), (width,), (width, width, 3, 3), (width,), (width,)]
+            channels = width
+    return [*shapes, (10, 64), (10,)]
+
+
+def gpt2() -> list[tuple[int, ...]]:
+    shapes: list[tuple[int, ...]] = [(50257, 768), (1024, 768)]
+    for _ in range(12):
+        shapes += [(768,), (768,), (2304, 768), (2304,), (768, 768), (768,)]
+        shapes += [(768,), (768,), (3072, 768), (3072,), (768, 3072), (768,)]
+    return [*shapes, (768,), (768,)]
+
+
+def with_loss(optimizer: Any) -> Step:
+    loss = torch.tensor(2.0)
+    return lambda: optimizer.step(loss=loss)
+
+
+def peer(module: str, name: str) -> Factory:
+    def make(params: Params) -> Step:
+        optimizer = getattr(importlib.import_module(module), name)(params, lr=1e-9)
+        if module == "momo":
+            return with_loss(optimizer)
+        if hasattr(optimizer, "train"):
+            optimizer.train()
+        step: Step = optimizer.step
+        return step
+
+    return make
+
+
+def row(name: str) -> Factory:
+    fused = {"fused": True} if name in ADAMS else {}
+    return lambda params: with_loss(sfo.TABLE[name](params, 1e-9, **fused))  # type: ignore[call-arg]
+
+
+BASELINES: dict[str, Factory] = {
+    "SGD": lambda params: torch.optim.SGD(params, 1e-9, foreach=True).step,
+    "AdamW": lambda params: torch.optim.AdamW(params, 1e-9, fused=True).step,
+}
+PEERS: dict[str, Factory] = {
+    "torch AdamW(fused)": BASELINES["AdamW"],
+    "torch AdamW(foreach)": lambda params: torch.optim.AdamW(params, 1e-9, foreach=True).step,
+    "momo-opt Momo": peer("momo", "Momo"),
+    "momo-opt MomoAdam": peer("momo", "MomoAdam"),
+    "schedulefree SGD": peer("schedulefree", "SGDScheduleFree"),
+    "Prodigy": peer("prodigyopt", "Prodigy"),
+}
+
+
+COUNTERPARTS = {
+    "momo-opt Momo": "MoMo",
+    "momo-opt MomoAdam": "MoMoAdam",
+    "torch AdamW(foreach)": "MoMoAdam",
+    "schedulefree SGD": "NGNMomentum",
+    "Prodigy": "NGNAdam",
+}
+"""Which of ours does the same job."""
+
+
+def medians(steps: dict[str, Step], repeats: int) -> dict[str, float]:
+    """Median time of each, all of them taking turns."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        step()
+    for _ in range(repeats):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def ratio(params: Params, factory: Factory, baseline: Factory, repeats: int) -> float:
+    """One optimizer over another, taking turns: two states at a time fit into memory, and drift cancels."""
+    times = medians({"baseline": baseline(params), "other": factory(params)}, repeats)
+    return times["other"] / times["baseline"]
+
+
+def compare(name: str, shapes: list[tuple[int, ...]], repeats: int) -> dict[str, float]:
+    torch.manual_seed(0)
+    params = [torch.nn.Parameter(0.02 * torch.randn(shape)) for shape in shapes]
+    for p in params:
+        p.grad = 1e-3 * torch.randn_like(p)
+    print(f"\n{name}: {len(params)} tensors, {sum(p.numel() for p in params) / 1e6:.2f} M parameters")
+    ratios: dict[str, float] = {}
+    for optimizer in sfo.TABLE:
+        baseline = "AdamW" if optimizer in ADAMS else "SGD"
+        ratios[optimizer] = ratio(params, row(optimizer), BASELINES[baseline], repeats)
+        print(f"  {optimizer:22s} {ratios[optimizer]:7.2f}  times {baseline}", flush=True)
+    for other, factory in PEERS.items():
+        ours = COUNTERPARTS.get(other)
+        try:
+            value = ratio(params, factory, BASELINES["SGD"], max(3, repeats // 4))
+            beaten = ratio(params, factory, row(ours), max(3, repeats // 4)) if ours else 0.0
+        except ImportError:
+            print(f"  {other:22s}       –  not installed")
+        else:
+            print(
+                f"  {other:22s} {value:7.2f}  times SGD" + (f", {beaten:.1f} times {ours}" if ours else ""), flush=True
+            )
+    return ratios
+
+
+def full_training_step(repeats: int) -> float:
+    """A whole training step of ResNet20 (batch 128) with NGN over one with torch's SGD."""
+
+    class Block(torch.nn.Module):
+        def __init__(self, inputs: int, width: int) -> None:
+            super().__init__()
+            self.stride = 1 if inputs == width else 2
+            self.one = torch.nn.Conv2d(inputs, width, 3, self.stride, 1, bias=False)
+            self.two = torch.nn.Conv2d(width, width, 3, 1, 1, bias=False)
+            self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(width) for _ in range(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.norms[1](self.two(torch.relu(self.norms[0](self.one(x)))))
+            if self.stride == 2:
+                x = torch.nn.functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, x.shape[1] // 2, x.shape[1] // 2))
+            return torch.relu(x + y)
+
+    torch.manual_seed(0)
+    widths = [16] * 4 + [32] * 3 + [64] * 3
+    blocks = [Block(a, b) for a, b in itertools.pairwise(widths)]
+    stem = [torch.nn.Conv2d(3, 16, 3, 1, 1, bias=False), torch.nn.BatchNorm2d(16), torch.nn.ReLU()]
+    head = [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(64, 10)]
+    net = torch.nn.Sequential(*stem, *blocks, *head).to(memory_format=torch.channels_last)
+    images = torch.randn(128, 3, 32, 32).to(memory_format=torch.channels_last)
+    labels = torch.randint(10, (128,))
+    sgd, ngn = torch.optim.SGD(net.parameters(), 1e-9), sfo.NGN(net.parameters(), 1e-9)
+
+    def train(step: Callable[[torch.Tensor], Any]) -> None:
+        net.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(images), labels)
+        loss.backward()
+        step(loss)
+
+    times = medians(
+        {"SGD": lambda: train(lambda loss: sgd.step()), "NGN": lambda: train(lambda loss: ngn.step(loss=loss))}, repeats
+    )
+    return times["NGN"] / times["SGD"]
+
+
+def report(measured: dict[str, dict[str, float]], training: float) -> bool:
+    """Print goals and results; whether everything that must be is."""
+    print(f"\n{'goal':34s} {'must':>6s} {'aim':>6s} {'measured':>9s}  met")
+    good = True
+    for (shapes, name), (baseline, must, aim) in GOALS.items():
+        value = measured[shapes][name]
+        verdict = "aim" if value <= aim else "must" if value <= must else "NO"
+        good &= value <= must
+        print(f"{f'{name} / {baseline}, {shapes}':34s} {must:6.2f} {aim:6.2f} {value:9.2f}  {verdict}")
+    verdict = "must" if training <= 1.02 else "NO"
+    print(f"{'training step, NGN / SGD, resnet20':34s} {1.02:6.2f} {'':6s} {training:9.3f}  {verdict}")
+    return good and training <= 1.02
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few repeats")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    small, large, training = (60, 3, 3) if arguments.quick else (400, 15, 15)
+    measured = {"resnet20": compare("resnet20", resnet20(), small), "gpt2": compare("gpt2", gpt2(), large)}
+    met = report(measured, full_training_step(training))
+    print("\nEverything that must be met is." if met else "\nNot everything that must be met is.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Adam's metric on the CPU with torch's own fused kernel, for ``fused=True``.
+
+One call of the kernel updates both moments and writes the direction into a scratch tensor, in pieces that are still in
+the cache when their inner product is taken. Memory traffic: the check of the gradient, seven arrays for the kernel,
+three to move the parameters. It needs one scratch array of the parameters' size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from surefoot.optim._arithmetic import Arithmetic, Tensors, flat
+from surefoot.optim._geometry import Diagonal
+
+_PIECE = 1 << 20
+"""Elements of a piece: four arrays of it fit into a shared cache."""
+
+
+def measure(
+    ops: Arithmetic,
+    geometry: Diagonal,
+    grads: Tensors,
+    average: Tensors,
+    second_moment: Tensors,
+    scratch: Tensors,
+    count: float,
+    weight: float,
+) -> tuple[float, float]:
+    """Bring the moments up to date and leave multiples of the directions in ``scratch``.
+
+    Returns the factor that makes them the directions, and Σ⟨d, direction⟩.
+
+    The kernel computes scratch ← (1 − lr·decay)·scratch − lr·(m/c₁)/(√(v/c₂) + ε). With lr = decay = 1 the old content
+    drops out. Its β₁ is 1 − weight, so that m is the average whose weights sum to one; its own correction
+    c₁ = 1 − β₁^count is then not wanted, and taken back by the factor.
+    """
+    beta = 1.0 - weight
+    step = torch.tensor(count)
+    total = 0.0
+    small: list[tuple[Tensor, ...]] = []
+    for tensors in zip(scratch, grads, average or grads, second_moment, strict=True):
+        if tensors[0].numel() <= _PIECE // 4:
+            small.append(tensors)
+            continue
+        for piece in zip(*(torch.split(flat(a), _PIECE) for a in tensors), strict=True):
+            _kernel([piece], beta, geometry, step)
+            total += ops.inner(piece[2:3], piece[:1])
+    if small:
+        _kernel(small, beta, geometry, step)
+        total += ops.inner([a[2] for a in small], [a[0] for a in small])
+    factor = -(1.0 - beta**count)
+    return factor, factor * total
+
+
+def _kernel(pieces: list[tuple[Tensor, ...]], beta: float, geometry: Diagonal, step: Tensor) -> None:
+    scratch, grads, average, second_moment = (list(column) for column in zip(*pieces, strict=True))
+    torch._fused_adamw_(
+        scratch,
+        grads,
+        average,  # the gradient itself if nothing is averaged: with β₁ = 0 the kernel writes it back unchanged
+        second_moment,
+        [],
+        [step] * len(pieces),
+        lr=1.0,
+        beta1=beta,
+        beta2=geometry.beta,
+        weight_decay=1.0,
+        eps=geometry.eps,
+        amsgrad=False,
+        maximize=False,
+    )

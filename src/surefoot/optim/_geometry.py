@@ -1,0 +1,154 @@
+"""Geometries: how long a step is, and in which direction it is steepest."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from surefoot.optim._arithmetic import Arithmetic, Scalar, Tensors
+from surefoot.theory.training import second_moment_correction
+
+Buffers = Sequence[Tensors]
+"""One list for every name in ``buffer_names``, each with one tensor a parameter."""
+
+
+class Geometry(ABC):
+    """A norm for the parameters, as the direction of steepest descent and the squared dual norm of a gradient.
+
+    The step of a group is x − t·α·direction, and q = Σ α·dual_norm_sq. A geometry of your own defines these two:
+
+    >>> class Sign(Geometry):                       # the maximum norm, tensor by tensor
+    ...     def direction(self, gradient, buffers, count):
+    ...         return gradient.abs().sum() * gradient.sign()
+    ...     def dual_norm_sq(self, gradient, direction):
+    ...         return gradient.abs().sum() ** 2
+    """
+
+    buffer_names: ClassVar[tuple[str, ...]] = ()
+    """Names of the buffers that the geometry keeps for every parameter; they have its shape and start at zero."""
+
+    def observe(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> None:  # noqa: B027
+        """Update the buffers in place with the gradient of step number ``count`` (from 1)."""
+
+    @abstractmethod
+    def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
+        """‖g‖_* times the steepest unit direction."""
+
+    @abstractmethod
+    def dual_norm_sq(self, gradient: Tensor, direction: Tensor) -> Tensor:
+        """‖g‖_*² = ⟨g, direction⟩, a 0-d tensor in float32 or better."""
+
+    def learn(self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar) -> None:
+        """:meth:`observe` for a list of parameters."""
+        if not buffers:
+            return
+        for i, gradient in enumerate(gradients):
+            own = [buffer[i] for buffer in buffers]
+            saved = ops.save(own)
+            self.observe(gradient, own, count)
+            ops.restore(own, saved)
+
+    def measure(
+        self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
+    ) -> tuple[Tensors, Scalar]:
+        """Directions, and the sum of the squared dual norms, for a list of parameters.
+
+        ``grad_sq`` is the sum of their squared Euclidean norms, or None if nobody has computed it yet.
+        """
+        directions = [self.direction(g, [buffer[i] for buffer in buffers], count) for i, g in enumerate(gradients)]
+        norms = [self.dual_norm_sq(g, u) for g, u in zip(gradients, directions, strict=True)]
+        return directions, ops.total(norms)
+
+    def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
+        """‖x‖² in this geometry: what proximal weight decay shrinks."""
+        raise ValueError(
+            f'weight_decay_mode="prox" needs a geometry that defines norm_sq; {type(self).__name__} does not'
+        )
+
+
+def _inner(a: Tensor, b: Tensor) -> Tensor:
+    dtype = torch.float64 if a.dtype is torch.float64 else torch.float32
+    return torch.sum(a.to(dtype) * b.to(dtype))
+
+
+@dataclass(frozen=True)
+class Euclidean(Geometry):
+    """The Euclidean norm: the direction is the gradient."""
+
+    def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
+        """The gradient."""
+        return gradient
+
+    def dual_norm_sq(self, gradient: Tensor, direction: Tensor) -> Tensor:
+        """‖g‖²."""
+        return _inner(gradient, gradient)
+
+    def measure(
+        self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
+    ) -> tuple[Tensors, Scalar]:
+        """The gradients and Σ‖g‖²."""
+        return gradients, grad_sq
+
+    def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
+        """‖x‖²."""
+        return _inner(parameter, parameter)
+
+
+@dataclass(frozen=True)
+class Diagonal(Geometry):
+    """Adam's metric: ‖x‖² = Σ Dx² with D = √(v/(1 − β₂^k)) + ε, where v averages the squared gradients.
+
+    The metric changes from step to step, so δ is a diagnostic here: no bound is known.
+    """
+
+    beta: float = 0.999
+    eps: float = 1e-8
+    buffer_names: ClassVar[tuple[str, ...]] = ("second_moment",)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.beta, int | float) or not 0 <= self.beta < 1:
+            raise ValueError(f"beta of the second moment must be a number in [0, 1), got {self.beta!r}")
+        if not isinstance(self.eps, int | float) or not 0 < self.eps < float("inf"):
+            raise ValueError(f"eps must be a positive number, got {self.eps!r}")
+
+    def observe(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> None:
+        """v ← β₂v + (1 − β₂)g²."""
+        buffers[0].mul_(self.beta).addcmul_(gradient, gradient, value=1.0 - self.beta)
+
+    def metric(self, second_moment: Tensor, count: Scalar) -> Tensor:
+        """D, of the parameter's shape."""
+        metric: Tensor = second_moment / second_moment_correction(self.beta, count)
+        return metric.sqrt_().add_(self.eps)
+
+    def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
+        """g/D."""
+        return gradient / self.metric(buffers[0], count)
+
+    def dual_norm_sq(self, gradient: Tensor, direction: Tensor) -> Tensor:
+        """Σ g²/D."""
+        return _inner(gradient, direction)
+
+    def learn(self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar) -> None:
+        """v ← β₂v + (1 − β₂)g² for a list of parameters."""
+        ops.lerp_squares_(buffers[0], gradients, 1.0 - self.beta)
+
+    def measure(
+        self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
+    ) -> tuple[Tensors, Scalar]:
+        """g/D and Σ g²/D for a list of parameters."""
+        if not ops.foreach:
+            return super().measure(ops, gradients, buffers, count, grad_sq)
+        metric = torch._foreach_div(buffers[0], second_moment_correction(self.beta, count))
+        torch._foreach_sqrt_(metric)
+        torch._foreach_add_(metric, self.eps)
+        directions = torch._foreach_div(gradients, metric)
+        return directions, ops.inner(gradients, directions)
+
+    def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
+        """Σ Dx²."""
+        return _inner(parameter, parameter * self.metric(buffers[0], count))

@@ -1,0 +1,205 @@
+"""Slow, readable twins of the optimizers: one vector of all parameters, one formula a line.
+
+They exist to be read, and to be compared with: the tests hold every optimizer against its twin. All arithmetic is in
+float64, each coordinate has its own rate α and weight decay λ (that is what parameter groups are), the averages are
+those of the papers, inner products with the parameters included, and nothing is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Step, Truncated
+
+
+class Reference:
+    """One step of model × geometry × averaging, written out.
+
+    >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    >>> twin = NGN([x], lr=1.0)
+    >>> loss = 0.5 * x.square().sum()
+    >>> loss.backward()
+    >>> twin.step(loss).size
+    0.5
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        model: Model,
+        metric: tuple[float, float] | None = None,
+        beta: float = 0.0,
+        bias_correction: bool = False,
+        heavy_ball: bool = False,
+        weight_decay: float = 0.0,
+        weight_decay_mode: str = "decoupled",
+        lower_bound: float = 0.0,
+        max_grad_norm: float | None = None,
+    ) -> None:
+        self.groups: list[dict[str, Any]] = [g if isinstance(g, dict) else {"params": [g]} for g in params]
+        self.lr, self.weight_decay, self.mode = lr, weight_decay, weight_decay_mode
+        self.model, self.metric, self.lower_bound, self.max_grad_norm = model, metric, lower_bound, max_grad_norm
+        self.beta, self.bias_correction, self.heavy_ball = beta, bias_correction, heavy_ball
+        self.params = [p for group in self.groups for p in group["params"]]
+        self.k = 0
+        self.d = self.v = torch.zeros_like(self.vector(self.params))
+        self.f_bar = self.gamma = 0.0
+
+    @staticmethod
+    def vector(tensors: Iterable[Tensor]) -> Tensor:
+        """All tensors as one float64 vector."""
+        return torch.cat([t.detach().double().reshape(-1) for t in tensors])
+
+    def each(self, name: str, default: float) -> Tensor:
+        """A group option as one number a coordinate."""
+        rows = [float(g.get(name, default)) for g in self.groups for p in g["params"] for _ in range(p.numel())]
+        return torch.tensor(rows, dtype=torch.float64)
+
+    @torch.no_grad()
+    def step(self, loss: Tensor) -> Step:
+        """One step with the gradients in place; returns the scale t (as ``size``) and δ."""
+        alpha, lam = self.each("lr", self.lr), self.each("weight_decay", self.weight_decay)
+        x, g, f = self.vector(self.params), self.vector([p.grad for p in self.params]), float(loss)
+        self.k += 1
+
+        # The model of the loss: its gradient d, and its value at x.
+        d, value = g, f
+        if self.beta and not self.heavy_ball:
+            d, value = self.averaged(x, g, f)
+
+        # The geometry.
+        D = torch.ones_like(x)
+        if self.metric is not None:
+            beta2, eps = self.metric
+            self.v = beta2 * self.v + (1 - beta2) * g**2
+            D = (self.v / (1 - beta2**self.k)).sqrt() + eps
+        rate = alpha if self.max_grad_norm is None else alpha * min(1.0, self.max_grad_norm / float(d.norm()))
+
+        # Scale, index, and the new point.
+        if self.mode == "prox":
+            step, x_new = self.proximal(x, d, D, value, rate, lam)
+        else:
+            step = self.model.step(value - self.lower_bound, float((rate * d**2 / D).sum()), 1.0)
+            move = step.size * rate * d / D
+            if self.heavy_ball:
+                self.d = self.beta * self.d + (1 - self.beta) * move
+                move = self.d
+            x_new = (1 - alpha * lam) * x - move
+        self.write(x_new)
+        return Step(step.size, step.delta + f - value)
+
+    def averaged(self, x: Tensor, g: Tensor, f: float) -> tuple[Tensor, float]:
+        """MoMo's averages: f̄, d, γ, and the value (f̄ + ⟨d, x⟩ − γ)/ρ at x."""
+        beta = self.beta if self.k > 1 or self.bias_correction else 0.0
+        self.f_bar = beta * self.f_bar + (1 - beta) * f
+        self.d = beta * self.d + (1 - beta) * g
+        self.gamma = beta * self.gamma + (1 - beta) * float(g @ x)
+        rho = 1 - self.beta**self.k if self.bias_correction else 1.0
+        return self.d / rho, (self.f_bar + float(self.d @ x) - self.gamma) / rho
+
+    def proximal(self, x: Tensor, d: Tensor, D: Tensor, value: float, rate: Tensor, lam: Tensor) -> tuple[Step, Tensor]:
+        """Weight decay inside the proximal problem; δ from its definition, f + λ/2‖x‖² before minus after."""
+        F = value - self.lower_bound
+        h = rate / (1 + rate * lam)
+        q = float((h * d**2 / D).sum())
+        c = float((h * lam * d * x).sum())
+        if isinstance(self.model, Linear):
+            t = 1.0
+        elif isinstance(self.model, Truncated):
+            t = min(max((F - c) / q, 0.0), 1.0)
+        else:
+            t = max(0.0, (1 - c / (2 * F)) / (1 + q / (2 * F)))
+        x_new = (x - t * rate * d / D) / (1 + rate * lam)
+        m = float(d @ (x_new - x))
+        if isinstance(self.model, Linear):
+            after = F + m
+        elif isinstance(self.model, Truncated):
+            after = max(F + m, 0.0)
+        else:
+            after = F * max(0.0, 1 + m / (2 * F)) ** 2
+        before = F + 0.5 * float((lam * D * x**2).sum())
+        after += 0.5 * float((lam * D * x_new**2).sum()) + 0.5 * float((D * (x_new - x) ** 2 / rate).sum())
+        return Step(t, before - after), x_new
+
+    def write(self, x: Tensor) -> None:
+        """Put the vector back into the parameters."""
+        for p, piece in zip(self.params, torch.split(x, [p.numel() for p in self.params]), strict=True):
+            p.copy_(piece.view_as(p))
+
+
+class SGD(Reference):
+    """Twin of :class:`surefoot.optim.SGD`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
+        super().__init__(params, lr, model=Linear(), **options)
+
+
+class SPS(Reference):
+    """Twin of :class:`surefoot.optim.SPS`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
+        super().__init__(params, lr, model=Truncated(), **options)
+
+
+class NGN(Reference):
+    """Twin of :class:`surefoot.optim.NGN`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
+        super().__init__(params, lr, model=SquareRoot(), **options)
+
+
+class LogNGN(Reference):
+    """Twin of :class:`surefoot.optim.LogNGN`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
+        super().__init__(params, lr, model=Exponential(), **options)
+
+
+class PowerStep(Reference):
+    """Twin of :class:`surefoot.optim.PowerStep`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, *, p: float = 0.75, **options: Any) -> None:
+        super().__init__(params, lr, model=Power(p), **options)
+
+
+class MoMo(Reference):
+    """Twin of :class:`surefoot.optim.MoMo`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **options: Any) -> None:
+        super().__init__(params, lr, model=Truncated(), beta=beta, **options)
+
+
+class NGNMomentum(Reference):
+    """Twin of :class:`surefoot.optim.NGNMomentum`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **options: Any) -> None:
+        super().__init__(params, lr, model=SquareRoot(), beta=beta, heavy_ball=True, **options)
+
+
+class SPSAdam(Reference):
+    """Twin of :class:`surefoot.optim.SPSAdam`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
+        super().__init__(params, lr, model=Truncated(), metric=(0.999, 1e-8), **options)
+
+
+class NGNAdam(Reference):
+    """Twin of :class:`surefoot.optim.NGNAdam`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
+        metric = (0.999, 1e-8)
+        super().__init__(params, lr, model=SquareRoot(), metric=metric, beta=0.9, bias_correction=True, **options)
+
+
+class MoMoAdam(Reference):
+    """Twin of :class:`surefoot.optim.MoMoAdam`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
+        metric = (0.999, 1e-8)
+        super().__init__(params, lr, model=Truncated(), metric=metric, beta=0.9, bias_correction=True, **options)

@@ -1,0 +1,148 @@
+"""What training adds to a model's step: averaging, proximal weight decay, clipping, an estimated lower bound.
+
+Pure functions of Python floats or arrays, as in :mod:`surefoot.theory.models`. A step over parameter groups with rates
+α_g is written with q = Σ_g α_g‖g_g‖² in place of ``grad_sq`` and a rate of 1, so that ``Step.size`` is the one scale t
+by which every group's rate is multiplied.
+"""
+
+from __future__ import annotations
+
+from surefoot.theory._arrays import Array, coerce
+from surefoot.theory.models import Linear, Model, Power, SquareRoot, Step, Truncated
+
+
+def average_weight(beta: float, count: Array, *, bias_correction: bool = False) -> Array:
+    """Weight of the newest of ``count`` terms in a running average whose weights sum to one.
+
+        1 − β (1 for the first term),    or with bias correction    (1 − β)/(1 − β^count)
+
+    The average moves to ``average + weight·(new − average)``. The second form is the usual correction of an average
+    that starts at zero, folded into the weights.
+
+    >>> average_weight(0.5, 1.0), average_weight(0.5, 2.0), average_weight(0.5, 2.0, bias_correction=True)
+    (1.0, 0.5, 0.6666666666666666)
+    """
+    xp, (count,) = coerce(count)
+    if bias_correction:
+        return (1.0 - beta) / (1.0 - beta**count)
+    return xp.where(count > 1.0, 1.0 - beta + 0.0 * count, 1.0 + 0.0 * count)
+
+
+def second_moment_correction(beta: float, count: Array) -> Array:
+    """1 − β^count: an average of squares that started at zero is divided by it (Adam's bias correction).
+
+    >>> second_moment_correction(0.5, 2.0)
+    0.75
+    """
+    return 1.0 - beta**count
+
+
+def heavy_ball_weight(previous: Array, size: Array, beta: float) -> tuple[Array, Array]:
+    """The buffer of heavy-ball momentum as a weighted mean of directions times one scale.
+
+    m⁺ = βm + (1 − β)·size·u is written m = s·u̅ with s⁺ = βs + (1 − β)·size, and the mean moves towards u with weight
+    (1 − β)·size/s⁺. Returns s⁺ and that weight (0 while nothing has moved).
+
+    >>> heavy_ball_weight(0.0, 2.0, 0.5)
+    (1.0, 1.0)
+    """
+    xp, (previous, size) = coerce(previous, size)
+    new = (1.0 - beta) * size
+    scale = beta * previous + new
+    moving = scale > 0.0
+    return scale, xp.where(moving, new / xp.where(moving, scale, 1.0), 0.0 * new)
+
+
+def averaged_delta(delta: Array, loss: Array, average: Array) -> Array:
+    """Stability index of a step on a running average of linearisations: δ = δ̃ + f − f̃.
+
+    δ̃ is the model's index with f̃, the average's value at the current point, in place of the batch loss f. It can be
+    negative; the average-iterate bound holds with it for the linear and the truncated model.
+
+    >>> averaged_delta(0.5, loss=1.0, average=1.25)
+    0.25
+    """
+    return delta + (loss - average)
+
+
+def clip_factor(grad_sq: Array, max_norm: float) -> Array:
+    """min{1, max_norm/‖g‖}: the factor of the *rate* that clips a step.
+
+    Scaling g instead would leave F unchanged and make a Polyak step overshoot by up to the inverse factor.
+
+    >>> clip_factor(4.0, 1.0), clip_factor(0.25, 1.0)
+    (0.5, 1.0)
+    """
+    xp, (grad_sq,) = coerce(grad_sq)
+    long = grad_sq > max_norm**2
+    return xp.where(long, max_norm + 0.0 * grad_sq, 1.0) / xp.where(long, grad_sq, 1.0) ** 0.5
+
+
+def proximal_step(model: Model, loss: Array, decrease: Array, drift: Array, regulariser: Array) -> Step:
+    """The step of a model plus weight decay inside the proximal problem, x⁺ = (x − tαg)/(1 + αλ) in each group.
+
+    With h = α/(1 + αλ), ``decrease`` = Σ h‖g‖², ``drift`` = c = Σ hλ⟨g, x⟩ (what the linear model loses on the way to
+    x/(1 + αλ)) and ``regulariser`` = Σ hλ²‖x‖²:
+
+    * Truncated: t = clip((F − c)/Σh‖g‖², 0, 1);
+    * SquareRoot: t = max{0, (1 − c/(2F))/(1 + Σh‖g‖²/(2F))};
+    * Linear: t = 1.
+
+    The index is that of f + λ/2‖·‖²: the model's own beyond the decayed point, plus the fall of the model to that
+    point, plus half the regulariser.
+
+    >>> proximal_step(Truncated(), loss=1.0, decrease=2.0, drift=0.5, regulariser=0.0).size
+    0.25
+    """
+    xp, (loss, decrease, drift, regulariser) = coerce(loss, decrease, drift, regulariser)
+    one = 1.0 + 0.0 * decrease
+    if isinstance(model, Linear):
+        size, delta = model.step(loss, decrease, one)
+        fall = drift
+    elif is_truncated(model):
+        size, delta = model.step(loss - drift, decrease, one)
+        height = loss - model.lower_bound
+        fall = xp.where(drift < height, drift, height)
+    elif is_square_root(model):
+        size, delta = model.step(loss, decrease, one)
+        height = loss - model.lower_bound
+        live = height > 0
+        ratio = 0.5 * drift / xp.where(live, height, 1.0)
+        slope = xp.where(live & (ratio < 1.0), 1.0 - ratio, 0.0 * ratio)
+        size, delta = slope * size, slope * slope * delta
+        fall = xp.where(ratio < 1.0, drift * (1.0 - 0.5 * ratio), height)
+    else:
+        raise ValueError(f"proximal weight decay is known for Linear, Truncated and SquareRoot, not for {model!r}")
+    return Step(size, delta + fall + 0.5 * regulariser)
+
+
+def is_truncated(model: Model) -> bool:
+    """Whether the model is the truncated one, under either of its names."""
+    return isinstance(model, Truncated) or (isinstance(model, Power) and model.p == 1)
+
+
+def is_square_root(model: Model) -> bool:
+    """Whether the model is the square root one, under either of its names."""
+    return isinstance(model, SquareRoot) or (isinstance(model, Power) and model.p == 0.5)
+
+
+def lowered_bound(bound: Array, reach: Array, floor: float) -> Array:
+    """MoMo's estimate of the lower bound, before a step: halved to max{reach/2, floor} where the model is below it.
+
+    ``reach`` is the model's value at the (decayed) current point.
+
+    >>> lowered_bound(2.0, 1.0, 0.0), lowered_bound(0.5, 1.0, 0.0)
+    (0.5, 0.5)
+    """
+    xp, (bound, reach) = coerce(bound, reach)
+    return xp.where(reach < bound, xp.maximum(0.5 * reach, floor + 0.0 * reach), bound)
+
+
+def raised_bound(average: Array, scale: Array, decrease: Array, floor: float) -> Array:
+    """MoMo's estimate of the lower bound, after a step: max{f̃ − ½ t q, floor}.
+
+    >>> raised_bound(1.0, 0.5, 2.0, 0.0)
+    0.5
+    """
+    xp, (average, scale, decrease) = coerce(average, scale, decrease)
+    return xp.maximum(average - 0.5 * scale * decrease, floor + 0.0 * average)

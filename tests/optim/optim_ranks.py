@@ -1,0 +1,59 @@
+"""What the processes of the distributed tests run; a module of its own, so that they can import it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+import torch.multiprocessing as processes
+from optim_problem import RATES, make
+from torch import Tensor
+
+RANKS = 2
+BATCH = 8
+
+
+def network() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+
+def batch(index: int, rank: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(10 * index + rank)
+    inputs = torch.randn((BATCH, 4), generator=generator)
+    return inputs, torch.sin(inputs.sum(1, keepdim=True)) + 2.0
+
+
+def loss_of(net: torch.nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    return (net(inputs) - targets).square().mean()
+
+
+def rate(name: str) -> float:
+    return 0.2 * RATES[name]
+
+
+def worker(rank: int, file: str, folder: str, names: list[str], steps: int, process_group: Any) -> None:
+    """Train every named optimizer under DDP on this rank's data, and save what came out."""
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
+    finals = {}
+    for name in names:
+        net = torch.nn.parallel.DistributedDataParallel(network())
+        optimizer = make(name, net.parameters(), lr=rate(name), process_group=process_group)
+        for index in range(steps):
+            optimizer.zero_grad()
+            loss = loss_of(net, *batch(index, rank))
+            loss.backward()
+            optimizer.step(loss=loss)
+        finals[name] = [p.detach().clone() for p in net.parameters()]
+        finals[name].append(torch.stack(list(optimizer.last_step)))
+    torch.save(finals, Path(folder) / f"rank{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def run(folder: Path, names: list[str], steps: int, process_group: Any = "auto") -> list[dict[str, list[Tensor]]]:
+    arguments = (str(folder / "rendezvous"), str(folder), names, steps, process_group)
+    processes.spawn(worker, arguments, nprocs=RANKS)  # type: ignore[attr-defined]
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(RANKS)]

@@ -1,0 +1,79 @@
+"""Mixed precision: autocast, and the gradient scaler that forwards the loss."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from optim_problem import NAMES, Problem, distance, equal, make, train
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_scaler_gives_the_same_steps(name: str) -> None:
+    plain, scaled = Problem(torch.float32), Problem(torch.float32)
+    left = train(plain, make(name, plain.params), range(5))
+    optimizer = make(name, scaled.params)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for index in range(5):
+        optimizer.zero_grad()
+        loss = scaled.loss(index)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer, loss=loss)
+        scaler.update()
+    assert distance(left, scaled.values()) <= 1e-5
+
+
+def test_the_scaler_works_through_add_loss() -> None:
+    plain, scaled = Problem(torch.float32), Problem(torch.float32)
+    left = train(plain, make("NGN", plain.params), range(3))
+    optimizer = make("NGN", scaled.params)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for index in range(3):
+        optimizer.zero_grad()
+        loss = scaled.loss(index)
+        scaler.scale(loss).backward()
+        optimizer.add_loss(loss)
+        scaler.step(optimizer)
+        scaler.update()
+    assert distance(left, scaled.values()) <= 1e-5
+
+
+def test_the_scaler_skips_an_overflow_and_the_next_step_is_good() -> None:
+    problem = Problem(torch.float32)
+    optimizer = make("MoMo", problem.params)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    before = problem.values()
+    optimizer.zero_grad()
+    loss = problem.loss(0)
+    scaler.scale(loss).backward()
+    assert problem.params[0].grad is not None
+    problem.params[0].grad[0, 0] = math.inf
+    optimizer.add_loss(loss)
+    scaler.step(optimizer)
+    scaler.update()
+    assert equal(before, problem.values())
+    other = Problem(torch.float32)
+    optimizer.zero_grad()
+    loss = problem.loss(1)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer, loss=loss)
+    assert distance(problem.values(), train(other, make("MoMo", other.params), [1])) <= 1e-6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_to_bfloat16_trains(name: str) -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    optimizer = make(name, net.parameters())
+    inputs = torch.randn(64, 4)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = (net(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+        loss.backward()
+        optimizer.step(loss=loss)
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+    assert optimizer.skipped == 0

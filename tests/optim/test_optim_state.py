@@ -1,0 +1,123 @@
+"""Runs continue bitwise from whatever was saved."""
+
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as checkpoint
+from optim_problem import ADAMS, NAMES, Problem, equal, make, train
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+OPTIONS: list[dict[str, Any]] = [{}, {"lower_bound": "estimate"}, {"weight_decay": 0.1, "max_grad_norm": 1.0}]
+
+
+def saved_and_loaded(state: dict[str, Any]) -> dict[str, Any]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded: dict[str, Any] = torch.load(file, weights_only=True)
+    return loaded
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_save_and_load_continue_bitwise(name: str, dtype: torch.dtype, options: dict[str, Any]) -> None:
+    if name == "SGD":
+        options = {key: value for key, value in options.items() if key != "lower_bound"}
+    unbroken = Problem(dtype)
+    whole = train(unbroken, make(name, unbroken.groups(name), **options), range(8))
+    first, second = Problem(dtype), Problem(dtype, seed=7)
+    optimizer = make(name, first.groups(name), **options)
+    train(first, optimizer, range(4))
+    saved = saved_and_loaded({"params": first.values(), "optimizer": optimizer.state_dict()})
+    with torch.no_grad():
+        for p, value in zip(second.params, saved["params"], strict=True):
+            p.copy_(value)
+    resumed = make(name, second.groups(name), **options)
+    resumed.load_state_dict(saved["optimizer"])
+    assert torch.equal(resumed.last_step.size, optimizer.last_step.size)
+    assert equal(whole, train(second, resumed, range(4, 8)))
+
+
+@pytest.mark.parametrize(("name", "fused"), [(n, False) for n in NAMES] + [(n, True) for n in ADAMS])
+def test_deepcopy_continues_bitwise_and_apart(name: str, fused: bool) -> None:
+    problem = Problem()
+    optimizer = make(name, problem.params, fused=fused)
+    train(problem, optimizer, range(3))
+    other, twin = copy.deepcopy((problem, optimizer))
+    assert equal(train(problem, optimizer, range(3, 6)), train(other, twin, range(3, 6)))
+    assert optimizer.param_groups[0]["progress"] is not twin.param_groups[0]["progress"]
+
+
+class Net(torch.nn.Module):
+    """The problem as a module: distributed checkpoints go by the names of parameters."""
+
+    def __init__(self, dtype: torch.dtype, seed: int = 0) -> None:
+        super().__init__()
+        self.problem = Problem(dtype, seed)
+        self.weights = torch.nn.ParameterList(self.problem.params)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_distributed_checkpoint_continues_bitwise(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    unbroken = Problem(dtype)
+    whole = train(unbroken, make(name, unbroken.groups(name)), range(6))
+    first = Net(dtype)
+    optimizer = make(name, first.problem.groups(name))
+    train(first.problem, optimizer, range(3))
+    optimizer.zero_grad()
+    model_state, optimizer_state = get_state_dict(first, optimizer)
+    checkpoint.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=tmp_path, no_dist=True)
+
+    second = Net(dtype, seed=9)
+    resumed = make(name, second.problem.groups(name))
+    model_state, optimizer_state = get_state_dict(second, resumed)
+    target = {"model": model_state, "optimizer": optimizer_state}
+    checkpoint.load(target, checkpoint_id=tmp_path, no_dist=True)
+    set_state_dict(second, resumed, model_state_dict=target["model"], optim_state_dict=target["optimizer"])
+    assert equal(whole, train(second.problem, resumed, range(3, 6)))
+
+
+def test_a_checkpoint_before_weight_decay_and_counters_loads() -> None:
+    problem = Problem()
+    optimizer = make("MoMo", problem.params)
+    train(problem, optimizer, range(2))
+    old = optimizer.state_dict()
+    for group in old["param_groups"]:
+        del group["weight_decay"], group["own"]
+        group["progress"] = group["progress"][:4]
+    fresh = make("MoMo", problem.params)
+    fresh.load_state_dict(old)
+    assert fresh.param_groups[0]["weight_decay"] == 0.0
+    assert fresh.param_groups[0]["progress"].tolist()[:4] == old["param_groups"][0]["progress"].tolist()
+    train(problem, fresh, [2])
+    assert fresh.last_step.size > 0
+
+
+def test_scalars_are_not_rounded_to_the_parameters_dtype() -> None:
+    problem = Problem(torch.bfloat16)
+    optimizer = make("MoMo", problem.params)
+    train(problem, optimizer, range(3))
+    fresh = make("MoMo", problem.params)
+    fresh.load_state_dict(optimizer.state_dict())
+    assert torch.equal(fresh.param_groups[0]["progress"], optimizer.param_groups[0]["progress"])
+
+
+def test_a_group_may_be_added_later() -> None:
+    problem = Problem()
+    optimizer = make("NGN", problem.params[:2])
+    train(problem, optimizer, range(2))
+    before = problem.params[3].detach().clone()
+    optimizer.add_param_group({"params": problem.params[2:], "lr": 0.1})
+    train(problem, optimizer, [2])
+    assert optimizer.last_step.size.shape == (2,)
+    assert not torch.equal(before, problem.params[3])
