@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from surefoot._version import __version__
 
 if TYPE_CHECKING:
+    from surefoot.monitor import StabilityMonitor
     from surefoot.study import Result, Study
 
-_HOMES = {"Study": "surefoot.study", "Result": "surefoot.study"}
+_HOMES = {"Study": "surefoot.study", "Result": "surefoot.study", "StabilityMonitor": "surefoot.monitor"}
 
-__all__ = ["Result", "Study", "__version__"]
+__all__ = ["Result", "StabilityMonitor", "Study", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

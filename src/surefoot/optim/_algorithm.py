@@ -65,6 +65,8 @@ class Outcome(NamedTuple):
     sizes: list[Scalar]
     momenta: list[Scalar]
     progress: Progress
+    grad_sq: Scalar
+    """‖g‖² over all groups."""
 
 
 @dataclass
@@ -86,12 +88,13 @@ def advance(
 ) -> Outcome:
     """Take one step: move the parameters and averages, and return everything else that changes."""
     grad_sq = [ops.sum_sq(share.grads) for share in shares]
-    finite: Scalar = ops.isfinite(sum(grad_sq, loss))
+    total_sq: Scalar = sum(grad_sq)
+    finite: Scalar = ops.isfinite(loss + total_sq)
     firm = settings.bounded and not isinstance(settings.lower_bound, Estimate)
     violated = loss < (bound if firm else -math.inf)
     if not ops.decide(finite, violated):
         momenta = [share.momentum for share in shares]
-        return Outcome(finite, violated, 0.0 if finite else math.inf, [0.0] * len(shares), momenta, past)
+        return Outcome(finite, violated, 0.0 if finite else math.inf, [0.0] * len(shares), momenta, past, total_sq)
 
     count = past.count + 1.0
     averaging = settings.averaging if isinstance(settings.averaging, Linearisations) else None
@@ -142,7 +145,7 @@ def advance(
         momenta = [ops.choose(new, share.momentum) for new, share in zip(momenta, shares, strict=True)]
         count, ahead = ops.choose(count, past.count), ops.choose(ahead, past.value)
         bound = ops.choose(bound, past.bound)
-    return Outcome(finite, lowered, delta, sizes, momenta, Progress(count, ahead, bound))
+    return Outcome(finite, lowered, delta, sizes, momenta, Progress(count, ahead, bound), total_sq)
 
 
 def _measure(

@@ -18,8 +18,8 @@ from surefoot.optim._geometry import Euclidean, Geometry
 from surefoot.optim._settings import Estimate, Settings, check_bound, check_rate, settings
 from surefoot.theory.models import Model, Step
 
-_SKIPPED, _VIOLATIONS, _BOUND, _DELTA = 1, 2, 4, 5
-"""Places in ``progress``, a tensor of the first group for all: count, skipped, violations, value, bound, δ."""
+_SKIPPED, _VIOLATIONS, _BOUND, _DELTA, _GRAD_SQ = 1, 2, 4, 5, 6
+"""Places in ``progress``, a tensor of the first group for all: count, skipped, violations, value, bound, δ, ‖g‖²."""
 _SIZE, _MOMENTUM = range(2)
 """Places in the tensor ``own`` of every group."""
 
@@ -131,7 +131,7 @@ class ModelBased(Optimizer):
             group.setdefault("weight_decay", 0.0)
             fresh = {"own": [0.0] * 2}
             if index == 0:
-                fresh["progress"] = [0.0] * 6
+                fresh["progress"] = [0.0] * 7
                 fresh["progress"][_BOUND] = self._initial_bound
             for name, values in fresh.items():
                 old = group.get(name)
@@ -172,6 +172,11 @@ class ModelBased(Optimizer):
         same = all(lr is lrs[0] or (not isinstance(lr, Tensor) and lr == lrs[0]) for lr in lrs)
         sizes = [group["own"].unbind()[_SIZE] for group in self.param_groups]
         return Step(sizes[0].clone() if same else torch.stack(sizes), self._noted(_DELTA))
+
+    @property
+    def last_grad_sq(self) -> Tensor:
+        """‖g‖² of the last step's gradient over all groups, before averaging and clipping: a copy, as ``last_step``."""
+        return self._noted(_GRAD_SQ)
 
     @property
     def skipped(self) -> Tensor:
@@ -258,7 +263,7 @@ class ModelBased(Optimizer):
         progress = self._progress
         active = [share for share in shares if share.params]
         if isinstance(ops, Host):
-            count, skipped, violations, average, estimate, _ = progress.tolist()
+            count, skipped, violations, average, estimate, *_ = progress.tolist()
             loss, bound = self._agree(float(value), None if bound is None else float(bound))
             past = Progress(count, average, estimate)
             outcome = advance(self._settings, ops, active, loss, self._current(bound, estimate), past)
@@ -266,17 +271,25 @@ class ModelBased(Optimizer):
             skipped += not outcome.finite
             violations += bool(outcome.violated and outcome.finite)
             new = outcome.progress
-            values = [new.count, skipped, violations, new.value, new.bound, outcome.delta]
+            values = [new.count, skipped, violations, new.value, new.bound, outcome.delta, outcome.grad_sq]
         else:
             loss, bound = self._agree(_to(value, progress), None if bound is None else _to(bound, progress))
-            count, skipped, violations, average, estimate, _ = progress.unbind()
+            count, skipped, violations, average, estimate, *_ = progress.unbind()
             past = Progress(count, average, estimate)
             outcome = advance(self._settings, ops, active, loss, self._current(bound, estimate), past)
             self._raise_if_bad(outcome, loss, bound)
             bad = torch.logical_not(outcome.finite).to(progress.dtype)
             violated = (outcome.violated & outcome.finite).to(progress.dtype)
             new = outcome.progress
-            values = [new.count, skipped + bad, violations + violated, new.value, new.bound, outcome.delta]
+            values = [
+                new.count,
+                skipped + bad,
+                violations + violated,
+                new.value,
+                new.bound,
+                outcome.delta,
+                outcome.grad_sq,
+            ]
         _write(progress, values)
         sizes = iter(zip(outcome.sizes, outcome.momenta, strict=True))
         for group, share in zip(self.param_groups, shares, strict=True):

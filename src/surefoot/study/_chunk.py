@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.monitor import History, StopRule, first_stop
 from surefoot.problems import WIDTH, Problem
 from surefoot.study._orders import row_orders
 from surefoot.study._runs import Floats, Run, Trace
@@ -33,6 +34,10 @@ class Settings:
     schedule: Floats
     sampling: str
     every: int
+    rules: tuple[StopRule, ...] = ()
+    """Rules that end runs."""
+    distance: float | None = None
+    """D, for rules that want the bias."""
 
     @property
     def steps(self) -> int:
@@ -96,6 +101,7 @@ class _State:
         self._make_room()
 
         self.diverged_at = np.full(shape, -1)
+        self.stopped_at = np.full(shape, -1)
         self.violations = np.zeros(shape, int)
         names = ("loss", "grad_sq", "size", "distance", *(("delta",) if chunk.is_exact else ()))
         self.steps = {name: np.full((*shape, settings.kept), np.inf) for name in names}
@@ -171,6 +177,8 @@ class _State:
                 block["delta"][index] = exact_delta(loss[index], found.losses, moved, self.rates)
                 points[...] = found.points
         self._keep(first, block)
+        if self.settings.rules and self.seeds:
+            self._ask_rules(first, len(rows))
 
     def _set_factor(self, factor: float) -> None:
         """The rates of the steps to come."""
@@ -200,10 +208,34 @@ class _State:
         died = bad.any(axis=0) & (when < 0)
         when[died] = first + bad.argmax(axis=0)[died]
         self.diverged_at[self.alive] = when
-        self._bury(died, when >= 0)
+        self._bury(died)
 
-    def _bury(self, died: NDArray[np.bool_], dead: NDArray[np.bool_]) -> None:
+    def _ask_rules(self, first: int, length: int) -> None:
+        """End the runs that a stop rule gives up; the rules see δ as the method defines it."""
+        settings = self.settings
+        kept, since = -(-(first + length) // settings.every), -(-first // settings.every)
+        ended = np.zeros(self.diverged_at[self.alive].shape, bool)
+        for row, tile in enumerate(np.arange(len(self.lr))[self.alive]):
+            for slot in range(WIDTH):
+                if self.diverged_at[tile, slot] >= 0 or self.stopped_at[tile, slot] >= 0:
+                    continue
+                run = self.slots[tile * WIDTH + slot]
+                rates = run.lr * settings.schedule
+                loss, grad_sq = (self.steps[name][tile, slot, :kept] for name in ("loss", "grad_sq"))
+                if run.method.model is None:
+                    delta = self.steps["delta"][tile, slot, :kept]
+                else:
+                    delta = run.method.model.step(loss, grad_sq, rates[:: settings.every][:kept]).delta
+                history = History(loss, grad_sq, delta, rates, settings.distance, settings.every, since)
+                stop = first_stop(settings.rules, history)
+                if stop is not None:
+                    self.stopped_at[tile, slot], ended[row, slot] = stop.step, True
+        if ended.any():
+            self._bury(ended)
+
+    def _bury(self, died: NDArray[np.bool_]) -> None:
         """Put runs that died back to the start; take out tiles without a living run."""
+        dead = (self.diverged_at[self.alive] >= 0) | (self.stopped_at[self.alive] >= 0)
         lr = self.lr[self.alive]
         lr[died] = self.lr.min()
         self.lr[self.alive] = lr
@@ -239,7 +271,10 @@ class _State:
             arrays["delta"][steps.order] = steps.delta
         np.sqrt(arrays["distance"], out=arrays["distance"])
         arrays |= {"train": self.train.reshape(count, -1), "valid": self.valid.reshape(count, -1)}
-        last, average, ends = (values.reshape(-1) for values in (self.last, self.average, self.diverged_at))
+        last, average, diverged, stopped = (
+            values.reshape(-1) for values in (self.last, self.average, self.diverged_at, self.stopped_at)
+        )
+        ends = np.where((diverged < 0) & (stopped >= 0), stopped + 1, diverged)
         for slot in np.flatnonzero(ends >= 0).tolist():
             step = int(ends[slot])
             for name, values in arrays.items():
@@ -255,10 +290,11 @@ class _State:
             if not np.isfinite(array.sum()):
                 array[~np.isfinite(array)] = np.inf
         best = np.minimum(arrays["train"][:, : settings.epochs].min(axis=1), last)
-        columns = (ends, self.violations.reshape(-1), last, average, best)
+        columns = (diverged, stopped, self.violations.reshape(-1), last, average, best)
         rows = zip(*(values.tolist() for values in columns), strict=True)
         result = []
-        for slot, (run, (end, below, at_last, at_average, at_best)) in enumerate(zip(self.slots, rows, strict=True)):
+        for slot, (run, row) in enumerate(zip(self.slots, rows, strict=True)):
+            end, halted, below, at_last, at_average, at_best = row
             if slot % WIDTH >= len(self.chunk.tiles[slot // WIDTH]):
                 continue
             kept = {
@@ -271,7 +307,7 @@ class _State:
             }
             epochs = {"train_loss": arrays["train"][slot], "valid_loss": arrays["valid"][slot]}
             final = {"last_loss": at_last, "average_loss": at_average, "best_loss": at_best}
-            status = "finished" if end < 0 else "diverged"
+            status = "diverged" if end >= 0 else "stopped" if halted >= 0 else "finished"
             result.append(Trace(run, status, end, kept, epochs, final, below))
         return result
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot.monitor import StopRule
 from surefoot.problems import WIDTH, Problem
 from surefoot.problems._threads import one_blas_thread
 from surefoot.study._chunk import Chunk, Settings, Stopped, advance, tiles_of
@@ -37,6 +39,8 @@ def run_batched(
     sampling: str = "shuffle",
     every: int = 1,
     stop: Callable[[], bool] | None = None,
+    rules: Sequence[StopRule] = (),
+    distance: float | None = None,
     on_chunk: Callable[[list[Trace]], None],
     progress: Callable[[int], None] | None = None,
     processes: int | None = None,
@@ -56,11 +60,14 @@ def run_batched(
         sampling: ``"shuffle"`` or ``"iid"``.
         every: Keep the steps 0, k, 2k, ….
         stop: Asked now and then; once it says True the call returns, and unfinished chunks are dropped.
+        rules: Stop rules, asked about every run after each block of steps; a run that ends has the status ``stopped``.
+        distance: D, for rules that want the bias of the bound.
         on_chunk: Takes the finished runs of a chunk; always called in this process and thread.
         progress: Takes the number of runs finished so far.
         processes: Worker processes; by default one a core for sweeps that take more than a few seconds, else none.
     """
     settings = _settings(problem, steps_per_epoch, epochs, batch_size, schedule, sampling, every)
+    settings = replace(settings, rules=tuple(rules), distance=distance)
     if any(run.method.model is None for run in runs) and not problem.has_prox:
         raise ValueError(f"the method spp needs a prox, which the problem {problem.name!r} does not have")
     chunks = chunks_of(problem, runs, settings)

@@ -10,19 +10,12 @@ from typing import Any
 
 from surefoot.study._runs import Method
 from surefoot.theory._names import parse_call, unknown
-from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated
+from surefoot.theory.models import NAMED, Model
 
-MODELS: dict[str, type[Model]] = {
-    "sgd": Linear,
-    "sps": Truncated,
-    "ngn": SquareRoot,
-    "log-ngn": Exponential,
-    "power": Power,
-}
 EXACT = "spp"
 """The exact model: no formula, the problem's prox instead."""
 
-_NAMES = {model: name for name, model in MODELS.items()}
+_NAMES = {model: name for name, model in NAMED.items()}
 
 
 def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None) -> Method:
@@ -46,9 +39,9 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
         raise TypeError(f"methods must be names, models or Method objects, got {spec!r}")
     name, options = parse_call(spec)
     name = name.lower().replace("_", "-")
-    if name not in MODELS and name != EXACT:
-        raise unknown("method", name, [*MODELS, EXACT])
-    allowed = [] if name == EXACT else [field.name for field in _fields(MODELS[name])]
+    if name not in NAMED and name != EXACT:
+        raise unknown("method", name, [*NAMED, EXACT])
+    allowed = [] if name == EXACT else [field.name for field in _fields(NAMED[name])]
     for key, value in options.items():
         if key not in allowed:
             raise unknown(f"parameter of method {name!r}", key, allowed or ["none"])
@@ -61,7 +54,7 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
     if "p" in allowed and "p" not in options:
         raise ValueError(f"method {spec!r} needs its exponent, as in 'power(p=0.25)'")
     try:
-        model = MODELS[name](**options)
+        model = NAMED[name](**options)
     except ValueError as error:
         raise ValueError(f"method {spec!r}: {error}") from None
     return Method(_model_name(model), model)
@@ -78,7 +71,7 @@ def parse_methods(
     given: list[Any] = [specs] if isinstance(specs, str | Model | Method) else _listed(specs)
     methods = tuple(parse_method(spec, lower_bound=lower_bound) for spec in given)
     if not methods:
-        raise ValueError(f"methods must name at least one method, got {specs!r}; known: {', '.join([*MODELS, EXACT])}")
+        raise ValueError(f"methods must name at least one method, got {specs!r}; known: {', '.join([*NAMED, EXACT])}")
     names = [method.name for method in methods]
     identities = [identity(method) for method in methods]
     for position, method in enumerate(methods):

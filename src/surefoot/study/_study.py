@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._version import __version__
+from surefoot.monitor import StopRule
+from surefoot.monitor._rules import check_rules
 from surefoot.problems import Problem, create
 from surefoot.study import _checks
 from surefoot.study._archive import Key, MemoryArchive, Record, record
@@ -66,6 +68,8 @@ class Study:
         lower_bound: C of the methods that are given by a name without one of their own.
         every: Keep every k-th step of the traces.
         distance: D of the bound, for later; any other can be asked for.
+        stop: Rules of :mod:`surefoot.monitor` that end runs early: their numbers are ∞ from then on, and their status
+            is ``stopped``.
         data: Name of the data set, for problems that have one; the same as ``problem_options={"data": …}``.
         problem_options: What the named problem takes.
 
@@ -91,6 +95,7 @@ class Study:
         lower_bound: float | None = None,
         every: int = 1,
         distance: float | None = None,
+        stop: StopRule | Sequence[StopRule] = (),
         data: str | None = None,
         problem_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -104,6 +109,7 @@ class Study:
         self.batch_size = _checks.whole("batch_size", batch_size, 1)
         self.sampling = _checks.sampling(sampling)
         self.distance = None if distance is None else _checks.number("distance", distance, positive=True)
+        self.stop = check_rules(stop)
         self.problem = _problem(problem, data, dict(problem_options or {}))
         if self.batch_size > self.problem.n_rows:
             raise ValueError(
@@ -226,6 +232,8 @@ class Study:
                     schedule=self.factors,
                     sampling=self.sampling,
                     every=self.every,
+                    rules=self.stop,
+                    distance=self.distance,
                     on_chunk=on_chunk,
                     processes=processes,
                 )
@@ -257,6 +265,8 @@ class Study:
             "every": self.every,
             "numerics": NUMERICS_VERSION,
         }
+        if self.stop:
+            shared["stop"] = [self.distance, *(repr(rule) for rule in self.stop)]
         digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
         digest.update(self.factors.astype("<f8").tobytes())
         return digest.hexdigest()
@@ -287,6 +297,7 @@ class Study:
             "sampling": self.sampling,
             "every": self.every,
             "distance": self.distance,
+            "stop": [repr(rule) for rule in self.stop],
             "versions": {
                 "surefoot": __version__,
                 "numerics": NUMERICS_VERSION,

@@ -43,7 +43,17 @@ from surefoot.theory.models._composite import Composite
 from surefoot.theory.models._indices import exact_delta, safe_delta
 from surefoot.theory.models._power import Exponential, Power
 
+NAMED: dict[str, type[Model]] = {
+    "sgd": Linear,
+    "sps": Truncated,
+    "ngn": SquareRoot,
+    "log-ngn": Exponential,
+    "power": Power,
+}
+"""What specs, traces and reports call the methods of these models."""
+
 __all__ = [
+    "NAMED",
     "Composite",
     "Exponential",
     "Linear",

@@ -1,0 +1,159 @@
+"""What the stop rules and the verdict do on the sweeps of the paper: which SGD runs end, when, and which by mistake.
+
+python benchmarks/stop_rules.py
+
+A run is unstable if its final loss is above the initial one, and good if its normalised regret, (loss − best)/(initial
+− best) with the best mean loss of the method's rates, is at most 10 %. Steps are given as a share of the run; one that
+a rule does not end counts as 100 %. The rules' defaults were chosen on the first four problems; v2 was not looked at.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from surefoot.figures import experiments
+from surefoot.monitor import Dead, DeltaExplosion, History, NonFinite, PartialBound, StopRule, first_stop
+from surefoot.monitor._verdict import judge
+
+PROBLEMS = ("linear-regression", "v1", "vowel", "dna", "v2")
+EARLY = 0.05
+
+
+@dataclass
+class Run:
+    """One run of a study, and whether it was any good."""
+
+    history: History
+    lr: float
+    unstable: bool
+    good: bool
+
+
+def runs_of(name: str, algorithm: str = "sgd") -> tuple[list[Run], float]:
+    """All runs of a method, and the smallest of its finished bounds."""
+    result = experiments.run(name, methods=[algorithm])
+    data = result.dataset.sel(algorithm=algorithm)
+    final = data.last_loss.values
+    best = float(final.mean(axis=1).min())
+    found = []
+    for position, lr in enumerate(data.lr.values.tolist()):
+        for seed in range(final.shape[1]):
+            run = data.isel(lr=position, seed=seed)
+            regret = (final[position, seed] - best) / (result.initial_loss - best)
+            history = History(
+                run.loss.values,
+                run.grad_sq.values,
+                run.delta.values,
+                result.rates[position],
+                result.settings["distance"],
+            )
+            found.append(Run(history, lr, not final[position, seed] <= result.initial_loss, bool(regret <= 0.1)))
+    return found, float(result.bound().total.min())
+
+
+def ended(rules: list[StopRule], run: Run) -> float | None:
+    """Share of the steps after which the first of the rules ends a run."""
+    stop = first_stop(rules, run.history)
+    return None if stop is None else (stop.step + 1) / len(run.history.rates)
+
+
+def row(name: str, rules: list[StopRule], runs: list[Run]) -> list[str]:
+    unstable = [ended(rules, run) for run in runs if run.unstable]
+    good = [ended(rules, run) for run in runs if run.good]
+    median = statistics.median(1.0 if share is None else share for share in unstable) if unstable else None
+    caught = sum(share is not None for share in unstable)
+    return [
+        name,
+        f"{caught} of {len(unstable)}",
+        "–" if median is None else f"{median:.1%}",
+        "–" if median is None else "yes" if median <= EARLY else "NO",
+        mistakes(good),
+    ]
+
+
+def mistakes(shares: list[float | None]) -> str:
+    """How many good runs were ended, and the earliest share of the steps at which that happened."""
+    wrong = [share for share in shares if share is not None]
+    return f"{len(wrong)} of {len(shares)}" + (f", first at {min(wrong):.0%}" if wrong else "")
+
+
+def verdict_of(run: Run, steps: int) -> Any:
+    history = run.history
+    promised = history.rates[:steps] * history.grad_sq[:steps]
+    return judge(
+        history.loss[:steps],
+        promised,
+        promised,
+        history.rates[:steps],
+        lower_bound=0.0,
+        window=max(1, min(20, steps // 2)),
+    )
+
+
+def verdict_rows(runs: list[Run]) -> list[str]:
+    """Verdicts after the first twentieth of the steps, and whether the suggested ranges hold a good rate."""
+    steps = max(10, len(runs[0].history.rates) // 20)
+    verdicts = [verdict_of(run, steps) for run in runs]
+    pairs = list(zip(runs, verdicts, strict=True))
+    unstable = [verdict.state for run, verdict in pairs if run.unstable]
+    good = [verdict.state for run, verdict in pairs if run.good]
+    good_rates = {run.lr for run in runs if run.good}
+    bad_rates = {run.lr for run in runs if run.unstable}
+    ranges = [verdict.lr_range for verdict in verdicts if verdict.lr_range is not None]
+    helpful = [_any(good_rates, found) and not _any(bad_rates, found) for found in ranges]
+    return [
+        f"{unstable.count('unstable')} of {len(unstable)}",
+        f"{good.count('unstable')} of {len(good)}",
+        f"{sum(helpful)} of {len(runs)}",
+    ]
+
+
+def _any(rates: set[float], found: tuple[float, float]) -> bool:
+    return any(found[0] <= rate <= found[1] for rate in rates)
+
+
+def main() -> None:
+    console = Console(width=130)
+    table = Table("problem", "rule", "unstable runs ended", "median step", f"≤ {EARLY:.0%}", "good runs ended")
+    verdicts = Table(
+        "problem",
+        "unstable runs called unstable",
+        "good runs called unstable",
+        "range with a good and no unstable rate",
+    )
+    pooled: dict[str, list[tuple[list[StopRule], list[Run]]]] = {}
+    for problem in PROBLEMS:
+        runs, best = runs_of(problem)
+        rules: dict[str, list[StopRule]] = {
+            "PartialBound, slack 3": [PartialBound(best)],
+            "PartialBound, slack 1": [PartialBound(best, slack=1.0)],
+            "DeltaExplosion": [DeltaExplosion()],
+            "Dead": [Dead()],
+            "NonFinite": [NonFinite()],
+            "all, slack 3": [PartialBound(best), DeltaExplosion(), Dead(), NonFinite()],
+        }
+        for name, chosen in rules.items():
+            table.add_row(problem, *row(name, chosen, runs))
+            pooled.setdefault(name, []).append((chosen, runs))
+        table.add_section()
+        verdicts.add_row(problem, *verdict_rows(runs))
+    for name, parts in pooled.items():
+        shares = [ended(chosen, run) for chosen, runs in parts for run in runs if run.unstable]
+        good = [ended(chosen, run) for chosen, runs in parts for run in runs if run.good]
+        median = statistics.median(1.0 if share is None else share for share in shares)
+        caught = sum(share is not None for share in shares)
+        met = "yes" if median <= EARLY else "NO"
+        table.add_row("all", name, f"{caught} of {len(shares)}", f"{median:.1%}", met, mistakes(good))
+    console.print("SGD on the sweeps of the paper")
+    console.print(table)
+    console.print("The verdict after the first 5 % of the steps (at least 10)")
+    console.print(verdicts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Handing the loss over, where a framework calls ``optimizer.step()`` without it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from surefoot.monitor import StabilityMonitor
+from surefoot.optim import ModelBased
+
+
+class Handover:
+    """Watches an optimizer, and gives the loss of every step to it (if it is one of ours) and to its monitor.
+
+    The losses of a step's micro batches are told by :meth:`add`, each as it was differentiated; their sum belongs to
+    the gradient that the step sees. A closure is made to return that sum, because its own result is that of the last
+    micro batch.
+    """
+
+    def __init__(self, monitor: StabilityMonitor) -> None:
+        self.monitor = monitor
+        self._loss: Tensor | None = None
+        # Before the monitor's own hook, so that the monitor sees what this one hands over.
+        self._handle = monitor.optimizer.register_step_pre_hook(self._before_step)
+        monitor.attach()
+
+    def add(self, loss: Tensor) -> None:
+        """Tell the loss of a micro batch."""
+        loss = loss.detach()
+        self._loss = loss if self._loss is None else self._loss + loss
+
+    def end(self) -> None:
+        """Let go of the optimizer."""
+        self._handle.remove()
+        self.monitor.detach()
+
+    def _take(self) -> Tensor | None:
+        loss, self._loss = self._loss, None
+        return loss
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is not None:
+            given = self._with_sum(closure)
+            return ((args[0], given, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": given})
+        loss = self._take()
+        if loss is None or "loss" in kwargs:
+            return None
+        if isinstance(optimizer, ModelBased):
+            return args, {**kwargs, "loss": loss}
+        self.monitor.record(loss)
+        return None
+
+    def _with_sum(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def summed() -> Any:
+            result = closure()
+            loss = self._take()
+            return result if loss is None else loss
+
+        return summed
+
+
+def warn_about_clipping(optimizer: Optimizer, setting: str, value: float | None) -> None:
+    """Clipped gradients mislead a step that is computed from loss and gradient norm."""
+    if value and isinstance(optimizer, ModelBased):
+        warnings.warn(
+            f"{setting}={value} clips the gradients before the step, which makes {type(optimizer).__name__}'s step too "
+            f"long: switch it off, and give the optimizer max_grad_norm={value}",
+            stacklevel=2,
+        )

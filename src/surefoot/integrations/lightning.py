@@ -1,0 +1,82 @@
+"""A Lightning callback that watches the optimizer, hands it the loss, and ends runs that stop rules give up."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+from torch import Tensor
+
+from surefoot.integrations._handover import Handover, warn_about_clipping
+from surefoot.integrations._missing import missing
+from surefoot.monitor import StabilityMonitor
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as error:
+    raise missing("lightning", error) from error
+
+_log = logging.getLogger(__name__)
+
+
+class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
+    """Attaches a :class:`~surefoot.monitor.StabilityMonitor` to the optimizer of a Lightning module while it trains.
+
+    Works with any torch optimizer, and with ours, which are told the loss: with ``accumulate_grad_batches`` the mean
+    over the micro batches (Lightning's closure returns the last one's share), and in manual optimization the loss given
+    to ``manual_backward``. Once a stop rule holds, training ends after the batch. One optimizer only.
+
+    Args:
+        **options: Arguments of the monitor; ``horizon`` is by default what the trainer expects.
+
+    .. code-block:: python
+
+        callback = StabilityCallback(stop=[NonFinite(), DeltaExplosion()])
+        Trainer(callbacks=[callback], max_epochs=3).fit(module, loader)
+        print(callback.monitor.verdict())
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self._handover: Handover | None = None
+        self.monitor: StabilityMonitor | None = None
+        """The monitor of the last fit, also when it is over."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start watching."""
+        if len(trainer.optimizers) != 1:
+            raise ValueError(f"StabilityCallback watches one optimizer, the module has {len(trainer.optimizers)}")
+        optimizer = trainer.optimizers[0]
+        warn_about_clipping(optimizer, "gradient_clip_val", trainer.gradient_clip_val)
+        options = dict(self._options)
+        steps = trainer.estimated_stepping_batches
+        if "schedule" not in options and 0 < steps < math.inf:
+            options.setdefault("horizon", int(steps))
+        self.monitor = StabilityMonitor(optimizer, **options)
+        self._handover = Handover(self.monitor)
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        """Take the loss as it is differentiated."""
+        if self._handover is not None:
+            scaler = getattr(trainer.precision_plugin, "scaler", None)  # of float16: it has scaled the loss
+            self._handover.add(loss if scaler is None else loss / scaler.get_scale())
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        """End the training if a rule says so."""
+        if self.monitor is not None and self.monitor.stopped is not None and not trainer.should_stop:
+            _log.warning("training ends at step %d: %s", self.monitor.steps, self.monitor.stopped.reason)
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Stop watching."""
+        self._end()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Stop watching."""
+        self._end()
+
+    def _end(self) -> None:
+        if self._handover is not None:
+            self._handover.end()
+            self._handover = None

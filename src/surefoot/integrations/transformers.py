@@ -1,0 +1,103 @@
+"""A Trainer callback that watches the optimizer, hands it the loss, and ends runs that stop rules give up."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from torch.optim import Optimizer
+
+from surefoot.integrations._handover import Handover, warn_about_clipping
+from surefoot.integrations._missing import missing
+from surefoot.monitor import StabilityMonitor
+
+try:
+    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ImportError as error:
+    raise missing("transformers", error) from error
+
+_log = logging.getLogger(__name__)
+
+
+class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Attaches a :class:`~surefoot.monitor.StabilityMonitor` to the optimizer of a Transformers ``Trainer``.
+
+    The Trainer calls ``optimizer.step()`` without a loss, and tells callbacks none. So this one reads what
+    ``Trainer.training_step`` returns, the share of every micro batch, and hands the sum to the monitor and to our own
+    optimizers, which cannot step without it. Once a stop rule holds, training ends after the step.
+
+    Args:
+        trainer: The trainer; add the callback to it with ``trainer.add_callback``.
+        **options: Arguments of the monitor; ``horizon`` is by default the trainer's number of steps.
+
+    .. code-block:: python
+
+        trainer = Trainer(model, args, train_dataset=data, optimizers=(NGN(model.parameters(), lr=1.0), None))
+        callback = StabilityCallback(trainer, stop=[NonFinite()])
+        trainer.add_callback(callback)
+        trainer.train()
+        print(callback.monitor.verdict())
+
+    Our optimizers should clip themselves (``max_grad_norm`` of the optimizer): set ``max_grad_norm=0`` in the
+    ``TrainingArguments``.
+    """
+
+    def __init__(self, trainer: Trainer, **options: Any) -> None:
+        if not isinstance(trainer, Trainer):
+            raise TypeError(f"trainer must be a transformers.Trainer, got {type(trainer).__name__}")
+        self._trainer = trainer
+        self._options = options
+        self._handover: Handover | None = None
+        self.monitor: StabilityMonitor | None = None
+        """The monitor of the last training, also when it is over."""
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Start watching."""
+        self._end()  # of a training that was interrupted
+        optimizer = _bare(kwargs["optimizer"])
+        warn_about_clipping(optimizer, "max_grad_norm", args.max_grad_norm)
+        options = dict(self._options)
+        if "schedule" not in options and state.max_steps > 0:
+            options.setdefault("horizon", state.max_steps)
+        self.monitor = StabilityMonitor(optimizer, **options)
+        self._handover = handover = Handover(self.monitor)
+        training_step = self._trainer.training_step
+
+        def told(*step_args: Any, **step_kwargs: Any) -> Any:
+            loss = training_step(*step_args, **step_kwargs)
+            handover.add(loss)
+            return loss
+
+        self._trainer.training_step = told  # type: ignore[method-assign, unused-ignore]
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """End the training if a rule says so."""
+        if self.monitor is not None and self.monitor.stopped is not None:
+            _log.warning("training ends at step %d: %s", state.global_step, self.monitor.stopped.reason)
+            control.should_training_stop = True
+        return control
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Stop watching."""
+        self._end()
+
+    def _end(self) -> None:
+        if self._handover is not None:
+            self._handover.end()
+            self._handover = None
+            del self._trainer.training_step  # the method of the class shows again
+
+
+def _bare(optimizer: Any) -> Optimizer:
+    """The optimizer inside Accelerate's wrapper, which is the one whose hooks are called."""
+    while isinstance(inside := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = inside
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"the trainer's optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    return optimizer

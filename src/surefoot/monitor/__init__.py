@@ -1,0 +1,48 @@
+"""Watching training: counterfactual indices, a live bound, a verdict, and rules that end hopeless runs.
+
+>>> import torch
+>>> from surefoot.monitor import DeltaExplosion, NonFinite, StabilityMonitor
+>>> model = torch.nn.Linear(3, 1)
+>>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+>>> with StabilityMonitor(optimizer, horizon=100, stop=[NonFinite(), DeltaExplosion()]) as monitor:
+...     loss = model(torch.ones(2, 3)).square().mean()
+...     loss.backward()
+...     monitor.record(loss)
+...     optimizer.step()
+>>> monitor.should_stop
+False
+
+The stop rules are functions of numbers and need no torch; the monitor is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from surefoot.monitor._history import History, Stop
+from surefoot.monitor._rules import Dead, DeltaExplosion, NonFinite, PartialBound, StopRule, first_stop
+from surefoot.monitor._verdict import Verdict
+
+if TYPE_CHECKING:
+    from surefoot.monitor._monitor import StabilityMonitor
+
+__all__ = [
+    "Dead",
+    "DeltaExplosion",
+    "History",
+    "NonFinite",
+    "PartialBound",
+    "StabilityMonitor",
+    "Stop",
+    "StopRule",
+    "Verdict",
+    "first_stop",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "StabilityMonitor":
+        from surefoot.monitor._monitor import StabilityMonitor
+
+        return StabilityMonitor
+    raise AttributeError(f"module 'surefoot.monitor' has no attribute {name!r}")

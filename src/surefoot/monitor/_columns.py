@@ -1,0 +1,101 @@
+"""The numbers that a monitor keeps of every step, and the labelled trace that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from surefoot.monitor._counterfactual import counterfactual
+from surefoot.monitor._history import Floats
+from surefoot.theory.models import Linear, Model
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+COLUMNS = (
+    "loss",
+    "grad_sq",
+    "decrease",  # q = Σ_g α_g‖g_g‖²
+    "rate",  # of the first parameter group
+    "size",  # of the first parameter group
+    "delta",  # what the optimizer itself says
+    "inner",  # ⟨g, Δ⟩ with Δ = x_t − x_{t+1}
+    "update_sq",  # ‖Δ‖²
+    "scaled_update_sq",  # Σ_g ‖Δ_g‖²/α_g
+    "distance_sq",  # ‖x_t − x_1‖²
+)
+
+SOURCES = {
+    "model": "the optimizer's own model",
+    "linear": "exact: the step is x − α·g",
+    "interval": "heuristic: midpoint of the interval around the foreign step, cut off at 0",
+    "linear stand-in": "heuristic: that of plain SGD at this rate; track 'interval' for the step that was taken",
+}
+"""Where the index of the optimizer itself comes from."""
+
+
+class Interval(NamedTuple):
+    """Where the index of a foreign step lies."""
+
+    low: Floats
+    middle: Floats
+    high: Floats
+
+
+def foreign_interval(inner: Floats, scaled_update_sq: Floats) -> Interval:
+    """δ of any step Δ = x_t − x_{t+1} that comes from a convex model lies in
+
+        [‖Δ‖²/(2α), ⟨g, Δ⟩ − ‖Δ‖²/(2α)],    with the midpoint ½⟨g, Δ⟩
+
+    The midpoint is exact for SGD and NGN. With momentum, weight decay or another metric there is no such model: the
+    upper end can be below the lower one, the midpoint is cut off at 0, and all three are a heuristic.
+
+    >>> foreign_interval(np.array([4.0]), np.array([4.0]))
+    Interval(low=array([2.]), middle=array([2.]), high=array([2.]))
+    """
+    low = 0.5 * scaled_update_sq
+    return Interval(low, np.maximum(0.5 * inner, 0.0), np.maximum(inner - low, 0.0))
+
+
+def own_index(columns: Mapping[str, Floats], source: str) -> Floats:
+    """δ_t of the optimizer itself, after one of SOURCES."""
+    if source == "model":
+        return columns["delta"]
+    if source == "interval":
+        return foreign_interval(columns["inner"], columns["scaled_update_sq"]).middle
+    # The linear model's δ needs no loss; one that was not measured must not look like divergence.
+    loss = np.where(np.isnan(columns["loss"]), 0.0, columns["loss"])
+    return np.asarray(counterfactual(Linear(), loss, columns["decrease"], columns["rate"]).delta)
+
+
+def build_trace(
+    columns: Mapping[str, Floats],
+    delta: Floats,
+    noise: Floats,
+    models: Mapping[str, Model],
+    *,
+    every: int,
+    track: tuple[str, ...],
+    attributes: dict[str, Any],
+) -> xr.Dataset:
+    """The trace of :meth:`StabilityMonitor.trace`."""
+    import xarray as xr
+
+    variables: dict[str, Any] = {name: ("step", columns[name]) for name in ("loss", "grad_sq", "rate", "size")}
+    variables |= {"delta": ("step", delta), "noise": ("step", noise)}
+    if "interval" in track:
+        interval = foreign_interval(columns["inner"], columns["scaled_update_sq"])
+        variables |= {"delta_low": ("step", interval.low), "delta_high": ("step", interval.high)}
+    if "update_norm" in track:
+        variables["update_norm"] = ("step", np.sqrt(columns["update_sq"]))
+    if "distance" in track:
+        variables["distance"] = ("step", np.sqrt(columns["distance_sq"]))
+    steps = [counterfactual(model, columns["loss"], columns["decrease"], columns["rate"]) for model in models.values()]
+    empty = np.empty((0, len(delta)))
+    for name in ("size", "delta"):
+        values = np.stack([getattr(step, name) for step in steps]) if steps else empty
+        variables[f"counterfactual_{name}"] = (("algorithm", "step"), values)
+    coordinates = {"step": np.arange(len(delta)) * every, "algorithm": list(models)}
+    return xr.Dataset(variables, coordinates, attributes)

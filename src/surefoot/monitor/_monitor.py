@@ -1,0 +1,398 @@
+"""The monitor: watches a torch optimizer through its step hooks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.optim import Optimizer
+
+from surefoot.monitor import _checks, _reading
+from surefoot.monitor._columns import COLUMNS, SOURCES, build_trace, own_index
+from surefoot.monitor._counterfactual import parse_models
+from surefoot.monitor._history import Floats, History, Stop
+from surefoot.monitor._ring import Ring
+from surefoot.monitor._rules import StopRule, check_rules, first_stop
+from surefoot.monitor._verdict import Verdict, judge
+from surefoot.optim import ModelBased
+from surefoot.optim._arithmetic import Host
+from surefoot.theory.bounds import Bound
+from surefoot.theory.models import Model
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+_WINDOW = 20
+"""Steps at either end of a run that the verdict compares, at most."""
+
+
+class StabilityMonitor:
+    r"""Watches any torch optimizer, and says whether its learning rate holds.
+
+    Of every step it keeps the loss f, ‖g‖² and the rate α. From these alone follow the *counterfactual* steps: the size
+    and index δ that SGD, SPS, NGN or the Lambert-W step would have had at the same point
+    (:mod:`surefoot.theory.models`), and the noise that the run has added so far to the bound of its last iterate,
+    Ω = D²/(2 S_1) + Σ w_t δ_t (Theorem 3.4, telescoped).
+
+    The monitor only reads: it works through torch's step hooks, changes nothing about a step, and reads numbers of a
+    device in blocks, so that nobody waits for it. The loss comes from ``step(loss=…)`` or ``add_loss`` of our own
+    optimizers, from the closure, or from :meth:`record`.
+
+    The index of the optimizer itself is its model's for ours, and exact for ``torch.optim.SGD`` without momentum and
+    weight decay. For every other one track ``"interval"``: the step that was taken then gives an interval around
+    ½⟨g, x_t − x_{t+1}⟩, which is a heuristic where no convex model stands behind the step (momentum, Adam); without it
+    the index of plain SGD at the same rate stands in. ``trace().attrs["delta_source"]`` says which it is.
+
+    Args:
+        optimizer: Any torch optimizer.
+        horizon: T, the steps of the whole run; by default those done so far.
+        distance: D of the bound; without it the bias is left out, and the noise is a lower bound of Ω for every D.
+        track: ``"loss"`` and ``"grad_sq"`` (at most one pass over the gradients); at the price of a copy of the
+            parameters and a pass over them each: ``"interval"`` and ``"update_norm"`` (one copy for both),
+            ``"distance"`` ‖x_t − x_1‖.
+        models: Counterfactual models, by name (``"sgd"``, ``"sps"``, ``"ngn"``, ``"log-ngn"``, ``"power(p=0.25)"``) or
+            from :mod:`surefoot.theory.models`.
+        every: Look at every k-th step only.
+        stop: Rules such as :class:`NonFinite`; :attr:`stopped` says what they found.
+        schedule: T factors of the rate, known beforehand, for the weights of the bound; by default the present rate is
+            taken to stay, and the partial bound proves something for constant rates only.
+        lower_bound: C of the models that are given by name.
+        flush_every: Steps after which numbers are fetched from the device and rules are asked.
+        process_group: The ranks whose losses are averaged, so that all of them stop at the same step; ``"auto"`` is the
+            default group if there is one, None never communicates.
+
+    >>> import torch
+    >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    >>> optimizer = torch.optim.SGD([x], lr=3.0)
+    >>> with StabilityMonitor(optimizer, horizon=20) as monitor:
+    ...     for _ in range(20):
+    ...         optimizer.zero_grad()
+    ...         loss = 0.5 * x.square().sum()
+    ...         loss.backward()
+    ...         monitor.record(loss)
+    ...         optimizer.step()
+    >>> monitor.verdict().state
+    'unstable'
+    >>> monitor.verdict().lr_range
+    (0.05, 0.5)
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        horizon: int | None = None,
+        distance: float | None = None,
+        track: Sequence[str] = ("loss", "grad_sq"),
+        models: Sequence[str | Model] = ("sgd", "sps", "ngn"),
+        every: int = 1,
+        *,
+        stop: StopRule | Sequence[StopRule] = (),
+        schedule: ArrayLike | None = None,
+        lower_bound: float = 0.0,
+        flush_every: int = 16,
+        process_group: Any = "auto",
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        if any("lr" not in group for group in optimizer.param_groups):
+            raise ValueError(f"optimizer must have a learning rate 'lr' in every group, got {type(optimizer).__name__}")
+        self.optimizer = optimizer
+        self.horizon = None if horizon is None else _checks.whole("horizon", horizon)
+        self.distance = None if distance is None else _checks.number("distance", distance)
+        if self.distance is not None and self.distance < 0:
+            raise ValueError(f"distance must be at least 0, got {distance!r}")
+        self.track = _checks.tracked(track)
+        self.lower_bound = _checks.number("lower_bound", lower_bound)
+        self.models = parse_models(models, self.lower_bound)
+        self.every = _checks.whole("every", every)
+        self.rules = check_rules(stop)
+        self._schedule = _checks.factors(schedule, self.horizon)
+        if self._schedule is not None:
+            self.horizon = len(self._schedule)
+        flush_every = _checks.whole("flush_every", flush_every)
+        self.stopped: Stop | None = None
+        """What the first stop rule that held has said; the same on all ranks."""
+        self.steps = 0
+        """Steps seen."""
+        self._ops = _reading.arithmetic(optimizer)
+        device = optimizer.param_groups[0]["params"][0].device
+        host = isinstance(self._ops, Host)
+        self._ring = Ring(len(COLUMNS), flush_every, device, process_group, host=host)
+        self._handles: list[Any] = []
+        self._recorded: Tensor | float | None = None
+        self._row: dict[str, Any] = {}
+        self._is_due = False
+        self._start: list[Tensor] = []
+        self._before: list[Tensor] = []
+
+    def attach(self) -> Self:
+        """Start watching."""
+        if not self._handles:
+            self._handles = [
+                self.optimizer.register_step_pre_hook(self._before_step),
+                self.optimizer.register_step_post_hook(self._after_step),
+            ]
+        return self
+
+    def detach(self) -> None:
+        """Stop watching; the optimizer is as it was, and what was seen can still be asked for."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._start, self._before = [], []
+
+    def __enter__(self) -> Self:
+        return self.attach()
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+    def record(self, loss: Tensor | float) -> None:
+        """Tell the loss of the coming step, for optimizers that are not told by themselves.
+
+        With gradient accumulation call it once a micro batch, with the loss as it was differentiated: the sum counts.
+        """
+        if isinstance(loss, Tensor):
+            loss = loss.detach()
+        self._recorded = loss if self._recorded is None else self._recorded + loss
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether a stop rule has held. Rules are asked every ``flush_every`` steps."""
+        return self.stopped is not None
+
+    @property
+    def delta_source(self) -> str:
+        """Where the optimizer's own index comes from: a key of ``SOURCES``."""
+        if isinstance(self.optimizer, ModelBased):
+            return "model"
+        if _reading.is_plain_sgd(self.optimizer):
+            return "linear"
+        return "interval" if "interval" in self.track else "linear stand-in"
+
+    def trace(self) -> xr.Dataset:
+        """All steps seen, as an xarray data set over ``step`` (0, every, 2·every, …).
+
+        ``loss``, ``grad_sq``, ``rate``, ``size`` (of the optimizer, where it is known), ``delta`` (of the optimizer),
+        ``noise`` (the partial sum of the bound), what else is tracked, and over ``algorithm`` too
+        ``counterfactual_size`` and ``counterfactual_delta``. Rates and sizes are those of the first parameter group.
+        After divergence numbers are ∞; NaN stands for what was not measured.
+        """
+        columns = self._columns(self._ring.all())
+        history = self._history(columns)
+        attributes = {
+            "optimizer": type(self.optimizer).__name__,
+            "delta_source": self.delta_source,
+            "delta_note": SOURCES[self.delta_source],
+            "horizon": len(history.rates),
+            "bias": history.bias(),
+        }
+        return build_trace(
+            columns,
+            history.delta,
+            history.partial_noise(),
+            self.models,
+            every=self.every,
+            track=self.track,
+            attributes=attributes,
+        )
+
+    def bound(self) -> Bound:
+        """The partial bound Ω of the last iterate: ``bias``, the ``noise`` of the steps so far, and their ``total``.
+
+        With a horizon and rates that are known beforehand it can only grow (as long as every δ ≥ 0), and at step T it
+        is the bound itself.
+        """
+        history = self._history(self._columns(self._ring.all()))
+        noise = history.partial_noise()
+        return Bound(history.bias(), float(noise[-1]) if len(noise) else 0.0)
+
+    def verdict(self) -> Verdict:
+        """Stable, at the edge or unstable, the reason in one sentence, and a range of rates that should hold.
+
+        It looks at z = q/F, the decrease that the linear model promises over what there is to gain, summed over the
+        last 20 steps (fewer in a short run): above 1 SPS would have shortened the step (at the edge); above 4 it raises
+        every quadratic (unstable). A loss that has grown by half over the first one is unstable too.
+        """
+        columns = self._columns(self._ring.all())
+        promised, taken = columns["decrease"], columns["decrease"]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            if isinstance(self.optimizer, ModelBased):
+                taken = promised * columns["size"] / columns["rate"]
+            if not isinstance(self.optimizer, ModelBased) and "interval" in self.track:
+                promised = taken = columns["inner"]
+            elif not _reading.is_gradient_step(self.optimizer):
+                reason = (
+                    f"{type(self.optimizer).__name__} does not step along the gradient: "
+                    'track "interval" to compare its steps with the loss.'
+                )
+                return Verdict("unknown", reason, None)
+        window = max(1, min(_WINDOW, len(promised) // 2))
+        return judge(
+            columns["loss"],
+            promised,
+            taken,
+            columns["rate"],
+            lower_bound=self.lower_bound,
+            window=window,
+            stop_reason=None if self.stopped is None else self.stopped.reason,
+        )
+
+    def plot(self) -> Figure:
+        """Draw loss, indices, step sizes and the partial bound over the steps."""
+        from surefoot.monitor._plot import draw
+
+        return draw(self.trace())
+
+    # -- what happens at a step ---------------------------------------------------------------------------------------
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        """Look at the point before the step; a closure is wrapped, because only it knows loss and gradient."""
+        self._is_due = self.steps % self.every == 0
+        if not self._is_due:
+            return None
+        self._row = {}
+        self._measure_start()
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            self._measure_gradient()
+            given = kwargs.get("loss")
+            self._row["loss"] = _reading.pending_loss(optimizer) if given is None else given
+            return None
+        wrapped = self._watched(closure)
+        return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
+
+    def _watched(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure, whose first call is at x_t; line searches call it again elsewhere."""
+        calls = 0
+
+        def watched() -> Any:
+            nonlocal calls
+            loss = closure()
+            calls += 1
+            if calls == 1:
+                self._row["loss"] = loss
+                with torch.no_grad():
+                    self._measure_gradient()
+            else:
+                self._row["moved"] = True  # the gradient in place is no longer that of x_t
+            return loss
+
+        return watched
+
+    @torch.no_grad()
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Look at the step that was taken, and write a row."""
+        recorded, self._recorded = self._recorded, None
+        if not self._is_due:
+            self.steps += 1
+            return
+        row = self._row
+        loss = row.get("loss")
+        loss = recorded if loss is None else loss
+        rates = row.get("rates") or _reading.rates(optimizer, self._ops)
+        if loss is None and all(not isinstance(rate, Tensor) and rate == 0 for rate in rates):
+            return  # somebody creates the state: no step
+        self.steps += 1
+        values = dict.fromkeys(COLUMNS, math.nan) | {"rate": rates[0]}
+        if "loss" in self.track and loss is not None:
+            values["loss"] = _reading.measured(loss, self._ops)
+        if isinstance(optimizer, ModelBased):
+            step = optimizer.last_step
+            values["size"], values["delta"] = step.size.reshape(-1)[0], step.delta
+            if "grad_sq" in self.track and "grad_sq" not in row:  # the optimizer has it already: no pass of our own
+                row["grad_sq"] = _reading.noted_square(optimizer)
+                row["decrease"] = rates[0] * row["grad_sq"]
+        elif _reading.is_plain_sgd(optimizer):
+            values["size"] = rates[0]
+        for name in ("grad_sq", "decrease", "distance_sq"):
+            if name in row:
+                values[name] = _reading.measured(row[name], self._ops)
+        self._measure_update(values, rates)
+        if self._ring.write([values[name] for name in COLUMNS]):
+            self._ask_rules()
+
+    def _measure_gradient(self) -> None:
+        if "grad_sq" not in self.track or _reading.knows_square(self.optimizer):
+            return
+        rates = _reading.rates(self.optimizer, self._ops)
+        squares = _reading.squares(self.optimizer, self._ops)
+        self._row["rates"] = rates
+        self._row["grad_sq"] = sum(squares)
+        self._row["decrease"] = sum(rate * square for rate, square in zip(rates, squares, strict=True))
+
+    @torch.no_grad()
+    def _measure_start(self) -> None:
+        """Distance from the start, and a copy of the point, where they are asked for."""
+        if "distance" in self.track:
+            parameters = _reading.parameters(self.optimizer)
+            if not self._start:
+                self._start = _reading.copies(parameters)
+            self._row["distance_sq"] = _reading.difference_sq(self._ops, parameters, self._start)
+        if "interval" in self.track or "update_norm" in self.track:
+            parameters = _reading.parameters(self.optimizer)
+            if self._before:
+                torch._foreach_copy_(self._before, parameters)
+            else:
+                self._before = _reading.copies(parameters)
+
+    def _measure_update(self, values: dict[str, Any], rates: list[Any]) -> None:
+        """⟨g, Δ⟩ and ‖Δ‖² of the step that was taken, group by group."""
+        if not self._before:
+            return
+        place = 0
+        inner, update, scaled = 0.0, 0.0, 0.0
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            count = len(group["params"])
+            moved, gradients = [], []
+            for p, old in zip(group["params"], self._before[place : place + count], strict=True):
+                if p.grad is not None:
+                    moved.append(old - _reading.real(p.detach()))
+                    gradients.append(_reading.real(p.grad.to_dense()))
+            place += count
+            if not moved:
+                continue
+            square = self._ops.sum_sq(moved)
+            update += square
+            scaled += square / rate if isinstance(rate, Tensor) or rate > 0 else 0.0
+            if "interval" in self.track:
+                inner += self._ops.inner(gradients, moved)
+        values["update_sq"] = _reading.measured(update, self._ops)
+        if "interval" in self.track and "moved" not in self._row:
+            values["inner"] = _reading.measured(inner, self._ops)
+            values["scaled_update_sq"] = _reading.measured(scaled, self._ops)
+
+    # -- what is made of the numbers ----------------------------------------------------------------------------------
+
+    def _columns(self, rows: Floats) -> dict[str, Floats]:
+        return dict(zip(COLUMNS, rows.T, strict=True))
+
+    def _history(self, columns: dict[str, Floats], since: int = 0) -> History:
+        delta = own_index(columns, self.delta_source)
+        rates = self._planned_rates(columns["rate"])
+        return History(columns["loss"], columns["grad_sq"], delta, rates, self.distance, self.every, since)
+
+    def _planned_rates(self, seen: Floats) -> Floats:
+        """The rates of all steps: those seen, then the schedule's, or the last one again and again."""
+        done = np.repeat(seen, self.every)
+        horizon = max(self.horizon or 0, (len(seen) - 1) * self.every + 1, 1)
+        done = done[:horizon]
+        left = horizon - len(done)
+        if not len(done):
+            return np.ones(horizon)
+        future = np.full(left, done[-1])
+        if self._schedule is not None and len(done) < len(self._schedule):
+            future = self._schedule[len(done) :] * (done[0] / self._schedule[0])
+        return np.concatenate([done, future])
+
+    def _ask_rules(self) -> None:
+        if self.rules and self.stopped is None:
+            columns = self._columns(self._ring.known)
+            fresh = len(columns["loss"]) - self._ring.length
+            self.stopped = first_stop(self.rules, self._history(columns, since=fresh))

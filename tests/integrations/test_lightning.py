@@ -1,0 +1,116 @@
+"""The Lightning callback on a real, small training."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import surefoot.optim as sfo
+from surefoot.monitor import DeltaExplosion
+
+pl = pytest.importorskip("lightning.pytorch")
+from surefoot.integrations.lightning import StabilityCallback  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning against a newer torch
+
+
+class Module(pl.LightningModule):
+    def __init__(self, make):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(4, 1)
+        self.make = make
+        self.losses = []
+
+    def training_step(self, batch, _):
+        inputs, targets = batch
+        loss = (self.layer(inputs) - targets).square().mean()
+        self.losses.append(loss.item())
+        return loss
+
+    def configure_optimizers(self):
+        return self.make(self.parameters())
+
+
+class Manual(Module):
+    def __init__(self, make):
+        super().__init__(make)
+        self.automatic_optimization = False
+
+    def training_step(self, batch, index):
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        loss = super().training_step(batch, index)
+        self.manual_backward(loss)
+        optimizer.step()
+
+
+@pytest.fixture
+def fit(tmp_path):
+    def fit(module, callback, **options):
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(48, 4, generator=generator)
+        data = torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
+        options = {"max_epochs": 2, **options}
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            callbacks=[] if callback is None else [callback],
+            default_root_dir=tmp_path,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            **options,
+        )
+        trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=8))
+        return trainer
+
+    return fit
+
+
+MAKES = {
+    "foreign": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+    "ours": lambda p: sfo.NGN(p, lr=0.5),
+}
+
+
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+@pytest.mark.parametrize("kind", [Module, Manual])
+def test_every_loss_reaches_the_monitor(fit, kind, make):
+    module, callback = kind(make), StabilityCallback()
+    fit(module, callback)
+    trace = callback.monitor.trace()
+    assert trace.loss.values == pytest.approx(module.losses, rel=1e-6)
+    assert trace.attrs["horizon"] == 12
+
+
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+def test_accumulated_micro_batches_count_with_their_mean(fit, make):
+    module, callback = Module(make), StabilityCallback()
+    fit(module, callback, accumulate_grad_batches=3)
+    expected = torch.tensor(module.losses).reshape(-1, 3).mean(1).tolist()
+    trace = callback.monitor.trace()
+    assert trace.loss.values == pytest.approx(expected, rel=1e-6)
+    if callback.monitor.delta_source == "model":  # the optimizer has seen the same loss
+        chosen = trace.sel(algorithm="ngn")
+        assert chosen.counterfactual_size.values == pytest.approx(trace["size"].values, rel=1e-6)
+
+
+def test_a_callback_on_a_foreign_optimizer_changes_nothing(fit):
+    alone, watched = Module(MAKES["foreign"]), Module(MAKES["foreign"])
+    fit(alone, None)
+    fit(watched, StabilityCallback())
+    assert torch.equal(alone.layer.weight, watched.layer.weight)
+
+
+def test_a_stop_rule_ends_the_training(fit):
+    callback = StabilityCallback(stop=[DeltaExplosion()], flush_every=4)
+    fit(Module(lambda p: torch.optim.SGD(p, lr=3.0)), callback, max_epochs=50)
+    assert callback.monitor.steps == 4
+    assert callback.monitor.stopped.step == 3
+    assert not callback.monitor.optimizer._optimizer_step_pre_hooks
+
+
+def test_clipping_by_lightning_is_warned_about(fit):
+    with pytest.warns(UserWarning, match="max_grad_norm=1.0"):
+        fit(Module(MAKES["ours"]), StabilityCallback(), gradient_clip_val=1.0, max_epochs=1)
