@@ -9,7 +9,7 @@ import numpy as np
 
 from surefoot.monitor._history import Floats
 from surefoot.theory._names import parse_call, unknown
-from surefoot.theory.models import NAMED, Model, Step
+from surefoot.theory.models import NAMED, Model, Step, Truncated
 
 
 def parse_models(models: Any, lower_bound: float) -> dict[str, Model]:
