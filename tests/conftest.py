@@ -1,4 +1,4 @@
-"""Test-wide settings: property tests are repeatable by default, and thorough on demand (HYPOTHESIS_PROFILE=thorough)."""
+"""Test-wide settings: property tests are repeatable by default, thorough with HYPOTHESIS_PROFILE=thorough."""
 
 from __future__ import annotations
 

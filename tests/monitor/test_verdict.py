@@ -80,3 +80,11 @@ def test_the_reason_is_said_in_numbers():
     text = str(quadratic(2.1))
     assert "SPS would have shortened 100% of the last 20 steps" in text
     assert "Suggested lr: 0.05 to 0.5." in text
+
+
+def test_places_to_which_a_bad_rate_has_thrown_the_run_do_not_narrow_the_range():
+    """The sharpness of a network grows with the loss: only the steps before the explosion say which rates would do."""
+    loss = np.array([1.0, 1.2, 5e5, 1e12, math.inf])
+    promised = np.array([4.0, 4.0, 1e9, 1e30, math.inf])
+    low, high = judge(loss, promised, promised, np.ones(5), lower_bound=0.0, window=2).lr_range
+    assert 0.02 < low < high < 0.4

@@ -20,6 +20,8 @@ RISING = 4.0
 """z above which a full step along −g raises *every* quadratic f ≥ C: f(x − αg) − f ≥ α‖g‖²(z/4 − 1)."""
 SOARING = 1.5
 """Growth of the loss that makes a run unstable: over the first step if z > 1, over the first steps whatever z is."""
+FAR = 1e4
+"""Growth of the loss beyond which a place says nothing about rates that would not have led there."""
 STRETCH = 5
 """Steps over which the worst z is averaged."""
 CAUTIOUS = 0.1
@@ -76,9 +78,11 @@ def judge(
         reason = f"No step has a loss above lower_bound = {lower_bound:g} and a gradient yet; see monitor.record."
         return Verdict(UNKNOWN, reason, None)
     height, q, used = (loss - lower_bound)[usable], promised[usable], taken[usable]
-    # The sharpest place that was visited counts, and the first step, which no bad rate has thrown anywhere yet.
-    scales = np.append(polyak_scale(height[:1], q[:1], 0.0), polyak_scale(_means(height), _means(q), 0.0))
-    rates = np.append(rate[usable][:1], rate[usable][-len(scales) + 1 :])
+    # The sharpest place that was visited counts, and the first step; but not places to which a bad rate has thrown the
+    # run, because the curvature of a network grows with its loss.
+    near = height <= FAR * height[0]
+    scales = np.append(polyak_scale(height[:1], q[:1], 0.0), polyak_scale(_means(height[near]), _means(q[near]), 0.0))
+    rates = np.append(rate[usable][:1], rate[usable][near][-len(scales) + 1 :])
     high = float((scales * rates).min())
     lr_range = (CAUTIOUS * high, SHORTENED * high) if 0 < high < math.inf else None
     if len(broken):
