@@ -13,11 +13,17 @@ from surefoot._version import __version__
 
 if TYPE_CHECKING:
     from surefoot.monitor import StabilityMonitor
+    from surefoot.search import tune
     from surefoot.study import Result, Study
 
-_HOMES = {"Study": "surefoot.study", "Result": "surefoot.study", "StabilityMonitor": "surefoot.monitor"}
+_HOMES = {
+    "Result": "surefoot.study",
+    "StabilityMonitor": "surefoot.monitor",
+    "Study": "surefoot.study",
+    "tune": "surefoot.search",
+}
 
-__all__ = ["Result", "StabilityMonitor", "Study", "__version__"]
+__all__ = ["Result", "StabilityMonitor", "Study", "__version__", "tune"]
 
 
 def __getattr__(name: str) -> Any:

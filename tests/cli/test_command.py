@@ -28,7 +28,7 @@ def test_version():
 
 def test_help_names_every_command():
     text = command("--help").stdout
-    for name in ("reproduce", "claims", "study", "pep", "doctor", "data"):
+    for name in ("reproduce", "claims", "study", "tune", "report", "pep", "doctor", "data"):
         assert name in text
 
 
@@ -176,3 +176,20 @@ class TestReport:
             assert name in result.stderr
             assert "Traceback" not in result.stderr
         assert not (tmp_path / "page.html").exists()
+
+
+class TestTune:
+    def test_finds_a_good_rate_for_less_than_the_grid(self, tmp_path):
+        spec = tmp_path / "spec.toml"
+        spec.write_text(SPEC)
+        found = json.loads(command("tune", str(spec), "--objective", "bound", "--json").stdout)
+        assert found["certified"]
+        assert found["cost"] < 1
+        assert len(found["table"]) == 10
+
+    def test_unknown_objective_is_named(self, tmp_path):
+        spec = tmp_path / "spec.toml"
+        spec.write_text(SPEC)
+        result = command("tune", str(spec), "--objective", "lost")
+        assert result.returncode == 2
+        assert "objective must be" in result.stderr

@@ -116,6 +116,30 @@ def study(
 
 
 @app.command()
+def tune(
+    spec: Annotated[Path, typer.Argument(help="A TOML file, the same as for `surefoot study`.")],
+    objective: Annotated[str, typer.Option("--objective", help="What is minimised: loss or bound.")] = "loss",
+    store: Annotated[
+        Path | None, typer.Option("--store", help="File that keeps the runs; by default beside the spec, as .db.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Find the best method and rate of a spec for the price of a few runs instead of the whole grid.
+
+    With --objective bound the answer comes with a certificate where the theory gives one.
+
+    [bold]Examples[/]
+
+      surefoot tune SPEC.toml
+      surefoot tune SPEC.toml --objective bound
+    """
+    from surefoot.cli._tune import tune as run
+
+    run(spec, objective, store, quiet, as_json)
+
+
+@app.command()
 def report(
     store: Annotated[Path, typer.Argument(help="The file of a study, as `surefoot study` writes it.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from surefoot.cli._json import without_nonfinite
 from surefoot.report import prepare
 from surefoot.study import Result, Sensitivity, Study
 
@@ -26,8 +26,8 @@ def study(spec: Path, store: Path | None, quiet: bool, as_json: bool) -> None:
     prepare(result)  # so that a report can be written from the store alone
     rows = list(windows(result))
     if as_json:
-        cleaned = [{key: _number(value) for key, value in asdict(row).items()} for row in rows]
-        typer.echo(json.dumps({"store": str(path), "methods": cleaned}, indent=2))
+        answer = {"store": str(path), "methods": [asdict(row) for row in rows]}
+        typer.echo(json.dumps(without_nonfinite(answer), indent=2))
         return
     Console().print(table(result, rows))
     typer.echo(f"All traces are in {path}; `surefoot report {path}` makes a page of them.")
@@ -57,8 +57,3 @@ def table(result: Result, rows: list[Sensitivity]) -> Table:
             f"{int(diverged.sel(algorithm=row.algorithm))} of {total}",
         )
     return shown
-
-
-def _number(value: object) -> object:
-    """JSON has neither infinity nor NaN."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

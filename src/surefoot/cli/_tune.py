@@ -1,0 +1,41 @@
+"""``surefoot tune``: the best rate of a spec, and what it took to find it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from surefoot.cli._json import without_nonfinite
+from surefoot.search import tune_study
+from surefoot.study import Study
+
+
+def tune(spec: Path, objective: str, store: Path | None, quiet: bool, as_json: bool) -> None:
+    """Search, then print the answer, the table and the certificate."""
+    sweep = Study.from_spec(spec)
+    steps = TextColumn("{task.completed} of at most {task.total} steps")
+    columns = (SpinnerColumn(), steps, BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=quiet or as_json, transient=True) as bar:
+        task = bar.add_task("steps", total=len(sweep.runs) * sweep.steps)
+        found = tune_study(
+            sweep,
+            store or spec.with_suffix(".db"),
+            objective=objective,
+            progress=lambda done: bar.update(task, completed=done),
+        )
+    if as_json:
+        rows = [{**asdict(row), "bound": row.bound} for row in found.table]
+        answer = {"method": found.method, "lr": found.lr, "loss": found.loss, "bound": found.bound, "cost": found.cost}
+        certified = {"certified": found.certificate is not None, "table": rows}
+        typer.echo(json.dumps(without_nonfinite({**answer, **certified}), indent=2))
+        return
+    typer.echo(found.table)
+    price = f"for {found.cost:.0%} of the grid's steps"
+    typer.echo(f"\n{found.method} with lr = {found.lr:g}: loss {found.loss:.4g}, {price}")
+    if found.certificate is not None:
+        typer.echo(f"\n{found.certificate}")

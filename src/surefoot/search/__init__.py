@@ -1,0 +1,50 @@
+"""Certified learning-rate search: the best rate of a grid for the price of a few runs.
+
+The noise of the last-iterate bound is a sum of terms that are not negative. So the part of it that is known after some
+steps is a lower bound of the whole, and rates whose part exceeds another's whole are *proved* worse in the bound.
+
+>>> from surefoot.problems import LinearRegression
+>>> from surefoot.search import ProblemRun, tune
+>>> runs = ProblemRun(LinearRegression(), "sgd", batch_size=5)
+>>> found = tune(runs, [0.001, 0.01, 0.1, 1.0, 10.0], horizon=100, objective="bound", bias=1.0)
+>>> found.lr, found.certificate.holds
+(0.1, True)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from surefoot.search._found import Certificate, Dropped, Found, Row, Table
+from surefoot.search._problem_run import ProblemRun
+from surefoot.search._run import NoRateWorks, Progress, Run, RunError, RunFactory, SearchError
+from surefoot.search._study import tune_study
+from surefoot.search._tune import tune
+
+if TYPE_CHECKING:
+    from surefoot.search._torch_run import TorchRun
+
+__all__ = [
+    "Certificate",
+    "Dropped",
+    "Found",
+    "NoRateWorks",
+    "ProblemRun",
+    "Progress",
+    "Row",
+    "Run",
+    "RunError",
+    "RunFactory",
+    "SearchError",
+    "Table",
+    "TorchRun",
+    "tune",
+    "tune_study",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TorchRun":  # searches on convex problems do without torch
+        return importlib.import_module("surefoot.search._torch_run").TorchRun
+    raise AttributeError(f"module 'surefoot.search' has no attribute {name!r}")

@@ -1,0 +1,95 @@
+"""Checks of a search's arguments: an error names argument, value and what is allowed."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from surefoot.search._bias import Bias, Distance, Envelope, Pool
+from surefoot.search._run import Floats, RunFactory
+from surefoot.study import _checks
+
+
+def factories_of(run_factory: Any, orders: int) -> dict[str, RunFactory]:
+    """The factory of each method; one without a name stands under the empty one."""
+    if isinstance(run_factory, Mapping):
+        if not run_factory:
+            raise ValueError("run_factory must hold at least one method, got none")
+        factories = {str(name): factory for name, factory in run_factory.items()}
+    else:
+        factories = {"": run_factory}
+    for name, factory in factories.items():
+        if not callable(factory):
+            where = f"run_factory[{name!r}]" if name else "run_factory"
+            raise TypeError(f"{where} must be called as run_factory(lr, seed) and return a run, got {factory!r}")
+    return {name: _with_seed(factory, orders) for name, factory in factories.items()}
+
+
+def _with_seed(factory: Any, orders: int) -> RunFactory:
+    """A function of the rate alone is a factory, too, as long as there is one data order."""
+    parameters = inspect.signature(factory).parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(positional) != 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return factory  # type: ignore[no-any-return]
+    if orders > 1:
+        raise ValueError(f"seeds asks for {orders} data orders, but run_factory takes the rate only, not (lr, seed)")
+    return lambda lr, seed: factory(lr)
+
+
+def rates_of(lrs: Any) -> list[float]:
+    """Positive rates that rise."""
+    if isinstance(lrs, str) or not isinstance(lrs, Iterable):
+        raise TypeError(f"lrs must be a list of rates, got {lrs!r}")
+    rates = [_checks.number(f"lrs[{position}]", lr, positive=True) for position, lr in enumerate(lrs)]
+    if not rates:
+        raise ValueError("lrs must hold at least one rate, got none")
+    for lr, following in itertools.pairwise(rates):
+        if lr == following:
+            raise ValueError(f"lrs must be distinct, got {lr!r} twice")
+        if lr > following:
+            raise ValueError(f"lrs must rise, got {lr!r} before {following!r}: sort them")
+    return rates
+
+
+def schedule_of(schedule: ArrayLike | None, factories: Mapping[str, RunFactory], horizon: int) -> Floats:
+    """The factors of the rates, as given and as the factories tell, which must be the same."""
+    told = [value for value in (getattr(f, "schedule", None) for f in factories.values()) if value is not None]
+    given = [*([schedule] if schedule is not None else []), *told]
+    found = [np.asarray(value, float) for value in given] or [np.ones(horizon)]
+    for factors in found:
+        if factors.shape != (horizon,):
+            raise ValueError(f"schedule must have {horizon} factors, one a step of the horizon, got {factors.shape}")
+        if not (np.isfinite(factors) & (factors > 0)).all():
+            raise ValueError("schedule must have positive, finite factors only: the bound is infinite otherwise")
+        if not np.array_equal(factors, found[0]):
+            raise ValueError("schedule must be the one of the runs; those given (or of the methods) differ")
+    if len(told) not in (0, len(factories)) or (schedule is None and told and len(told) < len(factories)):
+        raise ValueError("run_factory: either all methods tell their schedule, or none")
+    return found[0]
+
+
+def bias_of(bias: Any, factories: Mapping[str, RunFactory], horizon: int) -> Bias:
+    """The rule for the bias."""
+    envelopes = [getattr(factory, "envelope", None) for factory in factories.values()]
+    if isinstance(bias, str):
+        if bias not in ("auto", "envelope", "pool"):
+            raise ValueError(f"bias must be a distance D, 'envelope', 'pool' or 'auto', got {bias!r}")
+        if bias == "pool" or (bias == "auto" and envelopes[0] is None):
+            return Pool(max(5, horizon // 50))
+        if any(envelope is None for envelope in envelopes):
+            raise ValueError("bias='envelope' needs factories with an envelope, such as ProblemRun; use 'pool' or a D")
+        return Envelope(envelopes[0])  # type: ignore[arg-type]
+    return Distance(_checks.number("bias", bias, positive=True))
+
+
+def number_from(name: str, value: Any, least: float) -> float:
+    """A finite number of at least ``least``."""
+    found = _checks.number(name, value)
+    if found < least:
+        raise ValueError(f"{name} must be at least {least:g}, got {value!r}")
+    return found

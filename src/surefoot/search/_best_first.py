@@ -1,0 +1,83 @@
+"""The search for the smallest bound: best first, with bias + partial noise as the key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.search._bias import Bias, initial_loss
+from surefoot.search._candidate import Candidate, Lane, raised
+from surefoot.search._runner import Runner
+
+_VANISHED = 1e-3
+"""Indices below this share of a run's largest ones count as vanished."""
+_STUCK = 0.9
+"""A loss above this share of the initial one counts as high."""
+
+
+@dataclass
+class BestFirst:
+    """Advance the candidate with the smallest key until a complete one has it.
+
+    No noise term is negative, so a key is a lower bound of the candidate's whole Ω, and the search ends with the
+    minimiser of Ω. Data orders are taken one after the other: the last steps of a run weigh most, so a complete order
+    raises the key by more than parts of several.
+    """
+
+    runner: Runner
+    bias: Bias
+    notify: Callable[[], None]
+    tolerance: float
+    """ε: stop once nothing can be better by more than this factor."""
+    rung: int
+    """Steps at once, so that switching between runs is rare."""
+    watch: bool = False
+    """Look at the losses, too: without convexity the bound can be fooled. Dead runs end, and so do complete ones whose
+    loss is above their own bound (of f itself, with a pool), which refutes it."""
+
+    def search(self, candidates: list[Candidate], start: Sequence[Candidate] = ()) -> Candidate | None:
+        """The candidate with the smallest bound, None if all are infinite; keys alone say where to start."""
+        while True:
+            keys = self.keys(candidates)
+            complete = [i for i, candidate in enumerate(candidates) if candidate.complete and not candidate.out]
+            open_ = [i for i, c in enumerate(candidates) if not c.complete and not c.out and np.isfinite(keys[i])]
+            # Complete ones first, the first of equals: the minimiser that a grid would name.
+            best = min(complete, key=lambda i: keys[i], default=None)
+            following = min(open_, key=lambda i: keys[i], default=None)
+            if following is None or (best is not None and keys[best] <= raised(keys[following], self.tolerance)):
+                return None if best is None or not np.isfinite(keys[best]) else candidates[best]
+            chosen = candidates[following]
+            lane = next(lane for lane in chosen.lanes if not lane.complete)
+            self.runner.advance_lanes([(chosen, lane)], min(lane.done + self.rung, self.runner.horizon))
+            if self.watch:
+                self._look(candidates, chosen, lane)
+            self.notify()
+
+    def _look(self, candidates: list[Candidate], chosen: Candidate, lane: Lane) -> None:
+        if is_dead(lane, initial_loss(candidates)):
+            chosen.dead, chosen.reason = True, "gradients vanished, loss high"
+        elif chosen.complete:
+            bound = self.keys(candidates)[candidates.index(chosen)]
+            loss = chosen.loss_at(self.runner.horizon, -(-self.runner.horizon // 10))
+            if loss > bound:
+                chosen.dead, chosen.reason = True, f"its loss {loss:.3g} refutes its bound {bound:.3g}"
+
+    def keys(self, candidates: list[Candidate]) -> list[float]:
+        """bias + partial noise of each, with the bias as it is known now."""
+        noises = [candidate.noise() for candidate in candidates]
+        return [bias + noise for bias, noise in zip(self.bias(candidates), noises, strict=True)]
+
+
+def is_dead(lane: Lane, initial: float | None) -> bool:
+    """Whether the gradients of a run have vanished although its loss is still high.
+
+    The index then is small, and a bound would be fooled. Not for convex losses, where a vanished gradient is a minimum.
+    """
+    window = max(10, len(lane.losses) // 20)
+    if initial is None or lane.done < 2 * window or lane.diverged:
+        return False
+    recent = slice(lane.done - window, lane.done)
+    vanished = lane.deltas[recent].max() <= _VANISHED * lane.deltas[: lane.done].max()
+    return bool(vanished and lane.losses[recent].mean() >= _STUCK * initial)

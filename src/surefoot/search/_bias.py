@@ -1,0 +1,108 @@
+"""The bias of the bound, the same rule for all candidates: from D, from the Moreau envelope, or from a pool of points.
+
+Never from a distance per candidate: bias and noise would both vanish with the rate, and the smallest rate would win by
+not moving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from surefoot.search._candidate import Candidate
+from surefoot.theory import bounds
+
+
+class Bias(Protocol):
+    """A rule for the bias."""
+
+    name: str
+    is_known: bool
+    """Whether it stays as it is while the search goes on, so that partial sums prove something."""
+
+    def __call__(self, candidates: Sequence[Candidate]) -> list[float]:
+        """The bias of each candidate."""
+
+
+class Distance:
+    """D²/(2 S_1) with one D for all (Theorem 3.4)."""
+
+    is_known = True
+
+    def __init__(self, distance: float) -> None:
+        self.distance = distance
+        self.name = f"distance {distance:g}"
+
+    def __call__(self, candidates: Sequence[Candidate]) -> list[float]:
+        """D²/(2 S_1)."""
+        return [float(bounds.distance_bias(candidate.rates, self.distance)) for candidate in candidates]
+
+
+class Envelope:
+    """env_f(x_1) with parameter S_1, computed once a rate; the bound then is one of f itself, not of f − f⋆."""
+
+    name = "envelope"
+    is_known = True
+
+    def __init__(self, envelope: Callable[[Any], Any]) -> None:
+        self._envelope = envelope
+        self._known: dict[float, float] = {}
+
+    def __call__(self, candidates: Sequence[Candidate]) -> list[float]:
+        """The envelopes, in one call for all rates that are new."""
+        totals = [float(candidate.rates.sum()) for candidate in candidates]
+        new = sorted({total for total in totals if total not in self._known})
+        if new:
+            self._known |= dict(zip(new, map(float, np.atleast_1d(self._envelope(np.array(new)))), strict=True))
+        return [self._known[total] for total in totals]
+
+
+class Pool:
+    """min_j f(u_j) + ‖x_1 − u_j‖²/(2 S_1) over the points u_j that any run has visited, x_1 among them.
+
+    The pool grows while the search goes on and lowers every candidate's bias, so what was dropped has to be looked at
+    again: keys are always computed from the pool as it is. f(u_j) is the mean of the batch losses before u_j.
+    """
+
+    name = "pool"
+    is_known = False
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+
+    def __call__(self, candidates: Sequence[Candidate]) -> list[float]:
+        """The bias of each candidate with the pool of now."""
+        losses, distances = self._points(candidates)
+        if not losses:
+            return [0.0] * len(candidates)
+        return [float(bounds.envelope_bias(candidate.rates, losses, distances)) for candidate in candidates]
+
+    @np.errstate(over="ignore")
+    def _points(self, candidates: Sequence[Candidate]) -> tuple[list[float], list[float]]:
+        losses, distances = [], []
+        first = initial_loss(candidates)
+        if first is not None:
+            losses.append(first)
+            distances.append(0.0)
+        for candidate in candidates:
+            for lane in candidate.lanes:
+                for step, distance in lane.marks:
+                    if step <= lane.done and np.isfinite(distance):
+                        losses.append(float(lane.losses[max(0, step - self._window) : step].mean()))
+                        distances.append(distance)
+        finite = np.isfinite(losses)
+        return list(np.array(losses)[finite]), list(np.array(distances)[finite])
+
+
+@np.errstate(over="ignore")
+def initial_loss(candidates: Sequence[Candidate]) -> float | None:
+    """Mean of the first batch losses over the data orders, which is f(x_1) up to the batches' noise."""
+    firsts = {
+        lane.seed: float(lane.losses[0])
+        for candidate in candidates
+        for lane in candidate.lanes
+        if lane.done and np.isfinite(lane.losses[0])
+    }
+    return float(np.mean(list(firsts.values()))) if firsts else None

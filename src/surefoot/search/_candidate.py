@@ -1,0 +1,157 @@
+"""The candidates of a search, and what is known about each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from surefoot.search._run import Floats
+from surefoot.theory import bounds
+
+_ROUNDING = 1e-12
+"""Relative error that partial sums are allowed: they must never exceed the whole because of rounding."""
+
+
+@dataclass(eq=False)
+class Lane:
+    """One run of a candidate: one data order.
+
+    ``done`` are the steps that the search has asked for, ``recorded`` those that were computed. They differ only after
+    a resumption: the search is gone through again, and what is recorded is not computed again.
+    """
+
+    seed: int
+    losses: Floats
+    deltas: Floats
+    recorded: int = 0
+    done: int = 0
+    ended_at: int | None = None
+    """Index of the first step that was not finite."""
+    marks: list[tuple[int, float]] = field(default_factory=list)
+    """(steps, ‖x_t − x_1‖) at the points where the run was put aside."""
+    evaluation: float | None = None
+    """The loss that counts, at the end."""
+    certifies: bool = True
+    """Whether its indices may stand in a bound."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the steps asked for hold one that was not finite."""
+        return self.ended_at is not None and self.done > self.ended_at
+
+    @property
+    def complete(self) -> bool:
+        """Whether all steps were taken."""
+        return self.done == len(self.losses) and not self.diverged
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A method and a rate, with its planned runs."""
+
+    method: str
+    lr: float
+    rates: Floats
+    """α_t = lr·η_t."""
+    weights: Floats
+    """What one unit of δ_t adds to the bound."""
+    lanes: list[Lane]
+    dead: bool = False
+    """Its gradients have vanished while the loss stayed high."""
+    reason: str = ""
+    """Why it was stopped, for the table."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}"
+
+    @property
+    def done(self) -> int:
+        """Steps taken, over all data orders."""
+        return sum(lane.done for lane in self.lanes)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether one of its runs was not finite."""
+        return any(lane.diverged for lane in self.lanes)
+
+    @property
+    def out(self) -> bool:
+        """Whether it ended without a result."""
+        return self.dead or self.diverged
+
+    @property
+    def complete(self) -> bool:
+        """Whether all runs were taken to their end."""
+        return all(lane.complete for lane in self.lanes)
+
+    @np.errstate(over="ignore")
+    def noise(self) -> float:
+        """Σ_t w_t δ_t over the steps done, divided by the planned number of data orders.
+
+        Of a complete candidate this is the noise of its last-iterate bound; before that, a lower bound of it, because
+        no term is negative. (The mean over the orders *done* could fall.)
+        """
+        if self.diverged:
+            return np.inf
+        if self.complete:
+            return float(bounds.last_iterate(self.rates, self.mean_deltas(), 0.0).noise)
+        parts = [float(self.weights[: lane.done] @ lane.deltas[: lane.done]) for lane in self.lanes]
+        return sum(parts) / len(self.lanes) * (1.0 - _ROUNDING)
+
+    @np.errstate(over="ignore")
+    def projected_noise(self) -> float:
+        """What the noise will be if the indices stay as they were in the last third of the steps (a guess)."""
+        if self.diverged:
+            return np.inf
+        total = 0.0
+        for lane in self.lanes:
+            recent = lane.deltas[lane.done - -(-lane.done // 3) : lane.done]
+            level = float(recent.mean()) if len(recent) else 0.0
+            total += float(self.weights[: lane.done] @ lane.deltas[: lane.done])
+            total += level * float(self.weights[lane.done :].sum())
+        return total / len(self.lanes)
+
+    @np.errstate(over="ignore")
+    def mean_deltas(self) -> Floats:
+        """The mean over the data orders of complete runs, which stands for E[δ_t]."""
+        return np.asarray(np.mean([lane.deltas for lane in self.lanes], axis=0))
+
+    @np.errstate(over="ignore")
+    def loss_at(self, step: int, window: int) -> float:
+        """Mean batch loss over the ``window`` steps before ``step``; the same batches for all candidates."""
+        if self.diverged:
+            return np.inf
+        return float(np.mean([lane.losses[max(0, step - window) : step] for lane in self.lanes]))
+
+    @np.errstate(over="ignore")
+    def recent_loss(self, window: int) -> float:
+        """Mean batch loss over the last steps of each run that has started; NaN if none has."""
+        parts = [lane.losses[max(0, lane.done - window) : lane.done].mean() for lane in self.lanes if lane.done]
+        return float(np.mean(parts)) if parts else math.nan
+
+    def final_loss(self, window: int) -> float:
+        """The loss that counts: what the runs evaluate at their end, or else the mean of the last batch losses."""
+        if not self.complete:
+            return np.inf
+        values = [lane.evaluation for lane in self.lanes]
+        found = [value for value in values if value is not None]
+        if len(found) == len(values):
+            return float(np.mean(found))
+        return self.loss_at(len(self.rates), window)
+
+
+def make_candidate(method: str, lr: float, schedule: Floats, seeds: tuple[int, ...]) -> Candidate:
+    """A candidate that has not started."""
+    rates = lr * schedule
+    horizon = len(schedule)
+    lanes = [Lane(seed, np.full(horizon, np.nan), np.full(horizon, np.nan)) for seed in seeds]
+    return Candidate(method, lr, rates, bounds.last_iterate_weights(rates), lanes)
+
+
+def raised(value: float, tolerance: float) -> float:
+    """(1 + tolerance)·value, also for a value below 0 or ∞: what a bound may be to count as no larger."""
+    return value + tolerance * abs(value) if tolerance else value

@@ -1,0 +1,260 @@
+"""Runs on the batched convex problems, with the numbers of a study's runs to the last bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from surefoot.problems import WIDTH, Problem
+from surefoot.problems._threads import one_blas_thread
+from surefoot.search._run import Floats, Progress
+from surefoot.study import Method, parse_method
+from surefoot.study._chunk import _norm_sq
+from surefoot.study._engine import NUMERICS_VERSION
+from surefoot.study._methods import identity
+from surefoot.study._orders import row_orders
+from surefoot.study._sizes import Steps
+from surefoot.theory.models import Model, exact_delta
+
+TRACED = ("loss", "grad_sq", "size", "delta", "distance")
+
+
+class ProblemRun:
+    """A run of a method on a problem of :mod:`surefoot.problems`, and the factory of such runs.
+
+    Without ``lr`` it is a factory: call it with a rate and a seed. Runs that are advanced together share the products
+    of matrices, as in a study, and a run's numbers are those of the study's run with the same settings.
+
+    Args:
+        problem: What is minimised.
+        method: A method's name (``"sgd"``, ``"sps(lower_bound=-2)"``, …) or a model.
+        batch_size: Rows of a step.
+        sampling: ``"shuffle"`` or ``"iid"``, which is what the theorems need.
+        schedule: Factors of the rate, one a step; constant by default.
+        lr: The rate; None makes a factory.
+        seed: Of the data order.
+
+    >>> from surefoot.problems import LinearRegression
+    >>> run = ProblemRun(LinearRegression(), "sgd", batch_size=5)(lr=0.01, seed=0)
+    >>> losses, deltas = run.advance(20)
+    >>> len(losses), run.step, bool(losses[-1] < losses[0])
+    (20, 20, True)
+    """
+
+    trace: dict[str, Floats]
+    """One number a step, as in a study."""
+    epochs: dict[str, list[float]]
+    """Full losses at the start and after every epoch."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: str | Model | Method,
+        *,
+        batch_size: int,
+        sampling: str = "shuffle",
+        schedule: ArrayLike | None = None,
+        lr: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(problem, Problem):
+            raise TypeError(f"problem must be a surefoot.problems.Problem, got {problem!r}")
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= problem.n_rows:
+            raise ValueError(f"batch_size must be a whole number from 1 to {problem.n_rows}, got {batch_size!r}")
+        if sampling not in ("shuffle", "iid"):
+            raise ValueError(f"sampling must be 'shuffle' or 'iid', got {sampling!r}")
+        self.problem, self.method = problem, parse_method(method)
+        if self.method.model is None and not problem.has_prox:
+            raise ValueError(f"method must not be 'spp' on {problem.name!r}, a problem without prox")
+        self.batch_size, self.sampling = batch_size, sampling
+        self.schedule: Floats | None = None if schedule is None else np.asarray(schedule, float)
+        self.lr, self.seed = lr, seed
+        self._orders: dict[int, _Order] = {}
+        if lr is not None:
+            self._begin()
+
+    def __call__(self, lr: float, seed: int = 0) -> ProblemRun:
+        """A new run with this rate and data order."""
+        run = type(self)(
+            self.problem,
+            self.method,
+            batch_size=self.batch_size,
+            sampling=self.sampling,
+            schedule=self.schedule,
+            lr=lr,
+            seed=seed,
+        )
+        run._orders = self._orders
+        return run
+
+    @property
+    def envelope(self) -> Callable[[ArrayLike], Any] | None:
+        """Moreau envelopes of the full loss at the start, as a function of their parameter; None if not known."""
+        return None if type(self.problem).envelope is Problem.envelope else self.problem.envelope
+
+    def fingerprint(self) -> str:
+        """SHA-256 of all that the numbers of the runs depend on."""
+        parts = [self.problem.fingerprint(), identity(self.method), self.batch_size, self.sampling, NUMERICS_VERSION]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def advance(self, k: int) -> Progress:
+        """Take k steps."""
+        return self.advance_together([self], k)[0]
+
+    def advance_together(self, runs: Sequence[ProblemRun], k: int) -> list[Progress]:
+        """Take k steps with each of some runs, those at the same step of the same data order in one go."""
+        groups: dict[tuple[int, int], list[ProblemRun]] = {}
+        for run in runs:
+            groups.setdefault((run.seed, run.step), []).append(run)
+        with np.errstate(all="ignore"), one_blas_thread():
+            for group in groups.values():
+                for begin in range(0, len(group), WIDTH):
+                    self._advance_tile(group[begin : begin + WIDTH], k)
+        return [run._progress(k) for run in runs]
+
+    def _progress(self, k: int) -> Progress:
+        """The last k steps; a run ends where loss or gradient is not finite, as in a study."""
+        recent = {name: self.trace[name][-k:] for name in ("loss", "grad_sq", "delta")}
+        bad = ~np.isfinite(recent["loss"] + recent["grad_sq"])
+        return Progress(np.where(bad, np.inf, recent["loss"]), recent["delta"])
+
+    def distance(self) -> float:
+        """‖x_t − x_1‖."""
+        return float(np.linalg.norm(self.point - self.problem.initial_point()))
+
+    def evaluate(self) -> float:
+        """The full loss at the point before the last step, which is what the last-iterate bound speaks of."""
+        return self.full_loss(self.before)
+
+    def full_loss(self, point: Floats) -> float:
+        """The loss over all training rows."""
+        return float(self._measured(self.problem.full_loss, point))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Point, sum of points, and what was recorded."""
+        return {
+            "step": self.step,
+            "point": self.point,
+            "before": self.before,
+            "total": self.total,
+            "trace": dict(self.trace),
+            "epochs": dict(self.epochs),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self.step = int(state["step"])
+        self.point, self.before, self.total = (np.array(state[name]) for name in ("point", "before", "total"))
+        self.trace = {name: np.array(values) for name, values in state["trace"].items()}
+        self.epochs = {name: list(values) for name, values in state["epochs"].items()}
+
+    def _begin(self) -> None:
+        self.step = 0
+        self.point = self.problem.initial_point()
+        self.before = self.point.copy()
+        self.total = np.zeros_like(self.point)
+        """Σ η_t x_t."""
+        self.trace = {name: np.empty(0) for name in TRACED}
+        self.epochs = {"train": [], "valid": []}
+        self._measure_epoch()
+
+    def _advance_tile(self, runs: Sequence[ProblemRun], k: int) -> None:
+        """At most WIDTH runs of one data order; the tile is filled up with copies of the first."""
+        problem, model, first = self.problem, self.method.model, runs[0]
+        slots = [*runs, *[first] * (WIDTH - len(runs))]
+        shape = (1, problem.blocks, WIDTH, problem.features)
+        points, totals = (_tile([getattr(run, name) for run in slots], shape) for name in ("point", "total"))
+        start = problem.initial_point().reshape(problem.blocks, 1, problem.features)
+        gradients, work = np.empty(shape), np.empty(shape)
+        kept = {name: np.empty((k, WIDTH)) for name in TRACED}
+        lr = np.array([run.lr for run in slots], float)
+        solver = None if model is None else Steps([model] * WIDTH, range(WIDTH))
+        factor = np.nan
+        per_epoch = problem.n_rows // self.batch_size
+        is_constant = self.schedule is None or bool((self.schedule == self.schedule[0]).all())
+        rows = self._order(first.seed).rows(first.step, k)
+        for index, batch in enumerate(problem.batches(rows[:, None])):
+            step = first.step + index
+            eta = 1.0 if self.schedule is None else float(self.schedule[step])
+            if eta != factor:
+                factor, rates = eta, lr * eta
+                if solver is not None:
+                    solver.rate[:] = rates
+            loss, grad_sq = kept["loss"][index], kept["grad_sq"][index]
+            loss[:] = problem.loss_and_gradient(points, batch, gradients)[0]
+            _norm_sq(gradients, grad_sq[None])
+            np.subtract(points, start, out=work)
+            _norm_sq(work, kept["distance"][index : index + 1])
+            totals += points if is_constant else np.multiply(points, eta, out=work)
+            if index == k - 1:
+                before = points.copy()
+            if solver is not None:
+                solver.loss[:], solver.grad_sq[:] = loss, grad_sq
+                solver.solve(deltas=True)
+                kept["size"][index], kept["delta"][index] = solver.size, solver.delta
+                gradients *= solver.size[None, None, :, None]
+                points -= gradients
+            else:
+                found = problem.prox(points, rows[index][None], rates[None])
+                moved = _norm_sq(np.subtract(found.points, points, out=work), np.empty((1, WIDTH)))[0]
+                kept["size"][index] = np.where(grad_sq > 0, np.sqrt(moved / grad_sq), rates)
+                kept["delta"][index] = exact_delta(loss, found.losses[0], moved, rates)
+                points = found.points.copy()
+            if (step + 1) % per_epoch == 0:
+                for slot, run in enumerate(runs):
+                    run.point = _slot(points, slot)
+                    run._measure_epoch()
+        np.sqrt(kept["distance"], out=kept["distance"])
+        for slot, run in enumerate(runs):
+            run.point, run.before, run.total = (_slot(tile, slot) for tile in (points, before, totals))
+            run.trace = {name: np.concatenate([run.trace[name], kept[name][:, slot]]) for name in TRACED}
+            run.step += k
+
+    def _order(self, seed: int) -> _Order:
+        if seed not in self._orders:
+            orders = row_orders(seed, self.problem.n_rows, self.batch_size, self.sampling)
+            self._orders[seed] = _Order(orders)
+        return self._orders[seed]
+
+    def _measure_epoch(self) -> None:
+        self.epochs["train"].append(self.full_loss(self.point))
+        if self.problem.n_valid:
+            self.epochs["valid"].append(float(self._measured(self.problem.validation_loss, self.point)))
+
+    def _measured(self, measure: Any, point: Floats) -> Any:
+        shape = (1, self.problem.blocks, WIDTH, self.problem.features)
+        with np.errstate(all="ignore"), one_blas_thread():
+            return measure(_tile([point] * WIDTH, shape))[0, 0]
+
+
+class _Order:
+    """The batches of one data order, remembered as far as they were asked for."""
+
+    def __init__(self, epochs: Iterator[Any]) -> None:
+        self._epochs = epochs
+        self._known: list[Any] = []
+        self._steps = 0
+
+    def rows(self, step: int, k: int) -> Any:
+        """Rows (k, batch size) of the steps from ``step``."""
+        while self._steps < step + k:
+            self._known.append(next(self._epochs))
+            self._steps += len(self._known[-1])
+        per_epoch = len(self._known[0])
+        begin, end = step // per_epoch, -(-(step + k) // per_epoch)
+        rows = np.concatenate(self._known[begin:end])
+        return rows[step - begin * per_epoch :][:k]
+
+
+def _tile(points: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
+    _, blocks, width, features = shape
+    return np.ascontiguousarray(np.stack(points).reshape(1, width, blocks, features).transpose(0, 2, 1, 3))
+
+
+def _slot(tile: Floats, slot: int) -> Floats:
+    return tile[0, :, slot].reshape(-1).copy()

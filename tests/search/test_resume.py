@@ -1,0 +1,246 @@
+"""Killed and resumed: the same answer, and no step taken twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from surefoot.problems import LinearRegression
+from surefoot.search import ProblemRun, SearchError, tune, tune_study
+from surefoot.search._states import load_state, save_state
+from surefoot.study import Result, Study
+
+LRS = np.geomspace(1e-3, 1e2, 9)
+SEARCHES = [
+    {"objective": "loss"},
+    {"objective": "bound", "bias": 1.0},
+    {"objective": "bound", "bias": 1.0, "seeds": 2, "refine": 1},
+    {"objective": "loss", "seeds": 2, "refine": 1},
+]
+
+
+def recorded(tape, regression, seeds=2):
+    """Real numbers in runs that count their steps."""
+    lrs = list(np.geomspace(1e-3, 1e2, 65))  # refinements are among them
+    study = Study(regression, methods="sgd", lrs=lrs, epochs=10, batch_size=5, seeds=seeds)
+    data = study.run().dataset.isel(algorithm=0)
+    return tape(study.lrs, data.loss.values, data.delta.values)
+
+
+class Nearest:
+    """Finds the recorded run of a rate up to rounding, as refined rates need."""
+
+    def __init__(self, runs):
+        self.runs = runs
+
+    def __call__(self, lr, seed):
+        return self.runs(min(self.runs.lrs, key=lambda known: abs(np.log(known / lr))), seed)
+
+
+@pytest.mark.parametrize("options", SEARCHES)
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_interrupted_and_resumed(tape, regression, tmp_path, options, share):
+    runs = recorded(tape, regression)
+    whole = tune(Nearest(runs), LRS, 100, **options)
+    runs.counts = {"total": 0}
+    runs.fail_after = int(share * whole.steps)
+    with pytest.raises(KeyboardInterrupt):
+        tune(Nearest(runs), LRS, 100, store=tmp_path / "search", **options)
+    runs.fail_after = None
+    again = tune(Nearest(runs), LRS, 100, store=tmp_path / "search", **options)
+    assert (again.lr, again.bound, again.loss, again.steps) == (whole.lr, whole.bound, whole.loss, whole.steps)
+    assert again.table == whole.table
+    assert not runs.repeated
+    assert runs.counts["total"] == whole.steps
+
+
+def test_a_finished_search_costs_nothing_when_asked_again(tape, regression, tmp_path):
+    runs = recorded(tape, regression)
+    first = tune(Nearest(runs), LRS, 100, store=tmp_path / "search")
+    taken = runs.counts["total"]
+    second = tune(Nearest(runs), LRS, 100, store=tmp_path / "search")
+    assert second.table == first.table
+    assert runs.counts["total"] == taken
+    assert second.run.step == 100
+
+
+def test_what_proves_nothing_proves_nothing_after_a_resumption(tape, tmp_path):
+    deltas = np.ones((2, 1, 10))
+    deltas[1, 0, 3] = -0.5
+    runs = tape([0.1, 1.0], np.ones((2, 1, 10)), deltas)
+    options = {"objective": "bound", "bias": 5.0, "store": tmp_path / "search"}
+    assert tune(runs, [0.1, 1.0], 10, **options).certificate is None
+    assert tune(runs, [0.1, 1.0], 10, **options).certificate is None
+
+
+def test_another_objective_uses_what_is_there(tape, regression, tmp_path):
+    runs = recorded(tape, regression)
+    tune(Nearest(runs), LRS, 100, store=tmp_path / "search")
+    tune(Nearest(runs), LRS, 100, store=tmp_path / "search", objective="bound", bias=1.0)
+    assert not runs.repeated
+
+
+@pytest.mark.parametrize("max_states", [1, 2, 30])
+def test_few_states_in_memory(regression, max_states):
+    """Where states are kept does not change a bit of the answer."""
+    runs = ProblemRun(regression, "ngn", batch_size=5)
+    few = tune(runs, LRS, 100, max_states=max_states, seeds=2)
+    many = tune(runs, LRS, 100, max_states=100, seeds=2)
+    assert few.table == many.table
+
+
+def test_states_are_spilled_beyond_the_cap(regression, monkeypatch):
+    from surefoot.search import _runner
+
+    spilled = []
+    monkeypatch.setattr(_runner, "save_state", lambda stem, state: spilled.append(stem) or save_state(stem, state))
+    tune(ProblemRun(regression, "ngn", batch_size=5), LRS, 100, max_states=2)
+    assert spilled
+    assert not any(path.parent.exists() for path in spilled)  # and cleaned up
+
+
+def test_a_store_of_another_search_is_refused(regression, tmp_path):
+    runs = ProblemRun(regression, "sgd", batch_size=5)
+    tune(runs, LRS, 50, store=tmp_path / "search")
+    with pytest.raises(ValueError, match="belongs to another search: horizon is 50 there and 60 here"):
+        tune(runs, LRS, 60, store=tmp_path / "search")
+    with pytest.raises(ValueError, match="belongs to another search: methods"):
+        tune(ProblemRun(regression, "ngn", batch_size=5), LRS, 50, store=tmp_path / "search")
+
+
+def test_a_folder_with_other_things_is_left_alone(regression, tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(ValueError, match="other things in it"):
+        tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path)
+    with pytest.raises(ValueError, match="store must be a folder"):
+        tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path / "thesis.txt")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path / "no" / "search")
+
+
+def test_a_damaged_trace_is_named(regression, tmp_path):
+    runs = ProblemRun(regression, "sgd", batch_size=5)
+    tune(runs, LRS, 50, store=tmp_path / "search")
+    trace = next(path for path in (tmp_path / "search").glob("*.npz") if "-" not in path.name)
+    trace.write_bytes(b"broken")
+    with pytest.raises(SearchError, match=f"{trace.name} is damaged"):
+        tune(runs, LRS, 50, store=tmp_path / "search")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"x": np.arange(3.0), "n": 3, "name": "a", "none": None, "yes": True},
+        {"nested": {1: [np.ones(2), (2.5, "b")], "deep": {"big": 2**80}}},
+    ],
+)
+def test_states_come_back_as_they_were(tmp_path, state):
+    found = load_state(save_state(tmp_path / "state", state))
+    assert repr(found) == repr(state)
+
+
+def test_a_state_that_would_need_pickle_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="state_dict must hold arrays, tensors, numbers and strings"):
+        save_state(tmp_path / "state", {"f": lambda: 1})
+    assert not list(tmp_path.iterdir())
+
+
+class TestStudies:
+    def study(self, **changes):
+        settings = {"methods": ["sgd", "sps"], "lrs": LRS, "epochs": 10, "batch_size": 5, "seeds": 2}
+        return Study(LinearRegression(noise=0.5), **(settings | changes))
+
+    @pytest.mark.parametrize("options", [{}, {"objective": "bound"}, {"objective": "bound", "bias": 2.0}])
+    def test_the_store_changes_nothing(self, tmp_path, options):
+        with_store = tune_study(self.study(), tmp_path / "study.db", **options)
+        assert with_store.table == tune_study(self.study(), **options).table
+
+    def test_finished_runs_are_those_of_the_study(self, tmp_path):
+        """What a search adds to the store is bit for bit what the study would have computed."""
+        study = self.study()
+        tune_study(study, tmp_path / "study.db")
+        done = study.plan(tmp_path / "study.db").done
+        assert 0 < done < len(study.runs)
+        there = Result.load(tmp_path / "study.db").dataset
+        fresh = study.run().dataset
+        known = there.status != "missing"
+        for name in there.data_vars:
+            one, other = there[name].where(known, drop=False), fresh[name].where(known, drop=False)
+            assert one.identical(other) or np.array_equal(one.values, other.values, equal_nan=True), name
+
+    def test_a_complete_study_answers_without_a_step(self, tmp_path, monkeypatch):
+        study = self.study()
+        study.run(tmp_path / "study.db")
+        monkeypatch.setattr(ProblemRun, "advance_together", lambda *_: pytest.fail("a step was taken"))
+        found = tune_study(study, tmp_path / "study.db", objective="bound", bias=1.0)
+        total = study.run(tmp_path / "study.db").bound(distance=1.0).total
+        assert found.bound == total.min()
+        assert found.run is None
+
+    def test_the_distance_of_the_study_is_the_bias(self):
+        found = tune_study(self.study(distance=1.0), objective="bound")
+        assert found.certificate.bias == "distance 1"
+
+    def test_a_spec_file(self, tmp_path):
+        spec = tmp_path / "study.toml"
+        spec.write_text(
+            'problem = "linear-regression"\nmethods = ["sgd"]\nlrs = { from = 1e-3, to = 1e1, count = 5 }\n'
+            "epochs = 5\nbatch_size = 5\nseeds = 1\n"
+        )
+        assert tune_study(spec, tmp_path / "study.db").lr == 0.1
+
+    @pytest.mark.parametrize("name", ["seeds", "schedule"])
+    def test_what_the_study_tells_cannot_be_given(self, name):
+        with pytest.raises(TypeError, match=name):
+            tune_study(self.study(), **{name: 1})
+
+    def test_thinned_traces_are_refused(self):
+        with pytest.raises(ValueError, match="every must be 1"):
+            tune_study(self.study(every=2))
+
+
+SCRIPT = """
+    import sys, time
+    import numpy as np
+    from surefoot.problems import LinearRegression
+    from surefoot.search import ProblemRun, tune
+
+    class Slow(ProblemRun):
+        def advance_together(self, runs, k):
+            time.sleep(0.02)
+            with open(sys.argv[2], "a") as log:
+                for run in runs:
+                    log.write(f"{run.lr} {run.seed} {run.step} {k}\\n")
+            return super().advance_together(runs, k)
+
+    found = tune(Slow(LinearRegression(), "ngn", batch_size=5), np.geomspace(1e-3, 1e2, 9), 400, store=sys.argv[1])
+    print(found.lr, found.loss, found.steps)
+"""
+
+
+def test_killed_without_warning(tmp_path):
+    """kill -9 in the middle: a fresh process goes on, and only the piece in flight may be taken again."""
+    script = tmp_path / "search.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+
+    def command(name):
+        return [sys.executable, str(script), str(tmp_path / name), str(tmp_path / f"{name}.log")]
+
+    straight = subprocess.run(command("straight"), check=True, capture_output=True, text=True).stdout
+    victim = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL)
+    log = tmp_path / "killed.log"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and len(log.read_text().splitlines()) > 20) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(victim.pid, signal.SIGKILL)
+    assert victim.wait() == -signal.SIGKILL
+    resumed = subprocess.run(command("killed"), check=True, capture_output=True, text=True).stdout
+    assert resumed == straight
+    pieces = [line.rsplit(" ", 1)[0] for line in log.read_text().splitlines()]
+    together = 8  # the runs of one piece
+    assert len(pieces) - len(set(pieces)) <= together
