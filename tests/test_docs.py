@@ -10,21 +10,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-QUICK = {"README.md", "index.md", "theory.md"}
+RUN_HERE = ("README.md", "index.md", "theory.md")
+"""The guides are run by the tests of their rooms."""
 
 
 def blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
-WITH_CODE = [
-    pytest.param(page, id=page.name, marks=[] if page.name in QUICK else pytest.mark.slow)
-    for page in PAGES
-    if blocks(page)
-]
-
-
-@pytest.mark.parametrize("page", WITH_CODE)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name in RUN_HERE], ids=lambda page: page.name)
 def test_code_runs(page, tmp_path, monkeypatch):
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from types import FrameType
 
 from surefoot._spawn import hidden_main, needs_main
 from surefoot.problems import Problem
@@ -43,27 +46,71 @@ def run_parallel(
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(pickled,))
     waiting = list(reversed(chunks))
     running: dict[Future[list[Trace]], Chunk] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < 2 * workers:  # a short queue: results are taken before more is asked for
-                with hidden_main():
-                    running[pool.submit(_run, waiting[-1], settings)] = waiting[-1]
-                waiting.pop()
-            done, _ = wait(running, timeout=_WAIT_SECONDS, return_when=FIRST_COMPLETED)
-            for future in done:
-                traces = future.result()
-                del running[future]
-                deliver(traces)
-            if stop is not None and stop():
-                return []
-    except BrokenProcessPool:
-        warnings.warn(
-            "the worker processes ended early; the sweep goes on in this process", RuntimeWarning, stacklevel=3
-        )
-        return [*running.values(), *reversed(waiting)]
-    finally:
-        _end(pool)
+    with _deferred_interrupt() as check:
+        try:
+            _feed(pool, settings, waiting, running, workers, stop, deliver, check)
+        except BrokenProcessPool:
+            check()
+            warnings.warn(
+                "the worker processes ended early; the sweep goes on in this process", RuntimeWarning, stacklevel=3
+            )
+            return [*running.values(), *reversed(waiting)]
+        finally:
+            _end(pool)
     return []
+
+
+def _feed(
+    pool: ProcessPoolExecutor,
+    settings: Settings,
+    waiting: list[Chunk],
+    running: dict[Future[list[Trace]], Chunk],
+    workers: int,
+    stop: Callable[[], bool] | None,
+    deliver: Callable[[list[Trace]], None],
+    check: Callable[[], None],
+) -> None:
+    """Hand out the chunks and take their traces, until there are none left or it is told to stop."""
+    while waiting or running:
+        while waiting and len(running) < 2 * workers:  # a short queue: results are taken before more is asked for
+            with hidden_main():
+                running[pool.submit(_run, waiting[-1], settings)] = waiting[-1]
+            waiting.pop()
+        done, _ = wait(running, timeout=_WAIT_SECONDS, return_when=FIRST_COMPLETED)
+        for future in done:
+            traces = future.result()
+            del running[future]
+            deliver(traces)
+        check()
+        if stop is not None and stop():
+            return
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[Callable[[], None]]:
+    """Ctrl-C raises where ``check`` is called, and at the end.
+
+    Raised anywhere, it could hit a callback of the pool, where Python drops it, or the delivery of a chunk.
+    """
+    pressed = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+
+    def check() -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+        yield check
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
+    check()
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
