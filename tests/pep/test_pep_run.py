@@ -91,12 +91,11 @@ def test_few_problems_start_no_workers():
     assert _run._default_processes(_run.WORTH_A_WORKER - 1) == 1
 
 
-def test_a_script_without_a_guard_is_told_so(tmp_path):
+def test_a_script_without_a_guard_may_use_workers(tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text("from surefoot import pep\npep.run(['one-step'], processes=2, cache=False, progress=False)\n")
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 1
-    assert "__main__" in ended.stderr.splitlines()[-1]
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_import_loads_no_solver():

@@ -318,6 +318,7 @@ def test_control_c_ends_the_workers_at_once(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
     )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("chunk")

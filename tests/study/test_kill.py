@@ -95,7 +95,9 @@ def test_a_sweep_that_is_killed_after_every_commit_gets_there(tmp_path, whole, a
 def test_ctrl_c_leaves_a_store_that_can_be_resumed(tmp_path, whole, assert_same_bits):
     path = tmp_path / "s.db"
     study = Study("linear-regression", **SWEEP)
-    with launch(path, stderr=subprocess.PIPE) as process:
+    # A shell may have told its background jobs, and so these tests, to ignore Ctrl-C.
+    listen = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    with launch(path, stderr=subprocess.PIPE, preexec_fn=listen) as process:
         while study.plan(path).done == 0:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)

@@ -177,8 +177,8 @@ def _solve_all(jobs: Mapping[int, Job], processes: int) -> Iterator[tuple[int, O
                 yield pending.pop(future), future.result()
     except BrokenProcessPool as error:
         raise RuntimeError(
-            "a worker process ended before its problem was solved; a script that starts workers must guard its start "
-            'with `if __name__ == "__main__":` (or pass processes=1). Results so far are cached'
+            "a worker process ended before its problem was solved (out of memory?); processes=1 does without workers, "
+            "and results so far are cached"
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -102,7 +102,8 @@ def _deferred_interrupt() -> Iterator[Callable[[], None]]:
         if pressed:
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+    main = threading.current_thread() is threading.main_thread()  # only that one gets signals
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # somebody has other plans
         yield check
         return
     before = signal.signal(signal.SIGINT, note)
