@@ -88,10 +88,6 @@ distance = 1.0
 """
 
 
-def listen_to_ctrl_c():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def committed(store):
     """Finished runs in a store."""
     try:
@@ -118,10 +114,10 @@ class TestStudy:
     def test_ctrl_c_says_how_to_resume(self, tmp_path):
         spec = tmp_path / "spec.toml"
         spec.write_text(SPEC.replace("seeds = 2", "seeds = 4000").replace("epochs = 4", "epochs = 40"))
-        arguments = [sys.executable, "-m", "surefoot", "study", str(spec)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         # A shell may have told its background jobs, and so these tests, to ignore Ctrl-C.
-        with subprocess.Popen(arguments, preexec_fn=listen_to_ctrl_c, **pipes) as process:
+        code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import surefoot.__main__"
+        arguments = [sys.executable, "-c", code, "study", str(spec)]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             store = tmp_path / "spec.db"
             while not (store.exists() and committed(store)) and process.poll() is None:
                 time.sleep(0.05)

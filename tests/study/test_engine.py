@@ -284,9 +284,11 @@ def test_chunks_hold_every_run_once_and_few_numbers():
 
 
 SCRIPT = """
+import signal
 import sys
 import time
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told its background jobs to ignore it
 sys.path.insert(0, sys.argv[1])
 from engine_cases import runs_of
 import numpy as np
@@ -318,7 +320,6 @@ def test_control_c_ends_the_workers_at_once(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
     )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("chunk")

@@ -24,7 +24,8 @@ SWEEP = {
     "every": 10,
 }
 PROGRAM = f"""
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told its background jobs to ignore it
 from surefoot.study import Study
 study = Study("linear-regression", **{SWEEP!r})
 print("ready", flush=True)
@@ -95,9 +96,7 @@ def test_a_sweep_that_is_killed_after_every_commit_gets_there(tmp_path, whole, a
 def test_ctrl_c_leaves_a_store_that_can_be_resumed(tmp_path, whole, assert_same_bits):
     path = tmp_path / "s.db"
     study = Study("linear-regression", **SWEEP)
-    # A shell may have told its background jobs, and so these tests, to ignore Ctrl-C.
-    listen = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
-    with launch(path, stderr=subprocess.PIPE, preexec_fn=listen) as process:
+    with launch(path, stderr=subprocess.PIPE) as process:
         while study.plan(path).done == 0:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
