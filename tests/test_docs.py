@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from pathlib import Path
 
@@ -32,3 +33,13 @@ def test_code_runs(page, tmp_path, monkeypatch):
 def test_links_inside_the_project_exist(page):
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.slow
+def test_the_session_in_the_page_on_worst_cases_is_what_it_shows():
+    pytest.importorskip("PEPit")
+    runner = doctest.DocTestRunner()
+    for code in blocks(ROOT / "docs" / "pep.md"):
+        runner.run(doctest.DocTestParser().get_doctest(code, {}, "pep.md", None, 0))
+    assert runner.tries > 0
+    assert runner.failures == 0
