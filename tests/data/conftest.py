@@ -15,7 +15,7 @@ PUBLISHED = os.environ.get("SUREFOOT_DATA")
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give every test a home of its own, so that none sees or touches the user's files."""
-    for variable in ("SUREFOOT_DATA", "SUREFOOT_LIBSVM_URL", "XDG_CACHE_HOME"):
+    for variable in ("SUREFOOT_DATA", "SUREFOOT_LIBSVM_URL", "SUREFOOT_CIFAR_URL", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     folder = tmp_path / "home"
     folder.mkdir()
@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass
 class Site:
-    """A web server on this machine that stands in for the LIBSVM site."""
+    """A web server on this machine that stands in for the sites."""
 
     url: str
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -73,6 +73,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     state = Site(f"http://127.0.0.1:{server.server_address[1]}")
     monkeypatch.setenv("SUREFOOT_LIBSVM_URL", state.url)
+    monkeypatch.setenv("SUREFOOT_CIFAR_URL", state.url)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield state

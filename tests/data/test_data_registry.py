@@ -3,8 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from surefoot.data import ChecksumError, available, folders, get, load
+from surefoot.data import ChecksumError, available, digits, folders, get, load
 from surefoot.data.catalog import CATALOG, FOLDERS
+from surefoot.data.registry import IMAGES
 
 OWN = b"-1 1:2\n1 3:4\n-1 2:1\n"
 
@@ -123,6 +124,28 @@ def test_downloaded_file_is_checked_under_its_bare_name_too(site, home, answer):
         load("a9a.val")
 
 
+@pytest.mark.parametrize("dense", [True, False])
+def test_images_as_rows_of_pixels(dense):
+    data = load("digits", "test", dense)
+    pixels = data.X if dense else data.X.toarray()
+    np.testing.assert_array_equal(pixels, digits("test").images.reshape(360, 64) / 255)
+    np.testing.assert_array_equal(data.y, digits("test").labels)
+
+
+def test_get_of_images_returns_the_file_of_the_package():
+    assert [path.name for path in get("digits")] == ["digits.bin.xz"]
+
+
+def test_only_cifar10_is_made_from_a_path():
+    with pytest.raises(ValueError, match="path is 'here', but only cifar10 is made from a path, not 'vowel'"):
+        get("vowel", path="here")
+
+
+def test_unknown_name_suggests_images_too():
+    with pytest.raises(ValueError, match="did you mean 'cifar10'"):
+        load("cifar-10")
+
+
 def test_unknown_name_suggests_close_ones():
     with pytest.raises(ValueError, match="unknown data set 'Mushroms': did you mean 'mushrooms'"):
         load("Mushroms")
@@ -168,13 +191,13 @@ def test_list_has_own_files_and_nothing_else(data_folder):
     for name in ("mine", "mine.t", "mine.sha256", "SHA256SUMS", ".mine.1.part", "vowel.scale"):
         (data_folder / "libsvm" / name).write_bytes(OWN)
     (data_folder / "unrelated.txt").write_bytes(OWN)
-    assert {info.name for info in available()} - set(CATALOG) == {"mine"}
+    assert {info.name for info in available()} - {*CATALOG, *IMAGES} == {"mine"}
 
 
 def test_list_has_each_name_once_and_what_is_here_first():
     infos = available()
-    assert len({info.name for info in infos}) == len(infos) == len(CATALOG)
-    assert [info.name for info in infos[:2]] == ["vowel", "dna"]
+    assert len({info.name for info in infos}) == len(infos) == len(CATALOG) + len(IMAGES)
+    assert [info.name for info in infos[:3]] == ["vowel", "dna", "digits"]
 
 
 def test_catalog_files_are_distinct():

@@ -6,9 +6,9 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class DownloadError(OSError):
 
 
 class ChecksumError(ValueError):
-    """A file does not have the SHA-256 it should have."""
+    """A file does not have the checksum it should have."""
 
 
 def folders() -> list[Path]:
@@ -49,13 +49,13 @@ def folders() -> list[Path]:
     return [*([Path(given).expanduser()] if given else []), cache / "surefoot"]
 
 
-def find(file: str) -> Path | None:
-    """Return the first ``FOLDER/file`` or ``FOLDER/libsvm/file`` that exists, None if there is none."""
-    candidates = (path for folder in folders() for path in (folder / file, folder / SUBFOLDER / file))
+def find(file: str, subfolder: str = SUBFOLDER) -> Path | None:
+    """Return the first ``FOLDER/file`` or ``FOLDER/subfolder/file`` that exists, None if there is none."""
+    candidates = (path for folder in folders() for path in (folder / file, folder / subfolder / file))
     return next((path for path in candidates if path.is_file()), None)
 
 
-def target(file: str) -> Path:
+def target(file: str, subfolder: str = SUBFOLDER) -> Path:
     """Return where a download of ``file`` goes: below the first of `folders` that can be written to, made if missing.
 
     Raises:
@@ -63,7 +63,7 @@ def target(file: str) -> Path:
 
     """
     for folder in folders():
-        below = folder / SUBFOLDER
+        below = folder / subfolder
         try:
             below.mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -105,9 +105,9 @@ def verify(path: Path, pinned: str | None = None) -> None:
         )
 
 
-def libsvm_url(path: str, base_url: str | None = None) -> str:
-    """Return the address of a file of the LIBSVM site, or of a mirror given as argument or in $SUREFOOT_LIBSVM_URL."""
-    base = base_url or os.environ.get(URL_VARIABLE) or LIBSVM_URL
+def address(path: str, base_url: str | None = None, *, variable: str = URL_VARIABLE, site: str = LIBSVM_URL) -> str:
+    """Return the address of a file of a site, or of its mirror, given as argument or in an environment variable."""
+    base = base_url or os.environ.get(variable) or site
     if urlsplit(base).scheme not in ("https", "http"):
         raise ValueError(f"base_url is {base!r}, must start with https:// or http://")
     return f"{base.rstrip('/')}/{path}"
@@ -131,45 +131,53 @@ def download(url: str, path: Path, *, sha256: str | None = None, progress: bool 
         ChecksumError: The file is not the one with ``sha256``.
 
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    try:
-        found = _save(_receive(url, path, progress, timeout), part)
+    digest = hashlib.sha256()
+    with replacing(path, "the download") as file:
+        for chunk in _receive(url, path, progress, timeout):
+            digest.update(chunk)
+            file.write(chunk)
+        _sync(file)
+        found = digest.hexdigest()
         if sha256 is None:
             _record(path, found)
         elif found != sha256:
             raise ChecksumError(f"{url} has SHA-256 {found}, but the published file has {sha256}; nothing was stored")
+
+
+@contextmanager
+def replacing(path: Path, what: str) -> Iterator[BinaryIO]:
+    """Open a new file that takes the name ``path`` when the block ends well, and vanishes if it does not.
+
+    Args:
+        path: The file to make or replace; its folder is created.
+        what: What is being stored, for the message of a full disk, which does not say which file.
+
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    try:
+        with open(part, "xb") as file:
+            yield file
+            _sync(file)
         os.replace(part, path)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:  # it tells its own story
+            raise
+        raise OSError(error.errno, f"cannot store {what}: {error.strerror}", str(part)) from error
     finally:
         part.unlink(missing_ok=True)
 
 
-def _save(chunks: Iterator[bytes], part: Path) -> str:
-    """Write the chunks to a new file, to the disk itself, and return their SHA-256."""
-    digest = hashlib.sha256()
-    try:
-        with open(part, "xb") as file:
-            for chunk in chunks:
-                digest.update(chunk)
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-    except DownloadError:
-        raise
-    except OSError as error:  # a full disk does not say which file
-        raise OSError(error.errno, f"cannot store the download: {error.strerror}", str(part)) from error
-    return digest.hexdigest()
+def _sync(file: BinaryIO) -> None:
+    """Bring what was written to the disk itself, which may turn out to be full only now."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _record(path: Path, sha256: str) -> None:
     """Write the checksum beside the file, in the format of the command ``sha256sum``."""
-    record = path.with_name(path.name + RECORD_SUFFIX)
-    part = record.with_name(f".{record.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.write_text(f"{sha256}  {path.name}\n")
-        os.replace(part, record)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path.with_name(path.name + RECORD_SUFFIX), "a checksum") as record:
+        record.write(f"{sha256}  {path.name}\n".encode())
 
 
 def _receive(url: str, path: Path, progress: bool, timeout: float) -> Iterator[bytes]:
@@ -234,5 +242,5 @@ def _progress_bar() -> "Progress":
 def _failure(url: str, path: Path, reason: str) -> DownloadError:
     return DownloadError(
         f"could not download {url}: {reason}. Without a connection, get this file by other means and put it at {path}, "
-        f"or set {DATA_VARIABLE} to a folder that has it as {path.name} or {SUBFOLDER}/{path.name}"
+        f"or set {DATA_VARIABLE} to a folder that has it as {path.name} or {path.parent.name}/{path.name}"
     )

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ Matrix: TypeAlias = "NDArray[np.float64] | csr_array[np.float64]"
 Labels: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 
 
-def fingerprint(*arrays: "Matrix | Labels") -> str:
+def fingerprint(*arrays: "NDArray[Any] | csr_array[np.float64]") -> str:
     """Return the SHA-256 (hex) of the shapes, types and entries of some arrays.
 
     It tells whether two computations had the same data. A CSR array and the dense array with the same entries differ

@@ -1,4 +1,4 @@
-"""Data sets by name: those inside the package, those on this machine, and the rest of the LIBSVM collection."""
+"""Data sets by name: inside the package, on this machine, CIFAR-10, and the rest of the LIBSVM collection."""
 
 import difflib
 import os
@@ -7,17 +7,21 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from surefoot.data import cache
+from surefoot.data import cache, cifar, optdigits
 from surefoot.data.catalog import BUNDLED, CATALOG, FOLDERS, PINNED_SHA256, Source, Split, Task
 from surefoot.data.dataset import Dataset
+from surefoot.data.images import Images
 from surefoot.data.libsvm import read_libsvm
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
+
+IMAGES = ("digits", "cifar10")
+"""Names of images, which `load` gives as rows of pixels; `digits` and `cifar10` give them as images."""
 
 _SITE_NAME = re.compile(rf"({'|'.join(FOLDERS)})((?:/\w[\w.+-]*)+)")
 
@@ -28,7 +32,7 @@ class DatasetInfo:
 
     Attributes:
         name: What `load` takes.
-        where: In the package, in a folder of this machine, or only on the LIBSVM site.
+        where: In the package, in a folder of this machine, or only on a site.
         task: What the labels mean, None if unknown before reading.
         rows: Rows of the training file, None if unknown before reading, as are the next two.
         features: Columns.
@@ -61,6 +65,7 @@ def load(
     `surefoot.data.folders`) and, if it is not there, downloaded to them once. A name is one of
 
     * a short name of the LIBSVM collection, as in `available`; it means the scaled file where there is one;
+    * ``digits`` (part of the package too) or ``cifar10``: images as rows of pixels from 0 to 1;
     * a file of that collection with its folder, such as ``"binary/a9a.t"``;
     * a LIBSVM file of your own: a path, or the name of a file in a data folder.
 
@@ -70,7 +75,8 @@ def load(
         dense: ``X`` as an array; otherwise as a SciPy CSR array.
         task: What the labels mean. By default the folder of the collection tells; for a file of your own, labels that
             are all whole numbers mean classification.
-        base_url: A mirror of the LIBSVM site, instead of the variable ``SUREFOOT_LIBSVM_URL`` or the site itself.
+        base_url: A mirror of the site, instead of the variable ``SUREFOOT_LIBSVM_URL`` (for CIFAR-10
+            ``SUREFOOT_CIFAR_URL``) or the site itself.
         progress: Show a progress bar while downloading.
 
     Raises:
@@ -84,6 +90,10 @@ def load(
         ((528, 10), 11, [0, 1, 2])
 
     """
+    if name == "digits":
+        return _pixels("digits", optdigits.digits(split), dense, task)
+    if name == "cifar10":
+        return _pixels("cifar10", cifar.cifar10(split, base_url=base_url, progress=progress), dense, task)
     source = _source(name)
     file = source.file(split)
     n_features, labels = source.features, None
@@ -98,17 +108,31 @@ def load(
     return Dataset.from_arrays(source.name, X, y, task=task, labels=labels, copy=False)
 
 
-def get(name: str, *, base_url: str | None = None, progress: bool = True) -> list[Path]:
+def get(
+    name: str, *, path: str | os.PathLike[str] | None = None, base_url: str | None = None, progress: bool = True
+) -> list[Path]:
     """Make sure that the files of a data set are on this machine, and return them: training, then test if there is one.
 
     Files that are there are checked and not downloaded again. For a data set of the package these are its compressed
-    files in the installation.
+    files in the installation; for ``cifar10`` it is the one file that all its images are prepared into.
+
+    Args:
+        name: The data set.
+        path: For ``cifar10``: an archive or a folder that has it, instead of a download (see `cifar10`).
+        base_url: A mirror of the site, as for `load`.
+        progress: Show a progress bar while downloading.
 
     Example:
         >>> [path.name for path in get("vowel")]
         ['vowel.scale.xz', 'vowel.scale.t.xz']
 
     """
+    if name == "cifar10":
+        return [cifar.prepared(path, base_url=base_url, progress=progress)]
+    if path is not None:
+        raise ValueError(f"path is {os.fspath(path)!r}, but only cifar10 is made from a path, not {name!r}")
+    if name == "digits":
+        return [Path(str(optdigits.bundled_file()))]
     source = _source(name)
     paths = []
     for file in filter(None, (source.train, source.test)):
@@ -118,7 +142,7 @@ def get(name: str, *, base_url: str | None = None, progress: bool = True) -> lis
 
 
 def available() -> list[DatasetInfo]:
-    """Return all data sets that `load` knows by name: those in the package, on this machine, then on the LIBSVM site.
+    """Return all data sets that `load` knows by name: those in the package, on this machine, then those on a site.
 
     Example:
         >>> [info.name for info in available()[:2]], available()[0].rows
@@ -133,8 +157,28 @@ def available() -> list[DatasetInfo]:
         where = "bundled" if bundled else "cached" if path is not None else "downloadable"
         size = (source.rows, source.features, source.classes)
         infos.append(DatasetInfo(source.name, where, source.task, *size, path))
-    unique = {info.name: info for info in infos}
+    unique = {info.name: info for info in (*infos, *_image_sets())}
     return sorted(unique.values(), key=lambda info: ("bundled", "cached", "downloadable").index(info.where))
+
+
+def _image_sets() -> list[DatasetInfo]:
+    """Return the lines of `IMAGES`."""
+    bundled, found = Path(str(optdigits.bundled_file())), cifar.found()
+    return [
+        DatasetInfo("digits", "bundled", "classification", 1437, 64, 10, bundled),
+        DatasetInfo("cifar10", "cached" if found else "downloadable", "classification", 50_000, 3072, 10, found),
+    ]
+
+
+def _pixels(name: str, images: Images, dense: bool, task: Task | None) -> Dataset:
+    """Return images as rows of pixels from 0 to 1."""
+    rows: Any = images.images.reshape(len(images), -1) / 255
+    if not dense:
+        from scipy.sparse import csr_array
+
+        rows = csr_array(rows)
+    labels = tuple(float(label) for label in range(len(images.classes)))
+    return Dataset.from_arrays(name, rows, images.labels, task=task or "classification", labels=labels, copy=False)
 
 
 def _source(name: str | os.PathLike[str]) -> Source:
@@ -148,7 +192,7 @@ def _source(name: str | os.PathLike[str]) -> Source:
     if own is not None:
         test = own.with_name(own.name + ".t")
         return Source(text, folder="", train=str(own), test=str(test) if test.is_file() else None)
-    known = {source.name.lower(): source.name for source in (*CATALOG.values(), *_own_files())}
+    known = {name.lower(): name for name in (*CATALOG, *IMAGES, *(source.name for source in _own_files()))}
     close = [known[key] for key in difflib.get_close_matches(text.lower(), known, n=3)]
     hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     searched = ", ".join(str(folder) for folder in cache.folders())
@@ -185,7 +229,7 @@ def _opened(source: Source, file: str, base_url: str | None, progress: bool) -> 
     pinned = PINNED_SHA256.get(local) if source.folder else None
     path = cache.find(local) if source.folder else Path(file)
     if path is None:
-        url = cache.libsvm_url(f"{source.folder}/{file}", base_url)
+        url = cache.address(f"{source.folder}/{file}", base_url)
         path = cache.target(local)
         cache.download(url, path, sha256=pinned, progress=progress)
     else:

@@ -1,0 +1,124 @@
+"""Images with their classes, as one array of bytes."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.data.dataset import fingerprint
+
+Pixels = NDArray[np.uint8]
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images of one size with a class each, not to be changed in place: the arrays are read-only.
+
+    `cifar10` and `digits` return one; from arrays of your own make one directly. Images that come from a
+    memory-mapped file are pickled as the place of that file, so that worker processes share its pages.
+
+    Attributes:
+        name: What they are called.
+        images: Bytes of shape (n, channels, height, width); may be a view of a memory-mapped file.
+        labels: The classes 0 … C−1 of shape (n,), int64.
+        classes: The names of the classes.
+        mean: Mean of each channel over the training images, as shares of 255. If None, `statistics` computes it.
+        std: Standard deviation of each channel, likewise.
+        checksum: Stands for all pixels and labels where somebody has published one; makes `fingerprint` cheap.
+        reopen: Returns these images again in another process; replaces the arrays in a pickle.
+
+    Example:
+        >>> images = Images("mine", np.zeros((4, 3, 8, 8), np.uint8), np.array([0, 1, 1, 0]), ("cat", "dog"))
+        >>> len(images), images.shape
+        (4, (3, 8, 8))
+
+    """
+
+    name: str
+    images: Pixels
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    checksum: str | None = None
+    reopen: "Callable[[], Images] | None" = None
+
+    def __post_init__(self) -> None:
+        pixels, labels = np.asarray(self.images), np.asarray(self.labels)
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or 0 in pixels.shape:
+            raise ValueError(
+                f"images is an array of {pixels.dtype} with shape {pixels.shape}, "
+                "must be uint8 of shape (n, channels, height, width), none of them 0"
+            )
+        if labels.shape != pixels.shape[:1] or labels.dtype.kind not in "iu":
+            raise ValueError(
+                f"labels is an array of {labels.dtype} with shape {labels.shape}, "
+                f"must be whole numbers of shape ({len(pixels)},), one for each image"
+            )
+        if labels.min() < 0 or labels.max() >= len(self.classes):
+            raise ValueError(
+                f"labels go from {labels.min()} to {labels.max()}, "
+                f"must lie in 0 … {len(self.classes) - 1}, as classes has {len(self.classes)} names"
+            )
+        for attribute, value in (("images", pixels.view()), ("labels", labels.astype(np.int64))):
+            value.flags.writeable = False
+            object.__setattr__(self, attribute, value)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.reopen is not None:
+            return self.reopen, ()
+        return type(self), tuple(getattr(self, attribute.name) for attribute in fields(self))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 (hex) that stands for pixels and labels: of the published checksum, or else of them all.
+
+        Example:
+            >>> from surefoot.data import digits
+            >>> digits("train").fingerprint() == digits("test").fingerprint()
+            False
+
+        """
+        if self.checksum is not None:
+            return hashlib.sha256(f"images {self.images.shape} {self.checksum}".encode()).hexdigest()
+        return fingerprint(self.images, self.labels)
+
+    def statistics(self) -> Statistics:
+        """Return mean and standard deviation of each channel, as shares of 255: those given, or else computed.
+
+        Example:
+            >>> gray = Images("gray", np.full((2, 1, 4, 4), 51, np.uint8), np.zeros(2, np.int64), ("gray",))
+            >>> gray.statistics()
+            ((0.2,), (0.0,))
+
+        """
+        if self.mean is not None and self.std is not None:
+            return self.mean, self.std
+        # Counting the 256 values is exact, whatever the number of images, and needs no copy of them as floats.
+        counts = np.stack([_counts(self.images, channel) for channel in range(self.images.shape[1])])
+        values = np.arange(256) / 255
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        means = shares @ values
+        deviations = np.sqrt((shares * (values - means[:, None]) ** 2).sum(axis=1))
+        return tuple(means.tolist()), tuple(deviations.tolist())
+
+
+def _counts(images: Pixels, channel: int) -> NDArray[np.int64]:
+    """Count each of the 256 values of a channel, a block of images at a time: `bincount` makes its input int64."""
+    blocks = range(0, len(images), 1000)
+    return sum(
+        (np.bincount(images[start : start + 1000, channel].ravel(), minlength=256) for start in blocks),
+        np.zeros(256, np.int64),
+    )

@@ -1,0 +1,124 @@
+"""Texts as the numbers of their characters, for models that predict the next one."""
+
+import lzma
+import os
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from surefoot.data.dataset import fingerprint
+
+FILE = "shakespeare.txt"
+SHA256 = "b4a657aedf64a7c4dbb5201c11d9c2443df0145061c8df8c386b30266dc1f389"
+"""Of the bundled text, decompressed."""
+
+Codes = NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Characters:
+    """A text as numbers of its characters, in two parts. The arrays are read-only.
+
+    Attributes:
+        name: What it is called.
+        train: The first part: for each character its place in the vocabulary.
+        validation: The rest, likewise.
+        vocabulary: All characters of the text, sorted.
+
+    Example:
+        >>> text = characters()
+        >>> text.decode(text.train[:13])
+        'First Citizen'
+
+    """
+
+    name: str
+    train: Codes
+    validation: Codes
+    vocabulary: str
+
+    def __post_init__(self) -> None:
+        for part in (self.train, self.validation):
+            part.flags.writeable = False
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 (hex) of both parts and the vocabulary."""
+        letters = np.array([ord(letter) for letter in self.vocabulary], np.int64)
+        return fingerprint(self.train, self.validation, letters)
+
+    def encode(self, text: str) -> Codes:
+        """Return the numbers of the characters of a text.
+
+        Raises:
+            ValueError: A character is not in the vocabulary.
+
+        Example:
+            >>> characters().encode("To be").tolist()
+            [30, 49, 1, 36, 39]
+
+        """
+        unknown = sorted(set(text) - set(self.vocabulary))
+        if unknown:
+            raise ValueError(f"text has the character {unknown[0]!r}, which is not in the vocabulary of {self.name!r}")
+        return np.searchsorted(_numbers(self.vocabulary), _numbers(text)).astype(self.train.dtype)
+
+    def decode(self, codes: ArrayLike) -> str:
+        """Return the text that the numbers stand for."""
+        return "".join(self.vocabulary[code] for code in np.asarray(codes).tolist())
+
+
+def characters(
+    path: str | os.PathLike[str] | None = None, *, validation: float = 0.1, encoding: str = "utf-8"
+) -> Characters:
+    """Return the characters of a text file as numbers.
+
+    Args:
+        path: Any text file; by default some scenes of Shakespeare that are part of the package (100 kB).
+        validation: Share of the text, from its end, for validation; at least 0 and under 1.
+        encoding: Of the file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is not text in this encoding, or too short; ``validation`` is out of range.
+
+    Example:
+        >>> text = characters()
+        >>> len(text.train), len(text.validation), len(text.vocabulary)
+        (89859, 9984, 61)
+
+    """
+    if not 0 <= validation < 1:
+        raise ValueError(f"validation is {validation}, must be at least 0 and under 1")
+    name, text = _text(path, encoding)
+    letters, places = np.unique(_numbers(text), return_inverse=True)
+    codes: Codes = places.astype(np.min_scalar_type(len(letters) - 1))
+    kept = len(codes) - round(validation * len(codes))
+    if kept == 0:
+        raise ValueError(f"validation is {validation}, which leaves none of {len(codes)} characters for training")
+    vocabulary = letters.tobytes().decode("utf-32-le")
+    return Characters(name, codes[:kept].copy(), codes[kept:].copy(), vocabulary)
+
+
+def _text(path: str | os.PathLike[str] | None, encoding: str) -> tuple[str, str]:
+    if path is None:
+        content = (resources.files("surefoot.data") / "files" / f"{FILE}.xz").read_bytes()
+        return FILE, lzma.decompress(content).decode()
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise FileNotFoundError(f"path is {str(file)!r}, which is not a file")
+    try:
+        text = file.read_text(encoding)
+    except UnicodeError as error:
+        raise ValueError(f"{file} is not text in the encoding {encoding}: {error}") from error
+    if len(text) < 2:
+        raise ValueError(f"{file} has {len(text)} characters, must have 2 or more")
+    return file.name, text
+
+
+def _numbers(text: str) -> NDArray[np.uint32]:
+    """Return the Unicode numbers of the characters."""
+    return np.frombuffer(text.encode("utf-32-le"), "<u4")

@@ -1,0 +1,252 @@
+"""Batches of a network's inputs and targets, from whatever holds the data.
+
+This module imports torch; nothing that convex studies import may import it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.utils.data import IterableDataset, TensorDataset, default_collate
+
+from surefoot.data import Dataset, Images, fingerprint
+from surefoot.problems._image_inputs import ImageInputs
+from surefoot.problems._inputs_base import Inputs, PlacedInputs, digest
+from surefoot.problems._problem import Rows
+
+__all__ = ["CharacterInputs", "DatasetInputs", "ImageInputs", "Inputs", "TensorInputs", "as_inputs"]
+
+
+class TensorInputs(PlacedInputs):
+    """Rows of two tensors or arrays in memory.
+
+    Arrays of real numbers become tensors of torch's default type and arrays of whole numbers int64, as models and
+    losses expect them; tensors stay as they are.
+
+    Args:
+        inputs: Of shape (n, …).
+        targets: Of shape (n, …).
+        device: Where the batches are; the tensors move there.
+
+    Example:
+        >>> inputs = TensorInputs(np.eye(3), np.array([0, 1, 2]))
+        >>> inputs.batch(np.array([2, 0]), seed=None)
+        (tensor([[0., 0., 1.],
+                [1., 0., 0.]]), tensor([2, 0]))
+
+    """
+
+    def __init__(
+        self, inputs: Tensor | ArrayLike, targets: Tensor | ArrayLike, *, device: torch.device | str = "cpu"
+    ) -> None:
+        self.inputs, self.targets = _tensor("inputs", inputs), _tensor("targets", targets)
+        if len(self.inputs) != len(self.targets):
+            raise ValueError(f"inputs has {len(self.inputs)} rows and targets {len(self.targets)}, must be as many")
+        self._place(device)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def batch(self, rows: Rows, *, seed: int | None) -> tuple[Tensor, Tensor]:
+        """The rows of both tensors; nothing is random."""
+        index = torch.from_numpy(np.asarray(rows)).to(self.device)
+        return self.inputs.index_select(0, index), self.targets.index_select(0, index)
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of both tensors."""
+        return digest("tensors", _hashed((self.inputs, self.targets)))
+
+
+class DatasetInputs(PlacedInputs):
+    """Rows of a map-style torch ``Dataset`` whose items are pairs (input, target), collated as a ``DataLoader`` does.
+
+    Items are made one by one in Python; for speed hand over tensors or images instead. What the data set draws from
+    the global generators of torch, NumPy and Python is determined by the seed of the batch, and is the same each time
+    in evaluation; the generators are put back afterwards.
+
+    Args:
+        dataset: Has a length and, for each row number, a pair of numbers, arrays, tensors or (nested) lists and
+            dicts of them.
+        device: Where the batches are.
+
+    Example:
+        >>> from torch.utils.data import TensorDataset
+        >>> inputs = DatasetInputs(TensorDataset(torch.eye(3), torch.arange(3)))
+        >>> inputs.batch(np.array([1]), seed=0)
+        (tensor([[0., 1., 0.]]), tensor([1]))
+
+    """
+
+    def __init__(self, dataset: Any, *, device: torch.device | str = "cpu") -> None:
+        if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+            raise TypeError(f"dataset must have a length and items by row number (map-style), got {type(dataset)}")
+        if len(dataset) == 0:
+            raise ValueError(f"dataset is empty: {dataset!r}")
+        self.dataset = dataset
+        self._place(device)
+        with _seeded(0):
+            item = dataset[0]
+        if not (isinstance(item, tuple | list) and len(item) == 2):
+            raise TypeError(f"dataset must have pairs (input, target) as items, its first item is {type(item)}")
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def batch(self, rows: Rows, *, seed: int | None) -> tuple[Any, Any]:
+        """The items, collated by ``torch.utils.data.default_collate``."""
+        numbers = np.asarray(rows).tolist()
+        with _seeded(0 if seed is None else seed):
+            if hasattr(self.dataset, "__getitems__"):
+                items = self.dataset.__getitems__(numbers)
+            else:
+                items = [self.dataset[number] for number in numbers]
+        inputs, targets = default_collate(items)
+        return _moved(inputs, self.device), _moved(targets, self.device)
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of the data set's type, length and up to 64 of its items, evenly spread.
+
+        Reading all items may take minutes. A data set with a method ``fingerprint()`` of its own is asked instead.
+        """
+        if callable(own := getattr(self.dataset, "fingerprint", None)):
+            return digest("dataset", str(own()))
+        kind = f"{type(self.dataset).__module__}.{type(self.dataset).__qualname__}"
+        some = np.unique(np.linspace(0, len(self) - 1, 64).astype(np.int64))
+        return digest("dataset", kind, len(self), _hashed(self.to("cpu").batch(some, seed=None)))
+
+
+class CharacterInputs(PlacedInputs):
+    """Windows of a text; the target of each character is the next one.
+
+    Args:
+        codes: The text as whole numbers (see `surefoot.data.characters`).
+        context: Characters of a window.
+        stride: From the start of one row to that of the next; by default the context, so that rows do not overlap.
+        device: Where the batches are.
+
+    Example:
+        >>> inputs = CharacterInputs(np.arange(10), context=4)
+        >>> len(inputs), inputs.batch(np.array([1]), seed=None)
+        (2, (tensor([[4, 5, 6, 7]]), tensor([[5, 6, 7, 8]])))
+
+    """
+
+    def __init__(
+        self, codes: ArrayLike, context: int, *, stride: int | None = None, device: torch.device | str = "cpu"
+    ) -> None:
+        self.codes = np.asarray(codes)
+        self.context = context
+        self.stride = context if stride is None else stride
+        for name, value in (("context", self.context), ("stride", self.stride)):
+            if value < 1:
+                raise ValueError(f"{name} is {value}, must be 1 or more")
+        if self.codes.ndim != 1 or self.codes.dtype.kind not in "iu":
+            raise ValueError(
+                f"codes is an array of {self.codes.dtype} with shape {self.codes.shape}, must be (n,) whole numbers"
+            )
+        if len(self.codes) <= context:
+            raise ValueError(f"codes has {len(self.codes)} characters, must have over {context}, the context")
+        self._place(device)
+
+    def __len__(self) -> int:
+        return (len(self.codes) - self.context - 1) // self.stride + 1
+
+    def batch(self, rows: Rows, *, seed: int | None) -> tuple[Tensor, Tensor]:
+        """The windows of shape (batch size, context) and the same one character on; nothing is random."""
+        starts = np.asarray(rows) * self.stride
+        windows = self.codes[starts[:, None] + np.arange(self.context + 1)].astype(np.int64)
+        both = torch.from_numpy(windows).to(self.device)
+        return both[:, :-1].contiguous(), both[:, 1:].contiguous()
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of the text and of the windows."""
+        return digest("characters", fingerprint(self.codes.astype(np.int64)), self.context, self.stride)
+
+
+def as_inputs(data: Any) -> Inputs:
+    """The batches of whatever holds data.
+
+    Args:
+        data: `Inputs`; `surefoot.data.Images` (normalised, not augmented: for that make `ImageInputs` yourself); a pair
+            of tensors or arrays; a `surefoot.data.Dataset`; a map-style torch ``Dataset`` of pairs.
+
+    Example:
+        >>> len(as_inputs((np.eye(3), [0, 1, 2])))
+        3
+
+    """
+    if isinstance(data, Inputs):
+        return data
+    if isinstance(data, Images):
+        return ImageInputs(data, augment=False)
+    if isinstance(data, Dataset):
+        return TensorInputs(data.X if isinstance(data.X, np.ndarray) else data.X.toarray(), data.y)
+    if isinstance(data, tuple | list) and len(data) == 2:
+        return TensorInputs(*data)
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        return TensorInputs(*data.tensors)
+    if isinstance(data, torch.utils.data.Dataset) and not isinstance(data, IterableDataset):
+        return DatasetInputs(data)
+    raise TypeError(
+        "data must be surefoot.data.Images or Dataset, a pair (inputs, targets) of tensors or arrays, a map-style "
+        f"torch Dataset or Inputs, got {type(data)}" + (": give its dataset" if hasattr(data, "dataset") else "")
+    )
+
+
+def _tensor(name: str, values: Tensor | ArrayLike) -> Tensor:
+    if not isinstance(values, Tensor):
+        array = np.asarray(values)
+        kinds = {"f": torch.get_default_dtype(), "i": torch.int64, "u": torch.int64, "b": torch.bool}
+        if array.dtype.kind not in kinds:
+            raise TypeError(f"{name} is an array of {array.dtype}, must hold real numbers")
+        values = torch.tensor(array, dtype=kinds[array.dtype.kind])
+    if values.ndim == 0 or len(values) == 0:
+        raise ValueError(f"{name} has the shape {tuple(values.shape)}, must have one row for each example")
+    return values.detach()
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators that data sets draw from, and put them back."""
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    for_python, for_numpy, for_torch = np.random.SeedSequence(seed).generate_state(3).tolist()
+    try:
+        random.seed(for_python)
+        np.random.seed(for_numpy)  # noqa: NPY002
+        torch.default_generator.manual_seed(for_torch)
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        torch.set_rng_state(before[2])
+
+
+def _moved(values: Any, device: torch.device) -> Any:
+    """Tensors in lists and dicts, on the device."""
+    if isinstance(values, Tensor):
+        return values.to(device)
+    if isinstance(values, Mapping):
+        return {key: _moved(value, device) for key, value in values.items()}
+    if isinstance(values, tuple | list):
+        return type(values)(_moved(value, device) for value in values)
+    return values
+
+
+def _hashed(values: Any) -> str:
+    """SHA-256 (hex) of tensors in lists and dicts."""
+    if isinstance(values, Tensor):
+        content = values.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        return digest(str(values.dtype), list(values.shape), hashlib.sha256(content).hexdigest())
+    if isinstance(values, Mapping):
+        return digest([[str(key), _hashed(value)] for key, value in values.items()])
+    if isinstance(values, tuple | list):
+        return digest([_hashed(value) for value in values])
+    return digest(repr(values))

@@ -1,0 +1,111 @@
+import hashlib
+import lzma
+import pickle
+
+import numpy as np
+import pytest
+
+from surefoot.data import Images, digits, optdigits
+
+PIXELS = np.arange(5 * 2 * 3 * 4, dtype=np.uint8).reshape(5, 2, 3, 4)
+LABELS = np.array([0, 1, 2, 1, 0])
+NAMES = ("a", "b", "c")
+
+
+def test_size():
+    images = Images("mine", PIXELS, LABELS, NAMES)
+    assert (len(images), images.shape) == (5, (2, 3, 4))
+
+
+@pytest.mark.parametrize("attribute", ["images", "labels"])
+def test_arrays_are_read_only(attribute):
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(Images("mine", PIXELS, LABELS, NAMES), attribute)[0] = 1
+
+
+def test_arrays_of_the_user_stay_writable():
+    pixels, labels = PIXELS.copy(), LABELS.copy()
+    Images("mine", pixels, labels, NAMES)
+    assert pixels.flags.writeable
+    assert labels.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("pixels", "labels", "message"),
+    [
+        (PIXELS / 255, LABELS, r"images is an array of float64 with shape \(5, 2, 3, 4\), must be uint8"),
+        (PIXELS[0], LABELS, r"images .* shape \(2, 3, 4\), must be uint8 of shape \(n, channels, height, width\)"),
+        (PIXELS[:0], LABELS[:0], "none of them 0"),
+        (PIXELS, LABELS[1:], r"labels .* shape \(4,\), must be whole numbers of shape \(5,\)"),
+        (PIXELS, LABELS / 2, "labels is an array of float64"),
+        (PIXELS, LABELS + 1, r"labels go from 1 to 3, must lie in 0 … 2, as classes has 3 names"),
+        (PIXELS, LABELS - 1, "labels go from -1 to 1"),
+    ],
+)
+def test_arrays_that_do_not_fit(pixels, labels, message):
+    with pytest.raises(ValueError, match=message):
+        Images("mine", pixels, labels, NAMES)
+
+
+def test_computed_statistics_are_those_of_all_pixels():
+    pixels = np.random.default_rng(0).integers(0, 256, (2500, 3, 4, 4), dtype=np.uint8)
+    mean, std = Images("mine", pixels, np.zeros(2500, int), ("a",)).statistics()
+    np.testing.assert_allclose(mean, (pixels / 255).mean(axis=(0, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(std, (pixels / 255).std(axis=(0, 2, 3)), rtol=1e-12)
+
+
+def test_given_statistics_are_kept():
+    assert Images("mine", PIXELS, LABELS, NAMES, (0.1, 0.2), (1.0, 2.0)).statistics() == ((0.1, 0.2), (1.0, 2.0))
+
+
+def test_fingerprint_looks_at_pixels_and_labels():
+    other_pixels, other_labels = PIXELS.copy(), LABELS.copy()
+    other_pixels[-1, -1, -1, -1] += 1
+    other_labels[-1] = 2
+    sets = [(PIXELS, LABELS), (other_pixels, LABELS), (PIXELS, other_labels)]
+    assert len({Images("mine", *arrays, NAMES).fingerprint() for arrays in sets}) == 3
+
+
+def test_fingerprint_of_a_published_checksum():
+    given = [Images("mine", PIXELS, LABELS, NAMES, checksum=checksum).fingerprint() for checksum in ("1", "2", "1")]
+    assert given[0] == given[2] != given[1]
+
+
+def test_pickled_images_are_equal_and_read_only():
+    images = pickle.loads(pickle.dumps(Images("mine", PIXELS, LABELS, NAMES)))
+    np.testing.assert_array_equal(images.images, PIXELS)
+    np.testing.assert_array_equal(images.labels, LABELS)
+    assert not images.images.flags.writeable
+
+
+@pytest.mark.parametrize(("split", "rows"), [("train", 1437), ("test", 360)])
+def test_sizes_of_digits(split, rows):
+    images = digits(split)
+    assert images.images.shape == (rows, 1, 8, 8)
+    assert set(images.labels) == set(range(10))
+    assert (images.images.min(), images.images.max()) == (0, 255)
+
+
+def test_digits_are_those_of_scikit_learn():
+    datasets = pytest.importorskip("sklearn.datasets")
+    table = datasets.load_digits()
+    parts = [digits("train"), digits("test")]
+    pixels = np.concatenate([part.images[:, 0] for part in parts])
+    np.testing.assert_array_equal(pixels, np.rint(table.images * 255 / 16))
+    np.testing.assert_array_equal(np.concatenate([part.labels for part in parts]), table.target)
+
+
+def test_statistics_of_digits_are_those_of_the_training_images():
+    images = digits("train")
+    computed = Images("digits", images.images, images.labels, images.classes).statistics()
+    np.testing.assert_allclose(images.statistics(), computed, atol=1e-4)
+
+
+def test_bundled_digits_have_the_known_checksum():
+    content = lzma.decompress(optdigits.bundled_file().read_bytes())
+    assert hashlib.sha256(content).hexdigest() == optdigits.SHA256
+
+
+def test_unknown_split_of_digits():
+    with pytest.raises(ValueError, match="split is 'valid', must be 'train' or 'test'"):
+        digits("valid")

@@ -1,0 +1,103 @@
+import hashlib
+import lzma
+from importlib import resources
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from surefoot.data import characters, text
+
+LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\r")  # reading turns \r into a new line
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return tmp_path_factory.mktemp("text") / "mine.txt"
+
+
+@given(st.text(LETTERS, min_size=2, max_size=400))
+def test_both_parts_together_are_the_text(file, content):
+    file.write_text(content, "utf-8", newline="")
+    found = characters(file, validation=0.25)
+    assert found.decode(found.train) + found.decode(found.validation) == content
+    assert found.vocabulary == "".join(sorted(set(content)))
+
+
+@given(st.text(LETTERS, min_size=2, max_size=400))
+def test_encode_undoes_decode(file, content):
+    file.write_text(content, "utf-8", newline="")
+    found = characters(file, validation=0.0)
+    np.testing.assert_array_equal(found.encode(content), found.train)
+
+
+@pytest.mark.parametrize(("validation", "rows"), [(0.0, 0), (0.1, 10), (0.5, 50), (0.99, 99)])
+def test_share_for_validation(tmp_path, validation, rows):
+    (tmp_path / "mine").write_text("ab" * 50)
+    found = characters(tmp_path / "mine", validation=validation)
+    assert (len(found.train), len(found.validation)) == (100 - rows, rows)
+
+
+@pytest.mark.parametrize(("count", "dtype"), [(256, np.uint8), (257, np.uint16)])
+def test_numbers_are_as_short_as_the_vocabulary_allows(tmp_path, count, dtype):
+    (tmp_path / "mine").write_text("".join(chr(0x4E00 + number) for number in range(count)), "utf-8")
+    assert characters(tmp_path / "mine").train.dtype == dtype
+
+
+def test_fingerprint_looks_at_all_parts(tmp_path):
+    found = set()
+    for content, validation in (("abab", 0.5), ("abba", 0.5), ("abab", 0.25), ("acac", 0.5)):
+        (tmp_path / "mine").write_text(content)
+        found.add(characters(tmp_path / "mine", validation=validation).fingerprint())
+    assert len(found) == 4
+
+
+def test_other_encoding(tmp_path):
+    (tmp_path / "mine").write_bytes("naïve".encode("latin-1"))
+    assert characters(tmp_path / "mine", encoding="latin-1").vocabulary == "aenvï"
+
+
+def test_file_in_another_encoding(tmp_path):
+    (tmp_path / "mine").write_bytes("naïve".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"mine is not text in the encoding utf-8: .*byte 0xef"):
+        characters(tmp_path / "mine")
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"path is '.*nowhere', which is not a file"):
+        characters(tmp_path / "nowhere")
+
+
+def test_short_file(tmp_path):
+    (tmp_path / "mine").write_text("a")
+    with pytest.raises(ValueError, match="mine has 1 characters, must have 2 or more"):
+        characters(tmp_path / "mine")
+
+
+@pytest.mark.parametrize("validation", [-0.1, 1.0, float("nan")])
+def test_share_out_of_range(validation):
+    with pytest.raises(ValueError, match=f"validation is {validation}, must be at least 0 and under 1"):
+        characters(validation=validation)
+
+
+def test_share_that_leaves_nothing_for_training(tmp_path):
+    (tmp_path / "mine").write_text("abc")
+    with pytest.raises(ValueError, match=r"validation is 0\.9, which leaves none of 3 characters for training"):
+        characters(tmp_path / "mine", validation=0.9)
+
+
+def test_character_outside_the_vocabulary():
+    with pytest.raises(ValueError, match="text has the character 'ß', which is not in the vocabulary"):
+        characters().encode("Straße")
+
+
+def test_bundled_text_has_the_known_checksum():
+    content = (resources.files("surefoot.data") / "files" / f"{text.FILE}.xz").read_bytes()
+    assert hashlib.sha256(lzma.decompress(content)).hexdigest() == text.SHA256
+
+
+def test_bundled_text_is_the_beginning_of_the_published_one(published):
+    whole = (published / "tinyshakespeare.txt").read_text()
+    found = characters()
+    assert whole.startswith(found.decode(found.train) + found.decode(found.validation))
