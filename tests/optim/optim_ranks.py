@@ -11,6 +11,8 @@ import torch.multiprocessing as processes
 from optim_problem import RATES, make
 from torch import Tensor
 
+import surefoot.optim as sfo
+
 RANKS = 2
 BATCH = 8
 
@@ -57,3 +59,36 @@ def run(folder: Path, names: list[str], steps: int, process_group: Any = "auto")
     arguments = (str(folder / "rendezvous"), str(folder), names, steps, process_group)
     processes.spawn(worker, arguments, nprocs=RANKS)  # type: ignore[attr-defined]
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(RANKS)]
+
+
+def spp_worker(rank: int, file: str, folder: str) -> None:
+    """Two steps of SPP under DDP on this rank's data."""
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
+    net = torch.nn.parallel.DistributedDataParallel(network())
+    parts = [batch(index, rank) for index in range(2)]
+    torch.save(spp_steps(net, parts), Path(folder) / f"spp{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def spp_steps(net: torch.nn.Module, batches: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    optimizer = sfo.SPP(net.parameters(), 0.5)
+    for inputs, targets in batches:
+
+        def closure(inputs: Tensor = inputs, targets: Tensor = targets) -> Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(net, inputs, targets)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    return [p.detach().clone() for p in net.parameters()]
+
+
+def run_spp(folder: Path) -> list[list[Tensor]]:
+    """The parameters of both ranks, and of one process on the joint batches."""
+    processes.spawn(spp_worker, (str(folder / "rendezvous"), str(folder)), nprocs=RANKS)  # type: ignore[attr-defined]
+    ranks = [torch.load(folder / f"spp{rank}.pt", weights_only=True) for rank in range(RANKS)]
+    pairs = [[batch(index, rank) for rank in range(RANKS)] for index in range(2)]
+    joint = [(torch.cat([a[0] for a in pair]), torch.cat([a[1] for a in pair])) for pair in pairs]
+    return [*ranks, spp_steps(network(), joint)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from optim_problem import ADAMS, NAMES, Problem, distance, equal, make, train
+from optim_problem import ADAMS, NAMES, UNBOUNDED, Problem, distance, equal, make, train
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -37,7 +37,7 @@ class Recorder(TorchDispatchMode):
 
 def cases() -> list[Any]:
     both = [
-        (name, options) for name in NAMES for options in OPTIONS if not (name == "SGD" and "lower_bound" in options)
+        (name, options) for name in NAMES for options in OPTIONS if not (name in UNBOUNDED and "lower_bound" in options)
     ]
     proximal = [(name, PROXIMAL) for name in ("SGD", "SPS", "NGN", "MoMo", "MoMoAdam")]
     return [pytest.param(name, options, id=f"{name}-{options}") for name, options in both + proximal]
@@ -94,7 +94,7 @@ def test_a_bad_step_is_masked(name: str, foreach: bool, what: str, monkeypatch: 
     assert optimizer.param_groups[0]["progress"][0] == 2
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "SGD"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in UNBOUNDED])
 def test_a_loss_below_the_bound_is_masked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem()
     optimizer = on_device(make(name, problem.params), monkeypatch)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from optim_problem import NAMES, Problem, distance, equal, make, train
+from optim_problem import NAMES, UNBOUNDED, Problem, distance, equal, make, train
 
 import surefoot.optim as sfo
 from surefoot.theory import models
@@ -81,8 +81,10 @@ def test_without_loss_at_rate_zero_only_the_state_is_created(name: str) -> None:
     before = problem.values()
     assert optimizer.step() is None
     assert equal(before, problem.values())
-    names = optimizer._settings.buffer_names
-    assert all(set(optimizer.state[p]) == set(names) for p in problem.params if names)
+    settings = optimizer._settings
+    for geometry, params in settings.geometry.split(problem.params, optimizer.param_groups[0]):
+        names = settings.buffer_names(geometry)
+        assert all(set(optimizer.state[p]) == set(names) for p in params if names)
     assert optimizer.param_groups[0]["progress"][0] == 0
 
 
@@ -263,7 +265,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(name: str, what: str) 
     assert optimizer.last_step == (0.0, math.inf)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "SGD"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in UNBOUNDED])
 def test_a_loss_below_the_bound_is_skipped_and_counted(name: str) -> None:
     problem, optimizer, _ = prepared(name)
     before = problem.values()

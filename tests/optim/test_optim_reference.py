@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from optim_problem import ADAMS, NAMES, RATES, Problem, distance, make, train
+from optim_problem import ADAMS, NAMES, RATES, UNBOUNDED, Problem, distance, make, train
 
 from surefoot.optim import reference
 
@@ -42,8 +42,8 @@ def run_pair(name: str, dtype: torch.dtype, grouped: bool, fast: dict[str, Any],
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_the_twin_in_float64(name: str, variant: str, foreach: bool) -> None:
     options = dict(VARIANTS[variant])
-    if name == "SGD":
-        options.pop("lower_bound", None)  # it knows none
+    if name in UNBOUNDED:
+        options.pop("lower_bound", None)
     assert run_pair(name, torch.float64, False, {"foreach": foreach}, options) <= TOLERANCE[torch.float64]
 
 

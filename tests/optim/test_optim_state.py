@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as checkpoint
-from optim_problem import ADAMS, NAMES, Problem, equal, make, train
+from optim_problem import ADAMS, NAMES, UNBOUNDED, Problem, equal, make, train
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
@@ -29,7 +29,7 @@ def saved_and_loaded(state: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_save_and_load_continue_bitwise(name: str, dtype: torch.dtype, options: dict[str, Any]) -> None:
-    if name == "SGD":
+    if name in UNBOUNDED:
         options = {key: value for key, value in options.items() if key != "lower_bound"}
     unbroken = Problem(dtype)
     whole = train(unbroken, make(name, unbroken.groups(name), **options), range(8))

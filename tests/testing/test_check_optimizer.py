@@ -20,6 +20,17 @@ def test_every_named_optimizer_passes(name: str) -> None:
     check_optimizer(lambda params: sfo.TABLE[name](params, RATES.get(name, 0.02)))  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize("inner", ["lbfgs", "newton-cg"])
+def test_spp_passes(inner: str) -> None:
+    check_optimizer(lambda params: sfo.SPP(params, 0.1, inner=inner, tolerance=1e-3, max_calls=30))
+
+
+@pytest.mark.parametrize("name", sfo.TABLE)
+def test_every_named_optimizer_passes_with_schedule_free_averaging(name: str) -> None:
+    rate = RATES.get(name, 0.02)
+    check_optimizer(lambda params: sfo.TABLE[name](params, rate, averaging=sfo.ScheduleFree()))  # type: ignore[call-arg]
+
+
 class Naive(torch.optim.Optimizer):
     """A Polyak step as one might write it in a hurry; each flaw can be switched on."""
 
@@ -30,6 +41,14 @@ class Naive(torch.optim.Optimizer):
     def __getstate__(self) -> dict[str, Any]:
         kept = {} if self.flaw == "attributes lost in a copy" else {"flaw": self.flaw, "calls": self.calls}
         return {**super().__getstate__(), **kept}
+
+    def train(self) -> None:
+        """Nothing to bring back, or nothing brought back."""
+
+    @torch.no_grad()
+    def eval(self) -> None:
+        if self.flaw == "stuck in eval mode":
+            self.param_groups[0]["params"][0].zero_()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None, *, loss: Tensor | None = None) -> None:  # type: ignore[override]
@@ -64,6 +83,7 @@ def test_a_sound_optimizer_of_somebody_else_passes() -> None:
         ("state outside state_dict", "state_dict"),
         ("moves on nan", "NaN"),
         ("attributes lost in a copy", "deep copy"),
+        ("stuck in eval mode", r"train\(\) after eval\(\)"),
     ],
 )
 def test_flaws_are_named(flaw: str, message: str) -> None:

@@ -7,5 +7,6 @@ module                                  needs                       gives
 ``surefoot.integrations.transformers``  ``surefoot[transformers]``  ``StabilityCallback`` for Transformers' Trainer
 ``surefoot.integrations.optuna``        ``surefoot[optuna]``        ``PartialBoundPruner`` and ``report``
 ``surefoot.integrations.tensorboard``   ``surefoot[tensorboard]``   ``TensorBoardWriter``
+``surefoot.integrations.optax``         ``surefoot[jax]``           ``sgd, sps, ngn, log_ngn, power_step``
 ======================================  ==========================  ===============================================
 """

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 
-def missing(extra: str, error: ImportError) -> ImportError:
-    """An error that names the extra to install.
+def missing(module: str, error: ImportError, extra: str | None = None) -> ImportError:
+    """An error that names the extra to install; it is called as the module, unless given.
 
     >>> raise missing("optuna", ImportError("No module named 'optuna'"))
     Traceback (most recent call last):
     ImportError: surefoot.integrations.optuna needs a package (No module named 'optuna'): pip install 'surefoot[optuna]'
     """
-    return ImportError(f"surefoot.integrations.{extra} needs a package ({error}): pip install 'surefoot[{extra}]'")
+    extra = extra or module
+    return ImportError(f"surefoot.integrations.{module} needs a package ({error}): pip install 'surefoot[{extra}]'")

@@ -13,7 +13,13 @@ NGNMomentum    SquareRoot   Euclidean    heavy ball, β = 0.9
 SPSAdam        Truncated    Diagonal     –
 NGNAdam        SquareRoot   Diagonal     linearisations, β = 0.9
 MoMoAdam       Truncated    Diagonal     linearisations, β = 0.9
+Muon           Linear       Spectral     linearisations, β = 0.95
+SPSMuon        Truncated    Spectral     linearisations, β = 0.9
+NGNMuon        SquareRoot   Spectral     linearisations, β = 0.9
 =============  ===========  ===========  =========================
+
+(Muon in the ball-constrained form, the other two in the regularised one.) ``averaging=ScheduleFree()`` replaces the
+averaging of any of them. Beside the table stands SPP, the exact model, which needs a closure.
 
 They are drop-in replacements for torch's optimizers with one change: the step wants to know the loss.
 
@@ -28,11 +34,11 @@ They are drop-in replacements for torch's optimizers with one change: the step w
 from surefoot.optim._averaging import Averaging, HeavyBall, Linearisations
 from surefoot.optim._base import ModelBased
 from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
+from surefoot.optim._muon import Muon, NGNMuon, SPSMuon
 from surefoot.optim._rows import (
     NGN,
     SGD,
     SPS,
-    TABLE,
     LogNGN,
     MoMo,
     MoMoAdam,
@@ -41,11 +47,16 @@ from surefoot.optim._rows import (
     PowerStep,
     SPSAdam,
 )
+from surefoot.optim._schedule_free import ScheduleFree
 from surefoot.optim._settings import Estimate
+from surefoot.optim._spectral import Spectral, SpectralBall, orthogonalise
+from surefoot.optim._spp import SPP, ProximalStep
+from surefoot.optim._table import TABLE
 
 __all__ = [
     "NGN",
     "SGD",
+    "SPP",
     "SPS",
     "TABLE",
     "Averaging",
@@ -59,8 +70,16 @@ __all__ = [
     "MoMo",
     "MoMoAdam",
     "ModelBased",
+    "Muon",
     "NGNAdam",
     "NGNMomentum",
+    "NGNMuon",
     "PowerStep",
+    "ProximalStep",
     "SPSAdam",
+    "SPSMuon",
+    "ScheduleFree",
+    "Spectral",
+    "SpectralBall",
+    "orthogonalise",
 ]

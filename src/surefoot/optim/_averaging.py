@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
 class Averaging:
-    """Base of the two ways to average; each keeps one buffer of the parameters' size."""
+    """Base of the ways to average; each keeps one buffer of the parameters' size."""
 
     beta: float
     """Share of the past in the average, in [0, 1)."""
+
+    buffer_name: ClassVar[str] = "average"
+    """What the buffer is called in the optimizer's state."""
+    starts_at_parameters: ClassVar[bool] = False
+    """Whether the buffer starts as a copy of the parameters; otherwise it starts at zero."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.beta, int | float) or not 0 <= self.beta < 1:

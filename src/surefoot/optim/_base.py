@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as distributed
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -15,12 +14,15 @@ from surefoot.optim._algorithm import Outcome, Progress, Share, advance
 from surefoot.optim._arithmetic import Device, Host, Scalar
 from surefoot.optim._averaging import Averaging
 from surefoot.optim._geometry import Euclidean, Geometry
+from surefoot.optim._scalars import beside, mean_over_ranks, scalar, scalar_dtype, write
+from surefoot.optim._schedule_free import ScheduleFree, switch
 from surefoot.optim._settings import Estimate, Settings, check_bound, check_rate, settings
+from surefoot.optim._shards import Pieces, check_parameter, is_distributed, pieces
 from surefoot.theory.models import Model, Step
 
 _SKIPPED, _VIOLATIONS, _BOUND, _DELTA, _GRAD_SQ = 1, 2, 4, 5, 6
 """Places in ``progress``, a tensor of the first group for all: count, skipped, violations, value, bound, δ, ‖g‖²."""
-_SIZE, _MOMENTUM = range(2)
+_SIZE, _MEMORY = range(2)
 """Places in the tensor ``own`` of every group."""
 
 
@@ -41,7 +43,7 @@ class ModelBased(Optimizer):
         model: a model of the loss, from :mod:`surefoot.theory.models`.
         geometry: :class:`Euclidean` (default), :class:`Diagonal` (Adam's metric), or a class of your own.
         beta: share of the past in the running average of linearisations (MoMo); 0 is no averaging.
-        averaging: in place of ``beta``: :class:`Linearisations` or :class:`HeavyBall`.
+        averaging: in place of ``beta``: :class:`Linearisations`, :class:`HeavyBall` or :class:`ScheduleFree`.
         weight_decay: λ, a number.
         weight_decay_mode: ``"decoupled"``: x ← (1 − αλ)x before the step, which ignores it; ``"prox"``: λ/2‖x‖² is part
             of the proximal problem (Linear, Truncated, SquareRoot), and δ is the index of f + λ/2‖·‖².
@@ -52,7 +54,8 @@ class ModelBased(Optimizer):
         on_nonfinite: ``"skip"`` leaves parameters and averages untouched and counts, if loss or gradient are not finite
             or the loss is below C; ``"raise"`` raises ``ValueError`` then, for which it has to wait for the device.
         process_group: the loss is averaged over this group, so that every rank takes the same step; ``"auto"`` is the
-            default group if there is one, None never communicates.
+            default group if there is one, None leaves the loss as it is. The norms of sharded parameters (FSDP2) are
+            added up over their own mesh in any case.
         foreach: use torch's operations on lists (default) or loop over the parameters (False).
         fused: on CPU tensors, torch's fused Adam kernel for the :class:`Diagonal` geometry; needs scratch memory of the
             parameters' size. On other devices compile the step instead: ``torch.compile(opt.step)``.
@@ -116,19 +119,23 @@ class ModelBased(Optimizer):
                 check_rate(name, param_group[name])
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        for p in group["params"]:
-            if not p.is_floating_point() or hasattr(p, "device_mesh"):
-                self.param_groups.pop()
-                kind = f"one of dtype {p.dtype}" if not hasattr(p, "device_mesh") else "a DTensor (use DDP, not FSDP)"
-                raise TypeError(f"parameters must be real floating-point tensors, whole on every rank, got {kind}")
+        try:
+            for p in group["params"]:
+                check_parameter(p)
+        except TypeError:
+            self.param_groups.pop()
+            raise
         self._complete()
 
     def _complete(self) -> None:
         """Give every group the tensors that it lacks: a new group, or one from a checkpoint of an older version."""
+        self._sharded = any(is_distributed(p) for group in self.param_groups for p in group["params"])
         device = self._device()
-        dtype = _scalar_dtype(device)
+        dtype = scalar_dtype(device)
         for index, group in enumerate(self.param_groups):
             group.setdefault("weight_decay", 0.0)
+            if isinstance(self._settings.averaging, ScheduleFree):
+                group.setdefault("train_mode", self.param_groups[0].get("train_mode", True))
             fresh = {"own": [0.0] * 2}
             if index == 0:
                 fresh["progress"] = [0.0] * 7
@@ -208,13 +215,25 @@ class ModelBased(Optimizer):
         with the loss as it was differentiated (divided by the number of micro batches, if the mean is meant).
         :meth:`step` uses the sum and clears it; so does :meth:`zero_grad`.
         """
-        loss = _scalar(loss)
+        loss = scalar(loss)
         self._added = loss if self._added is None else self._added + loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, and the losses that belong to them."""
         super().zero_grad(set_to_none)
         self._added = None
+
+    @torch.no_grad()
+    def train(self) -> None:
+        """Before training: with :class:`ScheduleFree` averaging, bring back the point where gradients are taken."""
+        if isinstance(self._settings.averaging, ScheduleFree):
+            switch(self._settings.averaging, self.param_groups, self.state, train=True)
+
+    @torch.no_grad()
+    def eval(self) -> None:
+        """Before evaluating or saving the network: with :class:`ScheduleFree` averaging, put its average in place."""
+        if isinstance(self._settings.averaging, ScheduleFree):
+            switch(self._settings.averaging, self.param_groups, self.state, train=False)
 
     @torch.no_grad()
     def step(
@@ -237,6 +256,8 @@ class ModelBased(Optimizer):
         given = [n for n, x in (("closure", closure), ("loss", loss), ("add_loss", self._added)) if x is not None]
         if len(given) > 1:
             raise ValueError(f"the loss was given more than once: by {' and by '.join(given)}")
+        if given and not all(group.get("train_mode", True) for group in self.param_groups):
+            raise RuntimeError("the parameters hold the average for evaluation: call train() before step()")
         bound = self._bound_of_step(lower_bound)
         returned = loss
         if closure is not None:
@@ -244,7 +265,7 @@ class ModelBased(Optimizer):
                 returned = closure()
             if returned is None:
                 raise ValueError("closure must return the loss, got None")
-        value = self._added if self._added is not None else (None if returned is None else _scalar(returned))
+        value = self._added if self._added is not None else (None if returned is None else scalar(returned))
         if value is None and not all(float(group["lr"]) == 0.0 for group in self.param_groups):
             raise ValueError(
                 f"{type(self).__name__}.step needs the loss: step(loss=loss), step(closure), or add_loss(loss) before"
@@ -273,7 +294,7 @@ class ModelBased(Optimizer):
             new = outcome.progress
             values = [new.count, skipped, violations, new.value, new.bound, outcome.delta, outcome.grad_sq]
         else:
-            loss, bound = self._agree(_to(value, progress), None if bound is None else _to(bound, progress))
+            loss, bound = self._agree(beside(value, progress), None if bound is None else beside(bound, progress))
             count, skipped, violations, average, estimate, *_ = progress.unbind()
             past = Progress(count, average, estimate)
             outcome = advance(self._settings, ops, active, loss, self._current(bound, estimate), past)
@@ -290,11 +311,9 @@ class ModelBased(Optimizer):
                 outcome.delta,
                 outcome.grad_sq,
             ]
-        _write(progress, values)
-        sizes = iter(zip(outcome.sizes, outcome.momenta, strict=True))
-        for group, share in zip(self.param_groups, shares, strict=True):
-            if share.params:
-                _write(group["own"], next(sizes))
+        write(progress, values)
+        for share, *own in zip(active, outcome.sizes, outcome.memories, strict=True):
+            write(self.param_groups[share.group]["own"], own)
 
     def _current(self, bound: Scalar, estimate: Scalar) -> Scalar:
         """The lower bound of this step: its own, the estimated one, or the constructor's."""
@@ -322,7 +341,7 @@ class ModelBased(Optimizer):
             kind = "an estimated bound" if self._settings.bounded else "the linear model"
             raise ValueError(f"lower_bound of a single step does not go with {kind}, got {lower_bound!r}")
         if isinstance(lower_bound, Tensor):
-            return _scalar(lower_bound, "lower_bound")
+            return scalar(lower_bound, "lower_bound")
         check_bound(lower_bound)
         return lower_bound
 
@@ -338,101 +357,65 @@ class ModelBased(Optimizer):
 
     def _shares(self, ops: Host | Device) -> list[Share]:
         shares = []
-        for group in self.param_groups:
-            params: list[Tensor] = []
-            grads: list[Tensor] = []
-            buffers: list[list[Tensor]] = [[] for _ in self._settings.buffer_names]
-            self._init_group(group, params, grads, *buffers)
-            average = buffers.pop(0) if self._settings.averaging else []
-            scratch: list[Tensor] = []
-            lr, momentum = group["lr"], group["own"].unbind()[_MOMENTUM]
+        for index, group in enumerate(self.param_groups):
+            lr, memory = group["lr"], group["own"].unbind()[_MEMORY]
             if isinstance(ops, Host):
-                lr, momentum = float(lr), float(momentum)
-                if self._settings.fused:
-                    scratch = [self._scratch_for(p) for p in params]
-                    grads = [_laid_out_as(g, p) for g, p in zip(grads, params, strict=True)]
+                lr, memory = float(lr), float(memory)
             elif isinstance(lr, Tensor):
-                lr = _to(lr, momentum)
-            shares.append(Share(lr, group["weight_decay"], params, grads, average, buffers, scratch, momentum))
+                lr = beside(lr, memory)
+            decay = group["weight_decay"]
+            for geometry, found in self._settings.geometry.split(self._differentiated(group), group):
+                gradients = [p.grad for p in found if p.grad is not None]
+                state = self._buffers(geometry, found)
+                parts = [Pieces(None, found, found, gradients, state)]
+                if self._sharded:
+                    parts = pieces(found, gradients, state)
+                for spread, originals, params, grads, buffers in parts:
+                    average = buffers.pop(0) if self._settings.averaging else []
+                    scratch: list[Tensor] = []
+                    if self._settings.fused and isinstance(ops, Host):
+                        scratch = [self._scratch_for(p, known) for p, known in zip(params, originals, strict=True)]
+                        grads = [_laid_out_as(g, p) for g, p in zip(grads, params, strict=True)]
+                    own = (params, grads, average, buffers, scratch)
+                    shares.append(Share(index, geometry, lr, decay, *own, memory, spread, originals))
         return shares
 
-    def _scratch_for(self, p: Tensor) -> Tensor:
-        """Room of the parameter's size that is reused in every step; not part of the state."""
-        room = self._scratch.get(p)
+    def _scratch_for(self, p: Tensor, original: Tensor) -> Tensor:
+        """Room of the parameter's size (on this rank) that is reused in every step; not part of the state."""
+        room = self._scratch.get(original)
         if room is None or room.shape != p.shape or room.dtype != p.dtype or room.stride() != p.stride():
-            room = self._scratch[p] = torch.zeros_like(p, memory_format=torch.preserve_format)
+            room = self._scratch[original] = torch.zeros_like(p, memory_format=torch.preserve_format)
         return room
 
-    def _init_group(
-        self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], *buffers: list[Tensor]
-    ) -> None:
-        """Collect the group's parameters with a gradient, their gradients and buffers; create what is missing."""
-        found = [p.grad for p in group["params"]]
-        if any(grad is None for grad in found):
-            params.extend(p for p, grad in zip(group["params"], found, strict=True) if grad is not None)
-            grads.extend(grad for grad in found if grad is not None)
-        else:
-            params.extend(group["params"])
-            grads.extend(found)
-        for layout in {grad.layout for grad in grads}:
+    def _differentiated(self, group: dict[str, Any]) -> list[Tensor]:
+        """The group's parameters with a gradient."""
+        params = [p for p in group["params"] if p.grad is not None]
+        for layout in {p.grad.layout for p in params}:
             if layout is not torch.strided:
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients (layout {layout})")
-        for name, buffer in zip(self._settings.buffer_names, buffers, strict=True):
+        return params
+
+    def _buffers(self, geometry: Geometry, params: list[Tensor]) -> list[list[Tensor]]:
+        """The state of some parameters, one list a name; what is missing is created."""
+        averaging = self._settings.averaging
+        buffers = []
+        for name in self._settings.buffer_names(geometry):
             for p in params:
                 state = self.state[p]
                 if name not in state:
-                    state[name] = torch.zeros_like(p, memory_format=torch.preserve_format)
-                buffer.append(state[name])
+                    copied = averaging is not None and averaging.starts_at_parameters and name == averaging.buffer_name
+                    state[name] = p.detach().clone() if copied else torch.zeros_like(p)
+            buffers.append([self.state[p][name] for p in params])
+        return buffers
 
     def _agree(self, loss: Scalar, bound: Scalar) -> tuple[Scalar, Scalar]:
-        """Loss and bound as means over the process group, in one small all-reduce."""
-        group = self._settings.process_group
-        if group is None or not distributed.is_available() or not distributed.is_initialized():
-            return loss, bound
-        group = None if group == "auto" else group
-        size = distributed.get_world_size(group)
-        if size == 1:
-            return loss, bound
-        values = [loss] if bound is None else [loss, bound]
-        on_host = not isinstance(loss, Tensor)
-        sums = torch.tensor(values, dtype=torch.float64) if on_host else torch.stack(values)
-        distributed.all_reduce(sums, group=group)
-        means = (sums / size).tolist() if on_host else list(sums / size)
-        return means[0], None if bound is None else means[1]
-
-
-def _scalar_dtype(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
-
-
-def _scalar(loss: Any, name: str = "loss") -> Tensor | float:
-    """The loss detached, if it is one real number."""
-    if isinstance(loss, Tensor):
-        if loss.numel() != 1:
-            raise ValueError(f"{name} must have one element, got a tensor of shape {tuple(loss.shape)}")
-        if loss.is_complex():
-            raise TypeError(f"{name} must be real, got a tensor of dtype {loss.dtype}")
-        return loss.detach() if loss.ndim == 0 else loss.detach().reshape(())
-    if isinstance(loss, int | float):
-        return float(loss)
-    raise TypeError(f"{name} must be a number or a tensor of one element, got {type(loss).__name__}")
-
-
-def _to(value: Tensor | float, like: Tensor) -> Tensor:
-    """A 0-d tensor beside another; a number becomes one by a fill, which needs no copy from the host."""
-    if isinstance(value, Tensor):
-        return value.detach().reshape(()).to(like.device, like.dtype, non_blocking=True)
-    return torch.full((), value, dtype=like.dtype, device=like.device)
+        """Loss and bound as means over the process group."""
+        if bound is None:
+            return mean_over_ranks(self._settings.process_group, loss)[0], None
+        loss, bound = mean_over_ranks(self._settings.process_group, loss, bound)
+        return loss, bound
 
 
 def _laid_out_as(grad: Tensor, p: Tensor) -> Tensor:
     """The gradient with the parameter's strides."""
     return grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
-
-
-def _write(target: Tensor, values: Sequence[Scalar]) -> None:
-    """Fill a vector in place with scalars of either kind."""
-    if isinstance(values[0], Tensor):
-        torch._foreach_copy_(target.unbind(), list(values))
-    else:
-        target.numpy()[:] = values  # shares the memory, and is faster than a tensor on the way

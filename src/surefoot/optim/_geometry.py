@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,17 +20,19 @@ Buffers = Sequence[Tensors]
 class Geometry(ABC):
     """A norm for the parameters, as the direction of steepest descent and the squared dual norm of a gradient.
 
-    The step of a group is x − t·α·direction, and q = Σ α·dual_norm_sq. A geometry of your own defines these two:
+    The step of a group is x − t·α·direction, and q = Σ α·dual_norm_sq. A geometry of your own defines the direction:
 
     >>> class Sign(Geometry):                       # the maximum norm, tensor by tensor
     ...     def direction(self, gradient, buffers, count):
     ...         return gradient.abs().sum() * gradient.sign()
-    ...     def dual_norm_sq(self, gradient, direction):
-    ...         return gradient.abs().sum() ** 2
     """
 
     buffer_names: ClassVar[tuple[str, ...]] = ()
     """Names of the buffers that the geometry keeps for every parameter; they have its shape and start at zero."""
+
+    separable: ClassVar[bool] = False
+    """Whether ‖·‖² is a sum over elements, so that a piece of a tensor has that piece of the direction. If not,
+    sharded parameters are gathered, one at a time, and the methods see them whole."""
 
     def observe(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> None:  # noqa: B027
         """Update the buffers in place with the gradient of step number ``count`` (from 1)."""
@@ -39,9 +41,13 @@ class Geometry(ABC):
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """‖g‖_* times the steepest unit direction."""
 
-    @abstractmethod
     def dual_norm_sq(self, gradient: Tensor, direction: Tensor) -> Tensor:
         """‖g‖_*² = ⟨g, direction⟩, a 0-d tensor in float32 or better."""
+        return inner(gradient, direction)
+
+    def split(self, parameters: list[Tensor], group: Mapping[str, Any]) -> list[tuple[Geometry, list[Tensor]]]:
+        """The parameters of a group by their geometry: all of them have this one, unless it is different for some."""
+        return [(self, parameters)]
 
     def learn(self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar) -> None:
         """:meth:`observe` for a list of parameters."""
@@ -66,12 +72,11 @@ class Geometry(ABC):
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """‖x‖² in this geometry: what proximal weight decay shrinks."""
-        raise ValueError(
-            f'weight_decay_mode="prox" needs a geometry that defines norm_sq; {type(self).__name__} does not'
-        )
+        raise NotImplementedError(f"{type(self).__name__} does not define norm_sq")
 
 
-def _inner(a: Tensor, b: Tensor) -> Tensor:
+def inner(a: Tensor, b: Tensor) -> Tensor:
+    """⟨a, b⟩, in float32 or better."""
     dtype = torch.float64 if a.dtype is torch.float64 else torch.float32
     return torch.sum(a.to(dtype) * b.to(dtype))
 
@@ -80,23 +85,21 @@ def _inner(a: Tensor, b: Tensor) -> Tensor:
 class Euclidean(Geometry):
     """The Euclidean norm: the direction is the gradient."""
 
+    separable: ClassVar[bool] = True
+
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """The gradient."""
         return gradient
-
-    def dual_norm_sq(self, gradient: Tensor, direction: Tensor) -> Tensor:
-        """‖g‖²."""
-        return _inner(gradient, gradient)
 
     def measure(
         self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
     ) -> tuple[Tensors, Scalar]:
         """The gradients and Σ‖g‖²."""
-        return gradients, grad_sq
+        return gradients, ops.sum_sq(gradients) if grad_sq is None else grad_sq
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """‖x‖²."""
-        return _inner(parameter, parameter)
+        return inner(parameter, parameter)
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class Diagonal(Geometry):
     beta: float = 0.999
     eps: float = 1e-8
     buffer_names: ClassVar[tuple[str, ...]] = ("second_moment",)
+    separable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.beta, int | float) or not 0 <= self.beta < 1:
@@ -129,10 +133,6 @@ class Diagonal(Geometry):
         """g/D."""
         return gradient / self.metric(buffers[0], count)
 
-    def dual_norm_sq(self, gradient: Tensor, direction: Tensor) -> Tensor:
-        """Σ g²/D."""
-        return _inner(gradient, direction)
-
     def learn(self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar) -> None:
         """v ← β₂v + (1 − β₂)g² for a list of parameters."""
         ops.lerp_squares_(buffers[0], gradients, 1.0 - self.beta)
@@ -151,4 +151,4 @@ class Diagonal(Geometry):
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """Σ Dx²."""
-        return _inner(parameter, parameter * self.metric(buffers[0], count))
+        return inner(parameter, parameter * self.metric(buffers[0], count))

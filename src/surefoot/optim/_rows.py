@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 
 from torch import Tensor
 
-from surefoot.optim._averaging import HeavyBall, Linearisations
+from surefoot.optim._averaging import Averaging, HeavyBall, Linearisations
 from surefoot.optim._base import ModelBased
 from surefoot.optim._geometry import Diagonal
 from surefoot.optim._settings import Estimate
@@ -24,6 +24,8 @@ class Options(TypedDict, total=False):
     process_group: Any
     foreach: bool | None
     fused: bool | None
+    averaging: Averaging | None
+    """In place of the optimizer's own averaging."""
 
 
 class SGD(ModelBased):
@@ -155,8 +157,7 @@ class MoMo(ModelBased):
         bias_correction: bool = False,
         **options: Unpack[Options],
     ) -> None:
-        averaging = Linearisations(beta, bias_correction)
-        super().__init__(params, lr, model=Truncated(), averaging=averaging, **options)
+        super().__init__(params, lr, model=Truncated(), **averaged(options, Linearisations(beta, bias_correction)))
 
 
 class NGNMomentum(ModelBased):
@@ -175,7 +176,7 @@ class NGNMomentum(ModelBased):
     """
 
     def __init__(self, params: Any, lr: float | Tensor = 1.0, *, beta: float = 0.9, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=SquareRoot(), averaging=HeavyBall(beta), **options)
+        super().__init__(params, lr, model=SquareRoot(), **averaged(options, HeavyBall(beta)))
 
 
 class SPSAdam(ModelBased):
@@ -203,7 +204,7 @@ class SPSAdam(ModelBased):
         **options: Unpack[Options],
     ) -> None:
         averaging, geometry = _adam(betas, eps)
-        super().__init__(params, lr, model=Truncated(), geometry=geometry, averaging=averaging, **options)
+        super().__init__(params, lr, model=Truncated(), geometry=geometry, **averaged(options, averaging))
 
 
 class NGNAdam(ModelBased):
@@ -231,7 +232,7 @@ class NGNAdam(ModelBased):
         **options: Unpack[Options],
     ) -> None:
         averaging, geometry = _adam(betas, eps)
-        super().__init__(params, lr, model=SquareRoot(), geometry=geometry, averaging=averaging, **options)
+        super().__init__(params, lr, model=SquareRoot(), geometry=geometry, **averaged(options, averaging))
 
 
 class MoMoAdam(ModelBased):
@@ -259,16 +260,15 @@ class MoMoAdam(ModelBased):
         **options: Unpack[Options],
     ) -> None:
         averaging, geometry = _adam(betas, eps)
-        super().__init__(params, lr, model=Truncated(), geometry=geometry, averaging=averaging, **options)
+        super().__init__(params, lr, model=Truncated(), geometry=geometry, **averaged(options, averaging))
+
+
+def averaged(options: Options, own: Averaging) -> Options:
+    """The options with an optimizer's own averaging, unless another one was asked for."""
+    return options if options.get("averaging") else {**options, "averaging": own}
 
 
 def _adam(betas: tuple[float, float], eps: float) -> tuple[Linearisations, Diagonal]:
     if not isinstance(betas, tuple | list) or len(betas) != 2:
         raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
     return Linearisations(betas[0], bias_correction=True), Diagonal(betas[1], eps)
-
-
-TABLE: dict[str, type[ModelBased]] = {
-    row.__name__: row for row in (SGD, SPS, NGN, LogNGN, PowerStep, MoMo, NGNMomentum, SPSAdam, NGNAdam, MoMoAdam)
-}
-"""Every named optimizer by its name."""

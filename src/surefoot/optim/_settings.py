@@ -11,6 +11,7 @@ import torch
 
 from surefoot.optim._averaging import Averaging, HeavyBall, Linearisations
 from surefoot.optim._geometry import Diagonal, Geometry
+from surefoot.optim._schedule_free import ScheduleFree
 from surefoot.theory.models import Linear, Model
 from surefoot.theory.training import is_square_root, is_truncated
 
@@ -54,10 +55,9 @@ class Settings:
         """Whether the model sees a running average of linearisations."""
         return isinstance(self.averaging, Linearisations)
 
-    @property
-    def buffer_names(self) -> tuple[str, ...]:
-        """The buffers of the parameters' size that are kept for each of them."""
-        return (("average",) if self.averaging else ()) + self.geometry.buffer_names
+    def buffer_names(self, geometry: Geometry) -> tuple[str, ...]:
+        """The buffers of its size that are kept for every parameter that has this geometry."""
+        return ((self.averaging.buffer_name,) if self.averaging else ()) + geometry.buffer_names
 
 
 def settings(
@@ -84,15 +84,18 @@ def settings(
     elif beta:
         raise ValueError(f"beta is part of averaging={averaging!r}; give one of the two, not beta={beta!r} as well")
     if not isinstance(averaging, Averaging):
-        raise TypeError(f"averaging must be Linearisations, HeavyBall or None, got {averaging!r}")
+        raise TypeError(f"averaging must be Linearisations, HeavyBall, ScheduleFree or None, got {averaging!r}")
     weight_decay_mode = _one_of("weight_decay_mode", weight_decay_mode, ("decoupled", "prox"))
     if weight_decay_mode == "prox":
         if not (isinstance(model, Linear) or is_truncated(model) or is_square_root(model)):
             raise ValueError(
                 f'weight_decay_mode="prox" is known for Linear, Truncated and SquareRoot, not for {model!r}'
             )
-        if isinstance(averaging, HeavyBall):
-            raise ValueError('weight_decay_mode="prox" does not go with heavy-ball momentum: use "decoupled"')
+        if isinstance(averaging, HeavyBall | ScheduleFree):
+            kind = "heavy-ball momentum" if isinstance(averaging, HeavyBall) else "schedule-free averaging"
+            raise ValueError(f'weight_decay_mode="prox" does not go with {kind}: use "decoupled"')
+        if type(geometry).norm_sq is Geometry.norm_sq:
+            raise ValueError(f'weight_decay_mode="prox" needs a geometry that defines norm_sq, not {geometry!r}')
     model, bound = _bound(model, lower_bound)
     if max_grad_norm is not None and not (_is_number(max_grad_norm) and max_grad_norm > 0):
         raise ValueError(f"max_grad_norm must be None or a positive number, got {max_grad_norm!r}")

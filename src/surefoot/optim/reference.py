@@ -7,7 +7,8 @@ those of the papers, inner products with the parameters included, and nothing is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ class Reference:
         *,
         model: Model,
         metric: tuple[float, float] | None = None,
+        spectral: dict[str, Any] | None = None,
+        schedule_free: tuple[float, float] | None = None,
         beta: float = 0.0,
         bias_correction: bool = False,
         heavy_ball: bool = False,
@@ -46,10 +49,13 @@ class Reference:
         self.lr, self.weight_decay, self.mode = lr, weight_decay, weight_decay_mode
         self.model, self.metric, self.lower_bound, self.max_grad_norm = model, metric, lower_bound, max_grad_norm
         self.beta, self.bias_correction, self.heavy_ball = beta, bias_correction, heavy_ball
+        self.spectral, self.schedule_free = spectral, schedule_free
         self.params = [p for group in self.groups for p in group["params"]]
         self.k = 0
         self.d = self.v = torch.zeros_like(self.vector(self.params))
         self.f_bar = self.gamma = 0.0
+        self.x_bar = self.z = self.vector(self.params)
+        self.weights = torch.zeros_like(self.d)
 
     @staticmethod
     def vector(tensors: Iterable[Tensor]) -> Tensor:
@@ -68,9 +74,11 @@ class Reference:
         x, g, f = self.vector(self.params), self.vector([p.grad for p in self.params]), float(loss)
         self.k += 1
 
-        # The model of the loss: its gradient d, and its value at x.
+        # The model of the loss: its gradient d, and its value at x (at z, if x is schedule-free averaging's y).
         d, value = g, f
-        if self.beta and not self.heavy_ball:
+        if self.schedule_free:
+            x, value = self.z, f + float(g @ (self.z - x))
+        elif self.beta and not self.heavy_ball:
             d, value = self.averaged(x, g, f)
 
         # The geometry.
@@ -79,20 +87,55 @@ class Reference:
             beta2, eps = self.metric
             self.v = beta2 * self.v + (1 - beta2) * g**2
             D = (self.v / (1 - beta2**self.k)).sqrt() + eps
+        u = d / D if self.spectral is None else self.orthogonal(d, d / D, **self.spectral)
         rate = alpha if self.max_grad_norm is None else alpha * min(1.0, self.max_grad_norm / float(d.norm()))
 
         # Scale, index, and the new point.
         if self.mode == "prox":
             step, x_new = self.proximal(x, d, D, value, rate, lam)
         else:
-            step = self.model.step(value - self.lower_bound, float((rate * d**2 / D).sum()), 1.0)
-            move = step.size * rate * d / D
+            step = self.model.step(value - self.lower_bound, float((rate * d * u).sum()), 1.0)
+            move = step.size * rate * u
             if self.heavy_ball:
                 self.d = self.beta * self.d + (1 - self.beta) * move
                 move = self.d
             x_new = (1 - alpha * lam) * x - move
+        if self.schedule_free:
+            self.write(self.interpolated(x_new, alpha, *self.schedule_free))
+            return Step(step.size, step.delta)
         self.write(x_new)
         return Step(step.size, step.delta + f - value)
+
+    def orthogonal(self, d: Tensor, rest: Tensor, *, ball: bool, scale: str, polish: int) -> Tensor:
+        """The direction in the spectral geometry: that of d for matrices, ``rest`` for all other parameters.
+
+        Newton–Schulz is a polynomial of the singular values.
+        """
+        sizes = [p.numel() for p in self.params]
+        pieces = [torch.split(vector, sizes) for vector in (d, rest)]
+        u = []
+        for p, piece, other in zip(self.params, *pieces, strict=True):
+            if p.ndim < 2:
+                u.append(other)
+                continue
+            G = piece.view(p.shape[0], -1)
+            U, s, Vt = torch.linalg.svd(G, full_matrices=False)
+            norm = 1.2024
+            s = s / s.norm()
+            for _ in range(5):
+                s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+            for _ in range(polish):
+                s, norm = ((15 * value - 10 * value**3 + 3 * value**5) / 8 for value in (s, norm))
+            O = (U * s) @ Vt  # noqa: E741
+            c = math.sqrt(max(1.0, G.shape[0] / G.shape[1])) if scale == "original" else 1.0
+            u.append((c * O if ball else c**2 * (G * O).sum() / norm**2 * O).reshape(-1))
+        return torch.cat(u)
+
+    def interpolated(self, z: Tensor, alpha: Tensor, beta: float, power: float) -> Tensor:
+        """Schedule-free averaging: x averages all z with weights α^power; returns y between x and z."""
+        self.weights = self.weights + alpha**power
+        self.z, self.x_bar = z, self.x_bar + alpha**power / self.weights * (z - self.x_bar)
+        return (1 - beta) * self.z + beta * self.x_bar
 
     def averaged(self, x: Tensor, g: Tensor, f: float) -> tuple[Tensor, float]:
         """MoMo's averages: f̄, d, γ, and the value (f̄ + ⟨d, x⟩ − γ)/ρ at x."""
@@ -203,3 +246,86 @@ class MoMoAdam(Reference):
     def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
         metric = (0.999, 1e-8)
         super().__init__(params, lr, model=Truncated(), metric=metric, beta=0.9, bias_correction=True, **options)
+
+
+class Muon(Reference):
+    """Twin of :class:`surefoot.optim.Muon`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.95, **options: Any) -> None:
+        spectral = {"ball": True, "scale": "original", "polish": 0}
+        super().__init__(
+            params,
+            lr,
+            model=Linear(),
+            metric=(0.999, 1e-8),
+            spectral=spectral,
+            beta=beta,
+            bias_correction=True,
+            **options,
+        )
+
+
+class SPSMuon(Reference):
+    """Twin of :class:`surefoot.optim.SPSMuon`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **options: Any) -> None:
+        spectral = {"ball": False, "scale": "unit", "polish": 2}
+        super().__init__(
+            params,
+            lr,
+            model=Truncated(),
+            metric=(0.999, 1e-8),
+            spectral=spectral,
+            beta=beta,
+            bias_correction=True,
+            **options,
+        )
+
+
+class NGNMuon(Reference):
+    """Twin of :class:`surefoot.optim.NGNMuon`."""
+
+    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **options: Any) -> None:
+        spectral = {"ball": False, "scale": "unit", "polish": 2}
+        super().__init__(
+            params,
+            lr,
+            model=SquareRoot(),
+            metric=(0.999, 1e-8),
+            spectral=spectral,
+            beta=beta,
+            bias_correction=True,
+            **options,
+        )
+
+
+class SPP(Reference):
+    """Twin of :class:`surefoot.optim.SPP`: gradient descent on the proximal problem until nothing changes any more."""
+
+    def __init__(self, params: Iterable[Any], lr: float) -> None:
+        super().__init__(params, lr, model=Linear())
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Tensor]) -> Step:  # type: ignore[override]
+        """One step; the closure computes the loss and its gradients, and returns the loss."""
+        alpha, x = self.each("lr", self.lr), self.vector(self.params)
+
+        def evaluate(y: Tensor) -> tuple[float, Tensor]:
+            """P(y) = f(y) + ‖y − x‖²/(2α), and √α∇P(y)."""
+            self.write(y)
+            with torch.enable_grad():
+                f = float(closure())
+            slope = alpha.sqrt() * self.vector([p.grad for p in self.params]) + (y - x) / alpha.sqrt()
+            return f + 0.5 * float(((y - x) ** 2 / alpha).sum()), slope
+
+        y, size = x, 1.0
+        value, slope = start, first = evaluate(x)
+        while slope.norm() > 1e-11 * first.norm() and size > 1e-9:
+            new = y - size * alpha.sqrt() * slope
+            new_value, new_slope = evaluate(new)
+            if new_slope.norm() < slope.norm():
+                y, value, slope = new, new_value, new_slope
+            else:
+                size = 0.5 * size
+        self.write(y)
+        return Step(1.0, start - value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import math
 from collections.abc import Callable, Iterable
@@ -46,6 +47,13 @@ class _Problem:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
+    def take(self, compute: Callable[[], Tensor]) -> None:
+        """A step with the loss that ``compute`` returns, after it has put the gradients in place."""
+        if getattr(self.optimizer, "needs_closure", False):
+            self.optimizer.step(compute)
+        else:
+            self.optimizer.step(loss=compute())
+
     def run(self, batches: Iterable[int], how: str = "loss") -> list[Tensor]:
         for index in batches:
             if how == "closure":
@@ -58,8 +66,7 @@ class _Problem:
                     self.optimizer.add_loss(half)
                 self.optimizer.step()
             else:
-                loss = self.backward(index)
-                self.optimizer.step(loss=loss)
+                self.take(functools.partial(self.backward, index))
         return self.values()
 
     def values(self) -> list[Tensor]:
@@ -70,11 +77,14 @@ def check_optimizer(factory: Factory) -> None:
     """Check an optimizer for everything that training code relies on; raise ``AssertionError`` if something fails.
 
     ``factory`` makes it from an iterable of parameters or parameter groups. The optimizer takes the loss as
-    ``step(loss=loss)`` or from a closure, as :class:`surefoot.optim.ModelBased` does; ``add_loss`` and ``last_step``
-    are checked if it has them. Checked are: the loss falls on a small problem in float32, float64 and bfloat16;
+    ``step(loss=loss)`` or from a closure, as :class:`surefoot.optim.ModelBased` does; one that cannot do without a
+    closure has an attribute ``needs_closure = True``, as :class:`surefoot.optim.SPP`. ``add_loss``, ``last_step``,
+    ``train`` and ``eval`` are checked if it has them.
+
+    Checked are: the loss falls on a small problem in float32, float64 and bfloat16;
     ``loss=``, closure and accumulated losses give the same steps; two equal groups are one; parameters without gradient
     stay; a scheduler of torch changes the rate; save and load (without pickled code) and deepcopy continue bitwise; a
-    NaN loss or gradient, and a loss of several elements, leave the parameters untouched.
+    NaN loss or gradient, and a loss of several elements, leave the parameters untouched; ``train()`` undoes ``eval()``.
 
     >>> import surefoot.optim as sfo
     >>> check_optimizer(lambda params: sfo.SPS(params, lr=0.1))
@@ -87,6 +97,7 @@ def check_optimizer(factory: Factory) -> None:
     _check_resume(factory)
     _check_bad_input(factory)
     _check_last_step(factory)
+    _check_modes(factory)
 
 
 def _require(condition: Any, message: str) -> None:
@@ -193,8 +204,7 @@ def _check_bad_input(factory: Factory) -> None:
         problem = _Problem(factory)
         problem.run(range(2))
         before = problem.values()
-        loss = problem.backward(2).detach()
-        _attempt(lambda: problem.optimizer.step(loss=spoil(problem, loss)))
+        _attempt(lambda: problem.take(lambda: spoil(problem, problem.backward(2).detach())))
         _require(_equal(before, problem.values()), f"{what} has moved the parameters")
         values = problem.run([3])
         _require(all(bool(v.isfinite().all()) for v in values), f"after {what} a good step gave non-finite parameters")
@@ -219,3 +229,16 @@ def _check_last_step(factory: Factory) -> None:
     _require(isinstance(size, Tensor) and isinstance(delta, Tensor), "last_step should hold tensors")
     _require(bool((size > 0).all()), f"last_step.size should be positive after a good step, got {size}")
     _require(bool(torch.isfinite(delta)), f"last_step.delta should be finite after a good step, got {delta}")
+
+
+def _check_modes(factory: Factory) -> None:
+    problem = _Problem(factory)
+    if not (hasattr(problem.optimizer, "train") and hasattr(problem.optimizer, "eval")):
+        return
+    problem.run(range(4))
+    before = problem.values()
+    problem.optimizer.eval()
+    problem.optimizer.train()
+    apart = _distance(before, problem.values())
+    _require(apart <= 1e-9, f"train() after eval() leaves the parameters {apart:.1e} away from where they were")
+    problem.run([4])

@@ -1,0 +1,236 @@
+"""The step sizes of the paper as optax transformations; the loss goes into ``update`` as ``value=``.
+
+===============  ===========  ==========================================================
+transformation   model        as in torch
+===============  ===========  ==========================================================
+``sgd``          Linear       :class:`surefoot.optim.SGD`
+``sps``          Truncated    :class:`surefoot.optim.SPS`
+``ngn``          SquareRoot   :class:`surefoot.optim.NGN`
+``log_ngn``      Exponential  :class:`surefoot.optim.LogNGN`
+``power_step``   Power(p)     :class:`surefoot.optim.PowerStep`
+===============  ===========  ==========================================================
+
+Each turns a gradient g into the update −size·g and keeps size and stability index δ of the step in its state. They go
+into ``optax.chain``, under ``jit``, ``vmap`` and ``scan``, and ``optax.inject_hyperparams`` changes their arguments
+from outside. What stands before them in a chain must not scale the gradient: ‖g‖² and the loss belong together.
+
+A loss or gradient that is not finite, or a loss below its lower bound, gives updates of zero and is counted, as in
+torch. Squares are summed in float32 or better, whatever the gradients' dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Real
+from typing import Any, NamedTuple
+
+from surefoot.integrations._missing import missing
+from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated
+
+try:
+    import jax
+    import jax.numpy as jnp
+    import optax  # type: ignore[import-untyped, unused-ignore]
+except ImportError as error:
+    raise missing("optax", error, extra="jax") from error
+
+Rate = Any
+"""A number, a 0-d array, or a schedule: a function from the count of updates to the rate."""
+
+
+class StepState(NamedTuple):
+    """What a step has done, and how many there were; ``optax.tree_utils.tree_get(state, "delta")`` finds it in a chain.
+
+    ``size`` and ``delta`` are float32, or float64 if a parameter is.
+    """
+
+    count: jax.Array  # type: ignore[assignment]
+    """Updates so far; shape (), int32."""
+    size: jax.Array
+    """Multiplier of the last gradient; shape ()."""
+    delta: jax.Array
+    """Stability index δ of the last step, ∞ if loss or gradient were not finite; shape ()."""
+    skipped: jax.Array
+    """How often loss or gradient were not finite; shape (), int32."""
+    violations: jax.Array
+    """How often the loss was below its lower bound; shape (), int32."""
+
+
+def sgd(learning_rate: Rate = 0.1) -> optax.GradientTransformationExtraArgs:
+    """Gradient descent, the linear model: size = α, δ = ½α‖g‖² (Sec. 4.1).
+
+    It moves as ``optax.sgd`` and needs the loss only to see whether it is finite.
+
+    Args:
+        learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
+
+    Returns:
+        A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
+
+    >>> import jax.numpy as jnp
+    >>> optimizer = sgd(0.5)
+    >>> x = jnp.array(2.0)
+    >>> update, state = optimizer.update(x, optimizer.init(x), value=0.5 * x**2)
+    >>> update.item(), state.delta.item()
+    (-1.0, 1.0)
+    """
+    return _transformation("sgd", lambda bound: Linear(), learning_rate, 0.0)
+
+
+def sps(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.GradientTransformationExtraArgs:
+    """The stochastic Polyak step size, the truncated model: size = min{α, (f − C)/‖g‖²} (Lemma 4.1).
+
+    Args:
+        learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
+        lower_bound: C, a number or a 0-d array.
+
+    Returns:
+        A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
+
+    >>> import jax.numpy as jnp
+    >>> optimizer = sps(100.0)
+    >>> x = jnp.array(2.0)
+    >>> update, state = optimizer.update(x, optimizer.init(x), value=0.5 * x**2)
+    >>> update.item(), state.size.item()
+    (-1.0, 0.5)
+    """
+    return _transformation("sps", Truncated, learning_rate, lower_bound)
+
+
+def ngn(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.GradientTransformationExtraArgs:
+    """Non-negative Gauss–Newton, the square root model: size = α/(1 + α‖g‖²/(2(f − C))) (Lemma 4.2).
+
+    Args:
+        learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
+        lower_bound: C, a number or a 0-d array.
+
+    Returns:
+        A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
+
+    >>> import jax.numpy as jnp
+    >>> optimizer = ngn(1.0)
+    >>> x = jnp.array(2.0)
+    >>> update, state = optimizer.update(x, optimizer.init(x), value=0.5 * x**2)
+    >>> update.item(), state.size.item()
+    (-1.0, 0.5)
+    """
+    return _transformation("ngn", SquareRoot, learning_rate, lower_bound)
+
+
+def log_ngn(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.GradientTransformationExtraArgs:
+    """The Lambert-W step, the exponential model: size = ((f − C)/‖g‖²)·W₀(α‖g‖²/(f − C)) (App. D).
+
+    Its step grows without limit in α: it is not safe at any rate.
+
+    Args:
+        learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
+        lower_bound: C, a number or a 0-d array.
+
+    Returns:
+        A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
+
+    >>> import jax.numpy as jnp
+    >>> optimizer = log_ngn(1.0)
+    >>> x = jnp.array(2.0)
+    >>> update, state = optimizer.update(x, optimizer.init(x), value=0.5 * x**2)
+    >>> round(state.size.item(), 5)
+    0.4263
+    """
+    return _transformation("log_ngn", Exponential, learning_rate, lower_bound)
+
+
+def power_step(
+    learning_rate: Rate = 1.0, *, p: float = 0.75, lower_bound: Any = 0.0
+) -> optax.GradientTransformationExtraArgs:
+    """The power family: p = 1 is SPS, ½ NGN, 0 the Lambert-W step; only p ≥ ½ stays within twice Polyak's step.
+
+    Args:
+        learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
+        p: the exponent, a number of at most 1.
+        lower_bound: C, a number or a 0-d array.
+
+    Returns:
+        A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
+
+    >>> import jax.numpy as jnp
+    >>> optimizer = power_step(1.0, p=0.5)
+    >>> x = jnp.array(2.0)
+    >>> update, state = optimizer.update(x, optimizer.init(x), value=0.5 * x**2)
+    >>> update.item(), state.size.item()
+    (-1.0, 0.5)
+    """
+    Power(p)  # refuses what is no exponent, before any work starts
+    return _transformation("power_step", lambda bound: Power(p, bound), learning_rate, lower_bound)
+
+
+def _transformation(
+    name: str, make: Callable[[Any], Model], learning_rate: Rate, lower_bound: Any
+) -> optax.GradientTransformationExtraArgs:
+    """The transformation of a model, given as a function of the lower bound."""
+    if not callable(learning_rate):
+        _check("learning_rate", learning_rate, least=0.0)
+    _check("lower_bound", lower_bound)
+
+    def init(params: Any) -> StepState:
+        zero, none = jnp.zeros((), _dtype(params)), jnp.zeros((), jnp.int32)
+        return StepState(none, zero, zero, none, none)
+
+    def update(
+        updates: Any, state: StepState, params: Any = None, *, value: Any = None, **extra: Any
+    ) -> tuple[Any, StepState]:
+        dtype = state.delta.dtype
+        loss = _loss(name, value).astype(dtype)
+        rate = learning_rate(state.count) if callable(learning_rate) else learning_rate
+        model = make(jnp.asarray(lower_bound, dtype))
+        squares = (jnp.sum(jnp.square(g.astype(dtype))) for g in jax.tree.leaves(updates))
+        grad_sq = sum(squares, start=jnp.zeros((), dtype))
+        size, delta = model.step(loss, grad_sq, jnp.asarray(rate, dtype))
+        finite = jnp.isfinite(loss) & jnp.isfinite(grad_sq)
+        # Not −size·g alone: for a skipped step g may be NaN, and 0·NaN is NaN.
+        moves = jax.tree.map(lambda g: jnp.where(finite, -size * g.astype(dtype), 0.0).astype(g.dtype), updates)
+        below = finite & (loss < model.lower_bound)
+        return moves, StepState(
+            optax.safe_int32_increment(state.count),
+            size,
+            delta,
+            state.skipped + ~finite,
+            state.violations + below,
+        )
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _check(name: str, value: Any, least: float = -math.inf) -> None:
+    """Refuse what is neither a finite number nor a 0-d array; values of arrays may be traced, and are not looked at."""
+    if isinstance(value, jax.Array):
+        if value.shape != ():
+            raise ValueError(f"{name} must be a number or an array of shape (), got one of shape {value.shape}")
+        return
+    if isinstance(value, bool) or not isinstance(value, Real):
+        allowed = "a number or a schedule" if name == "learning_rate" else "a number"
+        raise TypeError(f"{name} must be {allowed}, got {value!r}")
+    if not math.isfinite(value) or value < least:
+        allowed = "finite" if least == -math.inf else f"finite and at least {least:g}"
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+
+
+def _dtype(params: Any) -> Any:
+    """The dtype of the scalars: float32, or float64 if a parameter is; parameters must be real."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            place = jax.tree_util.keystr(path) or "the parameter"
+            raise TypeError(f"parameters must be real floating-point arrays, got {jnp.result_type(leaf)} at {place}")
+    return jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+
+
+def _loss(name: str, value: Any) -> jax.Array:
+    """The loss as an array, if it is one real number."""
+    if value is None:
+        raise TypeError(f"{name} needs the loss: update(gradients, state, params, value=loss)")
+    loss = jnp.asarray(value)
+    if loss.shape != ():
+        raise ValueError(f"value must be a number or an array of shape (), got one of shape {loss.shape}")
+    if jnp.iscomplexobj(loss):
+        raise TypeError(f"value must be real, got an array of dtype {loss.dtype}")
+    return loss

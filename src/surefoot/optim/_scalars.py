@@ -1,0 +1,60 @@
+"""Losses and other single numbers on their way into a step and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor
+
+from surefoot.optim._arithmetic import Scalar
+from surefoot.optim._shards import whole
+
+
+def scalar_dtype(device: torch.device) -> torch.dtype:
+    """The dtype of scalars that live on a device."""
+    return torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
+
+
+def scalar(value: Any, name: str = "loss") -> Tensor | float:
+    """The value detached, if it is one real number."""
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise ValueError(f"{name} must have one element, got a tensor of shape {tuple(value.shape)}")
+        if value.is_complex():
+            raise TypeError(f"{name} must be real, got a tensor of dtype {value.dtype}")
+        return whole(value.detach()).reshape(())
+    if isinstance(value, int | float):
+        return float(value)
+    raise TypeError(f"{name} must be a number or a tensor of one element, got {type(value).__name__}")
+
+
+def beside(value: Tensor | float, like: Tensor) -> Tensor:
+    """A 0-d tensor beside another; a number becomes one by a fill, which needs no copy from the host."""
+    if isinstance(value, Tensor):
+        return value.detach().reshape(()).to(like.device, like.dtype, non_blocking=True)
+    return torch.full((), value, dtype=like.dtype, device=like.device)
+
+
+def write(target: Tensor, values: Sequence[Scalar]) -> None:
+    """Fill a vector in place with scalars of either kind."""
+    if isinstance(values[0], Tensor):
+        torch._foreach_copy_(target.unbind(), list(values))
+    else:
+        target.numpy()[:] = values  # shares the memory, and is faster than a tensor on the way
+
+
+def mean_over_ranks(process_group: Any, *values: Scalar) -> tuple[Scalar, ...]:
+    """Means over a process group in one small all-reduce; ``"auto"`` is the default group, None stays alone."""
+    if process_group is None or not distributed.is_available() or not distributed.is_initialized():
+        return values
+    group = None if process_group == "auto" else process_group
+    size = distributed.get_world_size(group)
+    if size == 1:
+        return values
+    on_host = not isinstance(values[0], Tensor)
+    sums = torch.tensor(values, dtype=torch.float64) if on_host else torch.stack(values)
+    distributed.all_reduce(sums, group=group)
+    return tuple((sums / size).tolist() if on_host else sums / size)

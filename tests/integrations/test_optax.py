@@ -1,0 +1,300 @@
+"""The optax transformations take the steps of the torch optimizers, and live with jit, vmap, scan and chains."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import surefoot.optim as sfo
+from surefoot.theory.models import Truncated
+
+jax = pytest.importorskip("jax")
+optax = pytest.importorskip("optax")
+import jax.numpy as jnp  # noqa: E402
+
+import surefoot.integrations.optax as sfx  # noqa: E402
+
+PAIRS = {
+    "sgd": (sfx.sgd, sfo.SGD, 0.05),
+    "sps": (sfx.sps, sfo.SPS, 0.5),
+    "ngn": (sfx.ngn, sfo.NGN, 0.5),
+    "log_ngn": (sfx.log_ngn, sfo.LogNGN, 0.3),
+    "power_step": (sfx.power_step, sfo.PowerStep, 0.5),
+}
+STEPS = 8
+SHAPES = {"first": (8, 4), "bias": (8,), "second": (1, 8)}
+
+
+@pytest.fixture(params=[True, False], ids=["float64", "float32"])
+def wide(request):
+    """Whether JAX computes in float64; set for the test alone."""
+    with jax.enable_x64(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def float32():
+    with jax.enable_x64(False):
+        yield
+
+
+def start():
+    generator = np.random.default_rng(0)
+    return {name: 0.5 * generator.standard_normal(shape) for name, shape in SHAPES.items()}
+
+
+def batch(index):
+    inputs = np.random.default_rng(100 + index).standard_normal((16, 4))
+    return inputs, np.sin(inputs.sum(1, keepdims=True)) + 2.0
+
+
+def loss_of(params, inputs, targets, tanh=jnp.tanh):
+    return ((tanh(inputs @ params["first"].T + params["bias"]) @ params["second"].T - targets) ** 2).mean()
+
+
+def in_torch(make, lr, dtype, **options):
+    """Parameters, size and δ after every step."""
+    params = {name: torch.nn.Parameter(torch.tensor(value, dtype=dtype)) for name, value in start().items()}
+    optimizer = make(params.values(), lr, **options)
+    for index in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(params, *(torch.tensor(a, dtype=dtype) for a in batch(index)), tanh=torch.tanh)
+        loss.backward()
+        optimizer.step(loss=loss)
+        yield {name: p.detach().numpy().copy() for name, p in params.items()}, *map(float, optimizer.last_step)
+
+
+def in_jax(optimizer):
+    """The same."""
+    params = jax.tree.map(lambda a: jnp.asarray(a, float), start())
+    state = optimizer.init(params)
+
+    @jax.jit
+    def step(params, state, inputs, targets):
+        value, gradients = jax.value_and_grad(loss_of)(params, inputs, targets)
+        updates, state = optimizer.update(gradients, state, params, value=value)
+        return optax.apply_updates(params, updates), state
+
+    for index in range(STEPS):
+        params, state = step(params, state, *(jnp.asarray(a, float) for a in batch(index)))
+        yield params, state
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_step_is_that_of_torch(name, wide):
+    make, twin, lr = PAIRS[name]
+    options = {"lower_bound": -0.5} if wide and name != "sgd" else {}
+    tolerance = 1e-11 if wide else 1e-4
+    dtype = torch.float64 if wide else torch.float32
+    steps = zip(in_torch(twin, lr, dtype, **options), in_jax(make(lr, **options)), strict=True)
+    for (expected, size, delta), (params, state) in steps:
+        for key, value in expected.items():
+            np.testing.assert_allclose(params[key], value, rtol=0, atol=tolerance)
+        np.testing.assert_allclose([state.size, state.delta], [size, delta], rtol=tolerance)
+
+
+def test_the_exponent_is_that_of_torch():
+    with jax.enable_x64(True):
+        (*_, (params, _)) = in_jax(sfx.power_step(0.5, p=0.9))
+        (*_, (expected, _, _)) = in_torch(sfo.PowerStep, 0.5, torch.float64, p=0.9)
+        np.testing.assert_allclose(params["first"], expected["first"], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_jit_and_plain_python_agree(name, float32):
+    make, _, lr = PAIRS[name]
+    optimizer = make(lr)
+    x = jnp.array([3.0, 4.0])
+    plain = optimizer.update(x, optimizer.init(x), value=12.5)
+    compiled = jax.jit(optimizer.update)(x, optimizer.init(x), value=12.5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), compiled, plain)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_vmap_runs_many_rates_at_once(name, float32):
+    make = PAIRS[name][0]
+    rates = jnp.array([0.01, 0.05, 0.1])
+    x = jnp.array([3.0, 4.0])
+
+    def step(rate):
+        optimizer = make(rate)
+        updates, state = optimizer.update(x, optimizer.init(x), value=12.5)
+        return updates, state.delta
+
+    updates, deltas = jax.jit(jax.vmap(step))(rates)
+    step = jax.jit(step)
+    for i, rate in enumerate(rates):
+        one, delta = step(rate)
+        np.testing.assert_allclose(updates[i], one, rtol=1e-6)
+        np.testing.assert_allclose(deltas[i], delta, rtol=1e-6)
+
+
+def test_vmap_over_parameters_keeps_one_state_each(float32):
+    optimizer = sfx.ngn(1.0)
+    points = jnp.array([[3.0, 4.0], [1.0, 0.0]])
+    states = jax.vmap(optimizer.init)(points)
+    losses = 0.5 * jnp.sum(points**2, axis=1)
+    step = jax.jit(jax.vmap(lambda g, s, f: optimizer.update(g, s, value=f)))
+    updates, states = step(points, states, losses)
+    assert states.delta.shape == (2,)
+    np.testing.assert_allclose(updates, -0.5 * points, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_scan_carries_the_state(name, float32):
+    make, _, lr = PAIRS[name]
+    optimizer = make(optax.linear_schedule(lr, 0.0, 10))
+    x = jnp.ones((3,), jnp.bfloat16)
+
+    def step(carry, _):
+        x, state = carry
+        updates, state = optimizer.update(x, state, x, value=jnp.sum(x * x))
+        return (optax.apply_updates(x, updates), state), state.delta
+
+    (x, state), deltas = jax.lax.scan(step, (x, optimizer.init(x)), length=5)
+    assert state.count == 5
+    assert x.dtype == jnp.bfloat16
+    assert deltas.dtype == state.size.dtype == jnp.float32
+    assert jnp.all(deltas > 0)
+
+
+def test_a_schedule_sees_the_count(float32):
+    optimizer = sfx.sgd(lambda count: 1.0 / (1.0 + count))
+    x = jnp.array([1.0])
+    state = optimizer.init(x)
+    sizes = []
+    for _ in range(3):
+        _, state = optimizer.update(x, state, value=1.0)
+        sizes.append(float(state.size))
+    assert sizes == pytest.approx([1.0, 1 / 2, 1 / 3])
+
+
+def test_a_chain_hands_the_loss_over_and_shows_delta(float32):
+    optimizer = optax.chain(optax.identity(), sfx.sps(100.0), optax.trace(0.5))
+    x = jnp.array([3.0, 4.0])
+    updates, state = optimizer.update(x, optimizer.init(x), x, value=12.5)
+    np.testing.assert_allclose(updates, -0.5 * x, rtol=1e-6)
+    assert optax.tree_utils.tree_get(state, "delta") == pytest.approx(
+        Truncated().step(12.5, 25.0, 100.0).delta, rel=1e-5
+    )
+
+
+def test_masked_parameters_stay(float32):
+    optimizer = optax.masked(sfx.ngn(1.0), {"a": True, "b": False})
+    params = {"a": jnp.array([3.0, 4.0]), "b": jnp.array([7.0])}
+    updates, _ = optimizer.update(params, optimizer.init(params), params, value=12.5)
+    np.testing.assert_allclose(updates["a"], -0.5 * params["a"], rtol=1e-6)
+
+
+def test_rate_and_bound_can_be_injected(float32):
+    optimizer = optax.inject_hyperparams(sfx.sps)(learning_rate=100.0, lower_bound=0.0)
+    x = jnp.array([3.0, 4.0])
+    state = optimizer.init(x)
+    state.hyperparams["lower_bound"] = jnp.asarray(7.5)
+    updates, state = jax.jit(optimizer.update)(x, state, x, value=12.5)
+    np.testing.assert_allclose(updates, -0.2 * x, rtol=1e-6)
+
+
+def test_mixed_dtypes_keep_theirs_and_are_summed_in_the_widest(wide):
+    dtypes = [jnp.bfloat16, jnp.float16, jnp.float32] + [jnp.float64] * wide
+    gradients = [jnp.full((300,), 0.1, dtype) for dtype in dtypes]
+    optimizer = sfx.ngn(1.0)
+    updates, state = jax.jit(optimizer.update)(gradients, optimizer.init(gradients), value=1.0)
+    assert [u.dtype for u in updates] == dtypes
+    assert state.delta.dtype == (jnp.float64 if wide else jnp.float32)
+    grad_sq = sum(np.square(np.asarray(g, np.float64)).sum() for g in gradients)
+    assert float(state.size) == pytest.approx(1.0 / (1.0 + grad_sq / 2.0), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_what_is_not_finite_is_skipped_and_counted(name, what, float32):
+    optimizer = PAIRS[name][0](0.1)
+    gradients = {"a": jnp.array([1.0, jnp.nan if what == "gradient" else 1.0]), "b": jnp.ones(2)}
+    value = jnp.inf if what == "loss" else 1.0
+    updates, state = jax.jit(optimizer.update)(gradients, optimizer.init(gradients), value=value)
+    assert all(jnp.all(u == 0) for u in jax.tree.leaves(updates))
+    assert state.skipped == 1
+    assert (state.size, state.delta) == (0.0, jnp.inf)
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name != "sgd"])
+def test_a_loss_below_the_bound_is_skipped_and_counted(name, float32):
+    optimizer = PAIRS[name][0](0.1, lower_bound=1.0)
+    x = jnp.ones(2)
+    updates, state = jax.jit(optimizer.update)(x, optimizer.init(x), value=0.5)
+    assert jnp.all(updates == 0)
+    assert (state.violations, state.skipped) == (1, 0)
+    assert (state.size, state.delta) == (0.0, 0.0)
+
+
+def test_a_negative_loss_is_none_of_sgds_business(float32):
+    optimizer = sfx.sgd(0.1)
+    x = jnp.ones(2)
+    _, state = optimizer.update(x, optimizer.init(x), value=-0.5)
+    assert (state.violations, float(state.size)) == (0, pytest.approx(0.1))
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: sfx.sps(-1.0), ValueError, "learning_rate must be finite and at least 0, got -1.0"),
+        (lambda: sfx.ngn(float("nan")), ValueError, "learning_rate must be finite"),
+        (lambda: sfx.ngn("fast"), TypeError, "learning_rate must be a number or a schedule, got 'fast'"),
+        (lambda: sfx.ngn(True), TypeError, "learning_rate must be a number or a schedule, got True"),
+        (lambda: sfx.ngn(jnp.ones(2)), ValueError, r"learning_rate must be .* shape \(\), got one of shape \(2,\)"),
+        (lambda: sfx.sps(lower_bound=float("inf")), ValueError, "lower_bound must be finite, got inf"),
+        (lambda: sfx.log_ngn(lower_bound=None), TypeError, "lower_bound must be a number, got None"),
+        (lambda: sfx.power_step(p=2.0), ValueError, "p must be a finite number of at most 1, got 2.0"),
+        (
+            lambda: sfx.ngn().init({"a": jnp.ones(2, int)}),
+            TypeError,
+            r"real floating-point arrays, got int32 at \['a'\]",
+        ),
+        (lambda: sfx.ngn().init(jnp.ones(2, complex)), TypeError, "got complex64 at the parameter"),
+    ],
+)
+def test_bad_arguments_are_named(build, error, message, float32):
+    with pytest.raises(error, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, TypeError, r"ngn needs the loss: update\(gradients, state, params, value=loss\)"),
+        ({"value": np.ones(3)}, ValueError, r"value must be .* got one of shape \(3,\)"),
+        ({"value": 1j}, TypeError, "value must be real, got an array of dtype complex64"),
+    ],
+)
+def test_a_bad_loss_is_named(arguments, error, message, float32):
+    optimizer = sfx.ngn()
+    x = jnp.ones(2)
+    with pytest.raises(error, match=message):
+        optimizer.update(x, optimizer.init(x), **arguments)
+
+
+def test_the_examples_run(float32):
+    assert doctest.testmod(sfx).failed == 0
+
+
+def test_the_guide_runs(float32):
+    page = Path(__file__).parents[2] / "docs" / "sharded-and-jax.md"
+    _, *blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)  # the first is torch's
+    names: dict[str, object] = {}
+    for number, code in enumerate(blocks, 2):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
+    losses = np.asarray(names["losses"])
+    assert losses[-1] < 1e-3 < losses[0]
+
+
+def test_torch_is_not_imported():
+    code = "import sys, surefoot.integrations.optax; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

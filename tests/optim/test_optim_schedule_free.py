@@ -1,0 +1,226 @@
+"""Schedule-free averaging of every row: the twins, a peer, the modes, and what the index is good for."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from optim_problem import NAMES, RATES, UNBOUNDED, Problem, distance, equal, make, train
+
+import surefoot.optim as sfo
+from surefoot.optim import reference
+from surefoot.optim._arithmetic import Device
+from surefoot.theory import bounds, models
+
+AVERAGING = sfo.ScheduleFree()
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["one group", "two groups"])
+@pytest.mark.parametrize("foreach", [True, False], ids=["foreach", "loop"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_equals_its_twin(name: str, foreach: bool, grouped: bool) -> None:
+    ours, theirs = Problem(), Problem()
+    options = {} if grouped else {"weight_decay": 0.05, "max_grad_norm": 0.7}
+    averaging = sfo.ScheduleFree(0.8, power=1.5)
+    optimizer = make(
+        name, ours.groups(name) if grouped else ours.params, averaging=averaging, foreach=foreach, **options
+    )
+    groups: Any = theirs.groups(name) if grouped else theirs.params
+    kept = {"beta": 0.0} if name in ("MoMo", "Muon", "SPSMuon", "NGNMuon") else {}
+    twin = getattr(reference, name)(groups, RATES[name], schedule_free=(0.8, 1.5), **kept, **options)
+    twin.heavy_ball = False
+    for index in range(12):
+        optimizer.step(loss=ours.backward(index))
+        step = twin.step(theirs.backward(index))
+    assert optimizer.last_step.delta.item() == pytest.approx(step.delta, rel=1e-8, abs=1e-12)
+    assert distance(ours.values(), theirs.values()) <= 1e-11
+    optimizer.eval()
+    assert float((twin.vector(ours.params) - twin.x_bar).abs().max()) <= 1e-11
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["SGD", "SPS", "MoMoAdam", "SPSMuon"])
+def test_low_precision_is_close_to_the_twin(name: str, dtype: torch.dtype) -> None:
+    ours, theirs = Problem(dtype), Problem()
+    train(ours, make(name, ours.params, averaging=AVERAGING), range(6))
+    train(theirs, make(name, theirs.params, averaging=AVERAGING), range(6))
+    assert distance(ours.values(), theirs.values()) <= (2e-5 if dtype is torch.float32 else 0.15)
+
+
+@pytest.mark.parametrize("warmup", [0, 4])
+def test_sgd_is_the_authors(warmup: int) -> None:
+    peers = pytest.importorskip("schedulefree", reason="the comparison needs schedulefree")
+    ours, theirs = Problem(), Problem()
+    optimizer = sfo.SGD(ours.params, 0.05, averaging=AVERAGING)
+    peer = peers.SGDScheduleFree(theirs.params, lr=0.05, momentum=0.9, warmup_steps=warmup)
+    peer.train()
+    for index in range(15):
+        optimizer.param_groups[0]["lr"] = 0.05 * min(1.0, (index + 1) / max(warmup, 1))
+        optimizer.step(loss=ours.backward(index))
+        theirs.backward(index)
+        peer.step()
+    assert distance(ours.values(), theirs.values()) <= 1e-12
+    optimizer.eval()
+    peer.eval()
+    assert distance(ours.values(), theirs.values()) <= 1e-12
+
+
+def test_adam_is_the_authors() -> None:
+    peers = pytest.importorskip("schedulefree", reason="the comparison needs schedulefree")
+    ours, theirs = Problem(), Problem()
+    optimizer = sfo.ModelBased(ours.params, 0.01, model=models.Linear(), geometry=sfo.Diagonal(), averaging=AVERAGING)
+    peer = peers.AdamWScheduleFree(theirs.params, lr=0.01, betas=(0.9, 0.999))
+    peer.train()
+    for index in range(15):
+        optimizer.step(loss=ours.backward(index))
+        theirs.backward(index)
+        peer.step()
+    assert distance(ours.values(), theirs.values()) <= 1e-10
+
+
+def test_the_model_sees_the_linearisation_at_z() -> None:
+    x = torch.nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
+    optimizer = sfo.SPS([x], 100.0, averaging=sfo.ScheduleFree(0.5))
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = 0.5 * x**2
+        loss.backward()
+        y, z = x.item(), optimizer.state[x]["z"].item() if optimizer.state else x.item()
+        optimizer.step(loss=loss)
+        value = 0.5 * y**2 + y * (z - y)
+        assert optimizer.last_step.size.item() == pytest.approx(max(value, 0.0) / y**2)
+        assert optimizer.state[x]["z"].item() == pytest.approx(z - max(value, 0.0) / y)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.floats(0.05, 3.0), min_size=2, max_size=2),
+    st.floats(0.05, 0.95),
+    st.floats(0.01, 4.0),
+    st.integers(1, 10),
+    st.sampled_from([models.Linear(), models.Truncated()]),
+)
+def test_the_index_at_z_bounds_the_average(
+    slopes: list[float], beta: float, lr: float, steps: int, model: models.Model
+) -> None:
+    # At a constant rate, T·f(x) grows by at most f(y) + ⟨g, z − y⟩ a step if f is convex, and the base inequality at z
+    # does the rest: the bound of the average iterate holds at the last x. The first z in x is the second one.
+    scales = torch.tensor(slopes, dtype=torch.float64)
+    p = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+    optimizer = sfo.ModelBased([p], lr, model=model, averaging=sfo.ScheduleFree(beta))
+
+    def loss_at(point: torch.Tensor) -> torch.Tensor:
+        return 0.5 * (scales * point**2).sum() + (scales * point).abs().sum()
+
+    deltas, distances, ends = [], [], []
+    for _ in range(steps + 1):
+        optimizer.zero_grad()
+        loss = loss_at(p)
+        loss.backward()
+        optimizer.step(loss=loss)
+        deltas.append(optimizer.last_step.delta.item())
+        distances.append(float(optimizer.state[p]["z"].norm()))
+        optimizer.eval()
+        ends.append(float(loss_at(p.detach())))
+        optimizer.train()
+    bound = bounds.average_iterate([lr] * steps, deltas[1:], distances[0]).total
+    assert ends[steps - 1] <= bound * (1 + 1e-9) + 1e-12
+
+
+def test_switching_to_and_fro_brings_the_parameters_back() -> None:
+    problem = Problem()
+    optimizer = make("NGN", problem.params, averaging=AVERAGING)
+    train(problem, optimizer, range(5))
+    before = problem.values()
+    optimizer.eval()
+    optimizer.eval()
+    assert distance(before, problem.values()) > 1e-3
+    optimizer.train()
+    optimizer.train()
+    assert distance(before, problem.values()) <= 1e-14
+
+
+def test_a_step_while_evaluating_is_refused() -> None:
+    problem = Problem()
+    optimizer = make("NGN", problem.params, averaging=AVERAGING)
+    train(problem, optimizer, range(2))
+    optimizer.eval()
+    before = problem.values()
+    with pytest.raises(RuntimeError, match=r"call train\(\) before step\(\)"):
+        optimizer.step(loss=problem.backward(2))
+    assert equal(before, problem.values())
+
+
+def test_a_checkpoint_of_the_evaluation_mode_trains_on() -> None:
+    problem, other = Problem(), Problem(seed=3)
+    optimizer = make("SPS", problem.params, averaging=AVERAGING)
+    train(problem, optimizer, range(3))
+    optimizer.eval()
+    saved = copy.deepcopy(optimizer.state_dict())
+    with torch.no_grad():
+        for p, value in zip(other.params, problem.values(), strict=True):
+            p.copy_(value)
+    resumed = make("SPS", other.params, averaging=AVERAGING)
+    resumed.load_state_dict(saved)
+    resumed.train()
+    optimizer.train()
+    assert equal(train(problem, optimizer, range(3, 6)), train(other, resumed, range(3, 6)))
+
+
+def test_other_optimizers_have_the_modes_too() -> None:
+    problem = Problem()
+    optimizer = make("MoMo", problem.params)
+    train(problem, optimizer, range(2))
+    before = problem.values()
+    optimizer.eval()
+    assert equal(before, problem.values())
+    optimizer.train()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_device_path_equals_the_hosts_and_masks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = Problem(), Problem()
+    left = train(here, make(name, here.groups(name), averaging=AVERAGING), range(5))
+    optimizer = make(name, there.groups(name), averaging=AVERAGING)
+    monkeypatch.setattr(optimizer, "_arithmetic", lambda: Device(True, torch.device("cpu"), torch.float64))
+    assert distance(left, train(there, optimizer, range(5))) <= 1e-12
+    before, state = there.values(), [t.clone() for s in optimizer.state.values() for t in s.values()]
+    there.backward(5)
+    assert there.params[0].grad is not None
+    there.params[0].grad[0, 0] = math.nan
+    optimizer.step(loss=1.0)
+    assert equal(before, there.values())
+    assert equal(state, [t for s in optimizer.state.values() for t in s.values()])
+    assert optimizer.skipped == 1
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in UNBOUNDED])
+def test_an_estimated_bound_works(name: str) -> None:
+    problem = Problem()
+    optimizer = make(name, problem.params, averaging=AVERAGING, lower_bound="estimate")
+    train(problem, optimizer, range(6))
+    assert bool(torch.isfinite(optimizer.last_step.delta))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: sfo.ScheduleFree(0.0), r"beta of ScheduleFree must be a number in \(0, 1\), got 0.0"),
+        (lambda: sfo.ScheduleFree(1.0), r"beta must be a number in \[0, 1\), got 1.0"),
+        (lambda: sfo.ScheduleFree(power=-1.0), "power must be a finite number of at least 0, got -1.0"),
+        (lambda: sfo.NGN(Problem().params, beta=0.9, averaging=AVERAGING), "give one of the two"),
+        (
+            lambda: sfo.NGN(Problem().params, averaging=AVERAGING, weight_decay_mode="prox"),
+            "does not go with schedule-free averaging",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(build: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,214 @@
+"""The spectral geometry: Newton–Schulz, the two forms, and what is not a matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from optim_problem import Problem, distance, equal, make, train
+from torch import Tensor
+
+import surefoot.optim as sfo
+from surefoot.optim import reference
+from surefoot.theory import models
+
+SHAPES = ((8, 8), (30, 10), (10, 30), (1, 7), (7, 1), (6, 4, 3, 3))
+
+
+def gradient(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+
+
+def matrix(values: list[float]) -> Tensor:
+    """A matrix with these singular values."""
+    generator = torch.Generator().manual_seed(1)
+    size = len(values)
+    left, right = (
+        torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))[0] for _ in range(2)
+    )
+    return (left * torch.tensor(values, dtype=torch.float64)) @ right
+
+
+def taken(model: models.Model, geometry: sfo.Geometry, grads: list[Tensor], loss: float, lr: float) -> Any:
+    """One step from zero: the optimizer and the steps of the parameters."""
+    params = [torch.nn.Parameter(torch.zeros_like(g)) for g in grads]
+    for p, g in zip(params, grads, strict=True):
+        p.grad = g.clone()
+    optimizer = sfo.ModelBased(params, lr, model=model, geometry=geometry)
+    optimizer.step(loss=loss)
+    return optimizer, [p.detach() for p in params]
+
+
+@pytest.mark.parametrize("shape", SHAPES[:-1], ids=str)
+def test_newton_schulz_finds_the_orthogonal_factor(shape: tuple[int, int]) -> None:
+    G = gradient(shape) + 3.0 * torch.eye(*shape, dtype=torch.float64)  # no singular value is tiny
+    left, _, right = torch.linalg.svd(G, full_matrices=False)
+    assert float((sfo.orthogonalise(G, polish=3) - left @ right).abs().max()) <= 1e-6
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=6), st.integers(1, 8), st.integers(0, 3))
+def test_no_matrix_leaves_the_bound_of_its_norm(values: list[float], steps: int, polish: int) -> None:
+    factor = sfo.orthogonalise(matrix(values), steps, polish)
+    bound = sfo.Spectral(steps=steps, polish=polish).norm_bound
+    assert float(torch.linalg.matrix_norm(factor, 2)) <= bound + 1e-9
+
+
+@given(st.lists(st.floats(0.02, 1.0), min_size=2, max_size=6))
+def test_the_dual_norm_is_the_nuclear_norm(values: list[float]) -> None:
+    G = matrix(values)
+    geometry = sfo.Spectral()
+    dual_sq = float(geometry.dual_norm_sq(G, geometry.direction(G, [], 1.0)))
+    assert 0.995 * sum(values) ** 2 <= dual_sq <= 1.0001 * sum(values) ** 2
+
+
+@pytest.mark.parametrize("size", [10, 100])
+def test_the_dual_norm_of_a_badly_conditioned_matrix_is_close(size: int) -> None:
+    values = torch.logspace(0, -4, size, dtype=torch.float64)
+    G = matrix(values.tolist())
+    assert float((G * sfo.orthogonalise(G)).sum()) == pytest.approx(float(values.sum()), rel=2e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e15])
+def test_the_factor_does_not_depend_on_the_size_of_the_gradient(scale: float) -> None:
+    G = gradient((6, 4), torch.float32)
+    assert torch.allclose(sfo.orthogonalise(scale * G), sfo.orthogonalise(G), atol=1e-5)
+
+
+def test_a_zero_gradient_is_no_direction() -> None:
+    assert torch.equal(sfo.orthogonalise(torch.zeros(3, 2)), torch.zeros(3, 2))
+
+
+@pytest.mark.parametrize("model", [models.Linear(), models.Truncated(), models.SquareRoot()], ids=str)
+@pytest.mark.parametrize("lr", [1e-3, 1.0])
+def test_delta_is_the_drop_of_the_regularised_problem(model: models.Model, lr: float) -> None:
+    G, loss = gradient((6, 4)), 2.0
+    optimizer, (step,) = taken(model, sfo.Spectral(), [G], loss, lr)
+    slope = float((G * step).sum())
+    length_sq = float(torch.linalg.matrix_norm(step, 2)) ** 2
+    drop = loss - model.value(loss, 1.0, -slope) - length_sq / (2 * lr)
+    assert optimizer.last_step.delta.item() == pytest.approx(drop, rel=1e-3)
+
+
+def test_the_regularised_step_is_the_nuclear_norm_times_the_factor() -> None:
+    G = matrix([3.0, 2.0, 1.0])
+    optimizer, (step,) = taken(models.Linear(), sfo.Spectral(polish=4), [G], 1.0, 0.1)
+    left, _, right = torch.linalg.svd(G)
+    assert float((step + 0.1 * 6.0 * left @ right).abs().max()) <= 1e-3
+    assert optimizer.last_step.delta.item() == pytest.approx(0.5 * 0.1 * 36.0, rel=1e-3)
+
+
+def test_the_ball_constrained_step_has_the_length_of_the_rate() -> None:
+    G = matrix([3.0, 2.0, 1.0])
+    optimizer, (step,) = taken(models.Linear(), sfo.SpectralBall(polish=4), [1e6 * G], 1.0, 0.1)
+    assert float(torch.linalg.matrix_norm(step, 2)) == pytest.approx(0.1, rel=1e-3)
+    assert optimizer.last_step.delta.item() == pytest.approx(0.5 * 0.1 * 6e6, rel=1e-3)
+
+
+def test_a_polyak_step_in_the_ball_ends_where_the_model_reaches_its_bound() -> None:
+    G = matrix([3.0, 2.0, 1.0])
+    optimizer, (step,) = taken(models.Truncated(), sfo.SpectralBall(), [G], 0.3, 0.1)
+    assert float((G * step).sum()) == pytest.approx(-0.3)
+    assert optimizer.last_step.size.item() == pytest.approx(0.3 / 6.0, rel=1e-3)
+
+
+def test_layers_add_up() -> None:
+    grads = [matrix([3.0, 1.0]), matrix([2.0, 0.5, 0.5])]
+    optimizer, _ = taken(models.Linear(), sfo.Spectral(polish=4), grads, 1.0, 1.0)
+    assert optimizer.last_step.delta.item() == pytest.approx(0.5 * (16.0 + 9.0), rel=1e-3)
+
+
+@pytest.mark.parametrize("geometry", [sfo.Spectral(), sfo.SpectralBall(scale="original")], ids=str)
+def test_a_convolution_kernel_is_a_flattened_matrix(geometry: sfo.Spectral) -> None:
+    kernel = gradient((6, 4, 3, 3))
+    _, (step,) = taken(models.Linear(), geometry, [kernel], 1.0, 0.1)
+    _, (flat,) = taken(models.Linear(), geometry, [kernel.flatten(1)], 1.0, 0.1)
+    assert torch.equal(step.flatten(1), flat)
+    _, (last,) = taken(models.Linear(), geometry, [kernel.to(memory_format=torch.channels_last)], 1.0, 0.1)
+    assert torch.allclose(last, step, atol=1e-12)
+
+
+@pytest.mark.parametrize(("scale", "factor"), [("original", math.sqrt(3.0)), ("match_rms_adamw", 0.2 * math.sqrt(30))])
+def test_a_scale_is_a_factor_of_the_norm(scale: str, factor: float) -> None:
+    G = gradient((30, 10))
+    for kind, power in ((sfo.Spectral, 2), (sfo.SpectralBall, 1)):
+        plain, (short,) = taken(models.Linear(), kind(), [G], 1.0, 0.1)
+        scaled, (step,) = taken(models.Linear(), kind(scale=scale), [G], 1.0, 0.1)
+        assert torch.allclose(step, factor**power * short, rtol=1e-9)
+        assert scaled.last_step.delta.item() == pytest.approx(factor**power * plain.last_step.delta.item())
+
+
+@pytest.mark.parametrize(("adjust", "scale"), [("original", "original"), ("match_rms_adamw", "match_rms_adamw")])
+def test_muon_is_torchs_on_matrices(adjust: str, scale: str) -> None:
+    # torch iterates in bfloat16, so that the factors agree to some percent only.
+    ours, theirs = ([torch.nn.Parameter(gradient(shape)) for shape in ((20, 6), (6, 20))] for _ in range(2))
+    optimizer = sfo.Muon(ours, 0.02, beta=0.9, geometry=sfo.SpectralBall(scale=scale, polish=0))
+    peer = torch.optim.Muon(theirs, 0.02, momentum=0.9, nesterov=False, weight_decay=0.0, adjust_lr_fn=adjust)
+    start = [p.detach().clone() for p in ours]
+    for index in range(5):
+        for params in (ours, theirs):
+            for p in params:
+                p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(index), dtype=torch.float64)
+        optimizer.step(loss=1.0)
+        peer.step()
+    moved = distance(start, [p.detach() for p in theirs])
+    assert distance([p.detach() for p in ours], [p.detach() for p in theirs]) <= 0.03 * moved
+
+
+@pytest.mark.parametrize("name", ["Muon", "SPSMuon", "NGNMuon"])
+@pytest.mark.parametrize("rest", [sfo.Diagonal(), sfo.Euclidean()], ids=str)
+def test_the_rest_has_the_geometry_that_was_chosen(name: str, rest: sfo.Geometry) -> None:
+    problem, other = Problem(), Problem()
+    ball = name == "Muon"
+    geometry = sfo.SpectralBall(rest, "original", polish=0) if ball else sfo.Spectral(rest)
+    optimizer = make(name, problem.params, geometry=geometry)
+    twin = getattr(reference, name)(other.params, 0.02)
+    if isinstance(rest, sfo.Euclidean):
+        twin.metric = None
+    for index in range(6):
+        optimizer.step(loss=problem.backward(index))
+        twin.step(other.backward(index))
+    assert distance(problem.values(), other.values()) <= 1e-11
+
+
+def test_a_group_can_be_left_out() -> None:
+    problem, other = Problem(), Problem()
+    optimizer = make("SPSMuon", [{"params": problem.params, "spectral": False}])
+    assert equal(train(problem, optimizer, range(4)), train(other, make("MoMoAdam", other.params), range(4)))
+
+
+def test_matrices_keep_no_second_moment() -> None:
+    problem = Problem()
+    optimizer = make("NGNMuon", problem.params)
+    train(problem, optimizer, [0])
+    assert [sorted(optimizer.state[p]) for p in problem.params[:2]] == [["average"], ["average", "second_moment"]]
+
+
+def test_the_iteration_may_run_in_bfloat16() -> None:
+    G = gradient((16, 8), torch.float32)
+    exact, _ = taken(models.Linear(), sfo.Spectral(), [G], 1.0, 1.0)
+    rounded, (step,) = taken(models.Linear(), sfo.Spectral(dtype=torch.bfloat16), [G], 1.0, 1.0)
+    assert step.dtype is torch.float32
+    assert rounded.last_step.delta.item() == pytest.approx(exact.last_step.delta.item(), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: sfo.Spectral(scale="big"), ValueError, "scale must be one of .*, got 'big'"),
+        (lambda: sfo.Spectral(steps=0), ValueError, "steps must be an integer from 1 to 100, got 0"),
+        (lambda: sfo.Spectral(polish=-1), ValueError, "polish must be an integer from 0 to 100, got -1"),
+        (lambda: sfo.Spectral("adam"), TypeError, "rest must be another .*, got 'adam'"),  # type: ignore[arg-type]
+        (lambda: sfo.Spectral(sfo.SpectralBall()), TypeError, "rest must be another"),
+        (lambda: sfo.Spectral(dtype=torch.int32), TypeError, "dtype must be None or a floating-point"),
+        (lambda: sfo.NGNMuon(Problem().params, geometry=sfo.Euclidean()), TypeError, "geometry must be .*Spectral"),  # type: ignore[arg-type]
+        (lambda: sfo.NGNMuon(Problem().params, weight_decay_mode="prox"), ValueError, "defines norm_sq, not Spectral"),
+    ],
+)
+def test_bad_arguments_are_named(build: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        build()
