@@ -101,6 +101,9 @@ PEERS: dict[str, Factory] = {
 }
 
 
+ROWS = [name for name in sfo.TABLE if "Muon" not in name]
+"""A step of the Muons is Newton–Schulz, and the rest of it does not show."""
+
 COUNTERPARTS = {
     "momo-opt Momo": "MoMo",
     "momo-opt MomoAdam": "MoMoAdam",
@@ -137,7 +140,7 @@ def compare(name: str, shapes: list[tuple[int, ...]], repeats: int) -> dict[str,
         p.grad = 1e-3 * torch.randn_like(p)
     print(f"\n{name}: {len(params)} tensors, {sum(p.numel() for p in params) / 1e6:.2f} M parameters")
     ratios: dict[str, float] = {}
-    for optimizer in sfo.TABLE:
+    for optimizer in ROWS:
         baseline = "AdamW" if optimizer in ADAMS else "SGD"
         ratios[optimizer] = ratio(params, row(optimizer), BASELINES[baseline], repeats)
         print(f"  {optimizer:22s} {ratios[optimizer]:7.2f}  times {baseline}", flush=True)

@@ -75,7 +75,7 @@ def table(name: str, steps: int, orders: int) -> None:
         print("| optimizer | " + " | ".join(f"{lr:.3g}" for lr in rates) + " | best | holds |")
         print("|---" * (len(rates) + 3) + "|")
         for optimizer, factory in factories.items():
-            if ("Adam" in optimizer) != (kind == "Diagonal"):
+            if ("Adam" in optimizer) != (kind == "Diagonal") or "Muon" in optimizer:  # those are in geometries.py
                 continue
             losses = [
                 sum(final_loss(factory, lr, inputs, labels, steps, order) for order in range(orders)) / orders

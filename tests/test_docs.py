@@ -1,45 +1,177 @@
-"""The Python of README and docs runs as it stands, and links inside the project lead somewhere."""
+"""The code of README and docs runs as it stands and prints what is shown; links lead somewhere; the site builds."""
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import io
+import os
 import re
+import shlex
+import subprocess
+import sys
+import unicodedata
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-RUN_HERE = ("README.md", "index.md", "theory.md")
-"""The guides are run by the tests of their rooms."""
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+SLOW = ("own-network.md", "pep.md", "quick-start.md", "tune.md", "when-a-run-diverges.md")
+"""Pages whose code takes more than a few seconds."""
+
+NOT_HERE = {"dist.init_process_group": "needs several processes: tests/optim/test_optim_sharded.py starts them"}
+"""Text in a block that is not run here, and why."""
+
+EXTRAS = {"import jax": "jax", "import pep": "PEPit", "dask": "distributed"}
+"""Text in a page that needs an extra, and a package of it."""
 
 
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+class Block(NamedTuple):
+    """A block of code, with what the page says that it prints."""
+
+    language: str
+    code: str
+    shown: str
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name in RUN_HERE], ids=lambda page: page.name)
-def test_code_runs(page, tmp_path, monkeypatch):
+def blocks(page: Path) -> list[Block]:
+    """The blocks that can be run; each may be followed by one of text, which is its output."""
+    pattern = r"^```(python|bash)\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
+    return [Block(*found) for found in re.findall(pattern, page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def without_numbers(text: str) -> list[str]:
+    """The words: the numbers of a training depend on the machine in their last digits, and a table on its width."""
+    return re.sub(r"[-\d.e]*\d[\d.%]*", "#", re.sub("[─-╿]", " ", text)).split()
+
+
+def run_shell(code: str) -> str:
+    """The output of the lines that call the command, which must be the one that is tested."""
+    printed = ""
+    for line in code.splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["surefoot"]:
+            arguments = [sys.executable, "-m", *words]
+            found = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"})
+            assert found.returncode == 0, f"{line}\n{found.stderr}"
+            printed += found.stdout
+    return printed
+
+
+def run_python(code: str, names: dict[str, object], where: str) -> str:
+    """What a block prints; one of ``>>>`` is compared with itself."""
+    if code.startswith(">>>"):
+        runner = doctest.DocTestRunner()
+        runner.run(doctest.DocTestParser().get_doctest(code, names, where, None, 0), clear_globs=False)
+        assert runner.failures == 0
+        return ""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, where, "exec"), names)
+    return printed.getvalue()
+
+
+PAGES_WITH_CODE = [
+    pytest.param(page, marks=pytest.mark.slow if page.name in SLOW else (), id=name_of(page))
+    for page in PAGES
+    if blocks(page)
+]
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_CODE)
+def test_code_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
+    text = page.read_text(encoding="utf-8")
+    for part, package in EXTRAS.items():
+        if part in text:
+            pytest.importorskip(package)
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
-    for number, code in enumerate(blocks(page), 1):
-        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
-    assert len(names) > 2
+    for number, block in enumerate(blocks(page), 1):
+        if any(part in block.code for part in NOT_HERE):
+            continue
+        where = f"{page.name}, block {number}"
+        printed = run_shell(block.code) if block.language == "bash" else run_python(block.code, names, where)
+        if block.shown:
+            assert without_numbers(printed) == without_numbers(block.shown), where
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_inside_the_project_exist(page):
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+@pytest.mark.parametrize("part", NOT_HERE)
+def test_what_is_not_run_here_is_still_there(part):
+    assert sum(part in block.code for page in PAGES for block in blocks(page)) == 1
+
+
+def test_quick_start_of_the_optimizers_has_five_lines():
+    assert len(blocks(ROOT / "docs" / "which-optimizer.md")[0].code.splitlines()) == 5
+
+
+def anchor(heading: str) -> str:
+    """What the site calls a heading."""
+    plain = re.sub(r"[`*]|\[([^]]*)\]\([^)]*\)", r"\1", heading)
+    ascii_only = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", ascii_only).strip().lower())
+
+
+def headings(page: Path) -> set[str]:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return {anchor(line) for line in re.findall(r"^#+ (.*)", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_inside_the_project_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        file, _, part = target.partition("#")
+        if ":" in file:
+            continue
+        found = page.parent / file if file else page
+        assert found.exists(), target
+        if part:
+            assert part in headings(found), target
+
+
+def test_numbers_that_are_compared_stand_on_the_page_they_come_from():
+    """The page that gathers measured tables has no row with numbers that no other page has."""
+    page = ROOT / "docs" / "how-it-compares.md"
+    others = "\n".join(other.read_text(encoding="utf-8") for other in PAGES if other != page)
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if re.match(r"\|.*\| [\d.]+", line)]
+    assert len(rows) > 20
+    assert [row for row in rows if row not in others] == []
+
+
+def test_page_on_the_command_names_all_of_them():
+    from surefoot.cli._main import app as command  # not at the top: only this test needs it
+
+    text = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
+    for registered in command.registered_commands:
+        assert f"`surefoot {registered.callback.__name__}" in text
+
+
+def test_docstrings_become_markdown():
+    pytest.importorskip("griffe")
+    from scripts.docstring_markdown import markdown
+
+    docstring = (
+        "A :class:`~surefoot.Study`.\n\n====  ====\na     b\n====  ====\n1     2\n====  ====\n\n"
+        ".. code-block:: toml\n\n    seeds = 3\n\n>>> 1 + 1\n2\n\nThe end."
+    )
+    assert markdown(docstring) == (
+        "A `Study`.\n\n```text\n====  ====\na     b\n====  ====\n1     2\n====  ====\n```\n\n"
+        "```toml\nseeds = 3\n```\n```pycon\n>>> 1 + 1\n2\n```\n\nThe end."
+    )
 
 
 @pytest.mark.slow
-def test_the_session_in_the_page_on_worst_cases_is_what_it_shows():
-    pytest.importorskip("PEPit")
-    runner = doctest.DocTestRunner()
-    for code in blocks(ROOT / "docs" / "pep.md"):
-        runner.run(doctest.DocTestParser().get_doctest(code, {}, "pep.md", None, 0))
-    assert runner.tries > 0
-    assert runner.failures == 0
+def test_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    arguments = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    found = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT)
+    assert found.returncode == 0, found.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -18,10 +19,8 @@ _SKELETON = "skeleton"
 def save_state(stem: Path, state: Any) -> Path:
     """Write a state to ``stem`` with a suffix that tells its format; the file is complete or not there."""
     if _has_tensor(state):
-        import torch
-
         path = stem.with_name(stem.name + ".pt")
-        write_whole(path, lambda file: torch.save(state, file))
+        write_tensors(path, state)
         return path
     arrays: dict[str, Any] = {}
     skeleton = json.dumps(_taken_apart(state, arrays))
@@ -41,9 +40,18 @@ def load_state(path: Path) -> Any:
         return _put_together(json.loads(str(arrays[_SKELETON])), arrays)
 
 
+def write_tensors(path: Path, state: Any) -> None:
+    """Write a state with tensors in torch's format, in one piece."""
+    import torch
+
+    content = io.BytesIO()  # torch's own writer hides why it could not write
+    torch.save(state, content)
+    write_whole(path, lambda file: file.write(content.getbuffer()))
+
+
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Write a file beside its place and move it there, so that nobody ever sees a part of it."""
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)

@@ -16,9 +16,9 @@ import pytest
 import surefoot
 
 
-def command(*arguments, **options):
+def command(*arguments, timeout=120, **options):
     return subprocess.run(
-        [sys.executable, "-m", "surefoot", *arguments], capture_output=True, text=True, timeout=120, **options
+        [sys.executable, "-m", "surefoot", *arguments], capture_output=True, text=True, timeout=timeout, **options
     )
 
 
@@ -47,6 +47,24 @@ def test_unknown_figure_suggests_and_exits_with_2(tmp_path):
     assert "did you mean 'power-law'" in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_unknown_preset_suggests_and_exits_with_2(tmp_path):
+    result = command("reproduce", "cifar10", "--preset", "smal", "--out", str(tmp_path / "out"))
+    assert result.returncode == 2
+    assert "did you mean 'small'" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_network_figures_come_from_one_resumable_sweep(tmp_path):
+    arguments = ("reproduce", "cifar10", "--preset", "smoke", "--out", str(tmp_path))
+    first = command(*arguments, timeout=900)
+    assert first.returncode == 0, first.stderr
+    assert "25 runs, 25 of them computed now" in first.stdout
+    assert len(list(tmp_path.glob("cifar10-*.png"))) == 8
+    assert (tmp_path / "studies" / "cifar10-smoke.db").exists()
+    assert "25 runs, 0 of them computed now" in command(*arguments, timeout=900).stdout
 
 
 def test_debug_brings_the_traceback_back():

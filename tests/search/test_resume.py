@@ -10,9 +10,9 @@ import time
 import numpy as np
 import pytest
 
+from surefoot._states import load_state, save_state
 from surefoot.problems import LinearRegression
 from surefoot.search import ProblemRun, SearchError, tune, tune_study
-from surefoot.search._states import load_state, save_state
 from surefoot.study import Result, Study
 
 LRS = np.geomspace(1e-3, 1e2, 9)

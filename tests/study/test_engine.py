@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic, SimpleProblem
-from surefoot.study._chunk import Settings
 from surefoot.study._engine import chunks_of, run_batched
 from surefoot.study._orders import row_orders
-from surefoot.study._runs import STEP_FIELDS
+from surefoot.study._runs import STEP_FIELDS, Settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 

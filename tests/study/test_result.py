@@ -10,6 +10,7 @@ import xarray as xr
 
 from surefoot.study import Result
 from surefoot.study._runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS
+from surefoot.study._store import Store
 from surefoot.theory import bounds, models
 
 
@@ -134,7 +135,7 @@ def test_sensitivity_tells_sgd_from_sps(result, settings):
 def test_without_an_optimum_the_smallest_loss_seen_stands_in(result):
     nameless = Result(result.settings, result._archive.__class__(result._archive.runs))
     assert nameless.optimal_loss == float(min(nameless.dataset[name].min() for name in ("train_loss", *FINAL_FIELDS)))
-    with pytest.raises(ValueError, match=r"distance must be given \(or bias='envelope'\)"):
+    with pytest.raises(ValueError, match=r"distance must be given \(or bias='envelope' or 'pool'\)"):
         nameless.bound()
 
 
@@ -214,3 +215,43 @@ def test_a_missing_extra_is_named(result, tmp_path, monkeypatch):
 
 def test_the_name_of_a_result_says_what_it_is(result):
     assert repr(result) == "<Result linear-regression: sgd, sps, ngn, spp; 6 rates, 3 seeds, 100 steps>"
+
+
+def test_the_pool_holds_the_points_whose_loss_is_known(result):
+    losses, distances = result.pool()
+    data = result.dataset.sel(algorithm="sps", lr=result.lrs[1], seed=1)
+    assert np.isfinite(losses).all()
+    assert np.isfinite(distances).all()
+    for loss, distance in (
+        (data.train_loss[0], 0.0),
+        (data.train_loss[3], data.distance[30]),
+        (data.last_loss, data.distance[99]),
+    ):
+        assert ((losses == float(loss)) & (distances == float(distance))).any()
+
+
+def test_the_pool_gives_a_bias_no_smaller_than_the_envelope(result):
+    pool, envelope = (result.bound(bias=bias) for bias in ("pool", "envelope"))
+    assert (pool.bias >= envelope.bias * (1 - 1e-9)).all()
+    assert (pool.bias <= result.initial_loss).all()
+    np.testing.assert_array_equal(pool.noise, envelope.noise)
+
+
+def test_only_complete_methods_and_rates_are_finished(make, tmp_path):
+    store = tmp_path / "part.db"
+    make(methods=["sgd"], lrs=[0.01, 0.1]).run(store)
+    make(methods=["sps"], lrs=[0.1, 1.0]).run(store)
+    whole = make(methods=["sgd", "sps", "ngn"], lrs=[0.01, 0.1, 1.0])
+    with Store.write(store) as opened:
+        opened.register(whole._context(), whole._settings())
+    found = Result.load(store).finished()
+    assert (found.algorithms, found.lrs.tolist()) == (["sgd", "sps"], [0.1])
+    assert (found.dataset.status != "missing").all()
+
+
+def test_a_study_without_runs_has_no_finished_part(make, tmp_path):
+    store = tmp_path / "empty.db"
+    study = make()
+    with Store.write(store) as opened:
+        opened.register(study._context(), study._settings())
+    assert Result.load(store).finished() is None

@@ -169,7 +169,7 @@ def test_a_lower_bound_above_the_loss_warns_once_with_count_and_step(make):
         ({"batch_size": 51}, "batch_size must be at most the 50 training rows of 'linear-regression', got 51"),
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
         ({"methods": []}, "methods must name at least one method"),
-        ({"methods": ["adam"]}, "unknown method 'adam'"),
+        ({"methods": ["adam"]}, "methods must not hold 'adam' on 'linear-regression': it is for networks"),
         ({"epochs": -1}, "epochs must be a whole number of at least 1, got -1"),
         ({"epochs": 1.5}, r"epochs must be a whole number of at least 1, got 1\.5"),
         ({"seeds": 0}, "seeds must be a whole number of at least 1, got 0"),

@@ -40,7 +40,7 @@ def test_the_name_of_a_model_parses_back_to_it(model):
     ("text", "message"),
     [
         ("spz", "unknown method 'spz'; did you mean 'sps'"),
-        ("adam", "Known: sgd, sps, ngn, log-ngn, power, spp"),
+        ("rmsprop", "Known: sgd, sps, ngn, log-ngn, power, spp, momo"),
         ("sps(lowerbound=1)", "did you mean 'lower_bound'"),
         ("sgd(lower_bound=1)", "unknown parameter of method 'sgd' 'lower_bound'"),
         ("spp(lower_bound=1)", "unknown parameter of method 'spp'"),

@@ -1,4 +1,4 @@
-"""Claims about logistic regression on vowel and dna (Sec. 5.2), and those on CIFAR-10, which need runs of their own."""
+"""Claims about logistic regression on vowel and dna (Sec. 5.2)."""
 
 from __future__ import annotations
 
@@ -93,16 +93,4 @@ CLAIMS = (
     ),
     _agreement("vowel"),
     _agreement("dna"),
-    Claim(
-        "cifar-sgd-degrades",
-        "ResNet20 on CIFAR-10: SGD degrades for α ≥ 1, SPS and NGN work up to α ≈ 10",
-        "needs runs of a network, which this version does not make",
-        None,
-    ),
-    Claim(
-        "cifar-warmup",
-        "ResNet20 on CIFAR-10: warmup lets SGD use rates about ten times larger",
-        "needs runs of a network, which this version does not make",
-        None,
-    ),
 )

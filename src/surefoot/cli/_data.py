@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Data sets: what there is, and how to get more.", no_args_is_help=True)
+from surefoot.cli import _completion
+
+app = typer.Typer(
+    help="""Data sets: what there is, and how to get more.
+
+    [bold]Examples[/]
+
+      surefoot data list --all
+      surefoot data get a9a
+    """,
+    no_args_is_help=True,
+)
 
 
 @app.command("list")
@@ -44,18 +56,27 @@ def list_(
 @app.command("get")
 def get_(
     name: Annotated[
-        str, typer.Argument(help="A name of `surefoot data list --all`, or FOLDER/FILE of the LIBSVM site.")
+        str,
+        typer.Argument(
+            help="A name of `surefoot data list --all`, or FOLDER/FILE of the LIBSVM site.",
+            autocompletion=_completion.datasets,
+        ),
     ],
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="PATH", help="For cifar10: an archive or folder that has it.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar; only the result.")] = False,
 ) -> None:
-    """Download a data set into the cache, checked, and say where it is.
+    """Bring a data set into the cache, checked, and say where it is.
 
     [bold]Examples[/]
 
       surefoot data get a9a
       surefoot data get multiclass/letter.scale
+      surefoot data get cifar10
+      surefoot data get cifar10 --from cifar-10-python.tar.gz
     """
     from surefoot.data import get
 
-    for path in get(name, progress=not quiet):
+    for path in get(name, path=source, progress=not quiet):
         typer.echo(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,10 +10,20 @@ import typer
 from typer.core import TyperGroup
 
 from surefoot._version import __version__
-from surefoot.cli import _data
+from surefoot.cli import _completion, _data
 from surefoot.cli._errors import reported
 
 _options = {"debug": False}
+
+_OWN = "Your own training"
+_PAPER = "The paper, computed again"
+_MACHINE = "This installation"
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar; only the result.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines, and no progress bar.")]
+Store = Annotated[
+    Path | None, typer.Option("--store", help="File that keeps the runs; by default beside the spec, as .db.")
+]
 
 
 class _Group(TyperGroup):
@@ -26,14 +37,23 @@ class _Group(TyperGroup):
 app = typer.Typer(
     name="surefoot",
     cls=_Group,
-    help="Makes the learning rate of stochastic training visible, predictable and safe.",
+    help="""Makes the learning rate of stochastic training visible, predictable and safe.
+
+    [bold]Start here[/]: three commands, from nothing to an answer.
+
+      surefoot init               write SPEC.toml: problem, methods, rates
+      surefoot study SPEC.toml    train; which rates hold, and which should
+      surefoot report SPEC.db     an interactive page of it
+
+    Every command explains itself, with examples: surefoot COMMAND --help.
+    """,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 failed on the way, 2 wrong usage, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 failed on the way, 2 wrong usage, 130 interrupted (Ctrl-C). "
+    "Results go to stdout, everything else to stderr.",
 )
-app.add_typer(_data.app, name="data")
 
 
 def _version(asked: bool) -> None:
@@ -47,37 +67,101 @@ def _common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere in the line.")
+    ] = False,
 ) -> None:
     _options["debug"] = debug
 
 
-@app.command()
+@app.command(rich_help_panel=_OWN)
+def init(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="The file to write.")] = Path("SPEC.toml"),
+    problem: Annotated[
+        str,
+        typer.Option(
+            "--problem",
+            "-p",
+            metavar="NAME",
+            help="What to start from: logistic-regression, linear-regression, digits-mlp, digits-cnn, resnet20, "
+            "characters; or MODULE:FACTORY of yours.",
+            autocompletion=_completion.problems,
+        ),
+    ] = "logistic-regression",
+    force: Annotated[bool, typer.Option("--force", "-f", help="Overwrite the file if it exists.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
+) -> None:
+    """Write a commented spec, which study and tune run as it is.
+
+    For a problem MODULE:FACTORY it also writes MODULE.py beside the spec, unless it is there: a network to replace.
+
+    [bold]Examples[/]
+
+      surefoot init
+      surefoot init digits.toml --problem digits-mlp
+      surefoot init mine.toml --problem my_network:make
+    """
+    from surefoot.cli._init import init as run
+
+    written = run(spec, problem, force)
+    if not quiet:
+        typer.echo(f"written: {', '.join(map(str, written))}; next: surefoot study {spec}")
+
+
+@app.command(rich_help_panel=_PAPER)
 def reproduce(
     figures: Annotated[
-        list[str] | None, typer.Argument(metavar="FIGURE", help="Names of figures; none means all.")
+        list[str] | None,
+        typer.Argument(
+            metavar="FIGURE",
+            help="Names of figures; none means all that take minutes together.",
+            autocompletion=_completion.figures,
+        ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for pictures and tables.")] = Path("out"),
+    preset: Annotated[
+        str,
+        typer.Option(
+            "--preset",
+            help="Size of network studies: smoke (seconds), small (hours) or paper (days).",
+            autocompletion=_completion.presets,
+        ),
+    ] = "small",
+    device: Annotated[str, typer.Option("--device", help="Where networks train: cpu, cuda, …")] = "cpu",
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="CIFAR-10's folder or archive, or a text file; else what the data folders hold."),
+    ] = None,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Draw networks from the runs that are there; train no more.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no table.")] = False,
 ) -> None:
     """Compute the figures again and write each as PNG, PDF and CSV.
+
+    Figures of networks are made only by name: [bold]cifar10[/] (all figures of that sweep), cifar10-geometries,
+    characters. Their runs are kept in OUT/studies, and an interrupted sweep goes on where it stopped.
 
     [bold]Examples[/]
 
       surefoot reproduce
       surefoot reproduce toy-function universal-curves --out figures
+      surefoot reproduce cifar10 --preset smoke
     """
     from surefoot.cli._reproduce import reproduce as run
 
-    run(figures or [], out, quiet)
+    run(figures or [], out, quiet, preset, device, data, finished)
 
 
-@app.command()
+@app.command(rich_help_panel=_PAPER)
 def claims(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of claims; none means all.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID", help="Ids of claims; none means all.", autocompletion=_completion.claims),
+    ] = None,
+    as_json: Json = False,
     store: Annotated[Path | None, typer.Option("--store", help="Folder that keeps the studies.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check the paper's claims on real runs: the rule, the numbers, the verdict.
 
@@ -94,14 +178,30 @@ def claims(
     run(ids or None, as_json, store, quiet)
 
 
-@app.command()
+@app.command(rich_help_panel=_OWN)
 def study(
     spec: Annotated[Path, typer.Argument(help="A TOML file that describes the study.")],
-    store: Annotated[
-        Path | None, typer.Option("--store", help="File that keeps the runs; by default beside the spec, as .db.")
+    store: Store = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            help="Who does the runs: auto (this machine) or dask (a cluster).",
+            autocompletion=_completion.engines,
+        ),
+    ] = "auto",
+    address: Annotated[
+        str | None,
+        typer.Option("--address", help="Of an existing Dask scheduler; without it, one is started on this machine."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    cpus: Annotated[
+        int | None, typer.Option("--cpus", help="What a run takes of the CPU that Dask workers offer.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", help="What a run takes of the GPU that Dask workers offer.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Run the sweep of a spec (only what its store does not hold yet) and print which rates hold.
 
@@ -109,21 +209,23 @@ def study(
 
       surefoot study SPEC.toml
       surefoot study SPEC.toml --store results.db
+      surefoot study SPEC.toml --engine dask --address tcp://10.0.0.1:8786
     """
     from surefoot.cli._study import study as run
 
-    run(spec, store, quiet, as_json)
+    run(spec, store, quiet, as_json, engine=engine, address=address, cpus=cpus, gpus=gpus)
 
 
-@app.command()
+@app.command(rich_help_panel=_OWN)
 def tune(
     spec: Annotated[Path, typer.Argument(help="A TOML file, the same as for `surefoot study`.")],
-    objective: Annotated[str, typer.Option("--objective", help="What is minimised: loss or bound.")] = "loss",
-    store: Annotated[
-        Path | None, typer.Option("--store", help="File that keeps the runs; by default beside the spec, as .db.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    objective: Annotated[
+        str,
+        typer.Option("--objective", help="What is minimised: loss or bound.", autocompletion=_completion.objectives),
+    ] = "loss",
+    store: Store = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Find the best method and rate of a spec for the price of a few runs instead of the whole grid.
 
@@ -139,11 +241,12 @@ def tune(
     run(spec, objective, store, quiet, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=_OWN)
 def report(
     store: Annotated[Path, typer.Argument(help="The file of a study, as `surefoot study` writes it.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option("--title", help="What the page is called.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
 ) -> None:
     """Write one self-contained, interactive HTML page that answers which rates hold.
 
@@ -154,17 +257,22 @@ def report(
     """
     from surefoot.report import from_store
 
-    typer.echo(f"report: {from_store(store, out, title=title)}")
+    page = from_store(store, out, title=title)
+    if not quiet:
+        typer.echo(f"report: {page}")
 
 
-@app.command()
+@app.command(rich_help_panel=_PAPER)
 def pep(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Names of statements; none means all.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME", help="Names of statements; none means all.", autocompletion=_completion.statements
+        ),
     ] = None,
     cases: Annotated[bool, typer.Option("--cases", help="One row a case instead of one a statement.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Verify lemmas and bounds in the worst case, by semidefinite programs (needs [bold]surefoot\\[pep][/]).
 
@@ -180,9 +288,9 @@ def pep(
     run(names or None, cases, as_json, quiet)
 
 
-@app.command()
+@app.command(rich_help_panel=_MACHINE)
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say what is installed, which extras and data sets are there, and how to get what is missing.
 
@@ -195,6 +303,10 @@ def doctor(
     run(as_json)
 
 
+app.add_typer(_data.app, name="data", rich_help_panel=_MACHINE)
+
+
 def main() -> None:
     """Entry point of the command."""
-    app()
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    app(["--debug", *arguments] if "--debug" in sys.argv else arguments)

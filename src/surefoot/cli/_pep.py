@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from surefoot.cli._errors import FAILURE
+from surefoot.cli._json import without_nonfinite
+
+if TYPE_CHECKING:
+    from surefoot.pep import Row
 
 
 def pep(names: Sequence[str] | None, cases: bool, as_json: bool, quiet: bool) -> None:
     """Verify, then print a table or JSON."""
-    from surefoot.pep import Row, run, summary, table
+    from surefoot.pep import run, summary, table
 
     rows = run(names, progress=False if quiet or as_json else None)
     if as_json:
-        found = [{"ok": row.ok, **dict(zip(Row.COLUMNS, row.cells(), strict=True))} for row in rows]
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps([without_nonfinite(_numbers(row)) for row in rows], indent=2, ensure_ascii=False))
     else:
         header, *lines = table(rows) if cases else summary(rows)
         shown = Table(*header)
@@ -28,3 +32,12 @@ def pep(names: Sequence[str] | None, cases: bool, as_json: bool, quiet: bool) ->
         Console().print(shown)
     if not all(row.ok for row in rows):
         raise typer.Exit(FAILURE)
+
+
+def _numbers(row: Row) -> dict[str, Any]:
+    """A case for machines; what no solver solved has an error in place of numbers."""
+    found: dict[str, Any] = {"statement": row.name, "case": dict(row.parameters), "ok": row.ok}
+    if row.result is None:
+        return {**found, "error": row.error}
+    kept = ("worst_case", "attained", "theory", "exact", "relation", "verdict", "solver", "status")
+    return {**found, **{name: getattr(row.result, name) for name in kept}, "failures": list(row.result.failures)}

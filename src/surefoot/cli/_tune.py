@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from surefoot.cli._json import without_nonfinite
+from surefoot.cli._spec import read
 from surefoot.search import tune_study
-from surefoot.study import Study
 
 
 def tune(spec: Path, objective: str, store: Path | None, quiet: bool, as_json: bool) -> None:
     """Search, then print the answer, the table and the certificate."""
-    sweep = Study.from_spec(spec)
+    sweep = read(spec)
     steps = TextColumn("{task.completed} of at most {task.total} steps")
     columns = (SpinnerColumn(), steps, BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=quiet or as_json, transient=True) as bar:

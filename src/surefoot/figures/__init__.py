@@ -10,7 +10,7 @@ import csv
 import importlib
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -24,7 +24,25 @@ if TYPE_CHECKING:
 Columns = Mapping[str, np.ndarray[Any, Any]]
 
 SWEEPS = ("linear-regression", "v1", "v2", "v3", "vowel", "dna")
-"""Figures of studies, all made by the module ``sweeps``."""
+"""Figures of convex studies, all made by the module ``sweeps``."""
+
+CIFAR10 = (
+    "cifar10-loss-and-bound",
+    "cifar10-delta",
+    "cifar10-distances",
+    "cifar10-half",
+    "cifar10-validation",
+    "cifar10-travel",
+    "cifar10-pool-bias",
+    "cifar10-lambert-w",
+)
+"""Figures of one sweep of ResNet20 on CIFAR-10, which is named ``cifar10``."""
+
+NETWORKS = (*CIFAR10, "cifar10-geometries", "characters")
+"""Figures of networks, all made by the module ``networks``, and only when they are asked for by name."""
+
+GROUPS = {"cifar10": CIFAR10}
+"""Names that stand for several figures."""
 
 FIGURES = {
     "toy-function": "toy_function",
@@ -35,6 +53,7 @@ FIGURES = {
     "interpolation": "interpolation",
     "pep": "pep",
     "pep-bounds": "pep_bounds",
+    **dict.fromkeys(NETWORKS, "networks"),
 }
 """Name of a figure, and the module of this package that makes it; in the order in which they are made."""
 
@@ -58,13 +77,38 @@ class FigureModule(Protocol):
 
 
 def available() -> list[str]:
-    """Names of the figures that can be made with what is installed."""
+    """Names of the figures that are made by default: in minutes, offline, with what is installed."""
+    return [name for name in FIGURES if name not in NETWORKS and name not in lacking()]
+
+
+def lacking() -> list[str]:
+    """Names of the figures that need an extra which is not installed."""
     have_pep = all(importlib.util.find_spec(name) for name in ("PEPit", "cvxpy"))
-    return [name for name in FIGURES if have_pep or EXTRAS.get(name) != "pep"]
+    return [name for name, extra in EXTRAS.items() if extra == "pep" and not have_pep]
 
 
-def load(name: str, folder: Path | None = None) -> FigureModule:
+def expanded(names: Iterable[str]) -> list[str]:
+    """Names of figures, each once; those of groups are replaced by what they stand for.
+
+    >>> expanded(["power-law", "cifar10"])[:3]
+    ['power-law', 'cifar10-loss-and-bound', 'cifar10-delta']
+    """
+    found: list[str] = []
+    for name in names:
+        if name not in GROUPS and name not in FIGURES:
+            raise unknown("figure", name, [*FIGURES, *GROUPS])
+        found += GROUPS.get(name, (name,))
+    return list(dict.fromkeys(found))
+
+
+def load(name: str, folder: Path | None = None, **network: Any) -> FigureModule:
     """The module behind a figure's name. Studies keep their runs in the folder, if one is given.
+
+    Args:
+        name: The figure.
+        folder: For runs.
+        **network: ``preset``, ``device`` and ``data_path`` of figures of networks; see
+            :class:`~surefoot.figures.networks.NetworkFigure`.
 
     >>> load("power-law").TITLE
     'The last-iterate bound where E[δ] grows like a power of the rate'
@@ -72,6 +116,8 @@ def load(name: str, folder: Path | None = None) -> FigureModule:
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
     module = importlib.import_module(f"surefoot.figures.{FIGURES[name]}")
+    if name in NETWORKS:
+        return cast(FigureModule, module.NetworkFigure(name, folder, **network))
     return cast(FigureModule, module.SweepFigure(name, folder) if name in SWEEPS else module)
 
 

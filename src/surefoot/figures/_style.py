@@ -13,8 +13,33 @@ COLOURS = {
     "ngn": "#009e73",
     "spp": "#cc79a7",
     "log-ngn": "#e69f00",
+    "sgd+warmup": "#8c3b00",
+    # Averaging and geometry change what a model is fed, not the model: relatives share a colour.
+    "sgd-momentum": "#d55e00",
+    "momo": "#0072b2",
+    "ngn-momentum": "#009e73",
+    "adam": "#d55e00",
+    "adamw": "#d55e00",
+    "sps-adam": "#0072b2",
+    "ngn-adam": "#009e73",
+    "momo-adam": "#cc79a7",
 }
-LABELS = {"sgd": "SGD", "sps": "SPS", "ngn": "NGN", "spp": "SPP", "log-ngn": "Lambert-W"}
+LABELS = {
+    "sgd": "SGD",
+    "sps": "SPS",
+    "ngn": "NGN",
+    "spp": "SPP",
+    "log-ngn": "Lambert-W",
+    "sgd+warmup": "SGD, warmup",
+    "sgd-momentum": "SGD with momentum",
+    "momo": "MoMo",
+    "ngn-momentum": "NGN with momentum",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "sps-adam": "SPS-Adam",
+    "ngn-adam": "NGN-Adam",
+    "momo-adam": "MoMo-Adam",
+}
 GREY = "#777777"
 
 

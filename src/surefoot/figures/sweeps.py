@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.figures._style import GREY, colour_of, label_of, new_figure
+from surefoot.figures._panels import Row, as_columns, constant, draw_rates, draw_traces, methods_of
+from surefoot.figures._style import new_figure
 from surefoot.figures.experiments import Experiment, constants_of, experiment, run
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from surefoot.figures import Columns
     from surefoot.study import Result
-
-COLUMNS = ("kind", "method", "lr", "step", "value")
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class SweepFigure:
     def data(self) -> Columns:
         """A long table: losses, bounds, indices and constants of the experiment."""
         result = run(self.name, self.folder)
-        rows: list[tuple[str, str, float, int, float]] = []
+        rows: list[Row] = []
         losses = result.dataset.last_loss
         with np.errstate(over="ignore"):
             for kind, values in (
@@ -62,9 +60,9 @@ class SweepFigure:
         rows += _constants(self.name)
         rows.append(("constant", "initial_loss", 0.0, -1, result.initial_loss))
         rows.append(("constant", "optimal_loss", 0.0, -1, result.optimal_loss))
-        return {name: np.array(column) for name, column in zip(COLUMNS, zip(*rows, strict=True), strict=True)}
+        return as_columns(rows)
 
-    def _indices(self, result: Result) -> Iterable[tuple[str, str, float, int, float]]:
+    def _indices(self, result: Result) -> Iterable[Row]:
         for lr in self.experiment.rates:
             chosen = result.dataset.delta.sel(lr=lr, method="nearest").mean("seed")
             for method in self.experiment.shown:
@@ -75,73 +73,22 @@ class SweepFigure:
     def draw(self, columns: Columns) -> Figure:
         """Three panels."""
         figure, (left, middle, right) = new_figure(3)
-        start = _constant(columns, "initial_loss")
-        every = list(dict.fromkeys(columns["method"][columns["kind"] == "loss"].tolist()))
-        _draw_rates(left, columns, self.experiment.shown, "bound", start)
-        _draw_rates(right, columns, every, "bound-envelope", start)
-        self._draw_indices(middle, columns)
+        start = constant(columns, "initial_loss")
+        draw_rates(left, columns, self.experiment.shown, start)
+        draw_rates(right, columns, methods_of(columns, "loss"), start, bound="bound-envelope")
+        draw_traces(middle, columns, self.experiment.shown)
+        middle.set_ylabel("stability index")
         left.set_title(f"{self.experiment.title}, D = {self.experiment.settings['distance']:g}", fontsize=9)
         middle.set_title("E[$δ_t$] at three rates", fontsize=9)
-        named = (_constant(columns, name) for name in ("sigma_sq", "standard_error", "lower_bound_error"))
+        named = (constant(columns, name) for name in ("sigma_sq", "standard_error", "lower_bound_error"))
         sigma, error, gap = (round(value, 12) + 0.0 for value in named)  # what is zero up to rounding is zero
         right.set_title(f"no D; σ² = {sigma:.3g} ± {error:.1g}, $ε_{{lb}}$ = {gap:.3g}", fontsize=9)
         left.set_ylabel("$f(x_T)$ (solid), $Ω_T$ (dashed)")
         right.set_ylabel("$f(x_T)$ (solid), envelope + noise (dashed)")
         return figure
 
-    def _draw_indices(self, ax: Axes, columns: Columns) -> None:
-        chosen = columns["kind"] == "delta"
-        rates = np.unique(columns["lr"][chosen])
-        finite = columns["value"][chosen & np.isfinite(columns["value"]) & (columns["value"] > 0)]
-        top = min(finite.max(), 1e6 * np.median(finite))
-        for method in self.experiment.shown:
-            for lr, style in zip(rates, (":", "--", "-"), strict=True):
-                mine = chosen & (columns["method"] == method) & (columns["lr"] == lr)
-                values = _drawable(columns["value"][mine], top)
-                label = label_of(method) if style == "-" else None
-                ax.plot(columns["step"][mine], values, style, color=colour_of(method), linewidth=1.0, label=label)
-        ax.set(
-            yscale="log",
-            ylim=(max(finite.min(), 1e-12, 1e-6 * np.median(finite)), top),
-            xlabel="step t",
-            ylabel="stability index",
-        )
-        for lr, style in zip(rates, (":", "--", "-"), strict=True):
-            ax.plot([], [], style, color=GREY, linewidth=1.0, label=f"α = {lr:.3g}")
-        ax.legend(frameon=False, fontsize=7)
 
-
-def _draw_rates(ax: Axes, columns: Columns, methods: Iterable[str], bound: str, start: float) -> None:
-    """Loss with its range over the seeds, and a bound; what is off the scale or diverged sits at the upper edge."""
-    top = 30.0 * start
-    shown = [start]
-    for method in methods:
-        series = {
-            kind: columns["value"][(columns["kind"] == kind) & (columns["method"] == method)]
-            for kind in ("loss", "loss-low", "loss-high", bound)
-        }
-        lrs = columns["lr"][(columns["kind"] == "loss") & (columns["method"] == method)]
-        colour = colour_of(method)
-        inside = series["loss"] <= top
-        line: dict[str, Any] = {"color": colour, "markersize": 2.5, "linewidth": 1.4, "label": label_of(method)}
-        ax.plot(lrs, _drawable(series["loss"], top), "-o", **line)
-        if not inside.all():  # an empty line that is not clipped would upset the layout
-            ax.plot(lrs[~inside], np.full((~inside).sum(), top), "o", color=colour, fillstyle="none", clip_on=False)
-        low, high = (np.where(inside, series[kind], np.nan) for kind in ("loss-low", "loss-high"))
-        ax.fill_between(lrs, np.maximum(low, 1e-12 * start), high, color=colour, alpha=0.15, linewidth=0)
-        ax.plot(lrs, _drawable(series[bound], top), "--", color=colour, linewidth=1.1)
-        shown += [*series["loss"][inside & (series["loss"] > 0)], *series[bound][series[bound] <= top]]
-    ax.axhline(start, color=GREY, linestyle=":", linewidth=0.8)
-    ax.set(xscale="log", yscale="log", ylim=(max(min(shown) / 2, 1e-9 * start), top), xlabel="learning rate α")
-    ax.legend(frameon=False, fontsize=7)
-
-
-def _drawable(values: Any, top: float) -> Any:
-    """Values for a logarithmic axis that ends at ``top``: a line leaves the picture, but not the float range."""
-    return np.where(np.isfinite(values) & (values > 0), np.minimum(values, 1e3 * top), np.nan)
-
-
-def _table(kind: str, result: Result, values: Any) -> list[tuple[str, str, float, int, float]]:
+def _table(kind: str, result: Result, values: Any) -> list[Row]:
     return [
         (kind, method, float(lr), -1, float(values[row, column]))
         for row, method in enumerate(result.algorithms)
@@ -149,7 +96,7 @@ def _table(kind: str, result: Result, values: Any) -> list[tuple[str, str, float
     ]
 
 
-def _constants(name: str) -> list[tuple[str, str, float, int, float]]:
+def _constants(name: str) -> list[Row]:
     found = constants_of(name)
     named = {
         "sigma_sq": found.interpolation_constant,
@@ -157,7 +104,3 @@ def _constants(name: str) -> list[tuple[str, str, float, int, float]]:
         "standard_error": found.standard_error,
     }
     return [("constant", key, 0.0, -1, value) for key, value in named.items()]
-
-
-def _constant(columns: Columns, name: str) -> float:
-    return float(columns["value"][(columns["kind"] == "constant") & (columns["method"] == name)][0])

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -62,8 +62,10 @@ class PartialBound(StopRule):
     room. Averaged gradients (momentum) can have negative indices, and then it is a heuristic.
 
     Args:
-        best: Ω of a finished run: ``monitor.bound().total``, or the smallest of ``result.bound().total``.
-        slack: The factor by which the partial sum has to exceed it.
+        best: Ω of a finished run: ``monitor.bound().total``, or the smallest of ``result.bound().total``. In a study it
+            may be ``"shared"``, the smallest of its own runs: those that are finished end others, in whatever process
+            they are, and the result is that of the rule with the smallest of all.
+        slack: The factor by which the partial sum has to exceed it; at least 1 if it is shared.
         with_bias: Also count the bias D²/(2 S_1), which is known before the first step. It ends runs whose *rate is too
             small*; without it only those end that are unstable.
         until: Share of the run up to which it is asked. The weights of the last steps grow to 1, so that a single batch
@@ -74,13 +76,16 @@ class PartialBound(StopRule):
     1
     """
 
-    best: float
+    best: float | Literal["shared"]
     slack: float = 3.0
     with_bias: bool = False
     until: float = 0.9
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "best", _checks.positive("best", self.best))
+        if self.best != "shared":
+            object.__setattr__(self, "best", _checks.positive("best", self.best))
+        elif _checks.number("slack", self.slack) < 1:
+            raise ValueError(f"slack must be at least 1 with best='shared', got {self.slack!r}")
         _checks.positive("slack", self.slack)
         _checks.positive("until", self.until)
 
@@ -97,6 +102,8 @@ class PartialBound(StopRule):
     @property
     def limit(self) -> float:
         """slack·best."""
+        if self.best == "shared":
+            raise ValueError("best='shared' has no value outside of a study; give a number")
         return self.slack * self.best
 
 
@@ -195,12 +202,14 @@ def first_stop(rules: Iterable[StopRule], history: History) -> Stop | None:
     return min(found, key=lambda stop: stop.step, default=None)
 
 
-def check_rules(rules: Any) -> tuple[StopRule, ...]:
-    """The rules as a tuple; anything else is refused."""
+def check_rules(rules: Any, *, may_share: bool = False) -> tuple[StopRule, ...]:
+    """The rules as a tuple; anything else is refused, and so are rules that need other runs where there are none."""
     if isinstance(rules, StopRule):
-        return (rules,)
+        rules = (rules,)
     if not isinstance(rules, Sequence) or not all(isinstance(rule, StopRule) for rule in rules):
         raise TypeError(f"stop must be stop rules such as [NonFinite(), DeltaExplosion()], got {rules!r}")
+    if not may_share and any(isinstance(rule, PartialBound) and rule.best == "shared" for rule in rules):
+        raise ValueError(f"best='shared' is for the runs of a study, which tell it to each other, got {rules!r}")
     return tuple(rules)
 
 

@@ -1,28 +1,52 @@
 """What is minimised: losses, gradients, proximal points and minima of the problems that studies sweep over."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from surefoot.problems._constants import Constants, constants
 from surefoot.problems._create import create
 from surefoot.problems._linear_predictor import LinearPredictor
 from surefoot.problems._linear_regression import LinearRegression
 from surefoot.problems._logistic import LogisticRegression
-from surefoot.problems._problem import WIDTH, Optimum, Problem, Proximal, SimpleProblem, pack, unpack
+from surefoot.problems._network import NetworkProblem
+from surefoot.problems._problem import WIDTH, Optimum, Problem, Proximal, SimpleProblem, TiledProblem, pack, unpack
 from surefoot.problems._quadratic import Quadratic
 from surefoot.problems._toy import ToyFunction
 
+if TYPE_CHECKING:
+    from surefoot.problems._inputs import CharacterInputs, DatasetInputs, ImageInputs, Inputs, TensorInputs
+
+_INPUTS = ("CharacterInputs", "DatasetInputs", "ImageInputs", "Inputs", "TensorInputs")
+
 __all__ = [
     "WIDTH",
+    "CharacterInputs",
     "Constants",
+    "DatasetInputs",
+    "ImageInputs",
+    "Inputs",
     "LinearPredictor",
     "LinearRegression",
     "LogisticRegression",
+    "NetworkProblem",
     "Optimum",
     "Problem",
     "Proximal",
     "Quadratic",
     "SimpleProblem",
+    "TensorInputs",
+    "TiledProblem",
     "ToyFunction",
     "constants",
     "create",
     "pack",
     "unpack",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _INPUTS:  # convex problems do without torch
+        return getattr(importlib.import_module("surefoot.problems._inputs"), name)
+    raise AttributeError(f"module 'surefoot.problems' has no attribute {name!r}")

@@ -9,13 +9,15 @@ from typing import Any
 
 from surefoot.problems._linear_regression import LinearRegression
 from surefoot.problems._logistic import LogisticRegression
+from surefoot.problems._named_networks import characters, digits_cnn, digits_mlp, resnet20
 from surefoot.problems._problem import Problem
 from surefoot.problems._quadratic import Quadratic
 from surefoot.problems._toy import ToyFunction
 from surefoot.theory._names import unknown
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
-    cls.name: cls for cls in (LinearRegression, LogisticRegression, Quadratic, ToyFunction)
+    **{cls.name: cls for cls in (LinearRegression, LogisticRegression, Quadratic, ToyFunction)},
+    **{function.__name__.replace("_", "-"): function for function in (resnet20, digits_mlp, digits_cnn, characters)},
 }
 """The problems that have a name."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.problems._problem import WIDTH, Floats, Problem, Rows, Start, check_nonnegative, check_start
+from surefoot.problems._problem import WIDTH, Floats, Rows, Start, TiledProblem, check_nonnegative, check_start
 
 _BLOCK = 1 << 14
 """Predictions of one tile that the full loss looks at in one go; they stay in the cache."""
@@ -29,7 +29,7 @@ class Batch:
     """Room for A_s x, (tiles, blocks, WIDTH, batch size)."""
 
 
-class LinearPredictor(Problem):
+class LinearPredictor(TiledProblem):
     """f(x, s) = mean over the rows i of s of ℓ(⟨a_i, x⟩, y_i), plus λ/2 ‖x‖².
 
     A problem of your own derives from it and defines :meth:`row_loss`, the loss ℓ and its derivative (any
@@ -70,7 +70,7 @@ class LinearPredictor(Problem):
         targets: y of shape (n,).
         validation: Features and targets of the rows held out.
         ridge: λ.
-        start: ``"uniform"`` or ``"zeros"``, see :meth:`~surefoot.problems.Problem.initial_point`.
+        start: ``"uniform"`` or ``"zeros"``, see :meth:`~surefoot.problems.TiledProblem.initial_point`.
         seed: Of the uniform start.
     """
 

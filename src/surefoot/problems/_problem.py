@@ -48,15 +48,10 @@ class Proximal(NamedTuple):
 
 
 class Problem(ABC):
-    """A training loss f(x) = mean of f(x, s) over batches s of rows, for many simultaneous runs.
+    """A training loss f(x) = mean of f(x, s) over batches s of rows: what every kind of problem tells about itself.
 
-    Runs advance in *tiles* of :data:`WIDTH` runs that share their batch. The points of a stack of tiles are an array
-    of shape (tiles, blocks, WIDTH, features): a run's parameters are ``blocks`` vectors of length ``features`` (one
-    per class for multi-class problems, otherwise one). Numbers of runs have shape (tiles, WIDTH).
-
-    A problem of your own is one class. If its loss depends on A_s x, derive it from
-    :class:`~surefoot.problems.LinearPredictor`: only the loss of a row has to be written. Any other derives from
-    :class:`~surefoot.problems.SimpleProblem`. Deriving from this class directly gives full control over the speed.
+    There are two kinds: :class:`TiledProblem`, of which many runs advance together as one NumPy computation, and
+    :class:`~surefoot.problems.NetworkProblem`, any torch model, of which each run trains on its own.
     """
 
     name: str
@@ -64,19 +59,13 @@ class Problem(ABC):
     """Training rows."""
     n_valid: int = 0
     """Validation rows."""
-    blocks: int = 1
-    features: int
     has_prox: bool = False
-    """Whether :meth:`prox` exists, so that SPP can run."""
-    prox_seconds: float = 1e-4
-    """Roughly, what the proximal points of a tile take; decides how work is divided, nothing else."""
-    start: Start = "uniform"
-    start_seed: int = 0
+    """Whether proximal points can be computed, so that SPP can run."""
 
     @property
+    @abstractmethod
     def dimension(self) -> int:
         """The number of parameters of a run."""
-        return self.blocks * self.features
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -93,6 +82,51 @@ class Problem(ABC):
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         text = json.dumps([kind, self.describe(), fingerprint(*self.arrays())], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @abstractmethod
+    def initial_point(self) -> Floats:
+        """x₁ of every run, of shape (dimension,)."""
+
+    def optimum(self) -> Optimum:
+        """The minimum of the full training loss, computed once."""
+        return Optimum(None, None, False, "not known for this problem")
+
+    def infimum(self, rows: ArrayLike) -> tuple[float, float]:
+        """An interval that holds inf_z f(z, s) for one batch s of rows."""
+        raise NotImplementedError(f"{self.name} does not know the infimum of a batch")
+
+    def envelope(self, parameter: ArrayLike) -> Any:
+        """The Moreau envelope of the full training loss at x₁: min_u f(u) + ‖u − x₁‖²/(2·parameter).
+
+        With parameter S₁ = Σα_t it is a bias term of the bounds that needs no distance. A number gives a number, an
+        array gives an array.
+        """
+        raise NotImplementedError(f"{self.name} does not know its Moreau envelope")
+
+
+class TiledProblem(Problem):
+    """A problem whose runs advance in *tiles* of :data:`WIDTH` runs that share their batch.
+
+    The points of a stack of tiles are an array of shape (tiles, blocks, WIDTH, features): a run's parameters are
+    ``blocks`` vectors of length ``features`` (one per class for multi-class problems, otherwise one). Numbers of runs
+    have shape (tiles, WIDTH).
+
+    A problem of your own is one class. If its loss depends on A_s x, derive it from
+    :class:`~surefoot.problems.LinearPredictor`: only the loss of a row has to be written. Any other derives from
+    :class:`~surefoot.problems.SimpleProblem`. Deriving from this class directly gives full control over the speed.
+    """
+
+    blocks: int = 1
+    features: int
+    prox_seconds: float = 1e-4
+    """Roughly, what the proximal points of a tile take; decides how work is divided, nothing else."""
+    start: Start = "uniform"
+    start_seed: int = 0
+
+    @property
+    def dimension(self) -> int:
+        """The number of parameters of a run."""
+        return self.blocks * self.features
 
     def initial_point(self) -> Floats:
         """x₁ of every run: U(−1/√features, 1/√features) from a fixed seed, as ``torch.nn.Linear``, or zeros."""
@@ -131,22 +165,6 @@ class Problem(ABC):
         """
         raise NotImplementedError(f"{self.name} has no prox, which the method spp needs")
 
-    def optimum(self) -> Optimum:
-        """The minimum of the full training loss, computed once."""
-        return Optimum(None, None, False, "not known for this problem")
-
-    def infimum(self, rows: ArrayLike) -> tuple[float, float]:
-        """An interval that holds inf_z f(z, s) for one batch s of rows."""
-        raise NotImplementedError(f"{self.name} does not know the infimum of a batch")
-
-    def envelope(self, parameter: ArrayLike) -> Any:
-        """The Moreau envelope of the full training loss at x₁: min_u f(u) + ‖u − x₁‖²/(2·parameter).
-
-        With parameter S₁ = Σα_t it is a bias term of the bounds that needs no distance. A number gives a number, an
-        array gives an array.
-        """
-        raise NotImplementedError(f"{self.name} does not know its Moreau envelope")
-
     def _envelopes(self, parameter: ArrayLike, solve: Callable[[float, Any], tuple[float, Any]]) -> Any:
         """Apply ``solve(parameter, state) -> value, state`` in increasing order, each start being the last result."""
         values = np.asarray(parameter, float)
@@ -159,7 +177,7 @@ class Problem(ABC):
         return result.reshape(values.shape)[()]
 
 
-class SimpleProblem(Problem):
+class SimpleProblem(TiledProblem):
     """A problem whose loss is written for the rows of one batch, as plain NumPy.
 
     Derive from it, set ``name``, ``n_rows`` and ``features``, and define :meth:`describe` and :meth:`evaluate`.
@@ -201,7 +219,7 @@ class SimpleProblem(Problem):
         return np.stack([self.evaluate(tile[0], rows)[0] for tile in points])
 
 
-def pack(problem: Problem, points: ArrayLike) -> Floats:
+def pack(problem: TiledProblem, points: ArrayLike) -> Floats:
     """Points of shape (runs, dimension) as tiles; the last tile is filled up with copies of the last run."""
     given = np.atleast_2d(np.asarray(points, float))
     tiles = -(-len(given) // WIDTH)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.problems._problem import Floats, Optimum, Problem, Proximal, Rows, Start, check_rows, check_start
+from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, Start, TiledProblem, check_rows, check_start
 
 
-class Quadratic(Problem):
+class Quadratic(TiledProblem):
     """f(x, s) = s²/2 ‖x − x⋆‖², averaged over the scales s of a batch: one minimiser for all batches (App. A.3).
 
     Args:

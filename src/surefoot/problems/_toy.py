@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.problems._problem import Floats, Optimum, Problem, Proximal, Rows, check_rows
+from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, TiledProblem, check_rows
 from surefoot.theory import toy
 
 
-class ToyFunction(Problem):
+class ToyFunction(TiledProblem):
     """f(x) = ln(1 + e^(−x)) + max{x − 2, 0}, from x₁ = −3 (Figures 1 and 2): convex, with a corner at x⋆ = 2.
 
     There is one row, so that every batch is the function itself.

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from surefoot._states import load_state, save_state, write_whole
 from surefoot.search._candidate import Candidate, Lane
 from surefoot.search._run import Floats, Run, SearchError
-from surefoot.search._states import load_state, save_state, write_whole
 
 _HEADER = "search.json"
 _FORMAT = 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.problems import WIDTH, Problem
+from surefoot.problems import WIDTH, Problem, TiledProblem
 from surefoot.problems._threads import one_blas_thread
 from surefoot.search._run import Floats, Progress
 from surefoot.study import Method, parse_method
@@ -53,7 +53,7 @@ class ProblemRun:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: TiledProblem,
         method: str | Model | Method,
         *,
         batch_size: int,
@@ -62,8 +62,8 @@ class ProblemRun:
         lr: float | None = None,
         seed: int = 0,
     ) -> None:
-        if not isinstance(problem, Problem):
-            raise TypeError(f"problem must be a surefoot.problems.Problem, got {problem!r}")
+        if not isinstance(problem, TiledProblem):
+            raise TypeError(f"problem must be a surefoot.problems.TiledProblem, got {problem!r}")
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= problem.n_rows:
             raise ValueError(f"batch_size must be a whole number from 1 to {problem.n_rows}, got {batch_size!r}")
         if sampling not in ("shuffle", "iid"):

@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from surefoot._states import load_state, save_state
 from surefoot.search._candidate import Candidate, Lane
 from surefoot.search._journal import Journal
 from surefoot.search._run import Floats, Run, RunError, RunFactory
-from surefoot.search._states import load_state, save_state
 
 LaneKey = tuple[str, float, int]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from surefoot.optim import Estimate, Euclidean, ModelBased
 from surefoot.search._run import Floats, Progress
+from surefoot.study._stepper import Stepper, certifies
 
 _LOOK_EVERY = 16
 """Steps between two looks at whether the losses are finite, which on a GPU means to wait."""
@@ -101,75 +102,56 @@ class TorchRun:
 
     def _begin(self) -> None:
         model_factory, data_factory, _, optimizer_factory = self._parts
+        assert self.lr is not None
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(self.model_seed)
             self.model = model_factory()
-            torch.manual_seed(self.seed)
-            self._random = _random_states()
-        self._parameters = [p for p in self.model.parameters() if p.requires_grad]
-        if not self._parameters:
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if not parameters:
             raise ValueError("model_factory must give a model with parameters to train, got one without")
-        self._start = [p.detach().cpu().clone() for p in self._parameters]
-        assert self.lr is not None
-        self.optimizer = optimizer_factory(self._parameters, self.lr)
-        self._lrs = [group["lr"] for group in self.optimizer.param_groups]
+        self._start = [p.detach().clone() for p in parameters]
+        self.optimizer = optimizer_factory(parameters, self.lr)
+        self._stepper = Stepper(self.model, self.optimizer, self.schedule, self.seed)
         self.step = 0
         self._data = data_factory(self.seed)
         self._batches: Iterator[Any] = iter(self._data)
 
     @property
     def certifies(self) -> bool:
-        """Whether the indices may stand in a bound: Euclidean steps without averaging, clipping and weight decay."""
-        optimizer = self.optimizer
-        if any(group.get("weight_decay") for group in optimizer.param_groups):
-            return False
-        if isinstance(optimizer, ModelBased):
-            chosen = optimizer._settings
-            plain = chosen.averaging is None and isinstance(chosen.geometry, Euclidean)
-            return plain and chosen.max_grad_norm is None and not isinstance(chosen.lower_bound, Estimate)
-        return _is_plain_sgd(optimizer)
+        """Whether the indices may stand in a bound."""
+        return certifies(self.optimizer)
 
     def advance(self, k: int) -> Progress:
         """Take k steps; fewer if the loss or the index was not finite."""
         losses: list[Tensor] = []
         deltas: list[Tensor] = []
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            _set_random_states(self._random)
-            self.model.train()
+        with self._stepper.training():
             for count in range(1, k + 1):
-                loss, delta = self._step()
-                losses.append(loss)
-                deltas.append(delta)
+                batch = self._next_batch()
+                reading = self._stepper.step(self.step, partial(self._loss, batch))
+                self.step += 1
+                losses.append(reading.loss)
+                deltas.append(reading.delta.double())
                 if (count % _LOOK_EVERY == 0 or count == k) and not bool(
                     torch.isfinite(torch.stack(losses[-_LOOK_EVERY:] + deltas[-_LOOK_EVERY:])).all()
                 ):
                     break
-            self._random = _random_states()
         return Progress(torch.stack(losses).tolist(), torch.stack(deltas).tolist())
 
     def distance(self) -> float:
         """‖x_t − x_1‖."""
-        pairs = zip(self._parameters, self._start, strict=True)
-        total = sum(float((p.detach() - s.to(p.device)).double().square().sum()) for p, s in pairs)
-        return float(total**0.5)
+        return float(self._stepper.distance(self._start))
 
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer, random numbers, and the place in the data."""
-        state = {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "step": self.step,
-            "random": self._random,
-        }
+        state = {**self._stepper.state_dict(), "step": self.step}
         if hasattr(self._data, "state_dict"):
             state["data"] = self._data.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; the data are brought to the same place."""
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self._random = state["random"]
+        self._stepper.load_state_dict(state)
         self.step = int(state["step"])
         self._data = self._parts[1](self.seed)
         if hasattr(self._data, "load_state_dict"):
@@ -179,40 +161,11 @@ class TorchRun:
             for _ in range(self.step):
                 self._next_batch()
 
-    def _step(self) -> tuple[Tensor, Tensor]:
-        loss_fn = self._parts[2]
-        if self.schedule is not None:
-            for group, lr in zip(self.optimizer.param_groups, self._lrs, strict=True):
-                group["lr"] = lr * float(self.schedule[self.step])
-        batch = self._next_batch()
-        self.optimizer.zero_grad()
-        loss = loss_fn(self.model, batch)
+    def _loss(self, batch: Any) -> Tensor:
+        loss = self._parts[2](self.model, batch)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             raise TypeError(f"loss_fn(model, batch) must return a tensor of one element, got {loss!r}")
-        loss.backward()  # type: ignore[no-untyped-call]
-        if isinstance(self.optimizer, ModelBased):
-            self.optimizer.step(loss=loss)
-            delta = self.optimizer.last_step.delta
-        else:
-            delta = self._foreign_step()
-        self.step += 1
-        return loss.detach().double().reshape(()), delta.detach().double().reshape(())
-
-    def _foreign_step(self) -> Tensor:
-        """Step with an optimizer that is not ours, and its index."""
-        moving = [p for p in self._parameters if p.grad is not None]
-        if _is_plain_sgd(self.optimizer):
-            groups = self.optimizer.param_groups
-            parts = [0.5 * g["lr"] * p.grad.square().sum() for g in groups for p in g["params"] if p.grad is not None]
-            self.optimizer.step()
-            return torch.stack([torch.as_tensor(part) for part in parts]).sum()
-        before = [p.detach().clone() for p in moving]
-        gradients = [p.grad.clone() for p in moving if p.grad is not None]
-        self.optimizer.step()
-        with torch.no_grad():
-            parts = [((b - p) * g).sum() for b, p, g in zip(before, moving, gradients, strict=True)]
-            # The midpoint of the interval that holds the index of every convex model with this step.
-            return (0.5 * torch.stack(parts).sum()).clamp_min(0.0)
+        return loss
 
     def _next_batch(self) -> Any:
         for _ in range(2):
@@ -227,20 +180,3 @@ class TorchRun:
         self.model.eval()
         with torch.no_grad():
             return float(self._evaluate(self.model))
-
-
-def _is_plain_sgd(optimizer: torch.optim.Optimizer) -> bool:
-    return type(optimizer) is torch.optim.SGD and not any(
-        group["momentum"] or group["weight_decay"] or group["maximize"] for group in optimizer.param_groups
-    )
-
-
-def _random_states() -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return states + (torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])
-
-
-def _set_random_states(states: list[Tensor]) -> None:
-    torch.set_rng_state(states[0])
-    if torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(states[1:])

@@ -7,21 +7,25 @@
 0.1
 """
 
+from surefoot.study._execute import ClusterError, RunFailed
 from surefoot.study._methods import parse_method
 from surefoot.study._result import KnownOptimum, Result
 from surefoot.study._runs import Method, Run, Trace
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable
 from surefoot.study._spec import Spec
 from surefoot.study._store import StoreError
-from surefoot.study._study import LowerBoundWarning, Plan, Study, StudyInterrupted
+from surefoot.study._study import Plan, Study
+from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
 
 __all__ = [
+    "ClusterError",
     "KnownOptimum",
     "LowerBoundWarning",
     "Method",
     "Plan",
     "Result",
     "Run",
+    "RunFailed",
     "Sensitivity",
     "SensitivityTable",
     "Spec",

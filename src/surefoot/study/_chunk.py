@@ -9,45 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.monitor import History, StopRule, first_stop
-from surefoot.problems import WIDTH, Problem
+from surefoot.monitor import History, first_stop
+from surefoot.problems import WIDTH, TiledProblem
+from surefoot.study._execute import Stopped
 from surefoot.study._orders import row_orders
-from surefoot.study._runs import Floats, Run, Trace
+from surefoot.study._runs import Floats, Run, Settings, Trace
+from surefoot.study._shared import live_rules
 from surefoot.study._sizes import Steps, StepSizes
 from surefoot.theory.models import exact_delta
 
 _BLOCK = 128
 """Steps between two looks at which runs have diverged."""
-
-
-class Stopped(Exception):
-    """The sweep was asked to stop."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What all runs of a sweep share."""
-
-    steps_per_epoch: int
-    epochs: int
-    batch_size: int
-    schedule: Floats
-    sampling: str
-    every: int
-    rules: tuple[StopRule, ...] = ()
-    """Rules that end runs."""
-    distance: float | None = None
-    """D, for rules that want the bias."""
-
-    @property
-    def steps(self) -> int:
-        """T."""
-        return self.steps_per_epoch * self.epochs
-
-    @property
-    def kept(self) -> int:
-        """Steps of which the traces are kept: 0, every, 2·every, …"""
-        return -(-self.steps // self.every)
 
 
 @dataclass(frozen=True)
@@ -70,7 +42,9 @@ def tiles_of(runs: Sequence[Run]) -> list[tuple[Run, ...]]:
     return [tuple(group[i : i + WIDTH]) for group in by_seed.values() for i in range(0, len(group), WIDTH)]
 
 
-def advance(problem: Problem, chunk: Chunk, settings: Settings, stop: Callable[[], bool] | None = None) -> list[Trace]:
+def advance(
+    problem: TiledProblem, chunk: Chunk, settings: Settings, stop: Callable[[], bool] | None = None
+) -> list[Trace]:
     """Run a chunk to its end; :class:`Stopped` if ``stop`` says so on the way."""
     with np.errstate(all="ignore"):  # overflow is how a run diverges: a result, not a warning
         state = _State(problem, chunk, settings)
@@ -85,7 +59,7 @@ class _State:
     is put back to the start, where it does no harm, until its tile is taken out; its traces end where it diverged.
     """
 
-    def __init__(self, problem: Problem, chunk: Chunk, settings: Settings) -> None:
+    def __init__(self, problem: TiledProblem, chunk: Chunk, settings: Settings) -> None:
         self.problem, self.chunk, self.settings = problem, chunk, settings
         # A tile that is not full is filled up with copies of its first run.
         self.slots = [run for tile in chunk.tiles for run in tile + (tile[0],) * (WIDTH - len(tile))]
@@ -212,7 +186,7 @@ class _State:
 
     def _ask_rules(self, first: int, length: int) -> None:
         """End the runs that a stop rule gives up; the rules see δ as the method defines it."""
-        settings = self.settings
+        settings, rules = self.settings, live_rules(self.settings)
         kept, since = -(-(first + length) // settings.every), -(-first // settings.every)
         ended = np.zeros(self.diverged_at[self.alive].shape, bool)
         for row, tile in enumerate(np.arange(len(self.lr))[self.alive]):
@@ -227,7 +201,7 @@ class _State:
                 else:
                     delta = run.method.model.step(loss, grad_sq, rates[:: settings.every][:kept]).delta
                 history = History(loss, grad_sq, delta, rates, settings.distance, settings.every, since)
-                stop = first_stop(settings.rules, history)
+                stop = first_stop(rules, history)
                 if stop is not None:
                     self.stopped_at[tile, slot], ended[row, slot] = stop.step, True
         if ended.any():

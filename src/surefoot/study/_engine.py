@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot.monitor import StopRule
-from surefoot.problems import WIDTH, Problem
+from surefoot.problems import WIDTH, Problem, TiledProblem
 from surefoot.problems._threads import one_blas_thread
-from surefoot.study._chunk import Chunk, Settings, Stopped, advance, tiles_of
-from surefoot.study._runs import Floats, Run, Trace
+from surefoot.study._chunk import Chunk, advance, tiles_of
+from surefoot.study._execute import cores, execute
+from surefoot.study._runs import Floats, Run, Settings, Trace
 
 NUMERICS_VERSION = 1
 """Changes whenever the numbers of a run do, so that stored runs of other versions are computed anew."""
@@ -29,7 +29,7 @@ _PARALLEL_SECONDS = 4.0
 
 
 def run_batched(
-    problem: Problem,
+    problem: TiledProblem,
     runs: Sequence[Run],
     *,
     steps_per_epoch: int,
@@ -66,11 +66,8 @@ def run_batched(
         progress: Takes the number of runs finished so far.
         processes: Worker processes; by default one a core for sweeps that take more than a few seconds, else none.
     """
-    settings = _settings(problem, steps_per_epoch, epochs, batch_size, schedule, sampling, every)
-    settings = replace(settings, rules=tuple(rules), distance=distance)
-    if any(run.method.model is None for run in runs) and not problem.has_prox:
-        raise ValueError(f"the method spp needs a prox, which the problem {problem.name!r} does not have")
-    chunks = chunks_of(problem, runs, settings)
+    settings = settings_of(problem, steps_per_epoch, epochs, batch_size, schedule, sampling, every)
+    job = BatchedJob(problem, replace(settings, rules=tuple(rules), distance=distance))
     finished = 0
 
     def deliver(traces: list[Trace]) -> None:
@@ -80,21 +77,52 @@ def run_batched(
         if progress is not None:
             progress(finished)
 
-    workers = _workers(problem, chunks, settings, processes)
-    if workers > 1:
-        from surefoot.study._processes import run_parallel
-
-        chunks = run_parallel(problem, chunks, settings, workers, stop, deliver)
-    with one_blas_thread():
-        for chunk in chunks:
-            try:
-                traces = advance(problem, chunk, settings, stop)
-            except Stopped:
-                return
-            deliver(traces)
+    execute(job, job.tasks(runs), deliver, processes=processes, stop=stop)
 
 
-def chunks_of(problem: Problem, runs: Sequence[Run], settings: Settings) -> list[Chunk]:
+@dataclass(frozen=True)
+class BatchedJob:
+    """A sweep on a tiled problem; a task is a chunk of runs that advance together."""
+
+    problem: TiledProblem
+    settings: Settings
+
+    def tasks(self, runs: Sequence[Run]) -> list[Chunk]:
+        """The runs in chunks, in the order in which they should be done."""
+        for run in runs:
+            if run.method.optimizer is not None:
+                raise ValueError(f"the method {run.method.name!r} is for networks, not for {self.problem.name!r}")
+            if run.method.model is None and not self.problem.has_prox:
+                raise ValueError(f"the method spp needs a prox, which the problem {self.problem.name!r} does not have")
+        return chunks_of(self.problem, runs, self.settings)
+
+    def runs_of(self, task: Chunk) -> list[Run]:
+        """The runs of a chunk."""
+        return [run for tile in task.tiles for run in tile]
+
+    def do(self, task: Chunk, stop: Callable[[], bool] | None = None) -> list[Trace]:
+        """Run a chunk to its end."""
+        with one_blas_thread():
+            return advance(self.problem, task, self.settings, stop)
+
+    def workers(self, tasks: Sequence[Chunk]) -> int:
+        """One process a core for sweeps that take more than a few seconds, else none."""
+        problem, settings = self.problem, self.settings
+        seconds = sum(
+            settings.steps * (_STEP_SECONDS + len(chunk.tiles) * _tile_seconds(problem, settings, chunk.is_exact))
+            for chunk in tasks
+        )
+        return cores() if seconds > _PARALLEL_SECONDS else 1
+
+    def finish(self, run: Run) -> None:
+        """Chunks leave nothing behind."""
+
+    def underway(self) -> float:
+        """Chunks are short: what is not finished is not counted."""
+        return 0.0
+
+
+def chunks_of(problem: TiledProblem, runs: Sequence[Run], settings: Settings) -> list[Chunk]:
     """The runs in chunks: small enough for the memory and to be lost by an interruption, large enough to be fast."""
     result = []
     for exact in (False, True):
@@ -114,26 +142,13 @@ _STEP_SECONDS = 1e-4
 """Of one step of a chunk, whatever its size. This and the next only decide how work is divided."""
 
 
-def _tile_seconds(problem: Problem, settings: Settings, exact: bool) -> float:
+def _tile_seconds(problem: TiledProblem, settings: Settings, exact: bool) -> float:
     """A rough estimate of what a tile adds to the time of a step."""
     a_run = problem.dimension * (3e-9 + 1.6e-10 * settings.batch_size) + 2e-8 * problem.blocks * settings.batch_size
     return 5e-6 + WIDTH * a_run + (problem.prox_seconds if exact else 0.0)
 
 
-def _workers(problem: Problem, chunks: list[Chunk], settings: Settings, processes: int | None) -> int:
-    if processes is not None:
-        if not isinstance(processes, int) or processes < 1:
-            raise ValueError(f"processes must be a whole number of at least 1, got {processes!r}")
-        return min(processes, len(chunks))
-    seconds = sum(
-        settings.steps * (_STEP_SECONDS + len(chunk.tiles) * _tile_seconds(problem, settings, chunk.is_exact))
-        for chunk in chunks
-    )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, len(chunks)) if seconds > _PARALLEL_SECONDS else 1
-
-
-def _settings(
+def settings_of(
     problem: Problem,
     steps_per_epoch: int,
     epochs: int,
@@ -142,6 +157,7 @@ def _settings(
     sampling: str,
     every: int,
 ) -> Settings:
+    """What the runs of a sweep share, checked."""
     if not 1 <= batch_size <= problem.n_rows:
         raise ValueError(f"batch_size must lie in 1 … {problem.n_rows}, the rows of {problem.name!r}, got {batch_size}")
     if steps_per_epoch != problem.n_rows // batch_size:

@@ -1,19 +1,22 @@
-"""Methods by name, ``sps(lower_bound=-2)``, or as model objects."""
+"""Methods by name, ``sps(lower_bound=-2)``, as model objects, or (for networks) as any torch optimizer."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import Field, fields, is_dataclass
-from types import CodeType, FunctionType
 from typing import Any
 
+from surefoot._identity import digest
+from surefoot.study import _optimizers
 from surefoot.study._runs import Method
 from surefoot.theory._names import parse_call, unknown
 from surefoot.theory.models import NAMED, Model
 
 EXACT = "spp"
 """The exact model: no formula, the problem's prox instead."""
+
+KNOWN = (*NAMED, EXACT, *_optimizers.NAMED)
+"""All names of methods."""
 
 _NAMES = {model: name for name, model in NAMED.items()}
 
@@ -39,8 +42,10 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
         raise TypeError(f"methods must be names, models or Method objects, got {spec!r}")
     name, options = parse_call(spec)
     name = name.lower().replace("_", "-")
+    if name in _optimizers.NAMED:
+        return _optimizers.method(name, options, lower_bound)
     if name not in NAMED and name != EXACT:
-        raise unknown("method", name, [*NAMED, EXACT])
+        raise unknown("method", name, KNOWN)
     allowed = [] if name == EXACT else [field.name for field in _fields(NAMED[name])]
     for key, value in options.items():
         if key not in allowed:
@@ -71,7 +76,7 @@ def parse_methods(
     given: list[Any] = [specs] if isinstance(specs, str | Model | Method) else _listed(specs)
     methods = tuple(parse_method(spec, lower_bound=lower_bound) for spec in given)
     if not methods:
-        raise ValueError(f"methods must name at least one method, got {specs!r}; known: {', '.join([*NAMED, EXACT])}")
+        raise ValueError(f"methods must name at least one method, got {specs!r}; known: {', '.join(KNOWN)}")
     names = [method.name for method in methods]
     identities = [identity(method) for method in methods]
     for position, method in enumerate(methods):
@@ -83,7 +88,7 @@ def parse_methods(
 def lower_bound_of(method: Method) -> float | None:
     """C of a method, None where it knows none (SGD, SPP)."""
     if method.model is None:
-        return None
+        return _optimizers.lower_bound_of(method)
     bound = float(method.model.lower_bound)
     return bound if bound > float("-inf") else None
 
@@ -99,16 +104,12 @@ def identity(method: Method) -> str:
     """
     model = method.model
     if model is None:
-        return EXACT
+        return EXACT if method.optimizer is None else _optimizers.identity(method)
     if type(model) in _NAMES:
         return _model_name(model)
-    digest = hashlib.sha256()
-    for cls in type(model).__mro__:
-        if issubclass(cls, Model) and not cls.__module__.startswith("surefoot.theory."):
-            _digest(digest, {key: value for key, value in vars(cls).items() if isinstance(value, FunctionType)})
-    _digest(digest, [(field.name, getattr(model, field.name)) for field in _fields(model)])
-    _digest(digest, getattr(model, "__dict__", {}))
-    return f"{type(model).__module__}.{_model_name(model)}#{digest.hexdigest()[:16]}"
+    values = [(field.name, getattr(model, field.name)) for field in _fields(model)]
+    code = digest(type(model), values, getattr(model, "__dict__", {}))
+    return f"{type(model).__module__}.{_model_name(model)}#{code}"
 
 
 def _listed(specs: Any) -> list[Any]:
@@ -137,22 +138,3 @@ def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return str(getattr(value, "__name__", None) or repr(value))
-
-
-def _digest(digest: Any, value: Any) -> None:
-    """Feed a value into a hash: functions by their code and what they close over, all else by its text."""
-    if isinstance(value, FunctionType):
-        cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
-        value = (value.__code__, value.__defaults__, value.__kwdefaults__, cells)
-    if isinstance(value, CodeType):
-        value = (value.co_code, value.co_names, value.co_consts)
-    if isinstance(value, dict):
-        value = tuple(sorted(value.items(), key=lambda item: str(item[0])))
-    if isinstance(value, tuple | list):
-        digest.update(f"{len(value)}(".encode())
-        for item in value:
-            _digest(digest, item)
-    elif callable(value) and hasattr(value, "__qualname__"):
-        digest.update(f"{value.__module__}.{value.__qualname__};".encode())
-    else:
-        digest.update(f"{type(value).__name__}:{value!r};".encode())

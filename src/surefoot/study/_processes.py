@@ -1,8 +1,9 @@
-"""Chunks of a sweep in several processes. Only this process hands over results."""
+"""Tasks of a sweep in several processes. Only this process hands over results."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
 import threading
@@ -12,43 +13,48 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from surefoot._spawn import hidden_main, needs_main
-from surefoot.problems import Problem
-from surefoot.problems._threads import one_blas_thread
-from surefoot.study._chunk import Chunk, Settings, advance
+from surefoot.study._execute import Job, Stop
 from surefoot.study._runs import Trace
 
 _WAIT_SECONDS = 0.2
-_problem: Problem | None = None
+_job: Job | None = None
 
 
 def run_parallel(
-    problem: Problem,
-    chunks: list[Chunk],
-    settings: Settings,
+    job: Job,
+    tasks: list[Any],
     workers: int,
-    stop: Callable[[], bool] | None,
+    stop: Stop | None,
     deliver: Callable[[list[Trace]], None],
-) -> list[Chunk]:
-    """Run the chunks in worker processes, and return those that this process has to do itself.
+    tick: Callable[[float], None] | None,
+) -> list[Any]:
+    """Do the tasks in worker processes, and return those that this process has to do itself.
 
     These are all of them if they cannot be sent elsewhere (a problem or model with a lambda in it, or defined in the
     caller's script), and those not finished if the workers die.
     """
     try:
-        pickled = pickle.dumps(problem)
-        if needs_main(pickled, pickle.dumps(chunks)):
-            return chunks
+        pickled = pickle.dumps(job)
+        if needs_main(pickled, pickle.dumps(tasks)):
+            return tasks
     except (pickle.PicklingError, AttributeError, TypeError):
-        return chunks
+        return tasks
     context = multiprocessing.get_context("spawn")  # no forked copies of threads and locks of other libraries
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(pickled,))
-    waiting = list(reversed(chunks))
-    running: dict[Future[list[Trace]], Chunk] = {}
-    with _deferred_interrupt() as check:
+    waiting = list(reversed(tasks))
+    running: dict[Future[list[Trace]], Any] = {}
+    with deferred_interrupt() as check:
+
+        def pulse() -> None:
+            if tick is not None:
+                tick(job.underway())
+            check()
+
         try:
-            _feed(pool, settings, waiting, running, workers, stop, deliver, check)
+            _feed(pool, waiting, running, workers, stop, deliver, pulse)
         except BrokenProcessPool:
             check()
             warnings.warn(
@@ -62,35 +68,34 @@ def run_parallel(
 
 def _feed(
     pool: ProcessPoolExecutor,
-    settings: Settings,
-    waiting: list[Chunk],
-    running: dict[Future[list[Trace]], Chunk],
+    waiting: list[Any],
+    running: dict[Future[list[Trace]], Any],
     workers: int,
-    stop: Callable[[], bool] | None,
+    stop: Stop | None,
     deliver: Callable[[list[Trace]], None],
-    check: Callable[[], None],
+    pulse: Callable[[], None],
 ) -> None:
-    """Hand out the chunks and take their traces, until there are none left or it is told to stop."""
+    """Hand out the tasks and take their traces, until there are none left or it is told to stop."""
     while waiting or running:
         while waiting and len(running) < 2 * workers:  # a short queue: results are taken before more is asked for
             with hidden_main():
-                running[pool.submit(_run, waiting[-1], settings)] = waiting[-1]
+                running[pool.submit(_do, waiting[-1])] = waiting[-1]
             waiting.pop()
         done, _ = wait(running, timeout=_WAIT_SECONDS, return_when=FIRST_COMPLETED)
         for future in done:
             traces = future.result()
             del running[future]
             deliver(traces)
-        check()
+        pulse()
         if stop is not None and stop():
             return
 
 
 @contextmanager
-def _deferred_interrupt() -> Iterator[Callable[[], None]]:
+def deferred_interrupt() -> Iterator[Callable[[], None]]:
     """Ctrl-C raises where ``check`` is called, and at the end.
 
-    Raised anywhere, it could hit a callback of the pool, where Python drops it, or the delivery of a chunk.
+    Raised anywhere, it could hit a callback of the pool, where Python drops it, or the delivery of a result.
     """
     pressed = False
 
@@ -115,7 +120,7 @@ def _deferred_interrupt() -> Iterator[Callable[[], None]]:
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    """End the workers at once, also in the middle of a chunk: nothing they hold is worth waiting for."""
+    """End the workers at once, also in the middle of a task: nothing they hold is worth waiting for."""
     processes = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
@@ -125,13 +130,20 @@ def _end(pool: ProcessPoolExecutor) -> None:
 
 
 def _start(pickled: bytes) -> None:
-    """Set a worker up: Ctrl-C is for the parent, which ends its workers."""
-    global _problem
+    """Set a worker up: Ctrl-C is for the parent, which ends its workers; without a parent nobody takes the results."""
+    global _job
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _problem = pickle.loads(pickled)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _job = pickle.loads(pickled)
 
 
-def _run(chunk: Chunk, settings: Settings) -> list[Trace]:
-    assert _problem is not None
-    with one_blas_thread():
-        return advance(_problem, chunk, settings)
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _do(task: Any) -> list[Trace]:
+    assert _job is not None
+    return _job.do(task)

@@ -7,23 +7,29 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def reporter(progress: bool | Callable[[int, int], None], *, total: int) -> Iterator[Callable[[int], None]]:
-    """A function that is told how many runs are done.
+def reporter(progress: bool | Callable[[int, int], None], *, total: int) -> Iterator[Callable[[int, float], None]]:
+    """A function that is told how many runs are done, and how much of others, in runs.
 
     ``True`` shows a bar on standard error with the rate and the time left, a function is called with the runs done and
-    the total, ``False`` stays quiet.
+    the total whenever one is finished, ``False`` stays quiet.
     """
     if callable(progress):
-        tell = progress
-        yield lambda done: tell(done, total)
+        tell, told = progress, 0
+
+        def pass_on(done: int, underway: float) -> None:
+            nonlocal told
+            if done != told:
+                told = done
+                tell(done, total)
+
+        yield pass_on
         return
     if not progress:
-        yield lambda done: None
+        yield lambda done, underway: None
         return
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        MofNCompleteColumn,
         Progress,
         TaskProgressColumn,
         TextColumn,
@@ -31,14 +37,18 @@ def reporter(progress: bool | Callable[[int, int], None], *, total: int) -> Iter
     )
 
     columns = (
-        TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TaskProgressColumn(show_speed=True),
-        TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
+        TextColumn("runs"), BarColumn(), TextColumn("{task.fields[done]}/{task.total:.0f}"),
+        TaskProgressColumn(show_speed=True), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("runs", total=total, rate="")
+        task = bar.add_task("runs", total=total, done=0, rate="")
 
-        def show(done: int) -> None:
+        def show(done: int, underway: float) -> None:
             speed = bar.tasks[0].finished_speed or bar.tasks[0].speed
-            bar.update(task, completed=done, rate=f"{speed:.0f} runs/s" if speed else "")
+            bar.update(task, completed=done + underway, done=done, rate=_rate(speed) if speed else "")
 
         yield show
+
+
+def _rate(speed: float) -> str:
+    return f"{speed:.0f} runs/s" if speed >= 1 else f"{60 * speed:.1f} runs/min"

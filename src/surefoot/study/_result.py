@@ -39,6 +39,15 @@ class KnownOptimum(NamedTuple):
     """Why there is none."""
 
 
+class Pool(NamedTuple):
+    """Points that runs have visited."""
+
+    losses: Floats
+    """Their full training losses."""
+    distances: Floats
+    """How far they are from the start."""
+
+
 class Result:
     """The runs of a study. Comes from ``Study.run``, or from its file with :meth:`load`.
 
@@ -110,7 +119,7 @@ class Result:
         valid_loss. One number a run: status (``finished``, ``diverged``, ``stopped``, ``missing``), diverged_at (−1 if
         not), violations of the lower bound, and the full training loss at x_T (last_loss), at the averaged iterate
         (average_loss) and the best one (best_loss). After divergence numbers are ∞. NaN stands for what was not
-        measured: runs that are missing, valid_loss of a problem without validation rows.
+        measured: runs that are missing, valid_loss of a problem without validation rows, average_loss of networks.
         """
         from surefoot.study._dataset import build
 
@@ -131,8 +140,23 @@ class Result:
         known = self.optimum().value
         if known is not None:
             return known
-        seen = [np.nanmin(self.dataset[name].values) for name in ("train_loss", *FINAL_FIELDS)]
-        return float(min(seen))
+        seen = np.concatenate([self.dataset[name].values.ravel() for name in ("train_loss", *FINAL_FIELDS)])
+        return float(np.nanmin(seen))
+
+    def finished(self) -> Result | None:
+        """The part of the study that is complete: methods without any run are left out, and then every rate at which a
+        run of the others is missing. None if nothing is left.
+        """
+        missing = (self.dataset.status == "missing").any("seed").values
+        methods = ~missing.all(axis=1)
+        rates = ~missing[methods].any(axis=0)
+        if not methods.any() or not rates.any():
+            return None
+        kept = {
+            "methods": [method for method, there in zip(self.settings["methods"], methods, strict=True) if there],
+            "lrs": self.lrs[rates].tolist(),
+        }
+        return Result({**self.settings, **kept}, self._archive, problem=self.problem)
 
     def optimum(self) -> KnownOptimum:
         """What is known about the minimum: from the problem, or from the file that has noted it."""
@@ -174,6 +198,23 @@ class Result:
             self._archive.remember("envelope", sorted(known.items()))
         return xr.DataArray([known[parameter] for parameter in parameters], {"lr": self.lrs}, ("lr",), "envelope")
 
+    def pool(self) -> Pool:
+        """The points that all runs have visited and whose full training loss is known: losses, and ‖x_1 − u_j‖.
+
+        Any of them may stand for x⋆ in the bounds, so that the best one gives a bias without D where no envelope can be
+        computed (networks): ``bound(bias="pool")``. A rate that is added later can only lower it.
+        """
+        data = self.dataset
+        every, per_epoch = self.settings["every"], self.settings["steps_per_epoch"]
+        epochs = [epoch for epoch in range(self.settings["epochs"]) if epoch * per_epoch % every == 0]
+        losses = [data.train_loss.sel(epoch=epochs).values.ravel()]
+        distances = [data.distance.sel(step=[epoch * per_epoch for epoch in epochs]).values.ravel()]
+        if (self.steps - 1) % every == 0:
+            losses.append(data.last_loss.values.ravel())
+            distances.append(data.distance.values[..., -1].ravel())
+        found = np.stack([np.concatenate(losses), np.concatenate(distances)])
+        return Pool(*found[:, np.isfinite(found).all(axis=0)])
+
     def deltas(self, index: Literal["model", "safe"] = "model") -> xr.DataArray:
         """δ_t of every run: the model's (the paper's), or the safe one, which is proved for every convex loss.
 
@@ -199,7 +240,7 @@ class Result:
         self,
         distance: float | None = None,
         *,
-        bias: Literal["envelope"] | None = None,
+        bias: Literal["envelope", "pool"] | None = None,
         index: Literal["model", "safe"] = "model",
         kind: Literal["last", "average"] = "last",
         horizon: int | None = None,
@@ -212,17 +253,18 @@ class Result:
         Args:
             distance: D, of which the bias is D²/(2 S_1); the total then bounds f − f⋆. By default the study's
                 ``distance``, or else the true ‖x_1 − x⋆‖ where a minimiser exists.
-            bias: ``"envelope"`` for the Moreau envelope instead, which needs no D; the total then bounds f itself.
+            bias: ``"envelope"`` for the Moreau envelope instead, which needs no D; ``"pool"`` for the best of the
+                points that the study's runs have visited. The total then bounds f itself.
             index: δ of the model, or the safe one that is proved for every convex loss.
             kind: The bound of the last iterate x_T, or of the average (and the best) one.
             horizon: The first steps only.
         """
         import xarray as xr
 
-        if bias not in (None, "envelope"):
-            raise ValueError(f"bias must be None (then distance counts) or 'envelope', got {bias!r}")
+        if bias not in (None, "envelope", "pool"):
+            raise ValueError(f"bias must be None (then distance counts), 'envelope' or 'pool', got {bias!r}")
         if bias is not None and distance is not None:
-            raise ValueError(f"distance and bias='envelope' exclude each other, got distance={distance!r}")
+            raise ValueError(f"distance and bias={bias!r} exclude each other, got distance={distance!r}")
         if kind not in ("last", "average"):
             raise ValueError(f"kind must be 'last' or 'average', got {kind!r}")
         steps = self._horizon(horizon)
@@ -237,8 +279,10 @@ class Result:
             compute = bounds.last_iterate if kind == "last" else bounds.average_iterate
             found = compute(rates[complete], deltas[complete], far)
             parts[:, complete] = found.bias, found.noise
-        if bias is not None:
+        if bias == "envelope":
             parts[0] = np.where(complete, self.envelope(horizon=steps).values, np.nan)
+        elif bias == "pool":
+            parts[0] = np.where(complete, bounds.envelope_bias(self.rates[:, :steps], *self.pool()), np.nan)
         dims = ("algorithm", "lr")
         return xr.Dataset(
             {"bias": (dims, parts[0]), "noise": (dims, parts[1]), "total": (dims, parts.sum(axis=0))},
@@ -250,7 +294,7 @@ class Result:
         self,
         distance: float | None = None,
         *,
-        bias: Literal["envelope"] | None = None,
+        bias: Literal["envelope", "pool"] | None = None,
         index: Literal["model", "safe"] = "model",
         kind: Literal["last", "average"] = "last",
         tolerance: float = 0.1,
@@ -316,7 +360,10 @@ class Result:
         )
 
     def _final_loss(self, kind: str) -> xr.DataArray:
-        return _mean(self.dataset["last_loss" if kind == "last" else "average_loss"], "seed")
+        loss = _mean(self.dataset["last_loss" if kind == "last" else "average_loss"], "seed")
+        if kind == "average" and np.isnan(loss.values).all():
+            raise ValueError("kind must be 'last' for networks, whose averages of parameters are not measured")
+        return loss
 
     def _horizon(self, horizon: int | None) -> int:
         if horizon is None:
@@ -333,7 +380,8 @@ class Result:
         optimum = self.optimum()
         if optimum.distance is None:
             raise ValueError(
-                f"distance must be given (or bias='envelope'), because ‖x_1 − x⋆‖ is not known: {optimum.reason}"
+                "distance must be given (or bias='envelope' or 'pool'), because ‖x_1 − x⋆‖ is not known: "
+                f"{optimum.reason}"
             )
         return optimum.distance
 

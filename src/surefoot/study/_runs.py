@@ -1,12 +1,14 @@
-"""The nouns of a study: a method, a run, and what is kept of a run."""
+"""The nouns of a study: a method, a run, what runs share, and what is kept of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from surefoot.monitor import StopRule
 from surefoot.theory.models import Model
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -28,7 +30,14 @@ class Method:
 
     name: str
     """How it was asked for, in its shortest form: ``sps``, ``sps(lower_bound=-2)``, ``power(p=0.25)``, ``spp``."""
-    model: Model | None
+    model: Model | None = None
+    optimizer: Callable[[Any, float], Any] | None = None
+    """For networks, in place of a model: ``optimizer(parameters, lr)`` gives any torch optimizer."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is SPP."""
+        return self.model is None and self.optimizer is None
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,34 @@ class Run:
     method: Method
     lr: float
     seed: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of a sweep share."""
+
+    steps_per_epoch: int
+    epochs: int
+    batch_size: int
+    schedule: Floats
+    sampling: str
+    every: int
+    rules: tuple[StopRule, ...] = ()
+    """Rules that end runs."""
+    distance: float | None = None
+    """D, for rules that want the bias."""
+    best: str | None = None
+    """A file with the smallest bound of the finished runs, for rules that share it; without one they wait for it."""
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return self.steps_per_epoch * self.epochs
+
+    @property
+    def kept(self) -> int:
+        """Steps of which the traces are kept: 0, every, 2·every, …"""
+        return -(-self.steps // self.every)
 
 
 @dataclass
@@ -57,3 +94,59 @@ class Trace:
     """One number for each of FINAL_FIELDS."""
     violations: int = 0
     """Steps whose loss was below the method's lower bound."""
+
+
+def close(
+    run: Run,
+    settings: Settings,
+    steps: Mapping[str, Floats],
+    epochs: Mapping[str, Sequence[float] | Floats],
+    final: Mapping[str, float],
+    diverged_at: int,
+    stopped_at: int,
+    violations: int,
+    has_validation: bool,
+) -> Trace:
+    """The trace of a run that has come to its end: whatever lies behind it is ∞.
+
+    Args:
+        run: Which one it was.
+        settings: What the runs of the study share.
+        steps: Those of STEP_FIELDS that were recorded, one entry a kept step (more are dropped, missing ones are ∞).
+        epochs: EPOCH_FIELDS, as far as they were measured.
+        final: last_loss and average_loss, as far as they are known.
+        diverged_at: The step at which it diverged, or −1.
+        stopped_at: The step at which a rule ended it, or −1.
+        violations: Steps whose loss was below the lower bound.
+        has_validation: Whether there are validation rows.
+    """
+    is_cut = diverged_at >= 0 or stopped_at >= 0
+    end = diverged_at if diverged_at >= 0 else stopped_at + 1 if stopped_at >= 0 else settings.steps
+    known = -(-end // settings.every)
+    rates: Floats = run.lr * settings.schedule[:: settings.every]
+    values = {name: padded(steps[name][:known], settings.kept) for name in STEP_FIELDS if name != "rate"}
+    measured = end // settings.steps_per_epoch + 1
+    losses = {
+        name: padded(epochs[name][:measured], settings.epochs + 1 if name == "train_loss" or has_validation else 0)
+        for name in EPOCH_FIELDS
+    }
+    last = final["last_loss"] if end >= settings.steps - 1 and np.isfinite(final["last_loss"]) else np.inf
+    average = np.inf if is_cut or np.isinf(final["average_loss"]) else final["average_loss"]
+    best = min(float(losses["train_loss"][: settings.epochs].min()), last)
+    return Trace(
+        run,
+        "diverged" if diverged_at >= 0 else "stopped" if stopped_at >= 0 else "finished",
+        diverged_at,
+        {name: rates if name == "rate" else values[name] for name in STEP_FIELDS},
+        losses,
+        {"last_loss": last, "average_loss": average, "best_loss": best},
+        violations,
+    )
+
+
+def padded(values: Sequence[float] | Floats, length: int) -> Floats:
+    """Values of which what is not finite, or was not computed, is ∞."""
+    result: Floats = np.full(length, np.inf)
+    known = np.asarray(values, float)[:length]
+    result[: len(known)] = np.where(np.isfinite(known), known, np.inf)
+    return result

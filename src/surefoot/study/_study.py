@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
 import platform
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,18 +22,19 @@ from numpy.typing import ArrayLike
 from surefoot._version import __version__
 from surefoot.monitor import StopRule
 from surefoot.monitor._rules import check_rules
-from surefoot.problems import Problem, create
-from surefoot.study import _checks
-from surefoot.study._archive import Key, MemoryArchive, Record, record
-from surefoot.study._engine import NUMERICS_VERSION, run_batched
+from surefoot.problems import NetworkProblem, Problem, TiledProblem, create
+from surefoot.study import _checks, _ranks
+from surefoot.study._archive import Key, MemoryArchive, Record
+from surefoot.study._engine import NUMERICS_VERSION, BatchedJob
+from surefoot.study._execute import Engine, Job, engine_of
 from surefoot.study._methods import identity, lower_bound_of, parse_methods
-from surefoot.study._progress import reporter
+from surefoot.study._networks import NetworkJob
 from surefoot.study._result import Result
-from surefoot.study._runs import Method, Run, Trace
+from surefoot.study._runs import Method, Run, Settings
+from surefoot.study._shared import best_of, cut, is_shared, with_best
 from surefoot.study._store import FileArchive, Store
+from surefoot.study._sweep import Progress, compute, dismiss, follow, led
 from surefoot.theory.models import Model
-
-Progress = bool | Callable[[int, int], None]
 
 
 class Plan(NamedTuple):
@@ -38,14 +43,6 @@ class Plan(NamedTuple):
     total: int
     done: int
     todo: int
-
-
-class StudyInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a study; the message says what is kept and how to go on."""
-
-
-class LowerBoundWarning(UserWarning):
-    """Losses were below the lower bound C of a method, which took no step there."""
 
 
 class Study:
@@ -109,15 +106,20 @@ class Study:
         self.batch_size = _checks.whole("batch_size", batch_size, 1)
         self.sampling = _checks.sampling(sampling)
         self.distance = None if distance is None else _checks.number("distance", distance, positive=True)
-        self.stop = check_rules(stop)
+        self.stop = check_rules(stop, may_share=True)
+        if self.distance is None and self._shares:
+            raise ValueError("distance must be given, D of the bound, for stop rules with best='shared', got None")
         self.problem = _problem(problem, data, dict(problem_options or {}))
         if self.batch_size > self.problem.n_rows:
             raise ValueError(
                 f"batch_size must be at most the {self.problem.n_rows} training rows of {self.problem.name!r}, "
                 f"got {self.batch_size}"
             )
-        if not self.problem.has_prox and any(method.model is None for method in self.methods):
-            raise ValueError(f"methods must not hold 'spp' on {self.problem.name!r}, a problem without prox")
+        for method in self.methods:
+            if method.is_exact and not self.problem.has_prox:
+                raise ValueError(f"methods must not hold 'spp' on {self.problem.name!r}, a problem without prox")
+            if method.optimizer is not None and not isinstance(self.problem, NetworkProblem):
+                raise ValueError(f"methods must not hold {method.name!r} on {self.problem.name!r}: it is for networks")
         self.steps_per_epoch = self.problem.n_rows // self.batch_size
         self.every = _checks.whole("every", every, 1)
         self.schedule, self.factors = _checks.factors(schedule, self.steps)
@@ -143,6 +145,20 @@ class Study:
         return self.steps_per_epoch * self.epochs
 
     @property
+    def shared(self) -> Settings:
+        """What all runs of the study share."""
+        return Settings(
+            self.steps_per_epoch,
+            self.epochs,
+            self.batch_size,
+            self.factors,
+            self.sampling,
+            self.every,
+            self.stop,
+            self.distance,
+        )
+
+    @property
     def runs(self) -> list[Run]:
         """All runs of the study."""
         return [Run(method, lr, seed) for method in self.methods for lr in self.lrs for seed in self.seeds]
@@ -162,6 +178,10 @@ class Study:
         *,
         progress: Progress = False,
         processes: int | None = None,
+        engine: str = "auto",
+        address: str | None = None,
+        cpus: int | None = None,
+        gpus: int | None = None,
     ) -> Result:
         """Compute the runs that are missing, and return all of them.
 
@@ -171,81 +191,104 @@ class Study:
                 with the same store. Without a store all stays in memory.
             progress: Show a bar with rate and time left; or call back with the runs done and the runs to do.
             processes: Worker processes, by default as many as pay off.
+            engine: ``"auto"`` takes this process and others of this machine; ``"dask"`` a Dask cluster (needs the extra
+                ``surefoot[dask]``), with the same result.
+            address: Of the scheduler of an existing Dask cluster; without one, a cluster is started on this machine.
+            cpus: Of what Dask workers offer as ``CPU``, how much a run takes; on this machine, cores a worker.
+            gpus: Of what Dask workers offer as ``GPU``, how much a run takes.
 
         Raises:
             StudyInterrupted: Ctrl-C (a ``KeyboardInterrupt``).
             StoreError: The file is foreign, damaged or read-only, or the disk is full.
+            ClusterError: The Dask cluster cannot be used, or was lost; finished runs are kept.
+            RunFailed: A run on a Dask cluster raised; finished runs are kept.
         """
-        settings = self._settings()
+        chosen = engine_of(engine, processes=processes, address=address, cpus=cpus, gpus=gpus)
+        ranks = self._ranks()
+        if ranks > 1:
+            if engine != "auto" or self.batch_size < ranks:
+                raise ValueError(
+                    f"{ranks} ranks of torch.distributed need engine='auto' and a batch_size of at least {ranks}, "
+                    f"got engine={engine!r} and batch_size={self.batch_size}"
+                )
+            if _ranks.number() > 0:
+                settings, records = follow(self._job(""), self.runs)
+                memory = MemoryArchive()
+                memory.add(records)
+                return Result(settings, memory, problem=self.problem)
+            chosen = led(self.runs)
         if store is None:
             memory = MemoryArchive()
-            self._compute(
-                set(), memory.add, "nothing was stored: give run() a store to be able to resume", progress, processes
-            )
-            return Result(settings, memory, problem=self.problem)
-        path, context = Path(store), self._context()
+            with tempfile.TemporaryDirectory(prefix="surefoot-") as folder:  # for what runs tell each other
+                job = self._job(folder if address is None else None)
+                advice = "nothing was stored: give run() a store to be able to resume"
+                compute(job, self.runs, self._identities, memory.add, engine=chosen, advice=advice, progress=progress)
+            study = self
+            if self._shares:
+                study, records = self._settled(memory.records())
+                memory = MemoryArchive()
+                memory.add(records)
+            result = Result(study._settings(), memory, problem=self.problem)
+        else:
+            result = self._run_stored(Path(store), chosen, progress)
+        if ranks > 1:
+            dismiss(result.settings, result._archive.records())
+        return result
+
+    def _run_stored(self, path: Path, engine: Engine, progress: Progress) -> Result:
+        study, context, folder = self, self._context(), Path(f"{path.absolute()}.runs")
+        job = self._job(str(folder))
         with Store.write(path) as opened:
-            opened.register(context, settings)
-            self._compute(
-                opened.done(context),
+            opened.register(context, self._settings())
+            compute(
+                job,
+                self._missing(opened.done(context)),
+                self._identities,
                 lambda records: opened.add(context, records),
-                f"finished runs are kept: run the same study with the store {str(path)!r} to resume",
-                progress,
-                processes,
+                engine=engine,
+                advice=f"finished runs are kept: run the same study with the store {str(path)!r} to resume",
+                progress=progress,
             )
-        result = Result(settings, FileArchive(path, context, self._fingerprint), problem=self.problem)
+            if self._shares:
+                study, records = self._settled(opened.records(context))
+                context = study._context()
+                opened.register(context, study._settings())
+                opened.add(context, records)
+        if job.settings.best is not None:
+            Path(job.settings.best).unlink(missing_ok=True)
+        with suppress(OSError):  # it is not there, or another study has begun runs in it
+            folder.rmdir()
+        result = Result(study._settings(), FileArchive(path, context, self._fingerprint), problem=self.problem)
         result.optimum()  # so that the file tells all without the problem
         return result
 
-    def _compute(
-        self,
-        done: set[Key],
-        keep: Callable[[Iterable[Record]], None],
-        advice: str,
-        progress: Progress,
-        processes: int | None,
-    ) -> None:
-        missing = self._missing(done)
-        if not missing:
-            return
-        violations: dict[str, tuple[int, int]] = {}
-        finished = 0
+    def _job(self, folder: str | None) -> Job:
+        """The engine for the problem; runs keep what they need to go on, and tell each other, in the folder."""
+        context, settings = self._context(), self.shared
+        if self._shares and folder is not None and self._ranks() == 1:  # ranks have to end a run at the same step
+            settings = replace(settings, best=str(Path(folder, f"{context[:20]}.best")))
+        if isinstance(self.problem, NetworkProblem):
+            return NetworkJob(self.problem, settings, folder, context)
+        if isinstance(self.problem, TiledProblem):
+            return BatchedJob(self.problem, settings)
+        raise TypeError(f"problem must be a TiledProblem or a NetworkProblem, got {type(self.problem)}")
 
-        with reporter(progress, total=len(missing)) as report:
+    @property
+    def _shares(self) -> bool:
+        """Whether runs are ended by the bounds of others."""
+        return any(is_shared(rule) for rule in self.stop)
 
-            def on_chunk(traces: list[Trace]) -> None:
-                nonlocal finished
-                keep(record(trace, self._identities[trace.run.method.name]) for trace in traces)
-                finished += len(traces)
-                for trace in traces:
-                    if trace.violations:
-                        _count(violations, trace, self.every)
-                report(finished)
+    def _settled(self, records: Iterable[Record]) -> tuple[Study, list[Record]]:
+        """This study with the smallest bound of all its runs in place of a shared one, and the runs cut by that."""
+        runs = {Key(self._identities[run.method.name], run.lr, run.seed): run for run in self.runs}
+        own = [found for found in records if found.key in runs]
+        study, best = copy.copy(self), best_of(own, self.shared)
+        study.stop = with_best(self.stop, best)
+        return study, [cut(found, runs[found.key], self.shared, best, self.problem.n_valid > 0) for found in own]
 
-            try:
-                run_batched(
-                    self.problem,
-                    missing,
-                    steps_per_epoch=self.steps_per_epoch,
-                    epochs=self.epochs,
-                    batch_size=self.batch_size,
-                    schedule=self.factors,
-                    sampling=self.sampling,
-                    every=self.every,
-                    rules=self.stop,
-                    distance=self.distance,
-                    on_chunk=on_chunk,
-                    processes=processes,
-                )
-            except KeyboardInterrupt:
-                raise StudyInterrupted(f"interrupted after {finished} of {len(missing)} runs; {advice}") from None
-        for name, (count, step) in violations.items():
-            warnings.warn(
-                f"{name}: the loss was below the lower bound at {count} steps, first at step {step} of a run; "
-                "no step was taken there. Give the method a smaller lower_bound",
-                LowerBoundWarning,
-                stacklevel=3,
-            )
+    def _ranks(self) -> int:
+        """How many processes train a network together."""
+        return _ranks.count() if isinstance(self.problem, NetworkProblem) else 1
 
     def _missing(self, done: set[Key]) -> list[Run]:
         keys = self._identities
@@ -267,6 +310,10 @@ class Study:
         }
         if self.stop:
             shared["stop"] = [self.distance, *(repr(rule) for rule in self.stop)]
+        if self._shares:  # what is kept of a run then depends on the others
+            shared["runs"] = [sorted(self._identities.values()), self.lrs, self.seeds]
+        if self._ranks() > 1:
+            shared["ranks"] = self._ranks()
         digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
         digest.update(self.factors.astype("<f8").tobytes())
         return digest.hexdigest()
@@ -303,6 +350,7 @@ class Study:
                 "numerics": NUMERICS_VERSION,
                 "numpy": np.__version__,
                 "python": platform.python_version(),
+                **({"torch": version("torch")} if isinstance(problem, NetworkProblem) else {}),
             },
         }
 
@@ -319,12 +367,3 @@ def _problem(problem: str | Problem, data: str | None, options: dict[str, Any]) 
     if options:
         raise ValueError(f"problem_options are for problems by name, got {options!r} beside a Problem")
     return problem
-
-
-def _count(violations: dict[str, tuple[int, int]], trace: Trace, every: int) -> None:
-    name = trace.run.method.name
-    bound = lower_bound_of(trace.run.method)
-    below = np.flatnonzero(trace.steps["loss"] < bound) if bound is not None else np.array([], int)
-    first = int(below[0]) * every if len(below) else len(trace.steps["loss"]) * every
-    count, step = violations.get(name, (0, first))
-    violations[name] = (count + trace.violations, min(step, first))

@@ -1,0 +1,122 @@
+"""What figures and claims ask of a sweep on a network: losses, bounds and windows of each method over its rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot.study import Result, Sensitivity
+from surefoot.study._result import Pool
+from surefoot.study._sensitivity import measure
+from surefoot.theory import bounds
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+WARMUP = "warmup"
+"""The part of a sweep whose methods are told apart from those without warmup."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method with one schedule over its learning rates."""
+
+    label: str
+    """``sgd``, or ``sgd+warmup`` with a warmup."""
+    result: Result
+    algorithm: str
+
+    @property
+    def lrs(self) -> Floats:
+        """The rates, rising."""
+        return self.result.lrs
+
+    def of(self, variable: str) -> xr.DataArray:
+        """A variable of the data set, with dimensions lr, seed and its own."""
+        return self.result.dataset[variable].sel(algorithm=self.algorithm)
+
+    def losses(self, variable: str = "last_loss", epoch: int | None = None) -> Floats:
+        """A full loss of every run, of shape (rates, seeds): by default f(x_T), or one after an epoch."""
+        values = self.of(variable)
+        return np.asarray((values if epoch is None else values.sel(epoch=epoch)).values)
+
+    def loss(self, variable: str = "last_loss", epoch: int | None = None) -> Floats:
+        """The mean of :meth:`losses` over the seeds; ∞ where one run diverged."""
+        with np.errstate(over="ignore"):
+            return np.asarray(self.losses(variable, epoch).mean(axis=1))
+
+    def bound(self, distance: float | None = None, *, horizon: int | None = None) -> Floats:
+        """Ω_T for every rate, by default with the study's D."""
+        return np.asarray(self._bound(distance, horizon).total.values)
+
+    @cached_property
+    def noise(self) -> Floats:
+        """The part of Ω_T that D has nothing to do with."""
+        return np.asarray(self._bound(None, None).noise.values)
+
+    def bias(self, pool: Pool) -> Floats:
+        """min_j f(u_j) + ‖x₁ − u_j‖²/(2S₁) over a pool of points; bounds f itself together with the noise."""
+        return np.asarray(bounds.envelope_bias(self.result.rates, pool.losses, pool.distances))
+
+    def window(self, loss: Floats, total: Floats, reference: float, optimal: float) -> Sensitivity:
+        """Best rate and window of a loss and a bound: at most a tenth of ``reference − optimal`` above the best."""
+        return next(iter(measure([self.label], self.lrs, loss[None], total[None], reference, optimal)))
+
+    def trace(self, variable: str, lr: float) -> tuple[float, Floats]:
+        """The rate of the grid that is closest, and the mean over the seeds of something of every kept step."""
+        chosen = self.of(variable).sel(lr=lr, method="nearest")
+        with np.errstate(over="ignore"):
+            return float(chosen.lr), np.asarray(chosen.mean("seed").values)
+
+    def _bound(self, distance: float | None, horizon: int | None) -> xr.Dataset:
+        return self.result.bound(distance, horizon=horizon).sel(algorithm=self.algorithm)
+
+
+def curve_label(part: str, algorithm: str) -> str:
+    """What a method of a part is called: ``sgd``, or ``sgd+warmup`` with a warmup."""
+    return f"{algorithm}+{WARMUP}" if part == WARMUP else algorithm
+
+
+def curves(results: Mapping[str, Result]) -> dict[str, Curve]:
+    """The curves of a sweep by label, in the order of its parts and methods."""
+    found = {}
+    for part, result in results.items():
+        for algorithm in result.algorithms:
+            name = curve_label(part, algorithm)
+            found[name] = Curve(name, result, algorithm)
+    return found
+
+
+def pool(results: Iterable[Result]) -> Pool:
+    """The points that the runs of several studies have visited: they share their start, and so their points."""
+    found = [result.pool() for result in results]
+    return Pool(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def polyak_ratio(curve: Curve, lr: float, steps: int) -> Floats:
+    """f(x_t, s_t)/‖g_t‖² at the first steps of all seeds at a rate: Polyak's step for C = 0 (App. B.2)."""
+    loss, grad_sq = (curve.of(name).sel(lr=lr, method="nearest").values[:, :steps] for name in ("loss", "grad_sq"))
+    known = np.isfinite(loss) & np.isfinite(grad_sq) & (grad_sq > 0)
+    return np.asarray(loss[known] / grad_sq[known])
+
+
+def polyak_units(curve: Curve) -> Floats:
+    """The median over all steps of the step in units of Polyak's, γ_t‖g_t‖²/f_t, for every rate; NaN if none is known.
+
+    SPS never exceeds 1 and NGN never exceeds 2; SGD and the Lambert-W step know no limit.
+    """
+    size, grad_sq, loss = (curve.of(name).values for name in ("size", "grad_sq", "loss"))
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        units = size * grad_sq / loss
+    found = np.full(len(units), np.nan)
+    for position, values in enumerate(units):
+        known = values[np.isfinite(values)]
+        if known.size:
+            found[position] = np.median(known)
+    return found

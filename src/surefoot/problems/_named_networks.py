@@ -1,0 +1,98 @@
+"""Networks that have a name in specs. Data and torch are touched when one of them is asked for."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from surefoot.problems._network import NetworkProblem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def resnet20(
+    *,
+    data: str | None = None,
+    rows: int | None = None,
+    validation_rows: int | None = None,
+    augment: bool = True,
+    channels_last: bool = True,
+    **options: Any,
+) -> NetworkProblem:
+    """ResNet20 on CIFAR-10, with flips and crops, as in the paper's Section 5.
+
+    Args:
+        data: Folder or archive of CIFAR-10; by default it is looked for in the data folders, or downloaded.
+        rows: Use the first training images only.
+        validation_rows: Use the first test images only.
+        augment: Flip and crop.
+        channels_last: The memory layout.
+        **options: Those of :class:`NetworkProblem`: device, autocast, model_seed, threads.
+    """
+    from surefoot.data import cifar10
+    from surefoot.problems import networks
+    from surefoot.problems._inputs import ImageInputs
+
+    def inputs(split: Any, count: int | None, is_augmented: bool) -> ImageInputs:
+        images = cifar10(split, data)
+        if count is not None and not 1 <= count <= len(images):
+            raise ValueError(f"rows must lie in 1 … {len(images)}, the images of the {split} split, got {count}")
+        return ImageInputs(images, augment=is_augmented, rows=slice(count), channels_last=channels_last)
+
+    return NetworkProblem(
+        networks.resnet20,
+        inputs("train", rows, augment),
+        validation=inputs("test", validation_rows, False),
+        channels_last=channels_last,
+        **{"name": "resnet20", **options},
+    )
+
+
+def digits_mlp(*, hidden: tuple[int, ...] | list[int] = (64,), **options: Any) -> NetworkProblem:
+    """A multilayer perceptron on 1,797 handwritten digits of 8 × 8 pixels, which come with the package."""
+    from surefoot.problems import networks
+
+    return _digits(partial(networks.mlp, 64, tuple(hidden), 10), "digits-mlp", options)
+
+
+def digits_cnn(**options: Any) -> NetworkProblem:
+    """A small convolutional network on 1,797 handwritten digits of 8 × 8 pixels, which come with the package."""
+    from surefoot.problems import networks
+
+    return _digits(partial(networks.small_cnn, channels=1, classes=10), "digits-cnn", options)
+
+
+def _digits(factory: Any, name: str, options: dict[str, Any]) -> NetworkProblem:
+    from surefoot.data import digits
+
+    return NetworkProblem(factory, digits("train"), validation=digits("test"), **{"name": name, **options})
+
+
+def characters(*, data: str | None = None, context: int = 64, d: int = 96, **options: Any) -> NetworkProblem:
+    """A small transformer that predicts the next character of a text.
+
+    Args:
+        data: A text file; without one, a text that comes with the package.
+        context: Characters that it sees.
+        d: Its width.
+        **options: Those of :class:`NetworkProblem`.
+    """
+    from surefoot.data import characters as load
+    from surefoot.problems import networks
+    from surefoot.problems._inputs import CharacterInputs
+
+    text = load(data)
+    return NetworkProblem(
+        partial(networks.character_transformer, len(text.vocabulary), d=d, context=context),
+        CharacterInputs(text.train, context),
+        _next_character,
+        validation=CharacterInputs(text.validation, context),
+        **{"name": "characters", **options},
+    )
+
+
+def _next_character(logits: Tensor, targets: Tensor) -> Tensor:
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(logits.flatten(0, -2), targets.flatten())

@@ -1,0 +1,275 @@
+"""Any torch model, data set and loss as a problem."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from surefoot._identity import digest, is_foreign, members, text
+from surefoot.problems._problem import Floats, Problem, Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from surefoot.problems._inputs import Inputs
+
+_EVALUATED = 512
+"""Rows at once where a loss over all rows is computed."""
+
+
+class _Facts(NamedTuple):
+    """What a first look at the model tells."""
+
+    dimension: int
+    digest: str
+
+
+class NetworkProblem(Problem):
+    """Any torch model, data set and loss, for :class:`~surefoot.study.Study`, ``tune`` and the monitor.
+
+    Every run starts from the same parameters, which ``model_factory`` draws after torch was seeded with ``model_seed``.
+    Losses over all rows are taken in evaluation mode, without augmentation.
+
+    Args:
+        model_factory: Gives a new model. Runs go to other processes if it can be imported there: a class, a function of
+            a module, or a ``functools.partial`` of one; with a lambda, or a function of your script, all stays in this
+            process.
+        dataset: The training rows: a pair (inputs, targets) of tensors or arrays, :class:`surefoot.data.Images`, a
+            map-style ``torch.utils.data.Dataset`` of pairs, or anything with the methods of
+            :class:`~surefoot.problems.Inputs`.
+        loss: ``loss(outputs, targets)`` gives the mean loss of a batch, one number; cross entropy by default.
+        validation: Rows that are only evaluated, as ``dataset``.
+        name: What the problem is called.
+        device: Where the runs train. With ``"cuda"`` there is one process a GPU.
+        autocast: ``"bfloat16"`` runs forward and backward passes in mixed precision.
+        channels_last: Keep images and convolutions in this memory layout, which is faster on most machines.
+        model_seed: Of the initial parameters.
+        threads: Threads of a run on the CPU. One, and a run a core, gives the most runs an hour.
+
+    >>> import torch
+    >>> inputs, targets = torch.eye(8), torch.arange(8) % 2
+    >>> problem = NetworkProblem(lambda: torch.nn.Linear(8, 2), (inputs, targets))
+    >>> problem.n_rows, problem.dimension
+    (8, 18)
+    """
+
+    def __init__(
+        self,
+        model_factory: Callable[[], nn.Module],
+        dataset: Any,
+        loss: Callable[[Any, Any], Tensor] | None = None,
+        *,
+        validation: Any = None,
+        name: str = "network",
+        device: str = "cpu",
+        autocast: str | None = None,
+        channels_last: bool = False,
+        model_seed: int = 0,
+        threads: int = 1,
+    ) -> None:
+        import torch
+
+        from surefoot.problems._inputs import as_inputs
+
+        for argument, value in (("model_factory", model_factory), ("loss", loss)):
+            if not callable(value) and not (argument == "loss" and value is None):
+                raise TypeError(f"{argument} must be a function, got {value!r}")
+        if autocast not in (None, "bfloat16"):
+            raise ValueError(f"autocast must be None or 'bfloat16', got {autocast!r}")
+        for argument, number, least in (("model_seed", model_seed, 0), ("threads", threads, 1)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise ValueError(f"{argument} must be a whole number of at least {least}, got {number!r}")
+        try:
+            self.device = str(torch.device(device))
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"device must be a device of torch such as 'cpu' or 'cuda', got {device!r}") from error
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            raise ValueError(f"device must be one that is here, got {device!r} on a machine without CUDA")
+        self.name = name
+        self._model_factory = model_factory
+        self._loss = torch.nn.functional.cross_entropy if loss is None else loss
+        self._autocast, self._channels_last = autocast, channels_last
+        self._model_seed, self.threads = model_seed, threads
+        self._train: Inputs = as_inputs(dataset)
+        self._valid: Inputs | None = None if validation is None else as_inputs(validation)
+        self.n_rows = len(self._train)
+        self.n_valid = 0 if self._valid is None else len(self._valid)
+        if self.n_rows < 1:
+            raise ValueError("dataset must have at least one row, got none")
+
+    @property
+    def dimension(self) -> int:
+        """The number of parameters that are trained."""
+        return self._facts.dimension
+
+    def describe(self) -> dict[str, Any]:
+        """What the numbers depend on beside the data; the model and the loss as a hash of their code."""
+        return {
+            "model": self._facts.digest,
+            "loss": _of_loss(self._loss),
+            "rows": [self._train.fingerprint(), None if self._valid is None else self._valid.fingerprint()],
+            "device": self.device.partition(":")[0],
+            "autocast": self._autocast,
+            "channels_last": self._channels_last,
+            "model_seed": self._model_seed,
+            "threads": self.threads,
+        }
+
+    def initial_point(self) -> Floats:
+        """x₁: all parameters that are trained, one after the other."""
+        parameters = [p.detach().cpu().double().reshape(-1) for p in self.model().parameters() if p.requires_grad]
+        return np.concatenate([p.numpy() for p in parameters])
+
+    def model(self) -> nn.Module:
+        """A new model with the initial parameters, on the device."""
+        import torch
+
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(self._model_seed)
+            model = self._model_factory()
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"model_factory must give a torch.nn.Module, got {model!r}")
+        if not any(p.requires_grad for p in model.parameters()):
+            raise ValueError("model_factory must give a model with parameters to train, got one without")
+        if self._channels_last:
+            return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+        return model.to(self.device)
+
+    def batch_loss(self, model: Any, rows: Rows, seed: int | None = None, part: slice | None = None) -> Tensor:
+        """The loss of a batch, to be differentiated.
+
+        Args:
+            model: What it is the loss of.
+            rows: The rows of the batch.
+            seed: Sets the augmentation; None leaves it out.
+            part: Take these of the rows only, each as it is in the whole batch.
+        """
+        inputs, targets = self._train_placed.batch(rows, seed=seed)
+        if part is not None and part != slice(0, len(rows)):
+            inputs, targets = inputs[part], targets[part]
+        return self._checked_loss(model, (inputs, targets))
+
+    def full_loss(self, model: Any) -> float:
+        """The loss over all training rows."""
+        return self._loss_over(model, self._train_placed)
+
+    def validation_loss(self, model: Any) -> float:
+        """The loss over all validation rows."""
+        if self._valid_placed is None:
+            raise ValueError(f"{self.name} has no validation rows")
+        return self._loss_over(model, self._valid_placed)
+
+    @cached_property
+    def initial_losses(self) -> tuple[float, float | None]:
+        """Full training and validation loss at x₁, computed once in a process: they are the same for all runs."""
+        with self.one_run():
+            model = self.model()
+            return self.full_loss(model), self.validation_loss(model) if self.n_valid else None
+
+    @contextmanager
+    def one_run(self) -> Iterator[None]:
+        """What a run computes inside of this context depends on nothing but itself: the threads are those asked for."""
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if not key.endswith("_placed")}
+
+    @cached_property
+    def _train_placed(self) -> Inputs:
+        return self._train.to(self.device)
+
+    @cached_property
+    def _valid_placed(self) -> Inputs | None:
+        return None if self._valid is None else self._valid.to(self.device)
+
+    @cached_property
+    def _facts(self) -> _Facts:
+        """Build the model once, and try it on a row, before any work starts."""
+        import torch
+
+        model = self.model()
+        found = _Facts(sum(p.numel() for p in model.parameters() if p.requires_grad), _of_module(model))
+        model.eval()
+        with torch.no_grad():
+            self._checked_loss(model, self._train_placed.batch(np.arange(min(2, self.n_rows)), seed=None))
+        return found
+
+    def _checked_loss(self, model: Any, batch: tuple[Any, Any]) -> Tensor:
+        import torch
+
+        inputs, targets = batch
+        if self._channels_last and isinstance(inputs, torch.Tensor) and inputs.ndim == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if self._autocast is None:
+            loss = self._loss(model(inputs), targets)
+        else:
+            with torch.autocast(self.device.partition(":")[0], dtype=torch.bfloat16):
+                loss = self._loss(model(inputs), targets)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            shape = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise TypeError(
+                f"loss must give one number for a batch, such as the mean over its rows, as a tensor; got {shape}"
+            )
+        return loss
+
+    def _loss_over(self, model: Any, inputs: Inputs) -> float:
+        import torch
+
+        was_training = model.training
+        model.eval()
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        with torch.no_grad():
+            for begin in range(0, len(inputs), _EVALUATED):
+                rows = np.arange(begin, min(begin + _EVALUATED, len(inputs)))
+                total += len(rows) * self._checked_loss(model, inputs.batch(rows, seed=None)).double().reshape(())
+        model.train(was_training)
+        return float(total) / len(inputs)
+
+
+def _of_loss(loss: Any) -> str:
+    """Name of a loss, with a hash of its code and settings unless it is a function of torch."""
+    import torch
+
+    if isinstance(loss, torch.nn.Module):
+        settings = [_attributes(part) for part in loss.modules()]  # which the text of torch's losses leaves out
+        return f"{type(loss).__qualname__}#{digest(_of_module(loss), settings)}"
+    name = getattr(loss, "__qualname__", type(loss).__qualname__)
+    is_torch = hasattr(loss, "__qualname__") and loss.__module__.startswith("torch.")
+    return name if is_torch else f"{name}#{digest(loss)}"
+
+
+def _of_module(module: nn.Module) -> str:
+    """A hash of structure, parameters and buffers, and of code and attributes of modules that are not torch's."""
+    import torch
+
+    found = hashlib.sha256(text(module).encode())
+    for name, tensor in module.state_dict().items():
+        found.update(name.encode())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    own = {cls for part in module.modules() for cls in type(part).__mro__ if not _is_torch(cls)}
+    found.update(digest([members(cls) for cls in sorted(own, key=lambda cls: cls.__qualname__)]).encode())
+    settings = [_attributes(part) for part in module.modules() if not is_foreign(type(part))]
+    if settings:
+        found.update(digest(settings).encode())
+    return found.hexdigest()[:16]
+
+
+def _is_torch(cls: type) -> bool:
+    return cls is object or cls.__module__.partition(".")[0] == "torch"
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """What a module keeps beside parameters, buffers and modules."""
+    return {name: value for name, value in vars(module).items() if not name.startswith("_")}

@@ -1,0 +1,174 @@
+"""One training run of a network: steps, what is kept of them, and its state at any time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from surefoot.problems import NetworkProblem
+from surefoot.problems._problem import Rows
+from surefoot.study import _ranks
+from surefoot.study._methods import lower_bound_of
+from surefoot.study._optimizers import build
+from surefoot.study._orders import row_orders
+from surefoot.study._runs import Floats, Run, Settings, Trace, close
+from surefoot.study._stepper import Stepper
+
+_TRACED = ("loss", "grad_sq", "size", "delta", "distance")
+
+
+class NetworkRun:
+    """A run of a method on a network.
+
+    What a step tells stays on the device until :meth:`numbers` is asked for. The rows of a step and their augmentation
+    are functions of the seed and the number of the step, so that a run goes on from a state bit for bit.
+
+    Where torch.distributed has several ranks, all of them make the same run, and each takes a part of every batch
+    (``DistributedDataParallel``): the steps are those of one process up to rounding, except for what layers compute
+    from a rank's part alone (batch norm) and draw at random (dropout). What is kept is the same on all ranks.
+
+    Args:
+        problem: The network.
+        run: Method, rate and seed.
+        settings: What the runs of a study share.
+    """
+
+    def __init__(self, problem: NetworkProblem, run: Run, settings: Settings) -> None:
+        self.problem, self.run, self.settings = problem, run, settings
+        self.step = 0
+        self.epochs: dict[str, list[float]] = {"train_loss": [], "valid_loss": []}
+        self.last_loss = np.inf
+        model = problem.model()
+        trained: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self._start = [p.detach().clone() for p in trained]
+        self._stepper = Stepper(model, build(run.method, trained, run.lr), settings.schedule, run.seed)
+        self._called = _ranks.wrapped(model)
+        self._kept = torch.full((len(_TRACED), settings.steps), torch.inf, dtype=torch.float64, device=problem.device)
+        self._rewind()
+
+    @property
+    def model(self) -> Any:
+        """The network as it is now."""
+        return self._stepper.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Its optimizer."""
+        return self._stepper.optimizer
+
+    def advance(self, k: int) -> None:
+        """Take k steps; full losses are measured at the start, after every epoch, and before the last step."""
+        settings, problem, stepper = self.settings, self.problem, self._stepper
+        with problem.one_run():
+            if self.step == 0 and not self.epochs["train_loss"]:
+                self._note(*problem.initial_losses)
+            end = self.step + k
+            while self.step < end:
+                until = min(end, (self.step // settings.steps_per_epoch + 1) * settings.steps_per_epoch)
+                with stepper.training():
+                    if _ranks.number():  # numbers of its own, which need no state but that of rank 0 to go on
+                        torch.manual_seed(_seed(self.run.seed, self.step, _ranks.number()))
+                    while self.step < until:
+                        self._take_step()
+                if self.step % settings.steps_per_epoch == 0:
+                    with stepper.evaluating() as model:
+                        train = problem.full_loss(model)
+                        self._note(train, problem.validation_loss(model) if problem.n_valid else None)
+
+    def numbers(self) -> dict[str, Floats]:
+        """What the steps so far have told, one entry a step."""
+        return dict(zip(_TRACED, self._kept[:, : self.step].cpu().numpy(), strict=True))
+
+    def diverged_at(self, since: int = 0) -> int:
+        """The first step, from ``since`` on, whose loss, gradient or iterate was not finite; −1 if none was."""
+        values = self.numbers()
+        bad = ~(np.isfinite(values["loss"][since:]) & np.isfinite(values["grad_sq"][since:]))
+        if bad.any():
+            return since + int(bad.argmax())
+        # A later step would have seen it: the last one may have led to a point that is none.
+        return -1 if self.step < self.settings.steps or self._is_finite() else self.step - 1
+
+    def trace(self, diverged_at: int = -1, stopped_at: int = -1) -> Trace:
+        """What a study keeps of a run that has come to its end."""
+        values, settings = self.numbers(), self.settings
+        end = diverged_at if diverged_at >= 0 else stopped_at + 1 if stopped_at >= 0 else settings.steps
+        bound = lower_bound_of(self.run.method)
+        return close(
+            self.run,
+            settings,
+            {name: numbers[:: settings.every] for name, numbers in values.items()},
+            self.epochs,
+            {"last_loss": self.last_loss, "average_loss": np.nan},  # an average of networks is none
+            diverged_at,
+            stopped_at,
+            0 if bound is None else int((values["loss"][:end] < bound).sum()),
+            self.problem.n_valid > 0,
+        )
+
+    def distance(self) -> float:
+        """‖x_t − x_1‖."""
+        return float(self._stepper.distance(self._start))
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on."""
+        return {
+            **self._stepper.state_dict(),
+            "step": self.step,
+            "kept": self._kept,
+            "epochs": self.epochs,
+            "last_loss": self.last_loss,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state, bit for bit on the CPU."""
+        if state["kept"].shape != self._kept.shape:
+            raise ValueError(f"it is of a run with {state['kept'].shape[1]} steps, not {self._kept.shape[1]}")
+        self._stepper.load_state_dict(state)
+        self.step = int(state["step"])
+        self._kept.copy_(state["kept"])
+        self.epochs = {name: list(values) for name, values in state["epochs"].items()}
+        self.last_loss = float(state["last_loss"])
+        self._rewind()
+
+    def _rewind(self) -> None:
+        """Bring the order of the rows to the current step."""
+        settings = self.settings
+        self._orders = row_orders(self.run.seed, self.problem.n_rows, settings.batch_size, settings.sampling)
+        for _ in range(-(-self.step // settings.steps_per_epoch)):
+            self._rows = next(self._orders)
+
+    def _take_step(self) -> None:
+        number, settings = self.step, self.settings
+        place = number % settings.steps_per_epoch
+        if place == 0:
+            self._rows = next(self._orders)
+        if number == settings.steps - 1:
+            with self._stepper.evaluating() as model:
+                self.last_loss = self.problem.full_loss(model)
+        if number % settings.every == 0:
+            self._kept[4, number] = self._stepper.distance(self._start)
+        reading = self._stepper.step(number, lambda: self._batch_loss(self._rows[place]))
+        self._kept[:4, number] = torch.stack([_ranks.mean(reading.loss), *reading[1:]])
+        self.step += 1
+
+    def _batch_loss(self, rows: Rows) -> torch.Tensor:
+        """The loss of a batch; on one of several ranks, of a part of it, such that the mean over them is the whole."""
+        part = _ranks.part(len(rows))
+        loss = self.problem.batch_loss(self._called, rows, _seed(self.run.seed, self.step), part)
+        share = _ranks.count() * (part.stop - part.start)
+        return loss if share == len(rows) else loss * (share / len(rows))
+
+    def _is_finite(self) -> bool:
+        return all(bool(torch.isfinite(p).all()) for p in self._stepper.parameters)
+
+    def _note(self, train: float, valid: float | None) -> None:
+        self.epochs["train_loss"].append(train)
+        if valid is not None:
+            self.epochs["valid_loss"].append(valid)
+
+
+def _seed(*numbers: int) -> int:
+    """Of what is random in a step."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,204 @@
+"""The engine for networks: one run is one task, with a checkpoint to go on from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot._states import write_tensors
+from surefoot.monitor import History, first_stop
+from surefoot.problems import NetworkProblem
+from surefoot.study import _ranks
+from surefoot.study._execute import Stopped, cores
+from surefoot.study._methods import identity
+from surefoot.study._runs import Run, Settings, Trace
+from surefoot.study._shared import live_rules
+
+if TYPE_CHECKING:
+    from surefoot.study._network_run import NetworkRun
+
+_LOOK = 16
+"""Steps between two looks at the numbers, which on a GPU means to wait for it."""
+_ADVICE = "delete it, and its run starts anew"
+_CHECKPOINT_SECONDS = 1.0
+_CHECKPOINT_SHARE = 0.01
+"""Share of the time that checkpoints may take, and the least time between two of them."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be read, does not belong to the run, or cannot be written."""
+
+
+@dataclass(frozen=True)
+class NetworkJob:
+    """A sweep on a network; a task is one run."""
+
+    problem: NetworkProblem
+    settings: Settings
+    folder: str | None = None
+    """Where runs that are not finished keep a checkpoint and tell how far they are; None keeps nothing."""
+    context: str = ""
+    """Hash of what the runs of the study share: a checkpoint of another one is not used."""
+
+    def tasks(self, runs: Sequence[Run]) -> list[Run]:
+        """One run each; begun ones first."""
+        from surefoot.study._optimizers import check
+
+        for method in {run.method.name: run.method for run in runs}.values():
+            check(method, self.problem)
+        return sorted(runs, key=lambda run: not self._path(run, ".pt").exists()) if self.folder else list(runs)
+
+    def runs_of(self, task: Run) -> list[Run]:
+        """The one run."""
+        return [task]
+
+    def workers(self, tasks: Sequence[Run]) -> int:
+        """One process a core, or a GPU."""
+        if self.problem.device.startswith("cuda"):
+            import torch
+
+            return torch.cuda.device_count() if self.problem.device == "cuda" else 1
+        return max(1, cores() // self.problem.threads)
+
+    def underway(self) -> float:
+        """Sum over the runs that are not finished of the share of their steps that is done."""
+        if self.folder is None:
+            return 0.0
+        done = 0
+        for path in Path(self.folder).glob(f"*{self._steps_suffix}"):
+            with suppress(OSError, ValueError):  # its run has just ended, or is just telling
+                done += int(path.read_text())
+        return done / self.settings.steps
+
+    def do(self, task: Run, stop: Callable[[], bool] | None = None) -> list[Trace]:
+        """Train from the start, or from the checkpoint, to the end."""
+        from surefoot.study._network_run import NetworkRun
+
+        if self.problem.device == "cuda":
+            _take_gpu()
+        training = NetworkRun(self.problem, task, self.settings)
+        checkpoint = None if self.folder is None else _Checkpoint(self, task, training)
+        looked = training.step
+        while True:
+            ended = self._look(training, looked)
+            if ended is not None:
+                return [ended]
+            looked = training.step
+            if stop is not None and stop():
+                if checkpoint is not None:
+                    checkpoint.save()
+                raise Stopped
+            if checkpoint is not None:
+                checkpoint.note()
+            per_epoch = self.settings.steps_per_epoch
+            training.advance(min(_LOOK, per_epoch - looked % per_epoch))
+
+    def finish(self, run: Run) -> None:
+        """Forget the checkpoint of a run whose trace is kept elsewhere, and what a killed process left of it."""
+        if self.folder is not None:
+            for path in Path(self.folder).glob(f"*{self._path(run, '').name}*"):
+                path.unlink(missing_ok=True)
+
+    def _look(self, training: NetworkRun, since: int) -> Trace | None:
+        """The trace of a run that has diverged, was given up by a rule, or is finished; None if it goes on."""
+        settings = self.settings
+        diverged_at = training.diverged_at(since)
+        if diverged_at >= 0:
+            return training.trace(diverged_at=diverged_at)
+        if settings.rules and training.step:
+            every, rates = settings.every, training.run.lr * settings.schedule
+            values = {name: numbers[::every] for name, numbers in training.numbers().items()}
+            delta = np.where(np.isnan(values["delta"]), np.inf, values["delta"])
+            history = History(
+                values["loss"], values["grad_sq"], delta, rates, settings.distance, every, -(-since // every)
+            )
+            found = first_stop(live_rules(settings), history)
+            if found is not None:
+                return training.trace(stopped_at=found.step)
+        return training.trace() if training.step == settings.steps else None
+
+    @property
+    def _steps_suffix(self) -> str:
+        return f"-{self.context[:8]}.steps"
+
+    def _path(self, run: Run, suffix: str) -> Path:
+        assert self.folder is not None
+        key = json.dumps([self.context, identity(run.method), run.lr, run.seed])
+        return Path(self.folder) / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}{suffix}"
+
+
+class _Checkpoint:
+    """The file that a run goes on from, written now and then; a run that finds one takes its state."""
+
+    def __init__(self, job: NetworkJob, run: Run, training: NetworkRun) -> None:
+        self._training = training
+        self._path, self._steps = job._path(run, ".pt"), job._path(run, job._steps_suffix)
+        self._model = job.problem.describe()["model"]
+        self._saved, self._pause = time.monotonic(), _CHECKPOINT_SECONDS
+        state = _ranks.shared(self._read() if _ranks.number() == 0 and self._path.exists() else None)
+        if state is not None:
+            self._take(state)
+
+    def note(self) -> None:
+        """Tell how far the run is, and save its state if it is time to; of several ranks, the first does."""
+        if _ranks.number():
+            return
+        with self._writing():
+            self._steps.write_text(str(self._training.step))
+        if time.monotonic() - self._saved > self._pause:
+            self.save()
+
+    def save(self) -> None:
+        """Write the state; the file is complete or the one before."""
+        begin = time.monotonic()
+        state = {"model_digest": self._model, **self._training.state_dict()}
+        with self._writing():
+            write_tensors(self._path, state)
+        self._saved = time.monotonic()
+        self._pause = max(_CHECKPOINT_SECONDS, (self._saved - begin) / _CHECKPOINT_SHARE)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            yield
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot write the checkpoint {self._path}: {error.strerror}; finished runs are kept"
+            ) from error
+
+    def _read(self) -> dict[str, Any]:
+        import torch
+
+        try:
+            state: dict[str, Any] = torch.load(self._path, map_location="cpu", weights_only=True)
+            model = state.pop("model_digest")
+        except Exception as error:  # torch raises many kinds for a file that is none of its own
+            raise CheckpointError(f"{self._path} is damaged ({error}); {_ADVICE}") from error
+        if model != self._model:
+            raise CheckpointError(f"{self._path} is a checkpoint of another model; {_ADVICE}")
+        return state
+
+    def _take(self, state: dict[str, Any]) -> None:
+        try:
+            self._training.load_state_dict(state)
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"{self._path} does not fit the run ({error}); {_ADVICE}") from error
+
+
+def _take_gpu() -> None:
+    """Of several GPUs, let worker processes take one each."""
+    import torch
+
+    identity = multiprocessing.current_process()._identity
+    if identity:  # else it is the main process, or a rank of torchrun, which has its own
+        torch.cuda.set_device((identity[0] - 1) % torch.cuda.device_count())

@@ -1,0 +1,132 @@
+"""Torch optimizers as methods of a study on networks: by name, or any of yours."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from surefoot._identity import digest
+from surefoot.study._runs import Method
+from surefoot.theory._names import unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from surefoot.problems import NetworkProblem
+
+NAMED = {
+    "momo": "surefoot.optim:MoMo",
+    "ngn-momentum": "surefoot.optim:NGNMomentum",
+    "sps-adam": "surefoot.optim:SPSAdam",
+    "ngn-adam": "surefoot.optim:NGNAdam",
+    "momo-adam": "surefoot.optim:MoMoAdam",
+    "muon": "surefoot.optim:Muon",
+    "sps-muon": "surefoot.optim:SPSMuon",
+    "ngn-muon": "surefoot.optim:NGNMuon",
+    "sgd-momentum": "torch.optim:SGD",
+    "adam": "torch.optim:Adam",
+    "adamw": "torch.optim:AdamW",
+}
+"""Names of optimizers beyond the models, and where they are; torch is imported when one of them is used."""
+
+_DEFAULTS: dict[str, dict[str, Any]] = {"sgd-momentum": {"momentum": 0.9}}
+
+
+@dataclass(frozen=True)
+class NamedOptimizer:
+    """An optimizer by its name, with options; it can be sent to other processes."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, parameters: Iterable[Tensor], lr: float) -> Optimizer:
+        """The optimizer for some parameters."""
+        options = {**_DEFAULTS.get(self.name, {}), **dict(self.options)}
+        optimizer: Optimizer = _class(self.name)(parameters, lr=lr, **options)
+        return optimizer
+
+
+def method(name: str, options: dict[str, Any], lower_bound: float | None) -> Method:
+    """The method of a named optimizer; options that it does not have are refused."""
+    allowed = _options(name)
+    for key in options:
+        if key not in allowed:
+            raise unknown(f"parameter of method {name!r}", key, sorted(allowed))
+    if lower_bound is not None and "lower_bound" in allowed:
+        options = {"lower_bound": lower_bound, **options}
+    text = ", ".join(f"{key}={value!r}" for key, value in options.items())
+    found = NamedOptimizer(name, tuple(options.items()))
+    _probe(found)
+    return Method(f"{name}({text})" if text else name, optimizer=found)
+
+
+def build(method: Method, parameters: list[Tensor], lr: float) -> Optimizer:
+    """The torch optimizer of a method."""
+    import torch
+
+    from surefoot.optim import ModelBased
+
+    if method.model is not None:
+        return ModelBased(parameters, lr, model=method.model)
+    if method.optimizer is None:
+        raise ValueError(f"the method {method.name!r} cannot train a network: it needs a prox")
+    optimizer: Optimizer = method.optimizer(parameters, lr)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(
+            f"optimizer of the method {method.name!r} must give a torch.optim.Optimizer for (parameters, lr), "
+            f"got {optimizer!r}"
+        )
+    return optimizer
+
+
+def check(method: Method, problem: NetworkProblem) -> None:
+    """Build the optimizer of a method once, so that what is wrong with it shows before any work starts."""
+    build(method, [p for p in problem.model().parameters() if p.requires_grad], 1e-3)
+
+
+def identity(method: Method) -> str:
+    """What the numbers of a method depend on: name and options, or the code of a function of yours."""
+    optimizer = method.optimizer
+    if isinstance(optimizer, NamedOptimizer):
+        return f"{optimizer.name}{dict(sorted(optimizer.options))}"
+    return f"{method.name}#{digest(optimizer)}"
+
+
+def lower_bound_of(method: Method) -> float | None:
+    """C of a method, None where it knows none."""
+    optimizer = method.optimizer
+    if not isinstance(optimizer, NamedOptimizer) or "lower_bound" not in _options(optimizer.name):
+        return None
+    bound = dict(optimizer.options).get("lower_bound", 0.0)
+    return float(bound) if isinstance(bound, int | float) else None
+
+
+def _class(name: str) -> Any:
+    module, _, attribute = NAMED[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _options(name: str) -> set[str]:
+    """What an optimizer takes beside the parameters and the rate."""
+    from surefoot.optim._rows import Options
+
+    parameters = inspect.signature(_class(name)).parameters.values()
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        names |= set(Options.__annotations__)
+    return names - {"params", "lr", "process_group"}
+
+
+def _probe(optimizer: NamedOptimizer) -> None:
+    """Let the optimizer's own checks speak before any work starts."""
+    import torch
+
+    try:
+        optimizer([torch.nn.Parameter(torch.zeros(1))], 1e-3)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"method {optimizer.name!r}: {error}") from None

@@ -1,0 +1,108 @@
+"""The best finished bound of a sweep, shared by all its processes: runs that are proved to be worse end early.
+
+While a sweep runs, ``PartialBound(best="shared")`` stands for the smallest bound among the runs that are finished by
+then, so that what is spared depends on who is finished when. The result does not. A partial sum never falls, so the run
+with the smallest bound Ω of all is never ended and Ω is known at last; and whoever was ended would have been by Ω too,
+no later. So every run is cut where ``PartialBound(best=Ω)`` ends it, which is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from surefoot._states import write_whole
+from surefoot.monitor import History, PartialBound, StopRule, first_stop
+from surefoot.study._archive import Record, record
+from surefoot.study._methods import lower_bound_of
+from surefoot.study._runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Floats, Run, Settings, close
+
+_MARGIN = 1 + 1e-9
+"""While it runs, nothing is ended that rounding alone puts above the best."""
+
+
+def is_shared(rule: StopRule) -> bool:
+    """Whether a rule takes its bound from the other runs."""
+    return isinstance(rule, PartialBound) and rule.best == "shared"
+
+
+def with_best(rules: Iterable[StopRule], best: float) -> tuple[StopRule, ...]:
+    """The rules with a bound in place of the shared one; with ∞, those that wait for one are left out."""
+    return tuple(
+        replace(rule, best=best) if isinstance(rule, PartialBound) and is_shared(rule) else rule
+        for rule in rules
+        if best < math.inf or not is_shared(rule)
+    )
+
+
+def live_rules(settings: Settings) -> tuple[StopRule, ...]:
+    """The rules as they stand now."""
+    if not any(is_shared(rule) for rule in settings.rules):
+        return settings.rules
+    return with_best(settings.rules, _MARGIN * (math.inf if settings.best is None else _told(settings.best)))
+
+
+def tell_best(records: Iterable[Record], settings: Settings) -> None:
+    """Let all processes know the best bound, if one of these runs has it."""
+    assert settings.best is not None
+    best = best_of(records, settings)
+    if best < _told(settings.best):
+        path = Path(settings.best)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lambda file: file.write(repr(best).encode()))
+
+
+def _told(path: str) -> float:
+    """The best bound so far; ∞ where nobody has told one, or the file is on another machine."""
+    try:
+        return float(Path(path).read_text())
+    except (OSError, ValueError):
+        return math.inf
+
+
+def best_of(records: Iterable[Record], settings: Settings) -> float:
+    """The smallest bound of the finished runs, ∞ if there are none."""
+    return min((_bound(found, settings) for found in records if found.status == "finished"), default=math.inf)
+
+
+def _bound(found: Record, settings: Settings) -> float:
+    """Ω of a run. Where indices are negative its largest partial sum, so that it too is never ended by itself."""
+    history = _history(found, settings)
+    return float(history.partial_noise().max()) + history.bias()
+
+
+def cut(found: Record, run: Run, settings: Settings, best: float, has_validation: bool) -> Record:
+    """A run ended where the shared rules end it with the best bound of all."""
+    history = _history(found, settings)
+    stop = first_stop(with_best([rule for rule in settings.rules if is_shared(rule)], best), history)
+    if stop is None:
+        return found
+    bound, losses = lower_bound_of(run.method), history.loss[: stop.step // settings.every + 1]
+    trace = close(
+        run,
+        settings,
+        _named(STEP_FIELDS, found.steps),
+        _named(EPOCH_FIELDS, found.epochs),
+        dict(zip(FINAL_FIELDS, found.final, strict=True)),
+        -1,
+        stop.step,
+        0 if bound is None else int((losses < bound).sum()),
+        has_validation,
+    )
+    return record(trace, found.key.method)
+
+
+def _history(found: Record, settings: Settings) -> History:
+    """The steps of a run that are known; the others are ∞."""
+    values = _named(STEP_FIELDS, found.steps)
+    known = int(np.isfinite(values["loss"]).sum())
+    loss, grad_sq, delta = (values[name][:known] for name in ("loss", "grad_sq", "delta"))
+    return History(loss, grad_sq, delta, found.key.lr * settings.schedule, settings.distance, settings.every)
+
+
+def _named(names: Sequence[str], rows: Floats) -> Mapping[str, Floats]:
+    return dict(zip(names, rows, strict=True))

@@ -1,0 +1,86 @@
+"""The help is a guide: what to do first, examples that parse, exit codes; and the shell completes names."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from surefoot.cli._main import app
+
+GROUP = typer.main.get_command(app)
+COMMANDS = {name: command for name, command in GROUP.commands.items() if name != "data"}
+COMMANDS |= {f"data {name}": command for name, command in GROUP.commands["data"].commands.items()}
+QUIET = set(COMMANDS) - {"data list", "doctor"}
+"""Commands that show more than their result."""
+MACHINE_READ = {"claims", "study", "tune", "pep", "doctor", "data list"}
+
+
+def shown(*arguments):
+    found = CliRunner().invoke(app, [*arguments, "--help"], env={"COLUMNS": "120", "TERM": "dumb"})
+    assert found.exit_code == 0
+    assert found.stderr == ""
+    return found.stdout
+
+
+def test_guide_begins_with_what_to_do_first():
+    text = shown()
+    first = [text.index(f"surefoot {name} ") for name in ("init", "study SPEC.toml", "report SPEC.db")]
+    assert first == sorted(first)
+    assert first[-1] < text.index("Options")
+    assert "Exit codes: 0 done, 1 failed on the way, 2 wrong usage, 130 interrupted" in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_are_complete_command_lines(name):
+    lines = re.findall(rf"^ +(surefoot {name}\b.*?) *$", shown(*name.split()), re.MULTILINE)
+    assert lines
+    for line in lines:
+        COMMANDS[name].make_context(name, shlex.split(line)[1 + len(name.split()) :])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_for_machines_and_for_silence(name):
+    options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    assert ("--json" in options) == (name in MACHINE_READ)
+    assert ("--quiet" in options) == (name in QUIET)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_can_be_shown_for_every_shell(shell):
+    # Which shell it is, typer asks of the process tree; with this variable one says it.
+    environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    arguments = [sys.executable, "-m", "surefoot", "--show-completion", shell]
+    found = subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=120)
+    assert found.returncode == 0, found.stderr
+    assert "COMPLETE" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("surefoot st", {"study"}),
+        ("surefoot reproduce univ", {"universal-curves"}),
+        ("surefoot reproduce --preset sm", {"smoke", "small"}),
+        ("surefoot claims vowel-r", {"vowel-reason"}),
+        ("surefoot pep spp-w", {"spp-weakly-convex"}),
+        ("surefoot data get vow", {"vowel"}),
+        ("surefoot init --problem digits-", {"digits-mlp", "digits-cnn"}),
+        ("surefoot tune spec.toml --objective b", {"bound"}),
+    ],
+)
+def test_completion_finishes_names(words, expected):
+    environment = {
+        "_SUREFOOT_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    found = CliRunner().invoke(app, [], prog_name="surefoot", env=environment)
+    assert set(found.stdout.split()) >= expected
+    assert all(name.startswith(words.split()[-1]) for name in found.stdout.split())

@@ -1,0 +1,293 @@
+"""Networks: sizes, shapes, starts, and that each part does what its name says."""
+
+import functools
+import math
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from surefoot.problems import networks
+
+FACTORIES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
+    "resnet20": (networks.resnet20, torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))),
+    "mlp": (networks.mlp, torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))),
+    "small_cnn": (networks.small_cnn, torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))),
+    "small_cnn without batch norm": (
+        functools.partial(networks.small_cnn, batch_norm=False),
+        torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)),
+    ),
+    "character_transformer": (
+        functools.partial(networks.character_transformer, 65),
+        torch.randint(65, (2, 64), generator=torch.Generator().manual_seed(0)),
+    ),
+}
+NAMES = list(FACTORIES)
+
+
+def seeded(factory: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return factory()
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_resnet20_has_the_papers_number_of_parameters() -> None:
+    assert parameters(networks.resnet20()) == 269_722
+
+
+def test_resnet20_has_19_convolutions_and_one_linear_layer() -> None:
+    kinds = [type(module) for module in networks.resnet20().modules()]
+    assert (kinds.count(nn.Conv2d), kinds.count(nn.BatchNorm2d), kinds.count(nn.Linear)) == (19, 19, 1)
+
+
+def test_the_character_model_stays_below_half_a_million_parameters() -> None:
+    assert parameters(networks.character_transformer(65)) == 462_720
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "shape"),
+    [
+        (networks.resnet20(), torch.zeros(2, 3, 32, 32), (2, 10)),
+        (networks.resnet20(100, channels=1), torch.zeros(2, 1, 28, 28), (2, 100)),
+        (networks.ResNet((1, 2), width=4), torch.zeros(2, 3, 15, 15), (2, 10)),
+        (networks.mlp(), torch.zeros(2, 1, 8, 8), (2, 10)),
+        (networks.mlp(12, (), classes=3), torch.zeros(5, 12), (5, 3)),
+        (networks.small_cnn(), torch.zeros(2, 1, 8, 8), (2, 10)),
+        (networks.small_cnn(channels=3, classes=7), torch.zeros(2, 3, 32, 32), (2, 7)),
+        (networks.character_transformer(30), torch.zeros(2, 64, dtype=torch.long), (2, 64, 30)),
+        (networks.character_transformer(30), torch.zeros(2, 9, dtype=torch.long), (2, 9, 30)),
+    ],
+)
+def test_the_logits_have_the_expected_shape(model: nn.Module, inputs: Tensor, shape: tuple[int, ...]) -> None:
+    assert tuple(model(inputs).shape) == shape
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    factory, inputs = FACTORIES[name]
+    model = seeded(factory)
+    model(inputs).square().mean().backward()
+    assert [key for key, value in model.named_parameters() if value.grad is None or not value.grad.any()] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_seed_fixes_the_start(name: str) -> None:
+    factory, inputs = FACTORIES[name]
+    assert torch.equal(seeded(factory, 3)(inputs), seeded(factory, 3)(inputs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_seed_gives_another_start(name: str) -> None:
+    factory, inputs = FACTORIES[name]
+    assert not torch.equal(seeded(factory, 3)(inputs), seeded(factory, 4)(inputs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_factories_pickle(name: str) -> None:
+    factory, inputs = FACTORIES[name]
+    again = pickle.loads(pickle.dumps(factory))
+    assert torch.equal(seeded(again)(inputs), seeded(factory)(inputs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_mode_runs_under_bfloat16_autocast(name: str) -> None:
+    factory, inputs = FACTORIES[name]
+    model = seeded(factory)
+    exact = model(inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = model(inputs)
+    rounded.float().square().mean().backward()
+    # 2⁻⁸ is bfloat16's precision; a few roundings in a row and two images in the batch statistics widen it.
+    assert torch.linalg.vector_norm(rounded.float() - exact) <= 0.1 * torch.linalg.vector_norm(exact)
+
+
+@pytest.mark.parametrize("name", ["resnet20", "small_cnn"])
+def test_channels_last_is_kept_to_the_end(name: str) -> None:
+    factory, inputs = FACTORIES[name]
+    model = seeded(factory).to(memory_format=torch.channels_last)
+    broken: list[str] = []
+
+    def look(key: str, output: Tensor) -> None:
+        if output.ndim == 4 and not output.is_contiguous(memory_format=torch.channels_last):
+            broken.append(key)
+
+    for key, module in model.named_modules():
+        module.register_forward_hook(lambda _module, _inputs, output, key=key: look(key, output))
+    model(inputs.to(memory_format=torch.channels_last))
+    assert broken == []
+
+
+@pytest.mark.parametrize("name", ["resnet20", "small_cnn"])
+def test_channels_last_changes_nothing_but_rounding(name: str) -> None:
+    factory, inputs = FACTORIES[name]
+    plain = seeded(factory).eval()
+    last = seeded(factory).eval().to(memory_format=torch.channels_last)
+    torch.testing.assert_close(last(inputs.to(memory_format=torch.channels_last)), plain(inputs), rtol=1e-4, atol=1e-4)
+
+
+def plain_block(block: nn.Module, images: Tensor, *, planes: int) -> Tensor:
+    """A basic block in training mode, written out with explicit loops over channels and pixels in the shortcut."""
+
+    def normalised(hidden: Tensor) -> Tensor:
+        mean = hidden.mean((0, 2, 3), keepdim=True)
+        variance = hidden.var((0, 2, 3), keepdim=True, unbiased=False)
+        return (hidden - mean) / (variance + 1e-5).sqrt()
+
+    before = images.shape[1]
+    stride = 1 if planes == before else 2
+    weights = dict(block.named_parameters())
+    hidden = normalised(F.conv2d(images, weights["first.weight"], stride=stride, padding=1)).clamp(min=0)
+    hidden = normalised(F.conv2d(hidden, weights["second.weight"], padding=1))
+    shortcut = torch.zeros_like(hidden)
+    for channel in range(before):
+        for row in range(hidden.shape[2]):
+            for column in range(hidden.shape[3]):
+                target = channel + (planes - before) // 2
+                shortcut[:, target, row, column] = images[:, channel, stride * row, stride * column]
+    return (hidden + shortcut).clamp(min=0)
+
+
+@pytest.mark.parametrize(("position", "planes", "size"), [(0, 16, 8), (3, 32, 8), (6, 64, 8), (3, 32, 7)])
+def test_blocks_and_their_shortcuts_equal_a_plain_reference(position: int, planes: int, size: int) -> None:
+    block = seeded(networks.resnet20).blocks[position]  # type: ignore[index,union-attr]
+    before = 16 if position == 0 else planes // 2
+    images = torch.randn(4, before, size, size, requires_grad=True)
+    reference = plain_block(block, images, planes=planes)
+    weights = torch.randn_like(reference)
+    output = block(images)
+    torch.testing.assert_close(output, reference, rtol=1e-4, atol=1e-5)
+    (expected,) = torch.autograd.grad((reference * weights).sum(), images)
+    (measured,) = torch.autograd.grad((output * weights).sum(), images)
+    torch.testing.assert_close(measured, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_block_leaves_its_input_alone() -> None:
+    block = seeded(networks.resnet20).blocks[0]  # type: ignore[index,union-attr]
+    images = torch.randn(2, 16, 8, 8)
+    before = images.clone()
+    block(images)
+    assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize("name", ["resnet20", "mlp", "small_cnn"])
+def test_weights_start_from_kaimings_normal_distribution(name: str) -> None:
+    model = seeded(FACTORIES[name][0])
+    for key, value in model.named_parameters():
+        if value.ndim > 1:
+            fan_in = value[0].numel()
+            scaled = value.detach().flatten() * math.sqrt(fan_in / 2)
+            # Five standard errors of the variance and of the kurtosis of as many standard normal numbers.
+            assert abs(scaled.var().item() - 1) < 5 * math.sqrt(2 / scaled.numel()), key
+            assert abs(scaled.pow(4).mean().item() - 3) < 5 * math.sqrt(96 / scaled.numel()), key
+
+
+def test_residual_branches_of_the_character_model_start_smaller() -> None:
+    model = seeded(functools.partial(networks.character_transformer, 65))
+    spreads = {key: value.std().item() for key, value in model.named_parameters() if value.ndim == 2}
+    for key, spread in spreads.items():
+        last = key.endswith(("project.weight", "contract.weight"))
+        assert spread == pytest.approx(0.02 / math.sqrt(8) if last else 0.02, rel=0.05), key
+
+
+def test_the_character_model_starts_at_the_loss_of_guessing() -> None:
+    factory, codes = FACTORIES["character_transformer"]
+    logits = seeded(factory)(codes)
+    assert F.cross_entropy(logits.flatten(0, 1), codes.flatten()).item() == pytest.approx(math.log(65), rel=0.02)
+
+
+@pytest.mark.parametrize("changed", [0, 17, 63])
+def test_the_character_model_sees_no_later_character(changed: int) -> None:
+    factory, codes = FACTORIES["character_transformer"]
+    model = seeded(factory)
+    others = codes.clone()
+    others[:, changed] = (others[:, changed] + 1) % 65
+    torch.testing.assert_close(model(others)[:, :changed], model(codes)[:, :changed], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("changed", [0, 17, 63])
+def test_the_character_model_sees_every_earlier_character(changed: int) -> None:
+    factory, codes = FACTORIES["character_transformer"]
+    model = seeded(factory)
+    others = codes.clone()
+    others[:, changed] = (others[:, changed] + 1) % 65
+    difference = (model(others) - model(codes))[:, changed:].abs().amax((0, 2))
+    assert (difference > 0).all()
+
+
+def test_the_character_model_equals_plain_masked_attention() -> None:
+    factory, codes = FACTORIES["character_transformer"]
+    model = seeded(factory)
+    assert isinstance(model, networks.CharacterTransformer)
+    weights = dict(model.named_parameters())
+    hidden = weights["characters.weight"][codes] + weights["positions.weight"]
+    masked = torch.ones(64, 64).tril() == 0
+    for position in range(4):
+        block = {key.split(".", 2)[2]: value for key, value in weights.items() if key.startswith(f"blocks.{position}.")}
+        normal = F.layer_norm(hidden, (96,))
+        parts = (normal @ block["attention.queries_keys_values.weight"].T).chunk(3, dim=-1)
+        queries, keys, values = (part.reshape(2, 64, 4, 24).transpose(1, 2) for part in parts)
+        scores = (queries @ keys.transpose(-1, -2) / math.sqrt(24)).masked_fill(masked, -math.inf)
+        seen = (scores.softmax(-1) @ values).transpose(1, 2).reshape(2, 64, 96)
+        hidden = hidden + seen @ block["attention.project.weight"].T
+        inner = F.gelu(F.layer_norm(hidden, (96,)) @ block["expand.weight"].T)
+        hidden = hidden + inner @ block["contract.weight"].T
+    torch.testing.assert_close(model(codes), F.layer_norm(hidden, (96,)) @ weights["head.weight"].T)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_few_steps_of_gradient_descent_lower_the_loss(name: str) -> None:
+    factory, inputs = FACTORIES[name]
+    model = seeded(factory)
+    targets = torch.tensor([1, 4]) if inputs.is_floating_point() else inputs.flatten()
+
+    def loss() -> Tensor:
+        logits = model(inputs)
+        return F.cross_entropy(logits.flatten(0, -2), targets)
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    first = loss().item()
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+    assert loss().item() < first
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: networks.resnet20(0), ValueError, "classes must be at least 1; got 0"),
+        (lambda: networks.resnet20(True), TypeError, "classes must be a whole number; got True"),
+        (lambda: networks.resnet20(channels=2.5), TypeError, r"channels must be a whole number; got 2\.5"),
+        (lambda: networks.ResNet(()), ValueError, "blocks must name at least one stage"),
+        (lambda: networks.ResNet((3, 0)), ValueError, r"blocks\[1\] must be at least 1; got 0"),
+        (lambda: networks.ResNet(3), TypeError, "blocks must be a sequence of whole numbers; got 3"),
+        (lambda: networks.ResNet(width=15), ValueError, "width must be even.*got 15"),
+        (lambda: networks.mlp(-1), ValueError, "inputs must be at least 1; got -1"),
+        (lambda: networks.mlp(64, "ab"), TypeError, r"hidden\[0\] must be a whole number; got 'a'"),
+        (lambda: networks.small_cnn(width=0), ValueError, "width must be at least 1; got 0"),
+        (lambda: networks.character_transformer(0), ValueError, "vocabulary must be at least 1; got 0"),
+        (lambda: networks.character_transformer(65, 97), ValueError, "multiple of heads; got d=97 and heads=4"),
+        (
+            lambda: networks.character_transformer(5, context=8)(torch.zeros(1, 9, dtype=torch.long)),
+            ValueError,
+            "at most context=8 characters a sequence; got 9",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(make: Callable[[], object], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        make()
+
+
+def test_the_rooms_front_door_does_not_import_torch() -> None:
+    code = "import sys, surefoot.problems; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

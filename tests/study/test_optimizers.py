@@ -1,0 +1,123 @@
+"""Torch optimizers as methods: by name with options, or any of the user's."""
+
+import pickle
+
+import pytest
+import torch
+
+import surefoot.optim as sfo
+from surefoot.study import Method, Study, parse_method
+from surefoot.study._methods import identity, lower_bound_of
+from surefoot.study._optimizers import NAMED, build
+from surefoot.theory import models
+
+
+def parameters():
+    return [torch.nn.Parameter(torch.ones(3))]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_name_builds_its_optimizer(name):
+    optimizer = build(parse_method(name), parameters(), 0.25)
+    assert type(optimizer).__name__ == NAMED[name].partition(":")[2]
+    assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_name_trains(name):
+    weights = parameters()
+    optimizer = build(parse_method(name), weights, 0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = weights[0].square().sum()
+        loss.backward()
+        optimizer.step(loss=loss) if isinstance(optimizer, sfo.ModelBased) else optimizer.step()
+    assert weights[0].square().sum() < 3.0
+
+
+def test_options_reach_the_optimizer():
+    found = build(parse_method("adamw(weight_decay=0.1, eps=1e-6)"), parameters(), 0.1)
+    assert (found.param_groups[0]["weight_decay"], found.param_groups[0]["eps"]) == (0.1, 1e-6)
+    assert build(parse_method("sgd-momentum"), parameters(), 0.1).param_groups[0]["momentum"] == 0.9
+    assert build(parse_method("sgd-momentum(momentum=0.5)"), parameters(), 0.1).param_groups[0]["momentum"] == 0.5
+
+
+def test_models_build_ours():
+    optimizer = build(parse_method(models.Power(0.25)), parameters(), 0.1)
+    assert isinstance(optimizer, sfo.ModelBased)
+    assert optimizer._settings.model == models.Power(0.25)
+
+
+def test_an_optimizer_of_one_s_own():
+    method = Method("lion", optimizer=lambda parameters, lr: torch.optim.Adagrad(parameters, lr=2 * lr))
+    assert parse_method(method) is method
+    assert build(method, parameters(), 0.1).param_groups[0]["lr"] == 0.2
+
+
+def test_named_methods_can_be_sent_elsewhere():
+    method = parse_method("momo(lower_bound=-1)")
+    assert pickle.loads(pickle.dumps(method)) == method
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("AdamW", "adamw"), ("ngn_adam", "ngn-adam"), ("adamw(weight_decay = 0.1)", "adamw(weight_decay=0.1)")],
+)
+def test_names_are_shortened(text, name):
+    assert parse_method(text).name == name
+
+
+def test_the_lower_bound_goes_where_there_is_one():
+    assert lower_bound_of(parse_method("momo", lower_bound=-2.0)) == -2.0
+    assert lower_bound_of(parse_method("momo(lower_bound=-1)", lower_bound=-2.0)) == -1.0
+    assert lower_bound_of(parse_method("momo")) == 0.0
+    assert lower_bound_of(parse_method("adamw", lower_bound=-2.0)) is None
+    assert lower_bound_of(Method("mine", optimizer=torch.optim.SGD)) is None
+
+
+def test_methods_are_told_apart_by_name_and_options():
+    found = [identity(parse_method(text)) for text in ("adam", "adamw", "adamw(eps=1e-6)", "adamw(eps=1e-7)")]
+    assert len(set(found)) == 4
+    one, same = (
+        parse_method(f"adamw({text})") for text in ("eps=1e-6, weight_decay=0.1", "weight_decay=0.1, eps=1e-6")
+    )
+    assert identity(one) == identity(same)
+
+
+def test_optimizers_of_one_s_own_are_told_apart_by_their_code():
+    def make(factor):
+        return Method("mine", optimizer=lambda parameters, lr: torch.optim.SGD(parameters, lr=factor * lr))
+
+    assert identity(make(1)) == identity(make(1))
+    assert identity(make(1)) != identity(make(2))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("adamx", "unknown method 'adamx'.*adam"),
+        ("adamw(momentum=0.9)", "unknown parameter of method 'adamw' 'momentum'"),
+        ("adamw(lr=0.1)", "unknown parameter of method 'adamw' 'lr'"),
+        ("adamw(eps=-1)", "method 'adamw': Invalid epsilon value: -1"),
+        ("momo(lower_bound=true)", "momo"),
+    ],
+)
+def test_bad_names_and_options(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_method(text)
+
+
+def test_what_is_no_optimizer_is_refused():
+    with pytest.raises(TypeError, match=r"optimizer of the method 'mine' must give a torch.optim.Optimizer .* got 3"):
+        build(Method("mine", optimizer=lambda parameters, lr: 3), parameters(), 0.1)
+
+
+def test_the_exact_model_cannot_train_a_network():
+    with pytest.raises(ValueError, match="the method 'spp' cannot train a network: it needs a prox"):
+        build(parse_method("spp"), parameters(), 0.1)
+
+
+@pytest.mark.parametrize("method", ["adamw", Method("mine", optimizer=torch.optim.SGD)])
+def test_they_are_for_networks_only(method):
+    with pytest.raises(ValueError, match="it is for networks"):
+        Study("linear-regression", methods=[method], lrs=[0.1], epochs=1, batch_size=5)

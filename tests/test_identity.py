@@ -1,0 +1,132 @@
+"""What tells user-written code apart, and that nothing else does."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from surefoot._identity import digest
+
+
+def test_the_same_code_has_one_hash():
+    assert digest(lambda x: x + 1) == digest(lambda x: x + 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda x: x + 1, lambda x: x + 2),
+        (lambda x, y=1: x, lambda x, y=2: x),
+        (lambda x: np.sin(x), lambda x: np.cos(x)),
+        (partial(max, 1), partial(max, 2)),
+        (partial(max, key=abs), partial(min, key=abs)),
+        ({"a": 1}, {"a": 2}),
+        ([1, 2], [2, 1]),
+        ([[1], 2], [[1, 2]]),
+        (np.arange(5000), np.arange(5000)[::-1].copy()),
+        (np.zeros(2, np.float32), np.zeros(2)),
+        (torch.tensor([1.0]), torch.tensor([1.0 + 1e-6])),
+        (torch.zeros(3), torch.zeros(3, dtype=torch.bfloat16)),
+    ],
+)
+def test_what_differs_has_another_hash(one, other):
+    assert digest(one) != digest(other)
+
+
+def test_what_a_function_closes_over_counts():
+    def make(factor):
+        return lambda x: factor * x
+
+    assert digest(make(2)) == digest(make(2))
+    assert digest(make(2)) != digest(make(3))
+
+
+def test_what_a_function_says_about_itself_does_not_count():
+    def one(x):
+        """First words."""
+        return x
+
+    def other(x):
+        """Other words."""
+        return x
+
+    assert digest(one) == digest(other)
+
+
+def test_the_order_of_keys_does_not_count():
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+
+
+def test_functions_of_functions_count():
+    def make(number):
+        def outer(x):
+            return (lambda y: y + 1)(x) if number else None
+
+        return outer
+
+    assert digest(make(1)) != digest(lambda x: (lambda y: y + 2)(x))
+
+
+def _class(body, base=object):
+    names = {"base": base, "__name__": "elsewhere"}
+    exec(f"class Mine(base):\n{body}", names)
+    return names["Mine"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["    beta = 0.8\n    def f(self): return 1", "    beta = 0.9\n    def f(self): return 2"],
+    ids=["value", "code"],
+)
+def test_classes_count_by_code_and_values(other):
+    body = "    beta = 0.9\n    def f(self): return 1"
+    assert digest(_class(body)) == digest(_class(body))
+    assert digest(_class(body)) != digest(_class(other))
+
+
+def test_the_code_of_a_base_class_counts():
+    bases = [_class(f"    def f(self): return {number}") for number in (1, 2)]
+    assert digest(_class("    pass", bases[0])) != digest(_class("    pass", bases[1]))
+
+
+def test_code_that_refers_to_itself():
+    class Node:
+        def __init__(self):
+            super().__init__()  # the function closes over its class
+            self.parent = self
+
+    def countdown(n):
+        return 0 if n == 0 else countdown(n - 1)
+
+    assert digest(Node, Node(), countdown) == digest(Node, Node(), countdown)
+
+
+@dataclass
+class Config:
+    activation: object
+
+
+def test_addresses_in_memory_do_not_count():
+    def make():
+        return Config(lambda x: x)  # whose text names an address
+
+    assert digest(make()) == digest(make())
+
+
+def test_objects_without_a_text_count_by_what_they_hold():
+    class Thing:
+        def __init__(self, value):
+            self.value = value
+
+    assert digest(Thing(1)) == digest(Thing(1))
+    assert digest(Thing(1)) != digest(Thing(2))
+
+
+def test_another_process_finds_the_same_hash():
+    program = "from surefoot._identity import digest; print(digest({'b': 1, 'a': {2.5}}, lambda x: x + 1, max))"
+    found = [subprocess.check_output([sys.executable, "-c", program], text=True) for _ in range(2)]
+    assert found[0] == found[1]
