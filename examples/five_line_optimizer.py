@@ -12,7 +12,7 @@ for optimizer_class in (sfo.SGD, sfo.SPS, sfo.NGN):
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(10, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
     optimizer = optimizer_class(model.parameters(), lr=3.0)
-    for step in range(200):
+    for _ in range(100):
         rows = torch.randint(256, (64,))
         optimizer.zero_grad()
         loss = (model(inputs[rows]) - targets[rows]).square().mean()

@@ -21,10 +21,10 @@ def train(make, rate):
         weights, state = carry
         loss, gradient = jax.value_and_grad(loss_of)(weights)
         updates, state = optimizer.update(gradient, state, weights, value=loss)
-        return (optax.apply_updates(weights, updates), state), state.delta
+        return (optax.apply_updates(weights, updates), state), None
 
     weights = jnp.zeros(8)
-    (weights, _), deltas = jax.lax.scan(step, (weights, optimizer.init(weights)), length=50)
+    (weights, _), _ = jax.lax.scan(step, (weights, optimizer.init(weights)), length=50)
     return loss_of(weights)
 
 

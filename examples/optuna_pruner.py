@@ -16,8 +16,8 @@ def objective(trial):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(10, 64), torch.nn.ReLU(), torch.nn.Linear(64, 11))
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    with sf.StabilityMonitor(optimizer, horizon=200, distance=10.0) as monitor:
-        for step in range(200):
+    with sf.StabilityMonitor(optimizer, horizon=100, distance=10.0) as monitor:
+        for step in range(100):
             rows = torch.randint(len(labels), (32,))
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(inputs[rows]), labels[rows])
@@ -34,7 +34,7 @@ def objective(trial):
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 study = optuna.create_study(pruner=PartialBoundPruner(), sampler=optuna.samplers.RandomSampler(seed=0))
-study.optimize(objective, n_trials=12)
+study.optimize(objective, n_trials=8)
 for trial in sorted(study.trials, key=lambda trial: trial.params["lr"]):
     steps = max(trial.intermediate_values)
     print(f"lr {trial.params['lr']:8.3g}: {trial.state.name.lower()} after {steps} steps")

@@ -32,4 +32,6 @@ study = sf.Study(
     distance=5.0,
 )
 for row in study.run().sensitivity():
-    print(f"{row.algorithm}: loss {row.best_loss:.3f} at {row.best_rate:.3g}, holds from {row.low:.3g} to {row.high:.3g}")
+    print(
+        f"{row.algorithm}: loss {row.best_loss:.3f} at {row.best_rate:.3g}, holds from {row.low:.3g} to {row.high:.3g}"
+    )

@@ -20,9 +20,9 @@ with tempfile.TemporaryDirectory() as folder:
         disable_tqdm=True, max_grad_norm=0.0,  # the optimizer clips, if asked to: max_grad_norm=1.0 below
         dataloader_pin_memory=False,
     )  # fmt: skip
-    optimizer = sfo.NGNAdam(model.parameters(), lr=0.01, max_grad_norm=1.0)
+    optimizer = sfo.NGN(model.parameters(), lr=1.0, max_grad_norm=1.0)
     trainer = Trainer(model, arguments, train_dataset=data, optimizers=(optimizer, None))
-    callback = StabilityCallback(trainer, stop=[NonFinite()], track=("loss", "grad_sq", "interval"))
+    callback = StabilityCallback(trainer, stop=[NonFinite()])
     trainer.add_callback(callback)
     trainer.train()
 print(callback.monitor.verdict())

@@ -27,7 +27,7 @@ NOT_HERE = {"dist.init_process_group": "needs several processes: tests/optim/tes
 """Text in a block that is not run here, and why."""
 
 EXTRAS = {"import jax": "jax", "import pep": "PEPit", "dask": "distributed"}
-"""Text in a page that needs an extra, and a package of it."""
+"""Text in code that needs an extra, and a package of it."""
 
 
 class Block(NamedTuple):
@@ -88,9 +88,8 @@ PAGES_WITH_CODE = [
 
 @pytest.mark.parametrize("page", PAGES_WITH_CODE)
 def test_code_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
-    text = page.read_text(encoding="utf-8")
     for part, package in EXTRAS.items():
-        if part in text:
+        if any(part in block.code for block in blocks(page)):
             pytest.importorskip(package)
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)

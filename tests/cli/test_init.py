@@ -71,7 +71,7 @@ class TestProblemOfTheUsers:
         written = run("init", "deep/mine.toml", "--problem", "init_network:make")
         assert "deep/init_network.py" in written.stdout
         spec = folder / "deep" / "mine.toml"
-        smaller = {"count = 9": "count = 2", "epochs = 5": "epochs = 1", '"sps", "ngn"': '"sps"'}
+        smaller = {"count = 5": "count = 2", "epochs = 3": "epochs = 1", '"sps", "ngn"': '"sps"'}
         text = spec.read_text(encoding="utf-8")
         for old, new in smaller.items():
             assert old in text

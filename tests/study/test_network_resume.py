@@ -18,11 +18,11 @@ import torch
 
 from surefoot._spawn import needs_main
 from surefoot.problems import NetworkProblem, networks
-from surefoot.study import Method, Result, Study, StudyInterrupted
+from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrupted
 from surefoot.study import _networks as engine
 from surefoot.study._execute import Stopped
 from surefoot.study._network_run import NetworkRun
-from surefoot.study._networks import CheckpointError, NetworkJob
+from surefoot.study._networks import NetworkJob
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -129,14 +129,21 @@ def whole():
     return make_study(**SWEEP).run(processes=1).dataset
 
 
-def kill_when(condition, command, **options):
-    """Start a program and kill it and its workers, without warning, once the condition holds."""
-    with subprocess.Popen(command, start_new_session=True, **options) as process:
+def kill_when(condition, command):
+    """Start a program and kill it without warning once the condition holds; its workers then end by themselves."""
+    with subprocess.Popen(command, start_new_session=True) as process:
         deadline = time.monotonic() + 120
         while not condition() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
     assert process.returncode == -signal.SIGKILL, "it had ended before"
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("a worker is still there")
 
 
 def test_a_killed_program_goes_on_inside_its_run(tmp_path, whole, assert_same_bits, monkeypatch):

@@ -21,12 +21,14 @@ def doctor(as_json: bool) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console()
     console.print(f"surefoot {__version__}, Python {found['python']}, {found['system']}, {found['cores']} cores")
     packages = Table("package", "version", "for", title="packages")
     for row in found["packages"]:
-        missing = f"[yellow]missing[/]: pip install 'surefoot[{row['extra']}]'"
+        wanted = f"surefoot[{row['extra']}]" if row["extra"] else row["name"]
+        missing = Text.assemble(("missing", "yellow"), f": pip install '{wanted}'")
         packages.add_row(row["name"], row["version"] or missing, row["extra"] or "core")
     console.print(packages)
     datasets = Table("data set", "where", title="data sets")
@@ -62,7 +64,7 @@ def _requirements() -> dict[str, str]:
         for sign in "<>=!~ (":
             name = name.split(sign)[0]
         extra = marker.partition("extra ==")[2].strip().strip("\"'")
-        if name != "surefoot" and extra not in ("dev", "docs"):
+        if name != "surefoot" and extra not in ("dev", "docs", "bench"):
             wanted.setdefault(name, extra)
     return wanted
 

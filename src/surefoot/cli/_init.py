@@ -66,7 +66,7 @@ STARTS = {
 
 _OWN = _Start(
     "A problem of yours.",
-    _MODELS, _DECADES, seeds=1, epochs=5, batch_size=32,
+    _MODELS, "{ from = 1e-2, to = 1e2, count = 5 }", seeds=1, epochs=3, batch_size=32,
     options=(("# width = 64", "an argument of the factory"),),
 )  # fmt: skip
 

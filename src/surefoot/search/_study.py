@@ -82,7 +82,8 @@ class _StudyJournal(Journal):
         with Store.write(path) as opened:
             opened.register(self._context, study._settings())
             self._records = {found.key: found for found in opened.records(self._context)}
-        super().__init__(path.with_name(path.name + ".search"), {"context": self._context})
+        # Another spec may use the same store, so that each has a folder of its own.
+        super().__init__(path.with_name(f"{path.name}.search-{self._context[:12]}"), {"context": self._context})
 
     def restore(self, candidate: Candidate, lane: Lane) -> None:
         """Fill a lane from the folder if it has all, or else from the store."""

@@ -9,6 +9,7 @@
 
 from surefoot.study._execute import ClusterError, RunFailed
 from surefoot.study._methods import parse_method
+from surefoot.study._networks import CheckpointError
 from surefoot.study._result import KnownOptimum, Result
 from surefoot.study._runs import Method, Run, Trace
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable
@@ -18,6 +19,7 @@ from surefoot.study._study import Plan, Study
 from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
 
 __all__ = [
+    "CheckpointError",
     "ClusterError",
     "KnownOptimum",
     "LowerBoundWarning",

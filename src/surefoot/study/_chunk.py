@@ -251,11 +251,10 @@ class _State:
         ends = np.where((diverged < 0) & (stopped >= 0), stopped + 1, diverged)
         for slot in np.flatnonzero(ends >= 0).tolist():
             step = int(ends[slot])
+            # A run that a rule ends at the last step of an epoch is not measured any more.
+            epoch = (step if diverged[slot] >= 0 else step - 1) // settings.steps_per_epoch
             for name, values in arrays.items():
-                begin = (
-                    step // settings.steps_per_epoch + 1 if name in ("train", "valid") else -(-step // settings.every)
-                )
-                values[slot, begin:] = np.inf
+                values[slot, epoch + 1 if name in ("train", "valid") else -(-step // settings.every) :] = np.inf
             average[slot] = np.inf
             if step < settings.steps - 1:
                 last[slot] = np.inf

@@ -125,7 +125,7 @@ def close(
     known = -(-end // settings.every)
     rates: Floats = run.lr * settings.schedule[:: settings.every]
     values = {name: padded(steps[name][:known], settings.kept) for name in STEP_FIELDS if name != "rate"}
-    measured = end // settings.steps_per_epoch + 1
+    measured = (end - 1 if stopped_at >= 0 and diverged_at < 0 else end) // settings.steps_per_epoch + 1
     losses = {
         name: padded(epochs[name][:measured], settings.epochs + 1 if name == "train_loss" or has_validation else 0)
         for name in EPOCH_FIELDS

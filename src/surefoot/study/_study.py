@@ -200,6 +200,7 @@ class Study:
         Raises:
             StudyInterrupted: Ctrl-C (a ``KeyboardInterrupt``).
             StoreError: The file is foreign, damaged or read-only, or the disk is full.
+            CheckpointError: What a run of a network goes on from is damaged, of another model, or cannot be written.
             ClusterError: The Dask cluster cannot be used, or was lost; finished runs are kept.
             RunFailed: A run on a Dask cluster raised; finished runs are kept.
         """

@@ -1,0 +1,114 @@
+"""Without an extra, what needs it says which one to install; everything else works."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import surefoot as sf
+from surefoot.cli._main import app
+
+PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+FOR_DEVELOPERS = {"bench", "dev", "docs"}
+
+
+def study():
+    return sf.Study("toy", methods="sgd", lrs=[0.1], seeds=1, epochs=2, batch_size=1)
+
+
+def verify():
+    from surefoot import pep
+
+    pep.one_step_index(method="sgd", lr=1.0)
+
+
+NEEDS = {
+    "dask": (["distributed"], lambda: study().run(engine="dask")),
+    "export": (["pyarrow", "pyarrow.parquet"], lambda: study().run().to_parquet("runs.parquet")),
+    "jax": (["optax"], lambda: importlib.import_module("surefoot.integrations.optax")),
+    "lightning": (["lightning.pytorch"], lambda: importlib.import_module("surefoot.integrations.lightning")),
+    "optuna": (["optuna.pruners"], lambda: importlib.import_module("surefoot.integrations.optuna")),
+    "pep": (["PEPit"], verify),
+    "tensorboard": (["torch.utils.tensorboard"], lambda: importlib.import_module("surefoot.integrations.tensorboard")),
+    "transformers": (["transformers"], lambda: importlib.import_module("surefoot.integrations.transformers")),
+}
+"""For every extra: modules of it, and something that needs them."""
+
+
+def test_no_extra_is_forgotten():
+    assert set(NEEDS) == set(PROJECT["optional-dependencies"]) - FOR_DEVELOPERS
+
+
+@pytest.mark.parametrize("extra", NEEDS)
+def test_the_error_names_the_extra(extra, monkeypatch, tmp_path):
+    modules, use = NEEDS[extra]
+    monkeypatch.chdir(tmp_path)
+    for module in modules:
+        monkeypatch.setitem(sys.modules, module, None)  # importing it fails, as if it were not there
+    for ours in ("surefoot.study._dask", *(f"surefoot.integrations.{name}" for name in (*NEEDS, "optax"))):
+        monkeypatch.delitem(sys.modules, ours, raising=False)
+    with pytest.raises(ImportError, match=rf"pip install 'surefoot\[{extra}\]'"):
+        use()
+
+
+WITHOUT_EXTRAS = """
+import importlib.abc, sys
+
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+sys.argv = ["surefoot", *{arguments!r}]
+import surefoot.__main__
+"""
+"""The command where no package of an extra can be imported."""
+
+
+def command(*arguments):
+    blocked = ["PEPit", "cvxpy", "jax", "optax", "pyarrow", "dask", "distributed", "cloudpickle"]
+    blocked += ["lightning", "optuna", "tensorboard", "transformers", "accelerate"]
+    code = WITHOUT_EXTRAS.format(blocked=blocked, arguments=arguments)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("doctor",), ("data", "list"), ("claims", "quadratics", "--quiet")], ids=" ".join
+)
+def test_the_command_works_without_any_extra(arguments):
+    found = command(*arguments)
+    assert found.returncode == 0, found.stderr
+
+
+def test_a_command_that_needs_one_says_so():
+    found = command("pep", "spp")
+    assert found.returncode == 1
+    assert "pip install 'surefoot[pep]'" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_a_claim_that_needs_one_is_not_judged(monkeypatch):
+    monkeypatch.setenv("SUREFOOT_PEP_CACHE", "off")
+    found = command("claims", "spp-worst-case", "--json")
+    (row,) = json.loads(found.stdout)
+    assert row["verdict"] == "not-run"
+    assert "pip install 'surefoot[pep]'" in row["measured"]
+
+
+def test_doctor_says_how_to_get_what_is_missing(monkeypatch):
+    monkeypatch.setattr("surefoot.cli._doctor._installed", lambda name: None)
+    shown = CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "120"}).stdout
+    installed = set(importlib.metadata.metadata("surefoot").get_all("Provides-Extra"))  # may be older than pyproject
+    assert installed >= {"jax", "pep"}
+    for extra in installed - FOR_DEVELOPERS:
+        assert f"pip install 'surefoot[{extra}]'" in shown
+    assert "pip install 'numpy'" in shown
