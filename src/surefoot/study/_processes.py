@@ -121,12 +121,15 @@ def deferred_interrupt() -> Iterator[Callable[[], None]]:
 
 def _end(pool: ProcessPoolExecutor) -> None:
     """End the workers at once, also in the middle of a task: nothing they hold is worth waiting for."""
-    processes = list((pool._processes or {}).values())
+    processes, results = list((pool._processes or {}).values()), pool._result_queue
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()
     for process in processes:
         process.join()
+    # A worker that was ended while it sent a result leaves half of it, for whose rest Python would wait at its exit:
+    # with this end closed as well, nobody can send it any more.
+    results._writer.close()  # type: ignore[attr-defined]
 
 
 def _start(pickled: bytes) -> None:
