@@ -39,6 +39,15 @@ _TICK_SECONDS = 1.0
 _LONELY_SECONDS = 60.0
 """Without any worker for so long, a warning tells why nothing happens."""
 
+_QUIET: dict[str, Any] = {
+    "distributed.nanny.pre-spawn-environ": {},
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+}
+"""Of workers that are started here. By default their memory goes back to the system at every chance (by a variable that
+Dask sets in the parent, for good), and threads beside the training wake up every few milliseconds: both slow it down by
+tens of percent where its steps are short."""
+
 _PROBES: dict[str, tuple[Any, ...]] = {
     "surefoot": (pkgutil.resolve_name, "surefoot._version:__version__"),
     "Python": (platform.python_version,),
@@ -104,9 +113,7 @@ def _connected(address: str | None, processes: int, resources: dict[str, int]) -
     """A client of the cluster at an address, or of one that lives as long as this context."""
     if address is None:
         with (
-            # Dask lets its workers give memory back to the system at every chance, which costs training a third of its
-            # speed, by a variable that it sets in this process.
-            dask.config.set({"distributed.nanny.pre-spawn-environ": {}}),
+            dask.config.set(_QUIET),
             hidden_main(),  # all the time: a worker that is lost is started anew
             LocalCluster(
                 n_workers=processes,
