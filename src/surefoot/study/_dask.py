@@ -40,11 +40,11 @@ _LONELY_SECONDS = 60.0
 """Without any worker for so long, a warning tells why nothing happens."""
 
 _QUIET: dict[str, Any] = {
-    "distributed.nanny.pre-spawn-environ": {},
+    "distributed.nanny.pre-spawn-environ": {"PYTHONHASHSEED": "random"},  # as it is anyway
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
 }
-"""Of workers that are started here. By default their memory goes back to the system at every chance (by a variable that
+"""Of workers that are started here. By default their memory goes back to the system at every chance (by variables that
 Dask sets in the parent, for good), and threads beside the training wake up every few milliseconds: both slow it down by
 tens of percent where its steps are short."""
 
