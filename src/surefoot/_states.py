@@ -36,7 +36,7 @@ def load_state(path: Path) -> Any:
         import torch
 
         return torch.load(path, weights_only=True)
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         return _put_together(json.loads(str(arrays[_SKELETON])), arrays)
 
 

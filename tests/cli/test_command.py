@@ -76,6 +76,7 @@ def test_out_that_cannot_be_a_folder_is_a_failure(tmp_path):
     result = command("reproduce", "power-law", "--out", str(tmp_path / "file"))
     assert result.returncode == 1
     assert "file" in result.stderr
+    assert "power-law" not in result.stderr  # nothing was computed before it was said
 
 
 def test_data_list():
@@ -129,6 +130,16 @@ class TestStudy:
         assert rows["sgd"]["high"] < 1.0
         assert "20 are in" in command("study", str(spec)).stderr
 
+    def test_a_method_that_holds_nowhere_says_so(self, tmp_path):
+        spec = tmp_path / "spec.toml"
+        spec.write_text(
+            SPEC.replace("from = 1e-2, to = 1e2", "from = 1e6, to = 1e7").replace("epochs = 4", "epochs = 40")
+        )
+        found = command("study", str(spec))
+        (row,) = (line for line in found.stdout.splitlines() if "sgd" in line)
+        assert row.count("none") == 3
+        assert "nan" not in found.stdout
+
     def test_ctrl_c_says_how_to_resume(self, tmp_path):
         spec = tmp_path / "spec.toml"
         spec.write_text(SPEC.replace("seeds = 2", "seeds = 4000").replace("epochs = 4", "epochs = 40"))
@@ -153,6 +164,11 @@ class TestStudy:
         assert result.returncode == 2
         assert "epochs" in result.stderr
         assert "Traceback" not in result.stderr
+
+    def test_a_folder_is_no_spec(self, tmp_path):
+        result = command("study", ".", cwd=tmp_path)
+        assert result.returncode == 1
+        assert "spec '.' is a folder" in result.stderr
 
     def test_missing_spec(self, tmp_path):
         result = command("study", str(tmp_path / "none.toml"))

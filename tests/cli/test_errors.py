@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
@@ -82,6 +83,13 @@ def test_debug_may_stand_behind_the_command(tmp_path):
     found = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
     assert "Traceback" in found.stderr
     assert "none.toml" in found.stderr
+
+
+def test_a_terminal_without_greek_still_gets_the_answer():
+    arguments = [sys.executable, "-m", "surefoot", "claims", "quadratics"]
+    found = subprocess.run(arguments, capture_output=True, timeout=120, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert found.returncode == 0, found.stderr
+    assert b"holds" in found.stdout
 
 
 def test_a_reader_that_has_seen_enough_is_no_error_message():

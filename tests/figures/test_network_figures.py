@@ -199,12 +199,12 @@ class TestTables:
         np.testing.assert_allclose(values(tables["cifar10-travel"], "travel", "sgd+warmup"), expected)
 
     def test_pool_bias_is_the_best_of_all_visited_points(self, tables, results):
-        """Point by point and in plain loops: the start and the end of an epoch of every run, and x_T."""
+        """Point by point and in plain loops: the start, and of every run the end of an epoch and x_T."""
         points = []
         for result in results.values():
             data = result.dataset
+            points += [(result.initial_loss, 0.0)]
             for run in np.ndindex(*data.status.shape):
-                points += [(data.train_loss.values[run][0], 0.0)]
                 points += [(data.train_loss.values[run][1], data.distance.values[run][11])]
                 points += [(data.last_loss.values[run], data.distance.values[run][21])]
         for position, lr in enumerate(results["constant"].lrs):
@@ -245,7 +245,7 @@ class TestCurves:
         np.testing.assert_allclose(found, (data.loss / data.grad_sq).values.ravel())
 
     def test_pool_leaves_out_what_was_not_kept(self, results):
-        """Every seventh step: of the ends of epochs only the start (step 0) and the last iterate (step 21) are kept."""
+        """Every seventh step: the start, which all runs share, and the last iterates (step 21), no ends of epochs."""
         thinned = Result({**results["warmup"].settings, "every": 7}, results["warmup"]._archive)
         thinned.dataset = results["warmup"].dataset.isel(step=slice(None, None, 7))
-        assert len(pool([thinned]).losses) == 2 * thinned.dataset.status.size
+        assert len(pool([thinned]).losses) == 1 + thinned.dataset.status.size

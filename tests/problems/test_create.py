@@ -1,6 +1,7 @@
 """Problems by name, and bad input."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -107,6 +108,42 @@ def test_what_a_problem_lacks_is_named():
     for call in (lambda: problem.infimum([0]), lambda: problem.envelope(1.0), lambda: problem.validation_loss(None)):
         with pytest.raises(NotImplementedError, match="squares"):
             call()
+
+
+def weighted(weight):
+    """A class of the same name, with another loss."""
+
+    class Weighted(LinearPredictor):
+        name = "weighted"
+
+        def row_loss(self, predictions, targets):
+            return weight * (predictions - targets) ** 2, 2 * weight * (predictions - targets)
+
+    return Weighted([[1.0], [2.0]], [1.0, 2.0])
+
+
+def test_a_problem_of_yours_whose_code_was_edited_is_another():
+    assert weighted(1.0).fingerprint() == weighted(1.0).fingerprint()
+    assert weighted(1.0).fingerprint() != weighted(2.0).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "message"),
+    [
+        ("def make(:", ValueError, r"'mine:make' must .* be imported: SyntaxError: .*mine.py, line 1"),
+        ("1 / 0", ValueError, r"which can be imported: ZeroDivisionError"),
+        ("def make(): return {}['rows']", RuntimeError, "problem 'mine:make' raised KeyError: 'rows'"),
+        ("def make(): raise RuntimeError('no data')", RuntimeError, "'mine:make' raised RuntimeError: no data"),
+        ("def make(): raise ValueError('rows must be over 0')", ValueError, "^rows must be over 0"),
+    ],
+)
+def test_what_is_wrong_in_a_module_of_yours_is_said_to_be_there(code, error, message, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    with pytest.raises(error, match=message):
+        create("mine:make")
+    sys.modules.pop("mine", None)
 
 
 @pytest.mark.parametrize("problem", [LinearRegression(), LogisticRegression("vowel"), Quadratic(), ToyFunction()])

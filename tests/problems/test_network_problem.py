@@ -298,6 +298,7 @@ def test_a_gpu_that_is_not_here():
         ),
         ({"loss": lambda outputs, targets: 3.0}, TypeError, "loss must give one number .* got float"),
         ({"model": partial(nn.Linear, 5, 3)}, RuntimeError, "mat1 and mat2 shapes cannot be multiplied"),
+        ({"data": (X, Y + 9)}, RuntimeError, "network: model and loss fail on the first rows: IndexError: Target"),
     ],
 )
 def test_bad_models_and_losses_show_before_any_work(options, error, message):

@@ -7,11 +7,12 @@ import struct
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from surefoot.problems import SimpleProblem
+from surefoot.problems import NetworkProblem, SimpleProblem
 from surefoot.report import prepare
 from surefoot.report._facts import envelope, known_constants
 from surefoot.report._pack import Pack, decades, number
@@ -51,6 +52,20 @@ def unpacked(text):
 def array_of(reference, data):
     count = int(np.prod(reference["shape"]))
     return np.frombuffer(data, f"<{reference['type']}", count, reference["at"]).reshape(reference["shape"])
+
+
+def test_a_network_starts_at_its_first_batch_losses():
+    """In evaluation mode nothing is known about the start: batch norm has no averages yet."""
+    inputs, targets = 100 * torch.eye(2).repeat(8, 1), torch.arange(16) % 2
+    problem = NetworkProblem(
+        lambda: torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2)),
+        (inputs, targets),
+        validation=(inputs, targets),
+    )
+    result = Study(problem, methods="sgd", lrs=[0.01, 0.1], seeds=2, epochs=1, batch_size=8).run()
+    header, _ = unpacked(payload(result, "network"))
+    assert header["start"] == {"train": result.initial_loss, "valid": result.initial_loss}
+    assert result.initial_loss < 2 < result.dataset.valid_loss[0, 0, 0, 0]
 
 
 def test_packed_arrays_come_back():

@@ -75,6 +75,16 @@ def test_bad_factories(factory, message):
         tune(factory, [0.1], 10)
 
 
+@pytest.mark.parametrize("lrs", [0.5, np.float32(0.5), {"from": 0.5, "to": 2.0, "count": 3}])
+def test_rates_are_given_as_for_a_study(lrs):
+    assert tune(lambda lr: Run(loss=lr), lrs, 5).lr == 0.5
+
+
+def test_a_factory_that_does_not_tell_its_arguments():
+    with pytest.raises(RunError, match="dict expected at most 1 argument"):
+        tune(dict, [0.1], 10)
+
+
 def test_a_factory_that_makes_no_run():
     with pytest.raises(TypeError, match=r"must return a run with advance\(k\)"):
         tune(lambda lr, seed: 3, [0.1], 10)

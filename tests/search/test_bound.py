@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surefoot.search import ProblemRun, tune
+from surefoot.search import NoRateWorks, ProblemRun, tune
 from surefoot.study import Study
 from surefoot.theory import bounds, schedules
 
@@ -103,6 +103,13 @@ def test_tolerance_is_kept_and_saves_steps(regression, tolerance):
     assert loose.bound <= (1 + tolerance) * total.min()
     assert loose.certificate.holds
     assert loose.steps <= exact.steps
+
+
+def test_runs_that_all_diverge_do_so_without_a_warning(regression):
+    """Their distance from the start overflows before their loss does."""
+    runs = ProblemRun(regression, "sgd", batch_size=5)
+    with pytest.raises(NoRateWorks, match="not finite at step"):
+        tune(runs, [1e5, 1e6], 400, objective="bound", bias=1.0)
 
 
 def test_it_costs_less_than_the_grid(regression):

@@ -126,6 +126,17 @@ def test_the_table_prints_and_becomes_a_frame(regression):
     assert list(found.table.to_frame().lr) == list(LRS)
 
 
+def test_the_table_says_plainly_that_a_rate_never_started(regression):
+    found = tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 100, objective="bound", bias=1.0)
+    idle = [line for line in str(found.table).splitlines() if "never started" in line]
+    assert idle
+    assert "nan" not in str(found.table)
+    assert all(line.split()[1:3] == ["0", "–"] for line in idle)
+    frame = found.table.to_frame()
+    assert frame.loss.dtype == float
+    assert (frame.loss.isna() == (frame.outcome == "never started")).all()
+
+
 def test_a_search_on_convex_problems_does_not_need_torch():
     import subprocess
     import sys

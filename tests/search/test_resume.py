@@ -123,13 +123,36 @@ def test_a_folder_with_other_things_is_left_alone(regression, tmp_path):
         tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path / "no" / "search")
 
 
-def test_a_damaged_trace_is_named(regression, tmp_path):
+def _flipped(data):
+    """One byte of an array is another."""
+    return data[:150] + bytes([data[150] ^ 255]) + data[151:]
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"broken", lambda data: data[:100], lambda data: b"", _flipped])
+def test_a_damaged_trace_is_named(regression, tmp_path, damage):
     runs = ProblemRun(regression, "sgd", batch_size=5)
     tune(runs, LRS, 50, store=tmp_path / "search")
     trace = next(path for path in (tmp_path / "search").glob("*.npz") if "-" not in path.name)
-    trace.write_bytes(b"broken")
+    trace.write_bytes(damage(trace.read_bytes()))
     with pytest.raises(SearchError, match=f"{trace.name} is damaged"):
         tune(runs, LRS, 50, store=tmp_path / "search")
+
+
+def test_a_damaged_header_is_named(regression, tmp_path):
+    runs = ProblemRun(regression, "sgd", batch_size=5)
+    tune(runs, LRS, 50, store=tmp_path / "search")
+    (tmp_path / "search" / "search.json").write_text("{")
+    with pytest.raises(SearchError, match=r"search\.json is damaged"):
+        tune(runs, LRS, 50, store=tmp_path / "search")
+
+
+def test_a_damaged_state_is_named(regression, tmp_path):
+    runs = ProblemRun(regression, "sgd", batch_size=5)
+    tune(runs, LRS, 50, store=tmp_path / "search")
+    for state in (tmp_path / "search").glob("*-*.npz"):
+        state.write_bytes(state.read_bytes()[:100])
+    with pytest.raises(SearchError, match=r"-\d+\.npz is damaged .*; delete .*, and its run is computed anew"):
+        tune(runs, LRS, 50, store=tmp_path / "search", objective="bound", bias=1.0)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,36 @@ def test_the_bound_is_that_of_the_traces(result):
     assert float(found.total) == pytest.approx(float(expected.total))
 
 
+class Normalised(nn.Module):
+    """In evaluation mode, before the first step, batch norm leaves inputs as large as they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.last = nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, inputs):
+        return self.last(self.norm(100 * inputs))
+
+
+def test_the_start_is_measured_as_it_is_trained():
+    result = make_study(make_problem(Normalised), methods=["sgd"], seeds=2).run(processes=1)
+    data, pool = result.dataset, result.pool()
+    assert float(data.train_loss[0, 0, 0, 0]) > 10
+    assert result.initial_loss == pytest.approx(float(data.loss[0, 0, :, 0].mean()))
+    assert result.initial_loss < 2
+    assert result.sensitivity(bias="pool").initial_loss == result.initial_loss
+    assert pool.losses[pool.distances == 0].tolist() == [result.initial_loss]
+
+
+def test_the_start_is_known_from_any_run_of_a_seed(result):
+    """A run that is missing, or was lost at its first step, says nothing about it."""
+    data = result.dataset.copy(deep=True)
+    data.loss.values[0, 0], data.loss.values[1, 1] = np.nan, np.inf
+    other = Result(result.settings, result._archive)
+    other.dataset = data
+    assert other.initial_loss == result.initial_loss
+
+
 def test_seeds_set_data_order_and_dropout_but_not_the_start():
     data = make_study(methods=["sgd"], lrs=[0.1], seeds=2).run(processes=1).dataset
     assert float(data.train_loss[0, 0, 0, 0]) == float(data.train_loss[0, 0, 1, 0])

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.figure import Figure
 
 from surefoot.study import Result
 from surefoot.study._runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS
@@ -211,6 +212,29 @@ def test_a_missing_extra_is_named(result, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'surefoot\[export\]'"):
         result.to_parquet(tmp_path / "r.parquet")
+
+
+def test_a_folder_is_no_file_to_write_to(result, tmp_path):
+    with pytest.raises(IsADirectoryError, match="path must be a file"):
+        result.to_csv(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_at_the_end_of_the_float_range_can_be_drawn(make):
+    """SGD is far beyond its limit, but the steps are too few to reach ∞."""
+    result = make(methods=["sgd"], lrs=[0.1, 1e4], epochs=3).run()
+    assert 1e250 < float(result.bound(1.0).total.max()) < np.inf
+    axes = result.plot(1.0, ax=Figure().subplots())
+    assert axes.get_ylim()[1] == pytest.approx(10 * result.initial_loss)
+
+
+@pytest.mark.parametrize("start", [0.0, -1.0, np.inf])
+def test_a_start_without_a_logarithm_can_be_drawn(result, start):
+    """A study that starts at its minimum, whose losses are below 0, or whose first loss is no number."""
+    other = Result(result.settings, result._archive, problem=result.problem)
+    other.initial_loss = start
+    low, high = other.plot(1.0, ax=Figure().subplots()).get_ylim()
+    assert 0 < low < high < np.inf
 
 
 def test_the_name_of_a_result_says_what_it_is(result):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +133,19 @@ def test_the_database_of_another_program_is_left_as_it_is(tmp_path, open_store):
     with pytest.raises(StoreError, match="of another program"):
         open_store(path)
     assert digest(path) == before
+
+
+@pytest.mark.parametrize(("table", "column"), [("studies", "settings"), ("facts", "value")])
+def test_damaged_text_is_named(tmp_path, table, column):
+    path = tmp_path / "s.db"
+    with Store.write(path) as store:
+        store.register("a", {"problem": "p"})
+        store.remember("p", "optimum", {"value": 0.1})
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE {table} SET {column} = replace({column}, ':', ';')")
+        connection.commit()
+    with Store.read(path) as store, pytest.raises(StoreError, match=r"s\.db: the file is damaged"):
+        store.studies() if table == "studies" else store.facts("p")
 
 
 def damaged(path, change):

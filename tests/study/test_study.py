@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from surefoot.problems import Problem
 from surefoot.study import LowerBoundWarning, Plan, Result, StoreError, Study, StudyInterrupted
@@ -166,6 +167,8 @@ def test_a_lower_bound_above_the_loss_warns_once_with_count_and_step(make):
         ({"lrs": "0.1"}, r"lrs must be a list of rates or \{from, to, count\}, got '0\.1'"),
         ({"lrs": None}, "lrs must be a list of rates"),
         ({"lrs": ["a"]}, r"lrs\[0\] must be a finite number, got 'a'"),
+        ({"lrs": [10**400]}, r"lrs\[0\] must be a finite number, got 1000"),
+        ({"lrs": [1j]}, r"lrs\[0\] must be a finite number, got 1j"),
         ({"batch_size": 51}, "batch_size must be at most the 50 training rows of 'linear-regression', got 51"),
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
         ({"methods": []}, "methods must name at least one method"),
@@ -177,6 +180,7 @@ def test_a_lower_bound_above_the_loss_warns_once_with_count_and_step(make):
         ({"seeds": "3"}, "seeds must be a number of seeds or a list of them, got '3'"),
         ({"schedule": "cosin"}, "unknown schedule 'cosin'; did you mean 'cosine'"),
         ({"schedule": np.zeros(100)}, "schedule must have positive, finite factors"),
+        ({"schedule": ["high", "low"]}, r"schedule must be a name or 100 factors, one a step, got \['high', 'low'\]"),
         ({"schedule": np.ones(99)}, "schedule must be a name or 100 factors, one a step"),
         ({"sampling": "idd"}, "unknown sampling 'idd'; did you mean 'iid'"),
         ({"sampling": None}, "sampling must be one of shuffle, iid, got None"),
@@ -190,6 +194,13 @@ def test_bad_input_is_refused_before_any_work(change, message, make):
         make(**change)
 
 
+@pytest.mark.parametrize(
+    "lrs", [0.5, np.float32(0.5), np.array(0.5), np.array([0.5]), xr.DataArray([0.5]), (rate for rate in [0.5])]
+)
+def test_rates_come_from_whatever_holds_numbers(lrs, make):
+    assert make(lrs=lrs).lrs == (0.5,)
+
+
 def test_bad_problems_are_refused(make, settings):
     with pytest.raises(ValueError, match="linear-regression"):
         Study("linear-regresion", **settings)
@@ -197,6 +208,10 @@ def test_bad_problems_are_refused(make, settings):
         Study(3, **settings)
     with pytest.raises(ValueError, match="problem_options are for problems by name"):
         Study(make().problem, **settings, problem_options={"n": 3})
+    with pytest.raises(TypeError, match="problem_options must be a table of options by name, got 3"):
+        make(problem_options=3)
+    with pytest.raises(TypeError, match="noise is 'high', must be a number"):
+        make(problem_options={"noise": "high"})
     with pytest.raises(ValueError, match="data is given twice"):
         make(data="vowel", problem_options={"data": "dna"})
 

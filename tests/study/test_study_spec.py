@@ -94,6 +94,13 @@ def test_an_error_names_the_file_the_key_and_what_is_allowed(tmp_path, old, new,
     assert message in str(caught.value)
 
 
+def test_a_file_of_a_windows_editor_is_the_same(tmp_path):
+    plain = Spec.from_toml(write(tmp_path, SPEC))
+    path = tmp_path / "windows.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + SPEC.replace("\n", "\r\n").encode())
+    assert Spec.from_toml(path) == plain
+
+
 def test_all_errors_are_told_at_once(tmp_path):
     path = write(tmp_path, SPEC.replace("epochs = 3", "epochs = 0").replace("seeds = 2", "seeds = 0"))
     with pytest.raises(ValueError, match=r"(?s)epochs must.*seeds must|seeds must.*epochs must"):

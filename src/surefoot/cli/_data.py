@@ -14,6 +14,8 @@ from surefoot.cli import _completion
 app = typer.Typer(
     help="""Data sets: what there is, and how to get more.
 
+    vowel, dna, digits and a text come with the package; all others are downloaded once, checked, and kept.
+
     [bold]Examples[/]
 
       surefoot data list --all
@@ -28,7 +30,9 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Also those that are not here yet.")] = False,
 ) -> None:
-    """List the data sets that are here (bundled or in the cache).
+    """List the data sets that are here.
+
+    Bundled ones come with the package, cached ones were downloaded.
 
     [bold]Examples[/]
 
@@ -58,6 +62,7 @@ def get_(
     name: Annotated[
         str,
         typer.Argument(
+            metavar="NAME",
             help="A name of `surefoot data list --all`, or FOLDER/FILE of the LIBSVM site.",
             autocompletion=_completion.datasets,
         ),
@@ -68,6 +73,8 @@ def get_(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar; only the result.")] = False,
 ) -> None:
     """Bring a data set into the cache, checked, and say where it is.
+
+    Nothing is downloaded twice. `surefoot doctor` says where the cache is, SUREFOOT_DATA sets another folder.
 
     [bold]Examples[/]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,7 +38,7 @@ class _Group(TyperGroup):
 app = typer.Typer(
     name="surefoot",
     cls=_Group,
-    help="""Makes the learning rate of stochastic training visible, predictable and safe.
+    help="""Tells which learning rates of stochastic training hold, and finds the best one.
 
     [bold]Start here[/]: three commands, from nothing to an answer.
 
@@ -139,6 +140,8 @@ def reproduce(
 ) -> None:
     """Compute the figures again and write each as PNG, PDF and CSV.
 
+    Without names: all figures but those of networks, then the table of claims and OUT/report.html.
+
     Figures of networks are made only by name: [bold]cifar10[/] (all figures of that sweep), cifar10-geometries,
     characters. Their runs are kept in OUT/studies, and an interrupted sweep goes on where it stopped.
 
@@ -160,7 +163,9 @@ def claims(
         typer.Argument(metavar="ID", help="Ids of claims; none means all.", autocompletion=_completion.claims),
     ] = None,
     as_json: Json = False,
-    store: Annotated[Path | None, typer.Option("--store", help="Folder that keeps the studies.")] = None,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Folder that keeps the runs, such as out/studies.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Check the paper's claims on real runs: the rule, the numbers, the verdict.
@@ -180,7 +185,7 @@ def claims(
 
 @app.command(rich_help_panel=_OWN)
 def study(
-    spec: Annotated[Path, typer.Argument(help="A TOML file that describes the study.")],
+    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="What to run; `surefoot init` writes one.")],
     store: Store = None,
     engine: Annotated[
         str,
@@ -203,7 +208,9 @@ def study(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run the sweep of a spec (only what its store does not hold yet) and print which rates hold.
+    """Run the sweep of a spec and print which rates hold.
+
+    Only what its store does not hold yet is computed: after Ctrl-C, or a change of the spec, the same line goes on.
 
     [bold]Examples[/]
 
@@ -218,7 +225,7 @@ def study(
 
 @app.command(rich_help_panel=_OWN)
 def tune(
-    spec: Annotated[Path, typer.Argument(help="A TOML file, the same as for `surefoot study`.")],
+    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="The same as for `surefoot study`.")],
     objective: Annotated[
         str,
         typer.Option("--objective", help="What is minimised: loss or bound.", autocompletion=_completion.objectives),
@@ -243,17 +250,19 @@ def tune(
 
 @app.command(rich_help_panel=_OWN)
 def report(
-    store: Annotated[Path, typer.Argument(help="The file of a study, as `surefoot study` writes it.")],
+    store: Annotated[Path, typer.Argument(metavar="STUDY.db", help="The runs, as `surefoot study` keeps them.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option("--title", help="What the page is called.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
 ) -> None:
     """Write one self-contained, interactive HTML page that answers which rates hold.
 
+    It opens in any browser, asks the network for nothing, and redraws the bound when you move D.
+
     [bold]Examples[/]
 
-      surefoot report spec.db
-      surefoot report spec.db -o report.html --title "My network"
+      surefoot report SPEC.db
+      surefoot report SPEC.db -o page.html --title "My network"
     """
     from surefoot.report import from_store
 
@@ -294,6 +303,8 @@ def doctor(
 ) -> None:
     """Say what is installed, which extras and data sets are there, and how to get what is missing.
 
+    An extra is a group of packages that only some features need: pip install 'surefoot\\[pep]'.
+
     [bold]Example[/]
 
       surefoot doctor
@@ -308,5 +319,7 @@ app.add_typer(_data.app, name="data", rich_help_panel=_MACHINE)
 
 def main() -> None:
     """Entry point of the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # where there is no ≥ or α, numbers are worth more than an error
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     app(["--debug", *arguments] if "--debug" in sys.argv else arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -50,22 +51,26 @@ def reproduce(
     titles = {name: module.TITLE for name, module in convex.items()}
     makers: dict[str, Callable[[], figures.Columns]] = {name: module.data for name, module in convex.items()}
     trained = [name for name in chosen if name in figures.NETWORKS]
+    networks: dict[str, NetworkFigure] = {}
     if trained:
         from surefoot.figures.networks import NetworkFigure
 
         networks = {name: NetworkFigure(name, studies, preset, device, data) for name in trained}
         titles |= {name: figure.TITLE for name, figure in networks.items()}
-        results = {}
-        for figure in networks.values():
-            if figure.sweep not in results:
-                results[figure.sweep] = _finished(figure) if finished else _train(figure, console, quiet)
-        for name, figure in networks.items():
-            try:
-                makers[name] = partial(dict, figure.table(results[figure.sweep]))
-            except KeyError as absent:
-                if not finished:
-                    raise
-                console.print(f"{name} is left out: there are no finished runs of {absent.args[0]}")
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=out):
+        pass  # who cannot write there is told so now, not after the work
+    results: dict[str, dict[str, Result]] = {}
+    for figure in networks.values():
+        if figure.sweep not in results:
+            results[figure.sweep] = _finished(figure) if finished else _train(figure, console, quiet)
+    for name, figure in networks.items():
+        try:
+            makers[name] = partial(dict, figure.table(results[figure.sweep]))
+        except KeyError as absent:
+            if not finished:
+                raise
+            console.print(f"{name} is left out: there are no finished runs of {absent.args[0]}")
 
     console.print(_write({name: makers[name] for name in chosen if name in makers}, titles, out, quiet))
     missing = figures.lacking()

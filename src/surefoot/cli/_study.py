@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from surefoot.study import Result, Sensitivity
 
 def study(spec: Path, store: Path | None, quiet: bool, as_json: bool, **engine: Any) -> None:
     """Run what is missing and print which rates hold; ``engine`` are options of ``Study.run``."""
-    path = store or spec.with_suffix(".db")
     sweep = read(spec)
+    path = store or spec.with_suffix(".db")
     plan = sweep.plan(path)
     if not quiet and not as_json:
         Console(stderr=True).print(f"{plan.total} runs of {sweep.steps} steps; {plan.done} are in {path} already")
@@ -49,18 +50,22 @@ def table(result: Result, rows: list[Sensitivity]) -> Table:
     """Which rates hold, measured and predicted."""
     shown = Table(
         "method", "best lr", "loss", "holds", "decades", "bound says", "diverged",
-        title=f"{result.settings['problem']['name']}: rates with f(x_T) within 10 % of the best",
+        title=f"{result.settings['problem']['name']}: rates with f(x_T) ≤ best + 0.1 (f(x_1) − f⋆)",
     )  # fmt: skip
     diverged = (result.dataset.status == "diverged").sum(["lr", "seed"])
     total = len(result.lrs) * len(result.settings["seeds"])
     for row in rows:
         shown.add_row(
             row.algorithm,
-            f"{row.best_rate:.3g}",
+            "none" if math.isnan(row.best_rate) else f"{row.best_rate:.3g}",
             f"{row.best_loss:.3g}",
-            f"{row.low:.3g} – {row.high:.3g}",
-            f"{row.decades:.1f}",
-            f"{row.bound_low:.3g} – {row.bound_high:.3g}",
+            _range(row.low, row.high),
+            "" if math.isinf(row.decades) else f"{row.decades:.1f}",
+            _range(row.bound_low, row.bound_high),
             f"{int(diverged.sel(algorithm=row.algorithm))} of {total}",
         )
     return shown
+
+
+def _range(low: float, high: float) -> str:
+    return "none" if math.isnan(low) else f"{low:.3g} – {high:.3g}"

@@ -70,6 +70,8 @@ def linear_regression(n: int = 50, d: int = 10, noise: float = 0.0, seed: int = 
             raise TypeError(f"{argument} is {value!r}, must be a whole number")
         if value < smallest:
             raise ValueError(f"{argument} is {value}, must be {smallest} or more")
+    if not isinstance(noise, int | float | np.integer | np.floating) or isinstance(noise, bool):
+        raise TypeError(f"noise is {noise!r}, must be a number")
     if not (math.isfinite(noise) and noise >= 0):
         raise ValueError(f"noise is {noise}, must be finite and 0 or more")
     random = np.random.default_rng(seed)

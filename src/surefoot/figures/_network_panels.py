@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from surefoot.figures._panels import constant, draw_rates, draw_traces, drawable, methods_of, series
+from surefoot.figures._panels import constant, draw_rates, draw_traces, methods_of, series
 from surefoot.figures._style import GREY, colour_of, label_of, new_figure
+from surefoot.study._plot import drawable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

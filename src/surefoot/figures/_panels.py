@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.figures._style import GREY, colour_of, label_of
+from surefoot.study._plot import drawable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,11 +43,6 @@ def series(columns: Columns, kind: str, method: str, lr: float | None = None) ->
     if lr is not None:
         mine &= columns["lr"] == lr
     return columns["lr"][mine], columns["step"][mine], columns["value"][mine]
-
-
-def drawable(values: Any, top: float) -> Any:
-    """Values for a logarithmic axis that ends at ``top``: a line leaves the picture, but not the float range."""
-    return np.where(np.isfinite(values) & (values > 0), np.minimum(values, 1e3 * top), np.nan)
 
 
 def draw_rates(

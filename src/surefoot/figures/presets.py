@@ -35,9 +35,8 @@ class Sweep:
     parts: Mapping[str, Settings]
     """Arguments of :class:`~surefoot.study.Study`, by the part's name."""
     reference: float | None
-    """The loss of guessing, ln(classes), where the loss at the start says little: before the first step the averages of
-    batch norm are those of no data, and in evaluation mode ResNet20 starts between 10 and 80. None: the loss at the
-    start."""
+    """What losses are compared with: the loss of guessing, ln(classes). ResNet20 starts far above it (3.8 on its first
+    batch), so that rates would look good which have learned little more than to guess. None: the loss at the start."""
     rates: tuple[float, ...]
     """Rates whose traces are drawn over time."""
 

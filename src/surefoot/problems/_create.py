@@ -34,7 +34,12 @@ def create(name: str, **options: Any) -> Problem:
     if factory is None:
         raise unknown("problem", name, list(PROBLEMS))
     _check_options(name, factory, options)
-    problem = factory(**options)
+    try:
+        problem = factory(**options)
+    except (ValueError, TypeError, OSError, ImportError):
+        raise  # made for the reader
+    except Exception as error:
+        raise RuntimeError(f"problem {name!r} raised {type(error).__name__}: {error}") from error
     if not isinstance(problem, Problem):
         raise TypeError(f"problem {name!r} must give a surefoot.problems.Problem, got {type(problem)}")
     return problem
@@ -46,8 +51,10 @@ def _imported(name: str) -> Callable[..., Problem]:
         factory: Any = importlib.import_module(module)
         for part in attribute.split("."):
             factory = getattr(factory, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"problem {name!r} must be 'module:factory', which can be imported: {error}") from error
+    except Exception as error:  # a module of the user's may raise anything
+        expected = isinstance(error, ImportError | AttributeError | ValueError)
+        reason = error if expected else f"{type(error).__name__}: {error}"
+        raise ValueError(f"problem {name!r} must be 'module:factory', which can be imported: {reason}") from error
     if not callable(factory):
         raise TypeError(f"problem {name!r} must name something to call, got {factory!r}")
     return factory  # type: ignore[no-any-return]

@@ -202,8 +202,15 @@ class NetworkProblem(Problem):
         model = self.model()
         found = _Facts(sum(p.numel() for p in model.parameters() if p.requires_grad), _of_module(model))
         model.eval()
-        with torch.no_grad():
-            self._checked_loss(model, self._train_placed.batch(np.arange(min(2, self.n_rows)), seed=None))
+        batch = self._train_placed.batch(np.arange(min(2, self.n_rows)), seed=None)
+        try:
+            with torch.no_grad():
+                self._checked_loss(model, batch)
+        except TypeError:
+            raise  # ours, or one that names a function and its arguments
+        except Exception as error:
+            kind = type(error).__name__
+            raise RuntimeError(f"{self.name}: model and loss fail on the first rows: {kind}: {error}") from error
         return found
 
     def _checked_loss(self, model: Any, batch: tuple[Any, Any]) -> Tensor:

@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from surefoot._identity import digest, is_foreign
+
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
@@ -76,11 +78,12 @@ class Problem(ABC):
         return ()
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of all that determines the problem's numbers."""
+        """SHA-256 (hex) of all that determines the problem's numbers; for a class of yours also of its code."""
         from surefoot.data import fingerprint
 
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
-        text = json.dumps([kind, self.describe(), fingerprint(*self.arrays())], sort_keys=True)
+        code = [] if is_foreign(type(self)) else [digest(type(self))]
+        text = json.dumps([kind, self.describe(), fingerprint(*self.arrays()), *code], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @abstractmethod

@@ -74,7 +74,8 @@ def payload(result: Result, name: str) -> str:
     }
     if "valid" in header["loss"]:
         known = result.dataset.valid_loss.values[~np.isnan(result.dataset.valid_loss.values)]
-        header["start"]["valid"] = number(float(known[0]))
+        # A network that has learned nothing yet is as good on rows that are held out; see Result.initial_loss.
+        header["start"]["valid"] = number(start if result.is_network else float(known[0]))
         header["lowest"]["valid"] = number(float(known.min()))
     return pack.text(header)
 

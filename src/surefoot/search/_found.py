@@ -117,7 +117,8 @@ class Table:
         lines = [head]
         for row in self.rows:
             mark = "" if row.outcome in ("chosen", "finished") else "≥ "
-            cells = [f"{row.lr:.4g}", str(row.steps), f"{row.loss:.4g}", f"{mark}{row.bound:.4g}"]
+            loss = f"{row.loss:.4g}" if row.steps else "–"  # nothing was measured
+            cells = [f"{row.lr:.4g}", str(row.steps), loss, f"{mark}{row.bound:.4g}"]
             lines.append([*([row.method] if named else []), *cells, row.outcome, row.reason])
         widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
         return "\n".join(

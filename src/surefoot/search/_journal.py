@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,10 @@ class Journal:
         header = folder / _HEADER
         wanted = {"format": _FORMAT, **settings}
         if header.exists():
-            found = json.loads(header.read_text(encoding="utf-8"))
+            try:
+                found = json.loads(header.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise SearchError(f"{header} is damaged ({error}); give the search another folder") from error
             for key in sorted(wanted.keys() | found.keys()):
                 if found.get(key) != wanted.get(key):
                     raise ValueError(
@@ -92,16 +97,21 @@ class Journal:
         trace = self._read(candidate, lane)
         if trace is None or not str(trace["state"]):
             raise LookupError(f"{candidate.name}, seed {lane.seed}, has no state")
-        return load_state(self.folder / str(trace["state"]))
+        path = self.folder / str(trace["state"])
+        try:
+            return load_state(path)
+        except Exception as error:  # torch raises many kinds for a file that is none of its own
+            beside = self._trace(self._stem(candidate, lane))
+            raise SearchError(f"{path} is damaged ({error}); delete {beside}, and its run is computed anew") from error
 
     def _read(self, candidate: Candidate, lane: Lane) -> dict[str, Any] | None:
         path = self._trace(self._stem(candidate, lane))
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return dict(arrays)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise SearchError(f"{path} is damaged ({error}); delete it, and its run is computed anew") from error
 
     def _stem(self, candidate: Candidate, lane: Lane) -> Path:

@@ -123,6 +123,7 @@ class ProblemRun:
         bad = ~np.isfinite(recent["loss"] + recent["grad_sq"])
         return Progress(np.where(bad, np.inf, recent["loss"]), recent["delta"])
 
+    @np.errstate(over="ignore", invalid="ignore")
     def distance(self) -> float:
         """‖x_t − x_1‖."""
         return float(np.linalg.norm(self.point - self.problem.initial_point()))

@@ -28,7 +28,7 @@ Factories = RunFactory | Mapping[str, RunFactory]
 
 def tune(
     run_factory: Factories,
-    lrs: Iterable[float],
+    lrs: float | Iterable[float] | Mapping[str, float],
     horizon: int,
     *,
     objective: Objective = "loss",
@@ -58,7 +58,7 @@ def tune(
         run_factory: ``run_factory(lr, seed)`` gives a new run (:class:`~surefoot.search.Run`), such as
             :class:`~surefoot.search.TorchRun` or :class:`~surefoot.search.ProblemRun`; or one such factory a method. A
             function of the rate alone will do for one data order.
-        lrs: The candidate rates, rising.
+        lrs: The candidate rates, rising, or ``{"from": 1e-2, "to": 1e2, "count": 9}``, evenly in log.
         horizon: T, the steps of a whole run.
         objective: What is minimised.
         slack: How far a candidate's bound may be above the best one, for ``objective="loss"``.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -27,7 +27,9 @@ def whole(name: str, value: Any, least: int) -> int:
 
 def number(name: str, value: Any, *, positive: bool = False) -> float:
     """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
+    value = value.item() if isinstance(value, np.generic) else value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= sys.float_info.max:  # so is NaN, and a whole number that no float holds
         raise ValueError(f"{name} must be a finite number, got {value!r}")
     if positive and not value > 0:
         raise ValueError(f"{name} must be above 0, got {value!r}")
@@ -44,18 +46,26 @@ def sampling(value: Any) -> str:
 
 
 def rates(value: Any) -> tuple[float, ...]:
-    """Distinct positive learning rates in rising order, from a sequence or ``{from, to, count}`` (evenly in log)."""
+    """Distinct positive learning rates in rising order, from whatever :func:`listed_rates` takes."""
+    found = listed_rates(value)
+    _distinct("lrs", found)
+    return tuple(sorted(found))
+
+
+def listed_rates(value: Any) -> list[float]:
+    """Positive learning rates as they are given: as a number, a sequence, or ``{from, to, count}`` (evenly in log)."""
     if isinstance(value, Mapping):
         value = _log_spaced(value)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+    elif hasattr(value, "__array__"):  # of NumPy, xarray, pandas, torch; one number becomes a number
+        value = np.asarray(value).tolist()
+    if isinstance(value, int | float) and not isinstance(value, bool):
         value = [value]
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError(f"lrs must be a list of rates or {{from, to, count}}, got {value!r}")
     found = [number(f"lrs[{position}]", rate, positive=True) for position, rate in enumerate(value)]
     if not found:
         raise ValueError("lrs must hold at least one rate, got none")
-    _distinct("lrs", found)
-    return tuple(sorted(found))
+    return found
 
 
 def seeds(value: Any) -> tuple[int, ...]:
@@ -77,7 +87,10 @@ def factors(schedule: Any, steps: int) -> tuple[str, Floats]:
     """Name and factors of a schedule that is given by its name, or as an array of one factor a step."""
     if isinstance(schedule, str):
         return "".join(schedule.split()), schedules.from_name(schedule, steps)
-    values = np.array(schedule, float)
+    try:
+        values = np.array(schedule, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"schedule must be a name or {steps} factors, one a step, got {schedule!r}") from None
     if values.shape != (steps,):
         raise ValueError(
             f"schedule must be a name or {steps} factors, one a step, got an array of shape {values.shape}"

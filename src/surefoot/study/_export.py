@@ -71,6 +71,8 @@ def _replacing(path: Path) -> Iterator[Path]:
     """A temporary file in the same folder that takes the name ``path`` once it is complete."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path {str(path)!r}: the folder {str(path.parent)!r} does not exist")
+    if path.is_dir():
+        raise IsADirectoryError(f"path must be a file, {str(path)!r} is a folder")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         temporary = Path(folder, path.name)
         yield temporary

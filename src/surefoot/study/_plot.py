@@ -32,7 +32,11 @@ def draw(
         from matplotlib import pyplot as plt
 
         _, ax = plt.subplots(figsize=(5.0, 3.6), layout="constrained")
-    top = HEADROOM * initial_loss
+    drawn = losses if totals is None else np.stack([losses, totals])
+    known = drawn[np.isfinite(drawn) & (drawn > 0)]
+    # A start at a minimum of 0, below it, or at no number has no place on a logarithmic axis.
+    scale = initial_loss if 0 < initial_loss < np.inf else float(np.median(known)) if known.size else 1.0
+    top = HEADROOM * scale
     for position, algorithm in enumerate(algorithms):
         colour = COLOURS[position % len(COLOURS)]
         _line(ax, lrs, losses[position], top, colour, "-", algorithm)
@@ -40,8 +44,7 @@ def draw(
             _line(ax, lrs, totals[position], top, colour, "--", None)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    drawn = losses if totals is None else np.stack([losses, totals])
-    inside = drawn[(drawn > 0) & (drawn <= top)]
+    inside = known[known <= top]
     ax.set_ylim(0.5 * inside.min() if inside.size else 0.01 * top, top)
     ax.set_xlabel("learning rate α")
     ax.set_ylabel("final loss" if totals is None else "final loss (solid), bound (dashed)")
@@ -49,14 +52,19 @@ def draw(
     return ax
 
 
+def drawable(values: Floats, top: float) -> Floats:
+    """Values for a logarithmic axis that ends at ``top``: a line leaves the picture, but not the float range.
+
+    >>> drawable(np.array([0.0, 0.5, 1e300, np.inf]), top=1.0)
+    array([   nan, 5.e-01, 1.e+03,    nan])
+    """
+    return np.where(np.isfinite(values) & (values > 0), np.minimum(values, 1e3 * top), np.nan)
+
+
 def _line(ax: Axes, lrs: Floats, values: Floats, top: float, colour: str, style: str, label: str | None) -> None:
-    shown = np.where(values > 0, values, np.nan)  # a logarithmic axis has no zero
-    above = shown > top
+    above = values > top
     marker = "o" if style == "-" else None
-    # The line is cut where it leaves the picture, so that it does not run to a number nobody measured.
-    ax.plot(
-        lrs, np.where(np.isinf(shown), np.nan, shown), style, color=colour, marker=marker, markersize=3.5, label=label
-    )
+    ax.plot(lrs, drawable(values, top), style, color=colour, marker=marker, markersize=3.5, label=label)
     if style == "-" and above.any():  # an empty line that is not clipped would upset the layout
         edge = np.full(int(above.sum()), top)
         ax.plot(lrs[above], edge, "o", color=colour, fillstyle="none", markersize=6.0, clip_on=False)

@@ -103,6 +103,11 @@ class Result:
         """T, the steps of one run."""
         return int(self.settings["epochs"] * self.settings["steps_per_epoch"])
 
+    @property
+    def is_network(self) -> bool:
+        """Whether the problem is a :class:`~surefoot.problems.NetworkProblem`."""
+        return bool({"model", "model_seed", "device"} <= self.settings["problem"]["description"].keys())
+
     @cached_property
     def rates(self) -> Floats:
         """α_t = lr·η_t, of shape (rates, T)."""
@@ -127,12 +132,22 @@ class Result:
 
     @cached_property
     def initial_loss(self) -> float:
-        """f(x_1), the full training loss at the start."""
-        start = self.dataset.train_loss.values[..., 0]
-        known = start[~np.isnan(start)]
-        if not len(known):
+        """f(x_1), the loss at the start, which windows and pictures are measured by.
+
+        The full training loss; for networks the mean over the seeds of the first batch losses. They are trained on
+        another function than they are evaluated on: before the first step the averages of batch norm are those of no
+        data, and in evaluation mode (entry 0 of train_loss) ResNet20 starts between 10 and 80 instead of below 4.
+        """
+        name = "loss" if self.is_network else "train_loss"
+        start = self.dataset[name].values[..., 0]
+        if np.isnan(start).all():
             raise ValueError("the study has no finished run yet")
-        return float(known[0])
+        # All runs of a seed begin with the same point and batch, so that one of them tells what others lack.
+        of_seeds = np.where(np.isfinite(start), start, np.inf).min(axis=(0, 1))
+        known = of_seeds[np.isfinite(of_seeds)]
+        if not len(known):
+            return float("inf")
+        return float(known.mean() if self.is_network else known[0])
 
     @cached_property
     def optimal_loss(self) -> float:
@@ -199,16 +214,16 @@ class Result:
         return xr.DataArray([known[parameter] for parameter in parameters], {"lr": self.lrs}, ("lr",), "envelope")
 
     def pool(self) -> Pool:
-        """The points that all runs have visited and whose full training loss is known: losses, and ‖x_1 − u_j‖.
+        """The start, and points that runs have visited whose full training loss is known: losses, and ‖x_1 − u_j‖.
 
         Any of them may stand for x⋆ in the bounds, so that the best one gives a bias without D where no envelope can be
         computed (networks): ``bound(bias="pool")``. A rate that is added later can only lower it.
         """
         data = self.dataset
         every, per_epoch = self.settings["every"], self.settings["steps_per_epoch"]
-        epochs = [epoch for epoch in range(self.settings["epochs"]) if epoch * per_epoch % every == 0]
-        losses = [data.train_loss.sel(epoch=epochs).values.ravel()]
-        distances = [data.distance.sel(step=[epoch * per_epoch for epoch in epochs]).values.ravel()]
+        epochs = [epoch for epoch in range(1, self.settings["epochs"]) if epoch * per_epoch % every == 0]
+        losses = [np.array([self.initial_loss]), data.train_loss.sel(epoch=epochs).values.ravel()]
+        distances = [np.zeros(1), data.distance.sel(step=[epoch * per_epoch for epoch in epochs]).values.ravel()]
         if (self.steps - 1) % every == 0:
             losses.append(data.last_loss.values.ravel())
             distances.append(data.distance.values[..., -1].ravel())

@@ -24,7 +24,7 @@ class Sensitivity:
     A *window* is the unbroken range of grid rates around the best one with f ≤ f_best + tolerance·(f(x_1) − f⋆) (not a
     factor of f_best, which may be 1e-25); its width log10(high/low) is what the grid proves, and the true one is larger
     by less than two grid steps. A rate at which every number is ∞ or missing is in no window, and a method without any
-    finite loss (or bound) has NaN rates and −∞ as width.
+    finite loss (or bound) has NaN rates, −∞ as width, and no expected excess (NaN).
     """
 
     algorithm: str
@@ -122,7 +122,7 @@ def measure(
                 float((measured & predicted).sum() / either) if either else 0.0,
                 rank_correlation(loss, total),
                 abs(math.log10(best_bound / best)) if best > 0 and best_bound > 0 else math.nan,
-                float(excess.mean()),
+                float(excess.mean()) if best > 0 else math.nan,
             )
         )
     return SensitivityTable(tuple(rows), initial_loss, optimal_loss, tolerance)

@@ -100,9 +100,12 @@ class Spec(BaseModel):
         """
         path = Path(path)
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            # Editors of Windows put a byte order mark in front, which TOML does not know.
+            table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except FileNotFoundError:
             raise FileNotFoundError(f"spec {str(path)!r} does not exist") from None
+        except IsADirectoryError:
+            raise IsADirectoryError(f"spec {str(path)!r} is a folder, not a TOML file") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path}: not a TOML file: {error}") from None
         return cls.from_table(table, source=str(path))

@@ -149,10 +149,8 @@ class Store:
             rows = self._connection.execute(
                 "SELECT studies.id, hash, settings, created FROM studies JOIN contexts ON contexts.id = context "
                 "ORDER BY started, studies.id"
-            ).fetchall()
-        return [
-            StudyEntry(number, context, json.loads(settings), created) for number, context, settings, created in rows
-        ]
+            )
+            return [StudyEntry(number, context, json.loads(text), created) for number, context, text, created in rows]
 
     def done(self, context: str) -> set[Key]:
         """Keys of the runs that are in the file."""
@@ -205,8 +203,8 @@ class Store:
     def facts(self, problem: str) -> dict[str, Any]:
         """What was computed about a problem."""
         with _explained(self.path):
-            rows = self._connection.execute("SELECT name, value FROM facts WHERE problem = ?", (problem,)).fetchall()
-        return {name: json.loads(value) for name, value in rows}
+            rows = self._connection.execute("SELECT name, value FROM facts WHERE problem = ?", (problem,))
+            return {name: json.loads(value) for name, value in rows}
 
     def remember(self, problem: str, name: str, value: Any) -> None:
         """Keep a fact about a problem, or replace it."""
@@ -366,6 +364,8 @@ def _explained(path: Path) -> Iterator[None]:
     """Say in words what SQLite reports; every finished run that was committed stays in the file."""
     try:
         yield
+    except json.JSONDecodeError as error:
+        raise StoreError(f"{path}: {_REASONS[sqlite3.SQLITE_CORRUPT]} ({error}); it was left as it is") from error
     except sqlite3.Error as error:
         # The low byte is the kind of error, the rest its details.
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF

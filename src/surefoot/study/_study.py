@@ -109,6 +109,8 @@ class Study:
         self.stop = check_rules(stop, may_share=True)
         if self.distance is None and self._shares:
             raise ValueError("distance must be given, D of the bound, for stop rules with best='shared', got None")
+        if problem_options is not None and not isinstance(problem_options, Mapping):
+            raise TypeError(f"problem_options must be a table of options by name, got {problem_options!r}")
         self.problem = _problem(problem, data, dict(problem_options or {}))
         if self.batch_size > self.problem.n_rows:
             raise ValueError(
