@@ -96,6 +96,29 @@ def test_accumulated_micro_batches_count_with_their_mean(fit, make):
         assert chosen.counterfactual_size.values == pytest.approx(trace["size"].values, rel=1e-6)
 
 
+class Overflowing(Module):
+    """Its third gradient overflows, and the scaler of float16 leaves the step out."""
+
+    def on_after_backward(self):
+        if len(self.losses) == 3:
+            self.layer.weight.grad[0, 0] = torch.inf
+
+
+class OverflowingByHand(Overflowing, Manual):
+    pass
+
+
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+@pytest.mark.parametrize("kind", [Overflowing, OverflowingByHand])
+def test_a_step_that_the_scaler_leaves_out_leaves_no_loss_behind(fit, kind, make):
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    precision = pl.plugins.MixedPrecision("16-mixed", device="cpu", scaler=scaler)
+    module, callback = kind(make), StabilityCallback()
+    fit(module, callback, plugins=[precision])
+    expected = [loss for index, loss in enumerate(module.losses) if index != 2]
+    assert callback.monitor.trace().loss.values == pytest.approx(expected, rel=1e-3)
+
+
 def test_a_callback_on_a_foreign_optimizer_changes_nothing(fit):
     alone, watched = Module(MAKES["foreign"]), Module(MAKES["foreign"])
     fit(alone, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 import subprocess
 import sys
@@ -279,10 +278,6 @@ def test_a_bad_loss_is_named(arguments, error, message, float32):
     x = jnp.ones(2)
     with pytest.raises(error, match=message):
         optimizer.update(x, optimizer.init(x), **arguments)
-
-
-def test_the_examples_run(float32):
-    assert doctest.testmod(sfx).failed == 0
 
 
 def test_the_guide_runs(float32):

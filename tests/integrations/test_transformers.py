@@ -76,6 +76,24 @@ def test_every_loss_reaches_optimizer_and_monitor(make, name, accumulate):
         assert chosen.counterfactual_size.values == pytest.approx(trace["size"].values, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", MAKES)
+def test_a_step_that_is_left_out_leaves_no_loss_behind(make, name, monkeypatch):
+    optimizer = pytest.importorskip("accelerate.optimizer").AcceleratedOptimizer
+    step, calls = optimizer.step, []
+
+    def as_after_an_overflow(self, closure=None):
+        calls.append(closure)
+        return None if len(calls) == 2 else step(self, closure)
+
+    monkeypatch.setattr(optimizer, "step", as_after_an_overflow)
+    trainer = make(MAKES[name])
+    callback = StabilityCallback(trainer)
+    trainer.add_callback(callback)
+    trainer.train()
+    losses = logged(trainer)
+    assert callback.monitor.trace().loss.values == pytest.approx([losses[0], *losses[2:]], rel=1e-3)
+
+
 def test_a_callback_on_a_foreign_optimizer_changes_nothing(make):
     points = []
     for watched in (False, True):

@@ -102,6 +102,120 @@ def test_our_optimizers_tell_their_own_step(problem, name):
     assert trace.attrs["delta_source"] == "model"
 
 
+def test_the_exact_model_tells_its_own_step(problem):
+    optimizer = sfo.SPP(problem.model.parameters(), lr=1.0)
+    with StabilityMonitor(optimizer, track=EVERYTHING) as monitor:
+        for step in range(3):
+            problem.train(optimizer, 1, monitor, "closure")
+            assert monitor.trace().delta.values[step] == optimizer.last_step.delta.item()
+    assert monitor.delta_source == "model"
+
+
+def test_the_size_is_right_where_the_first_group_has_no_gradient(problem):
+    first, _, last = problem.model
+    first.requires_grad_(False)
+    optimizer = sfo.NGN([{"params": first.parameters()}, {"params": last.parameters()}], lr=2.0)
+    with StabilityMonitor(optimizer) as monitor:
+        problem.train(optimizer, 3, monitor, "loss")
+    trace = monitor.trace()
+    assert trace["size"].values == pytest.approx(trace.counterfactual_size.sel(algorithm="ngn").values)
+
+
+def test_a_first_group_may_be_empty(problem):
+    optimizer = torch.optim.SGD([{"params": []}, {"params": list(problem.model.parameters())}], lr=0.1)
+    with StabilityMonitor(optimizer, track=EVERYTHING) as monitor:
+        losses = problem.train(optimizer, 3, monitor)
+    assert monitor.trace().loss.values == pytest.approx(losses)
+
+
+def test_a_group_may_be_added_later(another):
+    points = []
+    for watched in (False, True):
+        problem = another()
+        first, _, last = problem.model
+        optimizer = torch.optim.SGD(last.parameters(), lr=0.1)
+        monitor = StabilityMonitor(optimizer, track=EVERYTHING)
+        if watched:
+            monitor.attach()
+        problem.train(optimizer, 2, monitor)
+        joined = torch.cat([problem.point()])
+        optimizer.add_param_group({"params": list(first.parameters())})
+        problem.train(optimizer, 1, monitor)
+        points.append(problem.point())
+    assert torch.equal(*points)
+    assert monitor.trace().update_norm.values[2] == pytest.approx(float((points[1] - joined).norm()), rel=1e-5)
+
+
+def test_a_monitor_that_is_attached_again_still_knows_the_start(problem):
+    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
+    monitor, start = StabilityMonitor(optimizer, track=("loss", "distance")), problem.point()
+    for _ in range(2):
+        with monitor:
+            before = problem.point()
+            problem.train(optimizer, 1, monitor)
+    assert monitor.trace().distance.values == pytest.approx([0.0, float((before - start).norm())], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "error", "message"),
+    [
+        (torch.ones(3), ValueError, r"loss must have one element, got a tensor of shape \(3,\)"),
+        ("low", TypeError, "loss must be a number or a tensor of one element, got str"),
+        (None, TypeError, "loss must be a number or a tensor of one element, got NoneType"),
+    ],
+)
+def test_a_bad_loss_is_named_when_it_is_recorded(problem, loss, error, message):
+    monitor = StabilityMonitor(torch.optim.SGD(problem.model.parameters(), lr=0.1)).attach()
+    with pytest.raises(error, match=message):
+        monitor.record(loss)
+
+
+SCALED = {
+    "plain": lambda p: torch.optim.SGD(p, lr=0.1),
+    "fused": lambda p: torch.optim.SGD(p, lr=0.1, fused=True),
+    "fused adam": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_gradients_that_were_scaled_are_measured_unscaled(another, name):
+    traces = []
+    for scale in (1.0, 1024.0):
+        problem = another()
+        optimizer, scaler = SCALED[name](problem.model.parameters()), torch.amp.GradScaler("cpu", init_scale=scale)
+        with StabilityMonitor(optimizer, track=EVERYTHING) as monitor:
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = problem.loss()
+                scaler.scale(loss).backward()
+                monitor.record(loss)
+                scaler.step(optimizer)
+                scaler.update()
+        traces.append(monitor.trace())
+    for column in ("grad_sq", "delta", "delta_high"):
+        assert traces[1][column].values == pytest.approx(traces[0][column].values, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_an_overflow_of_scaled_gradients_is_no_divergence(problem, name):
+    optimizer, scaler = SCALED[name](problem.model.parameters()), torch.amp.GradScaler("cpu", init_scale=4.0)
+    losses = []
+    with StabilityMonitor(optimizer, track=EVERYTHING, stop=[NonFinite()], flush_every=1) as monitor:
+        for step in range(3):
+            optimizer.zero_grad()
+            monitor.forget()
+            loss = problem.loss()
+            losses.append(loss.item())
+            scaler.scale(loss).backward()
+            if step == 1:
+                problem.model[0].weight.grad[0, 0] = math.inf
+            monitor.record(loss)
+            scaler.step(optimizer)
+            scaler.update()
+    assert monitor.stopped is None
+    assert monitor.trace().loss.values[-1] == pytest.approx(losses[2])
+
+
 def test_an_optimizer_that_notes_its_gradient_is_not_measured_again(problem):
     class Noting(sfo.SGD):
         last_grad_sq = torch.tensor(123.0)
@@ -361,6 +475,41 @@ def test_as_on_a_device_the_numbers_are_the_same(another):
         traces.append(monitor.trace())
     for name in traces[0]:
         np.testing.assert_allclose(traces[1][name], traces[0][name], rtol=1e-5, err_msg=str(name))
+
+
+@pytest.mark.parametrize("name", ["SPSAdam", "NGNAdam", "MoMoAdam", "SPSMuon", "NGNMuon"])
+def test_a_metric_of_ours_is_judged_by_its_step_and_the_rate_before_it_was_shortened(another, name):
+    ranges = []
+    for lr in (1e-2, 1e2):
+        problem = another()
+        optimizer = sfo.TABLE[name](problem.model.parameters(), lr=lr)
+        with StabilityMonitor(optimizer, track=("loss", "grad_sq", "interval")) as monitor:
+            problem.train(optimizer, 1, monitor, "loss")
+        ranges.append(monitor.verdict().lr_range)
+    assert ranges[1] == pytest.approx(ranges[0], rel=1e-3)
+
+
+def test_a_metric_of_ours_without_the_interval_asks_for_it(problem):
+    optimizer = sfo.NGNAdam(problem.model.parameters())
+    with StabilityMonitor(optimizer) as monitor:
+        problem.train(optimizer, 3, monitor, "loss")
+    assert 'track "interval"' in monitor.verdict().reason
+
+
+@pytest.mark.parametrize("make", [FOREIGN["lbfgs"], lambda p: sfo.SPP(p, lr=1.0)], ids=["lbfgs", "spp"])
+def test_a_step_of_many_gradients_is_unknown_whatever_is_tracked(problem, make):
+    optimizer = make(problem.model.parameters())
+    with StabilityMonitor(optimizer, track=EVERYTHING) as monitor:
+        problem.train(optimizer, 2, monitor, "closure")
+    assert monitor.verdict().state == "unknown"
+    assert "several points" in monitor.verdict().reason
+
+
+def test_a_verdict_says_what_it_would_have_to_track(problem):
+    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
+    with StabilityMonitor(optimizer, track=("loss",)) as monitor:
+        problem.train(optimizer, 3, monitor)
+    assert '"grad_sq" in track' in monitor.verdict().reason
 
 
 def test_plot_draws_all_models(problem):

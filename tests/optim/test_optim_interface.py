@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from optim_problem import NAMES, UNBOUNDED, Problem, distance, equal, make, train
@@ -113,6 +115,32 @@ def test_last_step_is_one_number_if_the_rates_are_equal() -> None:
     optimizer = make("NGN", [{"params": problem.params[:2]}, {"params": problem.params[2:]}])
     optimizer.step(loss=problem.backward(0))
     assert optimizer.last_step.size.shape == ()
+
+
+@pytest.mark.parametrize("name", ["NGN", "NGNMomentum", "NGNMuon"])
+def test_last_step_is_right_where_the_first_group_has_no_gradient(name: str) -> None:
+    frozen, free = torch.nn.Parameter(torch.ones(2, 2), requires_grad=False), torch.nn.Parameter(torch.eye(2))
+    alone = torch.nn.Parameter(torch.eye(2))
+    sizes = []
+    for groups, p in (([{"params": [frozen]}, {"params": [free]}], free), ([{"params": [alone]}], alone)):
+        optimizer = make(name, groups, lr=0.5)
+        loss = p.square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step(loss=loss)
+        sizes.append(optimizer.last_step.size.item())
+    assert sizes[0] == sizes[1] > 0
+
+
+def test_numbers_of_numpy_are_numbers_and_leave_a_checkpoint_that_loads() -> None:
+    problem = Problem()
+    optimizer = make("NGN", problem.params, lr=np.float32(0.5), weight_decay=np.float64(0.25), lower_bound=np.int64(-1))
+    assert np.isfinite(optimizer.step(loss=np.float32(problem.backward(0).item()), lower_bound=np.float32(-0.5)))
+    assert optimizer.lower_bound == -0.5
+    assert optimizer.last_step.size > 0
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    assert torch.load(file, weights_only=True)["param_groups"][0]["weight_decay"] == 0.25
 
 
 def test_a_reading_of_last_step_stays() -> None:
@@ -230,6 +258,11 @@ def bad_construction(**options: Any) -> Callable[[], Any]:
             ValueError,
             "lower_bound was given twice",
         ),
+        (
+            lambda: sfo.ModelBased(Problem().params, 1.0, model=models.Truncated(lower_bound=np.zeros(2))),
+            ValueError,
+            "lower_bound of an optimizer's model must be a number",
+        ),
         (lambda: sfo.NGN([torch.nn.Parameter(torch.ones(2, dtype=torch.cfloat))]), TypeError, "real floating-point"),
         (lambda: sfo.NGN([{"params": Problem().params, "lr": -2.0}]), ValueError, "lr must be .*, got -2.0"),
     ],
@@ -303,6 +336,16 @@ def test_raise_names_the_gradient() -> None:
         (lambda opt, loss: opt.step(lambda: loss, loss=loss), ValueError, "more than once: by closure and by loss"),
         (lambda opt, loss: opt.step(), ValueError, "NGN.step needs the loss"),
         (lambda opt, loss: opt.step(lambda: None), ValueError, "closure must return the loss"),
+        (
+            lambda opt, loss: opt.step(loss),
+            TypeError,
+            "closure must be a function .*, got Tensor: .* step\\(loss=loss\\)",
+        ),
+        (
+            lambda opt, loss: opt.step(loss=loss, lower_bound=torch.tensor(math.nan)),
+            ValueError,
+            "lower_bound must be .*, got nan",
+        ),
         (lambda opt, loss: opt.step(loss="1.0"), TypeError, "loss must be a number or a tensor"),
         (lambda opt, loss: opt.step(loss=loss + 0j), TypeError, "loss must be real"),
         (lambda opt, loss: opt.step(loss=loss, lower_bound=math.nan), ValueError, "lower_bound must be .*, got nan"),

@@ -285,6 +285,7 @@ def test_two_ranks_take_the_step_of_one_process_on_the_joint_batch(tmp_path: Pat
         (lambda params: sfo.SPP(params, on_nonfinite="ignore"), ValueError, "on_nonfinite must be one of"),
         (lambda params: sfo.SPP(params, process_group="world"), ValueError, "process_group must be .*, got 'world'"),
         (lambda params: sfo.SPP(params).step(), ValueError, "SPP.step needs a closure"),
+        (lambda params: sfo.SPP(params).step(torch.ones(())), TypeError, "closure must be a function .*, got Tensor"),
         (lambda params: sfo.SPP(params).step(lambda: None), ValueError, "closure must return the loss, got None"),
         (lambda params: sfo.SPP(params).step(lambda: torch.ones(2)), ValueError, "loss must have one element"),
         (lambda params: sfo.SPP([torch.nn.Parameter(torch.ones(2) + 0j)]), TypeError, "real floating-point"),

@@ -80,6 +80,18 @@ def test_zero_dimensional_tensors_and_scalars_mix():
     assert type(models.Truncated().step(1, 4, 10).size) is float
 
 
+def test_numpy_bounds_go_along_with_tensors():
+    step = models.Truncated(lower_bound=np.array([0.0, 0.5])).step(torch.ones(2), 1.0, 10.0)
+    assert step.size.tolist() == [1.0, 0.5]
+    assert step.size.dtype is torch.float32
+
+
+@pytest.mark.parametrize("library", [np, torch, jnp])
+def test_complex_numbers_are_refused(library):
+    with pytest.raises(TypeError, match=r"expected real numbers, got .* of dtype"):
+        models.SquareRoot().step(library.asarray(1.0 + 1.0j), 1.0, 1.0)
+
+
 @every_model
 def test_large_arrays_are_the_same_in_pieces(make):
     rng = np.random.default_rng(1)

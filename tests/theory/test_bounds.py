@@ -87,6 +87,12 @@ def test_several_horizons_in_one_call():
         bounds.last_iterate(lrs, deltas, 2.0, horizons=[10])
 
 
+@pytest.mark.parametrize("horizons", [[], 2])
+def test_horizons_that_are_no_sequence_of_some_are_named(horizons):
+    with pytest.raises(ValueError, match="horizons must be a sequence of whole numbers from 1 to 3"):
+        bounds.last_iterate(np.ones(3), np.ones(3), 1.0, horizons=horizons)
+
+
 def test_trailing_zero_rates_are_dropped():
     lrs, deltas = np.array([1.0, 0.5, 0.0, 0.0]), np.array([1.0, 2.0, 7.0, math.inf])
     expected = bounds.last_iterate(lrs[:2], deltas[:2], 3.0)
@@ -177,6 +183,10 @@ class TestWeaklyConvex:
     def test_bad_constants_are_named(self, options, message):
         with pytest.raises(ValueError, match=message):
             bounds.weakly_convex([0.1], [1.0], 1.0, **options)
+
+    def test_an_unknown_envelope_is_refused(self):
+        with pytest.raises(ValueError, match="envelope_gap must not be NaN, got nan"):
+            bounds.weakly_convex([0.1], [1.0], math.nan, rho=1.0, lam=0.0, rho_bar=2.0)
 
 
 def test_reshuffling_can_violate_the_bound():

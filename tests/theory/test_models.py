@@ -267,7 +267,21 @@ class TestEdges:
         step = models.Truncated(lower_bound=np.array([0.0, 0.5])).step(np.ones(2), 1.0, 10.0)
         np.testing.assert_allclose(step.size, [1.0, 0.5])
 
-    @pytest.mark.parametrize("p", [1.5, math.nan, -math.inf, "1"])
+    @pytest.mark.parametrize("bound", [math.nan, math.inf])
+    def test_a_batch_whose_lower_bound_is_no_number_is_no_batch_at_its_bound(self, bound):
+        step = models.Truncated(lower_bound=np.array([bound, 0.0])).step(np.ones(2), 1.0, 10.0)
+        np.testing.assert_array_equal(step, ([0.0, 1.0], [math.inf, 0.95]))
+
+    @pytest.mark.parametrize(("grad_sq", "lr", "name"), [(-1.0, 1.0, "grad_sq"), (1.0, -1.0, "lr")])
+    def test_the_safe_index_refuses_what_the_models_refuse(self, grad_sq, lr, name):
+        with pytest.raises(ValueError, match=f"{name} must be at least 0, got -1"):
+            models.safe_delta(1.0, grad_sq, lr, size=0.5)
+
+    def test_an_exponent_may_be_a_number_of_numpy(self):
+        assert models.Power(np.float32(0.25)) == models.Power(0.25)
+        assert type(models.Power(np.float64(0.25)).step(1.0, 1.0, 1.0).size) is float
+
+    @pytest.mark.parametrize("p", [1.5, math.nan, -math.inf, "1", True])
     def test_bad_exponent_is_named(self, p):
         with pytest.raises(ValueError, match="p must be a finite number of at most 1"):
             models.Power(p)

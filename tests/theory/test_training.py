@@ -92,6 +92,10 @@ def test_a_clipped_rate_keeps_the_step_within_the_limit(grad_sq: float, limit: f
     assert factor * math.sqrt(grad_sq) <= limit * (1 + 1e-12)
 
 
+def test_a_limit_whose_square_overflows_clips_nothing() -> None:
+    assert training.clip_factor(4.0, 1e200) == 1.0
+
+
 def test_the_second_moment_correction_is_adams() -> None:
     assert training.second_moment_correction(0.9, 2.0) == pytest.approx(0.19)
 

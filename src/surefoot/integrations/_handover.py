@@ -24,14 +24,21 @@ class Handover:
     def __init__(self, monitor: StabilityMonitor) -> None:
         self.monitor = monitor
         self._loss: Tensor | None = None
+        self._expected = False
         # Before the monitor's own hook, so that the monitor sees what this one hands over.
         self._handle = monitor.optimizer.register_step_pre_hook(self._before_step)
         monitor.attach()
 
     def add(self, loss: Tensor) -> None:
         """Tell the loss of a micro batch."""
+        if self._expected:  # the step never came: the losses before belong to gradients that are gone
+            self._take()
         loss = loss.detach()
         self._loss = loss if self._loss is None else self._loss + loss
+
+    def expect(self) -> None:
+        """Tell that the framework is about to step; a ``GradScaler`` leaves the step out if a gradient overflows."""
+        self._expected = True
 
     def end(self) -> None:
         """Let go of the optimizer."""
@@ -40,6 +47,7 @@ class Handover:
 
     def _take(self) -> Tensor | None:
         loss, self._loss = self._loss, None
+        self._expected = False
         return loss
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:

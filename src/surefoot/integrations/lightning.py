@@ -62,6 +62,11 @@ class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
             scaler = getattr(trainer.precision_plugin, "scaler", None)  # of float16: it has scaled the loss
             self._handover.add(loss if scaler is None else loss / scaler.get_scale())
 
+    def on_before_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """Wait for the step, which the scaler of float16 may leave out."""
+        if self._handover is not None:
+            self._handover.expect()
+
     def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         """End the training if a rule says so."""
         if self.monitor is not None and self.monitor.stopped is not None and not trainer.should_stop:

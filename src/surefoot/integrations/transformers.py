@@ -72,6 +72,13 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
 
         self._trainer.training_step = told  # type: ignore[method-assign, unused-ignore]
 
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Wait for the step, which the scaler of float16 may leave out."""
+        if self._handover is not None:
+            self._handover.expect()
+
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:

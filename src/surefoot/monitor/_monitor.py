@@ -21,6 +21,7 @@ from surefoot.monitor._rules import StopRule, check_rules, first_stop
 from surefoot.monitor._verdict import Verdict, judge
 from surefoot.optim import ModelBased
 from surefoot.optim._arithmetic import Host
+from surefoot.optim._scalars import scalar
 from surefoot.theory.bounds import Bound
 from surefoot.theory.models import Model
 
@@ -55,7 +56,7 @@ class StabilityMonitor:
         distance: D of the bound; without it the bias is left out, and the noise is a lower bound of Ω for every D.
         track: ``"loss"`` and ``"grad_sq"`` (at most one pass over the gradients); at the price of a copy of the
             parameters and a pass over them each: ``"interval"`` and ``"update_norm"`` (one copy for both),
-            ``"distance"`` ‖x_t − x_1‖.
+            ``"distance"`` ‖x_t − x_1‖ (parameters that are added later count from there on).
         models: Counterfactual models, by name (``"sgd"``, ``"sps"``, ``"ngn"``, ``"log-ngn"``, ``"power(p=0.25)"``) or
             from :mod:`surefoot.theory.models`.
         every: Look at every k-th step only.
@@ -121,15 +122,15 @@ class StabilityMonitor:
         self.steps = 0
         """Steps seen."""
         self._ops = _reading.arithmetic(optimizer)
-        device = optimizer.param_groups[0]["params"][0].device
+        device = next((p.device for group in optimizer.param_groups for p in group["params"]), torch.device("cpu"))
         host = isinstance(self._ops, Host)
         self._ring = Ring(len(COLUMNS), flush_every, device, process_group, host=host)
         self._handles: list[Any] = []
         self._recorded: Tensor | float | None = None
         self._row: dict[str, Any] = {}
         self._is_due = False
-        self._start: list[Tensor] = []
-        self._before: list[Tensor] = []
+        self._start: dict[Tensor, Tensor] = {}
+        self._before: dict[Tensor, Tensor] = {}
 
     def attach(self) -> Self:
         """Start watching."""
@@ -145,7 +146,7 @@ class StabilityMonitor:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._start, self._before = [], []
+        self._before = {}
 
     def __enter__(self) -> Self:
         return self.attach()
@@ -158,9 +159,16 @@ class StabilityMonitor:
 
         With gradient accumulation call it once a micro batch, with the loss as it was differentiated: the sum counts.
         """
-        if isinstance(loss, Tensor):
-            loss = loss.detach()
+        loss = scalar(loss)
         self._recorded = loss if self._recorded is None else self._recorded + loss
+
+    def forget(self) -> None:
+        """Drop what was recorded for a step that does not come: call it where you clear the gradients.
+
+        With ``torch.amp.GradScaler``, which leaves out steps that overflow, their losses would else be added to the
+        next one's.
+        """
+        self._recorded = None
 
     @property
     def should_stop(self) -> bool:
@@ -170,7 +178,7 @@ class StabilityMonitor:
     @property
     def delta_source(self) -> str:
         """Where the optimizer's own index comes from: a key of ``SOURCES``."""
-        if isinstance(self.optimizer, ModelBased):
+        if _reading.knows_index(self.optimizer):
             return "model"
         if _reading.is_plain_sgd(self.optimizer):
             return "linear"
@@ -221,18 +229,26 @@ class StabilityMonitor:
         every quadratic (unstable). A loss that has grown by half over the first one is unstable too.
         """
         columns = self._columns(self._ring.all())
-        promised, taken = columns["decrease"], columns["decrease"]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            if isinstance(self.optimizer, ModelBased):
-                taken = promised * columns["size"] / columns["rate"]
-            if not isinstance(self.optimizer, ModelBased) and "interval" in self.track:
-                promised = taken = columns["inner"]
-            elif not _reading.is_gradient_step(self.optimizer):
-                reason = (
-                    f"{type(self.optimizer).__name__} does not step along the gradient: "
-                    'track "interval" to compare its steps with the loss.'
-                )
-                return Verdict("unknown", reason, None)
+        name, ours = type(self.optimizer).__name__, isinstance(self.optimizer, ModelBased)
+        along = _reading.is_gradient_step(self.optimizer)
+        if _reading.looks_around(self.optimizer):
+            return Verdict(
+                "unknown", f"{name} looks at several points within a step: no single gradient explains it.", None
+            )
+        if not along and "interval" not in self.track:
+            reason = f'{name} does not step along the gradient: track "interval" to compare its steps with the loss.'
+            return Verdict("unknown", reason, None)
+        if "loss" not in self.track or not {"grad_sq", "interval"} & set(self.track):
+            return Verdict("unknown", f'A verdict needs "loss" and "grad_sq" in track, which is {self.track}.', None)
+        # The step that was really taken has the word where the rate alone does not say what it is.
+        if "interval" in self.track and not (ours and along):
+            promised = taken = columns["inner"]
+        else:
+            promised = taken = columns["decrease"]
+        if ours:  # they shorten their steps: what they promise belongs to the whole rate
+            with np.errstate(invalid="ignore", divide="ignore"):
+                scale = columns["size"] / columns["rate"]
+                promised, taken = (promised, promised * scale) if along else (taken / scale, taken)
         window = max(1, min(_WINDOW, len(promised) // 2))
         return judge(
             columns["loss"],
@@ -303,8 +319,8 @@ class StabilityMonitor:
         values = dict.fromkeys(COLUMNS, math.nan) | {"rate": rates[0]}
         if "loss" in self.track and loss is not None:
             values["loss"] = _reading.measured(loss, self._ops)
-        if isinstance(optimizer, ModelBased):
-            step = optimizer.last_step
+        if _reading.knows_index(optimizer):
+            step = optimizer.last_step  # type: ignore[attr-defined]
             values["size"], values["delta"] = step.size.reshape(-1)[0], step.delta
             if "grad_sq" in self.track and "grad_sq" not in row:  # the optimizer has it already: no pass of our own
                 row["grad_sq"] = _reading.noted_square(optimizer)
@@ -315,6 +331,9 @@ class StabilityMonitor:
             if name in row:
                 values[name] = _reading.measured(row[name], self._ops)
         self._measure_update(values, rates)
+        overflow = _reading.overflowed(optimizer)
+        for name in ("grad_sq", "decrease", "inner", "scaled_update_sq"):
+            values[name] = _reading.unless(overflow, values[name], self._ops)
         if self._ring.write([values[name] for name in COLUMNS]):
             self._ask_rules()
 
@@ -330,32 +349,29 @@ class StabilityMonitor:
     @torch.no_grad()
     def _measure_start(self) -> None:
         """Distance from the start, and a copy of the point, where they are asked for."""
+        if not {"distance", "interval", "update_norm"} & set(self.track):
+            return
+        here = _reading.parameters(self.optimizer)
         if "distance" in self.track:
-            parameters = _reading.parameters(self.optimizer)
-            if not self._start:
-                self._start = _reading.copies(parameters)
-            self._row["distance_sq"] = _reading.difference_sq(self._ops, parameters, self._start)
+            self._start = {p: self._start[p] if p in self._start else x.clone() for p, x in here.items()}
+            self._row["distance_sq"] = _reading.difference_sq(self._ops, here.values(), self._start.values())
         if "interval" in self.track or "update_norm" in self.track:
-            parameters = _reading.parameters(self.optimizer)
-            if self._before:
-                torch._foreach_copy_(self._before, parameters)
-            else:
-                self._before = _reading.copies(parameters)
+            if self._before.keys() == here.keys():
+                torch._foreach_copy_([self._before[p] for p in here], list(here.values()))
+            else:  # the first step, or one after a group was added
+                self._before = {p: x.clone() for p, x in here.items()}
 
     def _measure_update(self, values: dict[str, Any], rates: list[Any]) -> None:
         """⟨g, Δ⟩ and ‖Δ‖² of the step that was taken, group by group."""
         if not self._before:
             return
-        place = 0
         inner, update, scaled = 0.0, 0.0, 0.0
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            count = len(group["params"])
             moved, gradients = [], []
-            for p, old in zip(group["params"], self._before[place : place + count], strict=True):
+            for p in group["params"]:
                 if p.grad is not None:
-                    moved.append(old - _reading.real(p.detach()))
+                    moved.append(self._before[p] - _reading.real(p.detach()))
                     gradients.append(_reading.real(p.grad.to_dense()))
-            place += count
             if not moved:
                 continue
             square = self._ops.sum_sq(moved)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.optim import Euclidean, ModelBased
+from surefoot.optim import SPP, Euclidean, ModelBased
 from surefoot.optim._arithmetic import Arithmetic, Device, Host, Scalar
 
 
@@ -35,14 +35,32 @@ def rates(optimizer: Optimizer, ops: Arithmetic) -> list[Scalar]:
 
 
 def squares(optimizer: Optimizer, ops: Arithmetic) -> list[Scalar]:
-    """‖g‖² of every group."""
+    """‖g‖² of every group; a fused optimizer that ``GradScaler`` steps has gradients that are still scaled."""
     found = [gradients(group) for group in optimizer.param_groups]
-    return [ops.sum_sq(grads) if grads else 0.0 for grads in found]
+    scale = getattr(optimizer, "grad_scale", None)
+    unscaled = 1.0 if scale is None else 1.0 / (float(scale) if isinstance(ops, Host) else scale)
+    return [ops.sum_sq(grads) * unscaled * unscaled if grads else 0.0 for grads in found]
 
 
-def difference_sq(ops: Arithmetic, left: list[Tensor], right: list[Tensor]) -> Scalar:
+def overflowed(optimizer: Optimizer) -> Tensor | None:
+    """Whether ``GradScaler`` has found an overflow, with which a fused optimizer stays where it is; None if unknown."""
+    found: Tensor | None = getattr(optimizer, "found_inf", None)
+    return found
+
+
+def unless(overflow: Tensor | None, value: Scalar, ops: Arithmetic) -> Scalar:
+    """The value, or NaN for "not measured" if the gradient has overflowed in its scaled form."""
+    if overflow is None:
+        return value
+    if isinstance(ops, Host):
+        return math.nan if float(overflow) else value
+    return torch.where(overflow.to(ops.one.device) > 0, math.nan, value)
+
+
+def difference_sq(ops: Arithmetic, left: Iterable[Tensor], right: Iterable[Tensor]) -> Scalar:
     """Σ‖a − b‖²."""
-    return ops.sum_sq(torch._foreach_sub(left, right)) if left else 0.0
+    tensors = list(left)
+    return ops.sum_sq(torch._foreach_sub(tensors, list(right))) if tensors else 0.0
 
 
 def measured(value: Any, ops: Arithmetic) -> Scalar:
@@ -51,6 +69,16 @@ def measured(value: Any, ops: Arithmetic) -> Scalar:
         return torch.where(torch.isfinite(value), value, math.inf)
     value = value.item() if isinstance(value, Tensor) else float(value)
     return value if math.isfinite(value) else math.inf
+
+
+def knows_index(optimizer: Optimizer) -> bool:
+    """Whether the optimizer tells size and δ of its step: one of ours."""
+    return isinstance(optimizer, ModelBased | SPP)
+
+
+def looks_around(optimizer: Optimizer) -> bool:
+    """Whether a step evaluates the closure at several points, so that it follows from no single gradient."""
+    return isinstance(optimizer, torch.optim.LBFGS | SPP)
 
 
 def is_plain_sgd(optimizer: Optimizer) -> bool:
@@ -87,14 +115,9 @@ def pending_loss(optimizer: Optimizer) -> Tensor | float | None:
     return optimizer._added if isinstance(optimizer, ModelBased) else None
 
 
-def parameters(optimizer: Optimizer) -> list[Tensor]:
-    """All parameters, as real tensors."""
-    return [real(p.detach()) for group in optimizer.param_groups for p in group["params"]]
-
-
-def copies(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Copies with memory of their own."""
-    return [tensor.detach().clone() for tensor in tensors]
+def parameters(optimizer: Optimizer) -> dict[Tensor, Tensor]:
+    """All parameters, each with itself as a real tensor that shares its memory."""
+    return {p: real(p.detach()) for group in optimizer.param_groups for p in group["params"]}
 
 
 def real(tensor: Tensor) -> Tensor:

@@ -38,8 +38,9 @@ class Verdict:
     """One sentence."""
     lr_range: tuple[float, float] | None
     """A suggestion: from z = 0.1 (NGN would take 95 % of the step) to z = 1 (where SPS begins to shorten it), in the
-    sharpest stretch of five steps and at the first one. Momentum or Adam count with the step that they took, if
-    ``"interval"`` is tracked; what their memory adds later does not."""
+    sharpest stretch of five steps and at the first one; a rate that is stable belongs to it, even if single steps were
+    too long. Momentum or Adam count with the step that they took, if ``"interval"`` is tracked; what their memory adds
+    later does not."""
 
     def __str__(self) -> str:
         if self.lr_range is None:
@@ -107,7 +108,11 @@ def judge(
     seen = max(worst, typical[0]) if ratio > 1 else typical[0]
     if seen > RISING or grown or (ratio > SOARING and seen > SHORTENED):
         return Verdict(UNSTABLE, reason, lr_range)
-    return Verdict(EDGE if seen > SHORTENED else STABLE, reason, lr_range)
+    if seen > SHORTENED:
+        return Verdict(EDGE, reason, lr_range)
+    if lr_range is not None:
+        lr_range = (lr_range[0], max(lr_range[1], float(rate[usable][-1])))
+    return Verdict(STABLE, reason, lr_range)
 
 
 def _relative(decrease: Floats, height: Floats) -> Floats:

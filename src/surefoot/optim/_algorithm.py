@@ -86,7 +86,8 @@ class Outcome(NamedTuple):
     finite: Scalar
     violated: Scalar
     delta: Scalar
-    sizes: list[Scalar]
+    scale: Scalar
+    """What every group's rate was multiplied by."""
     memories: list[Scalar]
     progress: Progress
     grad_sq: Scalar
@@ -118,7 +119,7 @@ def advance(
     violated = loss < (bound if firm else -math.inf)
     if not ops.decide(finite, violated):
         memories = [share.memory for share in shares]
-        return Outcome(finite, violated, 0.0 if finite else math.inf, [0.0] * len(shares), memories, past, total_sq)
+        return Outcome(finite, violated, 0.0 if finite else math.inf, 0.0, memories, past, total_sq)
 
     count = past.count + 1.0
     averaging = settings.averaging if isinstance(settings.averaging, Linearisations) else None
@@ -161,18 +162,19 @@ def advance(
         step = settings.model.step(height, decrease, ops.one)
     delta = step.delta if averaging is None else averaged_delta(step.delta, loss, value)
 
-    sizes, memories = _move(settings, ops, measured, step, rates, shrink if prox else None)
+    scale = step.size * clip
+    memories = _move(settings, ops, measured, step, rates, shrink if prox else None)
     if isinstance(settings.lower_bound, Estimate):
         bound = raised_bound(value, step.size, full, settings.lower_bound.floor)
     ahead = value - step.size * decrease - drift if averaging is not None else past.value
     if isinstance(ops, Device):  # a step that was masked leaves everything as it was
         zero = torch.zeros_like(ops.one)
         delta = ops.choose(delta, torch.where(finite, zero, math.inf))
-        sizes = [ops.choose(size, zero) for size in sizes]
+        scale = ops.choose(scale, zero)
         memories = [ops.choose(new, share.memory) for new, share in zip(memories, shares, strict=True)]
         count, ahead = ops.choose(count, past.count), ops.choose(ahead, past.value)
         bound = ops.choose(bound, past.bound)
-    return Outcome(finite, lowered, delta, sizes, memories, Progress(count, ahead, bound), total_sq)
+    return Outcome(finite, lowered, delta, scale, memories, Progress(count, ahead, bound), total_sq)
 
 
 def _measure(
@@ -255,12 +257,11 @@ def _move(
     step: Step,
     rates: list[Scalar],
     shrink: list[Scalar] | None,
-) -> tuple[list[Scalar], list[Scalar]]:
-    """Move the parameters; returns the sizes of the groups' steps and what their averaging remembers."""
-    sizes = [step.size * rate for rate in rates]
+) -> list[Scalar]:
+    """Move the parameters; returns what the groups' averaging remembers."""
     memories = [group.share.memory for group in measured]
-    for i, (group, size) in enumerate(zip(measured, sizes, strict=True)):
-        share = group.share
+    for i, (group, rate) in enumerate(zip(measured, rates, strict=True)):
+        share, size = group.share, step.size * rate
         if isinstance(settings.averaging, ScheduleFree):
             memories[i] = _schedule_free.move(ops, settings.averaging, share, group.directions, size * group.factor)
             continue
@@ -276,4 +277,4 @@ def _move(
             ops.add_(share.params, group.directions, -size * group.factor)
         if share.weight_decay and shrink is not None:
             ops.mul_(share.params, 1.0 / shrink[i])
-    return sizes, memories
+    return memories

@@ -14,7 +14,7 @@ from surefoot.optim._algorithm import Outcome, Progress, Share, advance
 from surefoot.optim._arithmetic import Device, Host, Scalar
 from surefoot.optim._averaging import Averaging
 from surefoot.optim._geometry import Euclidean, Geometry
-from surefoot.optim._scalars import beside, mean_over_ranks, scalar, scalar_dtype, write
+from surefoot.optim._scalars import beside, check_closure, mean_over_ranks, scalar, scalar_dtype, write
 from surefoot.optim._schedule_free import ScheduleFree, switch
 from surefoot.optim._settings import Estimate, Settings, check_bound, check_rate, settings
 from surefoot.optim._shards import Pieces, check_parameter, is_distributed, pieces
@@ -108,15 +108,14 @@ class ModelBased(Optimizer):
         )
         self._added: Tensor | float | None = None
         self._scratch: dict[Tensor, Tensor] = {}
-        check_rate("lr", lr)
-        check_rate("weight_decay", weight_decay)
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+        rates = {"lr": lr, "weight_decay": weight_decay}
+        super().__init__(params, {name: check_rate(name, value) for name, value in rates.items()})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with its own ``lr`` and ``weight_decay``."""
         for name in ("lr", "weight_decay"):
             if name in param_group:
-                check_rate(name, param_group[name])
+                param_group[name] = check_rate(name, param_group[name])
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
@@ -172,8 +171,8 @@ class ModelBased(Optimizer):
     def last_step(self) -> Step:
         """The last step: ``size`` (t·α; one entry a group, in their order, if the rates differ) and ``delta``.
 
-        Both are copies, on the parameters' device. A step that was skipped has size 0, and δ = ∞ if loss or gradient
-        were not finite.
+        Both are copies, on the parameters' device. A group without any gradient has the size that its step would have
+        had. A step that was skipped has size 0, and δ = ∞ if loss or gradient were not finite.
         """
         lrs = [group["lr"] for group in self.param_groups]
         same = all(lr is lrs[0] or (not isinstance(lr, Tensor) and lr == lrs[0]) for lr in lrs)
@@ -253,6 +252,7 @@ class ModelBased(Optimizer):
         Returns the loss. Without any loss it is an error, unless every rate is 0: then the state is created and nothing
         else happens, which distributed checkpointing relies on.
         """
+        check_closure(closure, ": a loss is handed over as step(loss=loss)")
         given = [n for n, x in (("closure", closure), ("loss", loss), ("add_loss", self._added)) if x is not None]
         if len(given) > 1:
             raise ValueError(f"the loss was given more than once: by {' and by '.join(given)}")
@@ -312,8 +312,9 @@ class ModelBased(Optimizer):
                 outcome.grad_sq,
             ]
         write(progress, values)
-        for share, *own in zip(active, outcome.sizes, outcome.memories, strict=True):
-            write(self.param_groups[share.group]["own"], own)
+        memories = {share.group: memory for share, memory in zip(active, outcome.memories, strict=True)}
+        for group, share in {share.group: share for share in shares}.items():  # groups without a gradient, too
+            write(self.param_groups[group]["own"], [outcome.scale * share.lr, memories.get(group, share.memory)])
 
     def _current(self, bound: Scalar, estimate: Scalar) -> Scalar:
         """The lower bound of this step: its own, the estimated one, or the constructor's."""
@@ -341,9 +342,11 @@ class ModelBased(Optimizer):
             kind = "an estimated bound" if self._settings.bounded else "the linear model"
             raise ValueError(f"lower_bound of a single step does not go with {kind}, got {lower_bound!r}")
         if isinstance(lower_bound, Tensor):
-            return scalar(lower_bound, "lower_bound")
-        check_bound(lower_bound)
-        return lower_bound
+            bound = scalar(lower_bound, "lower_bound")
+            if torch.compiler.is_compiling() or not lower_bound.is_cpu:
+                return bound  # reading it would break the graph, or wait for the device
+            lower_bound = float(bound)
+        return check_bound(lower_bound)
 
     def _arithmetic(self) -> Host | Device:
         # One look at each group: if other devices hide behind its first parameter, Host is slower there, not wrong.

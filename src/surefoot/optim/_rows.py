@@ -89,7 +89,7 @@ class NGN(ModelBased):
 class LogNGN(ModelBased):
     """The Lambert-W step, the exponential model: size = ((f − C)/‖g‖²)·W₀(α‖g‖²/(f − C)) (App. D).
 
-    Its index is the smallest of all, but its step grows without limit in α: it is not safe at any rate.
+    Its index is the smallest of the named ones, but its step grows without limit in α: it is not safe at any rate.
 
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -26,9 +27,15 @@ def scalar(value: Any, name: str = "loss") -> Tensor | float:
         if value.is_complex():
             raise TypeError(f"{name} must be real, got a tensor of dtype {value.dtype}")
         return whole(value.detach()).reshape(())
-    if isinstance(value, int | float):
+    if isinstance(value, Real):
         return float(value)
     raise TypeError(f"{name} must be a number or a tensor of one element, got {type(value).__name__}")
+
+
+def check_closure(closure: Any, hint: str = "") -> None:
+    """Refuse a closure that is no function: the first argument of ``step`` is easily taken for the loss."""
+    if closure is not None and not callable(closure):
+        raise TypeError(f"closure must be a function that returns the loss, got {type(closure).__name__}{hint}")
 
 
 def beside(value: Tensor | float, like: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -120,28 +121,34 @@ def settings(
     )
 
 
-def check_rate(name: str, value: Any) -> None:
-    """Refuse a learning rate or weight decay that is not a finite number of at least 0; tensors only for ``lr``."""
+def check_rate(name: str, value: Any) -> Any:
+    """A learning rate or weight decay, refused if it is no finite number of at least 0; tensors only for ``lr``.
+
+    Numbers become Python floats: NumPy's would make a checkpoint one that ``torch.load`` refuses.
+    """
+    number = value
     if isinstance(value, torch.Tensor) and name == "lr":
         if value.numel() != 1:
             raise ValueError(f"lr must be a number or a tensor of one element, got one of shape {tuple(value.shape)}")
         if value.device.type != "cpu":
-            return  # reading it would wait for the device
-        value = value.item()
-    if not _is_number(value):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be finite and at least 0, got {value!r}")
+            return value  # reading it would wait for the device
+        number = value.item()
+    if not _is_number(number):
+        raise TypeError(f"{name} must be a number, got {number!r}")
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{name} must be finite and at least 0, got {number!r}")
+    return value if isinstance(value, torch.Tensor) else float(value)
 
 
-def check_bound(value: Any) -> None:
-    """Refuse a lower bound that is not a finite number."""
+def check_bound(value: Any) -> float:
+    """A lower bound, refused if it is no finite number."""
     if not _is_number(value) or not math.isfinite(value):
         raise ValueError(f'lower_bound must be a finite number, "estimate" or an Estimate, got {value!r}')
+    return float(value)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
@@ -152,20 +159,22 @@ def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
 
 def _bound(model: Model, lower_bound: float | str | Estimate) -> tuple[Model, float | Estimate]:
     """The model with a bound of 0, and the bound that the optimizer subtracts (f − C is all that a model sees)."""
+    own = model.lower_bound
+    if not _is_number(own):
+        raise ValueError(
+            f"lower_bound of an optimizer's model must be a number, got {own!r}; step(lower_bound=...) takes a batch's"
+        )
     if isinstance(model, Linear):
         if lower_bound != 0.0:
             raise ValueError(f"the linear model (SGD) knows no lower bound, got lower_bound={lower_bound!r}")
         return model, 0.0
-    if model.lower_bound != 0.0:
+    if own != 0.0:
         if lower_bound != 0.0:
-            raise ValueError(
-                f"lower_bound was given twice: {model.lower_bound!r} in the model and {lower_bound!r} to the optimizer"
-            )
-        lower_bound = model.lower_bound
+            raise ValueError(f"lower_bound was given twice: {own!r} in the model and {lower_bound!r} to the optimizer")
+        lower_bound = own
         model = dataclasses.replace(model, lower_bound=0.0)  # type: ignore[type-var]
     if isinstance(lower_bound, Estimate):
         return model, lower_bound
-    if lower_bound == "estimate":
+    if isinstance(lower_bound, str) and lower_bound == "estimate":
         return model, Estimate()
-    check_bound(lower_bound)
-    return model, float(lower_bound)
+    return model, check_bound(lower_bound)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.optim._inner import Evaluation, lbfgs, newton_cg
-from surefoot.optim._scalars import mean_over_ranks, scalar
+from surefoot.optim._scalars import check_closure, mean_over_ranks, scalar
 from surefoot.optim._settings import check_rate
 from surefoot.optim._shards import check_parameter, is_distributed
 from surefoot.theory.models import Step, exact_delta
@@ -114,16 +114,15 @@ class SPP(Optimizer):
         if weak_convexity is not None and convex:
             raise ValueError(f"convex=True is weak_convexity=0: give one of the two, not {weak_convexity!r} as well")
         if weak_convexity is not None:
-            check_rate("weak_convexity", weak_convexity)
+            weak_convexity = check_rate("weak_convexity", weak_convexity)
         if on_nonfinite not in ("skip", "raise"):
             raise ValueError(f"on_nonfinite must be one of 'skip', 'raise', got {on_nonfinite!r}")
         if isinstance(process_group, str) and process_group != "auto":
             raise ValueError(f'process_group must be "auto", None or a process group, got {process_group!r}')
-        check_rate("lr", lr)
         self.inner, self.tolerance, self.max_calls, self.history = inner, tolerance, max_calls, history
         self.weak_convexity = 0.0 if convex else weak_convexity
         self.on_nonfinite, self.process_group = on_nonfinite, process_group
-        super().__init__(params, {"lr": lr})
+        super().__init__(params, {"lr": check_rate("lr", lr)})
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), **{name: getattr(self, name) for name in _SETTINGS}}
@@ -135,7 +134,7 @@ class SPP(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with its own ``lr``."""
         if "lr" in param_group:
-            check_rate("lr", param_group["lr"])
+            param_group["lr"] = check_rate("lr", param_group["lr"])
         super().add_param_group(param_group)
         try:
             for p in self.param_groups[-1]["params"]:
@@ -189,6 +188,7 @@ class SPP(Optimizer):
         Should the closure raise, the parameters are back where they were. Without closure it is an error, unless every
         rate is 0: then nothing happens, which distributed checkpointing relies on.
         """
+        check_closure(closure)
         if closure is None:
             if all(float(group["lr"]) == 0.0 for group in self.param_groups):
                 return None

@@ -16,6 +16,8 @@ def _derivative(function: Callable[[Array], Array], x: Array) -> Array:
 
 def _coerce(values: tuple[Array, ...]) -> list[Array]:
     dtype = jnp.result_type(*values)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise TypeError(f"expected real numbers, got arrays of dtype {dtype}")
     if not jnp.issubdtype(dtype, jnp.floating):
         dtype = jnp.result_type(float)
     return [jnp.asarray(value, dtype) for value in values]

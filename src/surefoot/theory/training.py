@@ -74,7 +74,7 @@ def clip_factor(grad_sq: Array, max_norm: float) -> Array:
     (0.5, 1.0)
     """
     xp, (grad_sq,) = coerce(grad_sq)
-    long = grad_sq > max_norm**2
+    long = grad_sq > max_norm * max_norm  # not **2, which raises where a float overflows
     return xp.where(long, max_norm + 0.0 * grad_sq, 1.0) / xp.where(long, grad_sq, 1.0) ** 0.5
 
 

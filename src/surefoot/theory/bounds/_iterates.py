@@ -166,7 +166,10 @@ def weakly_convex(
         raise ValueError(f"lrs must be below 1/rho_bar = {1 / rho_bar:g}, got {rates.max():g}")
     weights = rates / (1.0 - rates * lam)
     factor = (1.0 if sharp else 2.0) * rho_bar / (rho_bar - rho - lam)
-    bias = factor * np.asarray(envelope_gap, float)
+    gap = np.asarray(envelope_gap, float)
+    if np.isnan(gap).any():
+        raise ValueError(f"envelope_gap must not be NaN, got {envelope_gap!r}")
+    bias = factor * gap
     noise = factor * rho_bar * _weighted(weights, indices).sum(axis=-1)
     if mean:
         total = weights.sum(axis=-1)
@@ -181,6 +184,8 @@ def _at_horizons(
     if horizons is None:
         return Bound(distance_bias(rates, distance), scalar(noise(rates, indices)))
     steps = rates.shape[-1]
+    if np.ndim(horizons) != 1 or not len(horizons):
+        raise ValueError(f"horizons must be a sequence of whole numbers from 1 to {steps}, got {horizons!r}")
     for horizon in horizons:
         if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or not 1 <= horizon <= steps:
             raise ValueError(f"horizons must be whole numbers from 1 to {steps}, got {horizon!r}")

@@ -27,8 +27,8 @@ gradients through, and never waits for a device. At the edges:
 * a loss at or below its lower bound: ``size`` and ``delta`` are 0;
 * a zero gradient: ``size`` is α and ``delta`` is 0; a zero rate: both are 0;
 * lr = ∞ stands for the largest finite rate (``Truncated`` then takes the uncapped Polyak step);
-* a loss or squared gradient that is NaN or infinite, or a NaN rate: ``size`` 0 and ``delta`` ∞, because divergence is
-  a result and not a NaN;
+* a loss or squared gradient that is NaN or infinite, a NaN rate or lower bound: ``size`` 0 and ``delta`` ∞, because
+  divergence is a result and not a NaN;
 * a negative rate or squared gradient raises ``ValueError`` where values can be looked at (Python floats, NumPy), and
   counts as NaN in torch and JAX.
 

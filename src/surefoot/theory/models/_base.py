@@ -102,8 +102,8 @@ class Model(ABC):
             if spans(decrease, limits.tiny, limits.max) and spans(z, limits.tiny, limits.max) and spans(lr, 0.0):
                 return self._solve(xp, Point(height, grad_sq, lr, 0.5 * decrease, z, True))
         if xp.concrete:
-            _reject_negative(xp, grad_sq=grad_sq, lr=lr)
-        good = xp.isfinite(loss) & xp.isfinite(grad_sq) & (lr >= 0) & (grad_sq >= 0)
+            reject_negative(xp, grad_sq=grad_sq, lr=lr)
+        good = xp.isfinite(loss) & xp.isfinite(grad_sq) & (lr >= 0) & (grad_sq >= 0) & (bound < INFINITY)
         live = good & (loss > bound)
         height = xp.where(live, self._height(loss, bound), 1.0)
         grad_sq = xp.where(live, grad_sq, 0.0)
@@ -129,7 +129,7 @@ def spans(x: Array, low: float, high: float = INFINITY) -> bool:
     return x.size > 0 and bool(x.min() > low and (high == INFINITY or x.max() <= high))
 
 
-def _reject_negative(xp: Namespace, **values: Array) -> None:
+def reject_negative(xp: Namespace, **values: Array) -> None:
     """Raise for a negative number; NaN passes, it has its documented result."""
     for name, value in values.items():
         negative = value < 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surefoot.theory._arrays import NUMPY, Array, coerce
-from surefoot.theory.models._base import INFINITY, half_decrease
+from surefoot.theory.models._base import INFINITY, half_decrease, reject_negative
 
 
 def safe_delta(loss: Array, grad_sq: Array, lr: Array, size: Array, lower_bound: Array = 0.0) -> Array:
@@ -13,14 +13,18 @@ def safe_delta(loss: Array, grad_sq: Array, lr: Array, size: Array, lower_bound:
 
     The base inequality (Lemma 3.2) holds with it whatever chose the step: a model that is not below the loss (NGN on
     logistic loss), clipping, rounding, a hand-made rule. SPS is the step that makes it smallest, and there it equals
-    the model's δ. Steps outside [0, lr] have no such index: the result is ∞, as it is for non-finite input.
+    the model's δ. Steps outside [0, lr] have no such index: the result is ∞, as it is for non-finite input;
+    a negative squared gradient or rate is treated as by the models.
 
     >>> safe_delta(1.0, 2.0, 3.0, size=0.5)
     0.9166666666666667
     """
     xp, (loss, grad_sq, lr, size, bound) = coerce(loss, grad_sq, lr, size, lower_bound)
+    if xp.concrete:
+        reject_negative(xp, grad_sq=grad_sq, lr=lr)
     with xp.quiet():
-        good = xp.isfinite(loss) & xp.isfinite(grad_sq) & (size >= 0) & (size <= lr) & xp.isfinite(lr)
+        good = xp.isfinite(loss) & xp.isfinite(grad_sq) & (grad_sq >= 0) & (bound < INFINITY)
+        good = good & (size >= 0) & (size <= lr) & xp.isfinite(lr)
         moving = good & (lr > 0)
         lr, size, grad_sq = xp.where(moving, lr, 1.0), xp.where(moving, size, 1.0), xp.where(moving, grad_sq, 0.0)
         excess = loss - bound

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 from surefoot.theory._arrays import Array, Namespace
 from surefoot.theory.models._base import Model, Point
@@ -62,8 +64,10 @@ class Power(Model):
     lower_bound: Array = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.p, int | float) or not -math.inf < self.p <= 1:
-            raise ValueError(f"p must be a finite number of at most 1, got {self.p!r}")
+        p: Any = self.p
+        if isinstance(p, bool) or not isinstance(p, Real) or not -math.inf < float(p) <= 1:
+            raise ValueError(f"p must be a finite number of at most 1, got {p!r}")
+        object.__setattr__(self, "p", float(p))
         super().__post_init__()
 
     def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
