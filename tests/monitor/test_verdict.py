@@ -91,7 +91,7 @@ def test_places_to_which_a_bad_rate_has_thrown_the_run_do_not_narrow_the_range()
 
 
 def test_a_rate_that_is_stable_belongs_to_the_range():
-    """One steep step at the start, as a network with batch norm has it, does not speak against the steps that follow."""
+    """One steep step at the start, as batch norm makes it, does not speak against the steps that follow."""
     loss = np.array([4.0, *np.linspace(3.0, 2.0, 19)])
     promised = np.array([40.0, *np.full(19, 0.5)])
     verdict = judge(loss, promised, promised, np.full(20, 0.3), lower_bound=0.0, window=9)

@@ -38,9 +38,9 @@ class Verdict:
     """One sentence."""
     lr_range: tuple[float, float] | None
     """A suggestion: from z = 0.1 (NGN would take 95 % of the step) to z = 1 (where SPS begins to shorten it), in the
-    sharpest stretch of five steps and at the first one; a rate that is stable belongs to it, even if single steps were
-    too long. Momentum or Adam count with the step that they took, if ``"interval"`` is tracked; what their memory adds
-    later does not."""
+    sharpest stretch of five steps and at the first one; a rate that is stable as it is belongs to it, even if single
+    steps were too long. Momentum or Adam count with the step that they took, if ``"interval"`` is tracked; what their
+    memory adds later does not."""
 
     def __str__(self) -> str:
         if self.lr_range is None:
@@ -110,7 +110,7 @@ def judge(
         return Verdict(UNSTABLE, reason, lr_range)
     if seen > SHORTENED:
         return Verdict(EDGE, reason, lr_range)
-    if lr_range is not None:
+    if lr_range is not None and nominal[0] <= SHORTENED:  # not a rate that holds because the optimizer shortens it
         lr_range = (lr_range[0], max(lr_range[1], float(rate[usable][-1])))
     return Verdict(STABLE, reason, lr_range)
 

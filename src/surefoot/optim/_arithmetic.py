@@ -19,7 +19,7 @@ Scalar = Any
 """A Python float (or bool), or a 0-d tensor where values must stay on their device."""
 Tensors = list[Tensor] | tuple[Tensor, ...]
 
-_SMALL = 1 << 13
+_SMALL = 1 << 14
 """Tensors of up to this many elements are gathered into one vector for a norm, larger ones go to BLAS one by one."""
 _LARGE = 1 << 18
 """From this many elements on, an operation on one tensor costs far more than its call."""
