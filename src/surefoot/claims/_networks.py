@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from surefoot.claims._claim import Claim, Evidence, Finding, NotRun, Sweep
-from surefoot.figures._curves import Curve, Floats, curve_label, polyak_ratio
+from surefoot.figures._curves import Curve, Floats, MissingRuns, curve_label, polyak_ratio
 from surefoot.study import Sensitivity
 
 METHODS = ("sgd", "sps", "ngn")
@@ -32,7 +32,7 @@ def _on_cifar(check: Callable[[Sweep], Finding]) -> Callable[[Evidence], Finding
         sweep = evidence.sweep("cifar10")
         try:
             found = check(sweep)
-        except KeyError as absent:
+        except MissingRuns as absent:
             raise NotRun(f"the sweep is not finished: no runs of {absent.args[0]}") from None
         return Finding(found.holds, f"{found.measured} (preset {sweep.preset}{_grid(sweep)})")
 
@@ -224,7 +224,7 @@ def _at(curve: Curve, values: Floats, lr: float) -> float:
     """A value at a rate of the grid, up to half of its step."""
     apart = np.abs(np.log10(curve.lrs / lr))
     if apart.min() > 0.5 * _GRID_STEP:
-        raise KeyError(f"{curve.label} at α = {lr:g}")
+        raise MissingRuns(f"{curve.label} at α = {lr:g}")
     return float(values[int(apart.argmin())])
 
 

@@ -53,6 +53,7 @@ def reproduce(
     trained = [name for name in chosen if name in figures.NETWORKS]
     networks: dict[str, NetworkFigure] = {}
     if trained:
+        from surefoot.figures._curves import MissingRuns
         from surefoot.figures.networks import NetworkFigure
 
         networks = {name: NetworkFigure(name, studies, preset, device, data) for name in trained}
@@ -67,9 +68,7 @@ def reproduce(
     for name, figure in networks.items():
         try:
             makers[name] = partial(dict, figure.table(results[figure.sweep]))
-        except KeyError as absent:
-            if not finished:
-                raise
+        except MissingRuns as absent:
             console.print(f"{name} is left out: there are no finished runs of {absent.args[0]}")
 
     console.print(_write({name: makers[name] for name in chosen if name in makers}, titles, out, quiet))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -18,9 +18,21 @@ if TYPE_CHECKING:
     import xarray as xr
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+Value = TypeVar("Value")
 
 WARMUP = "warmup"
 """The part of a sweep whose methods are told apart from those without warmup."""
+
+
+class MissingRuns(KeyError):
+    """A sweep that is not finished was asked for a part, a method or a rate that it lacks; the argument names it."""
+
+
+class Found(dict[str, Value]):
+    """What there is of a sweep, by name."""
+
+    def __missing__(self, name: str) -> Value:
+        raise MissingRuns(name)
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,7 @@ def curve_label(part: str, algorithm: str) -> str:
 
 def curves(results: Mapping[str, Result]) -> dict[str, Curve]:
     """The curves of a sweep by label, in the order of its parts and methods."""
-    found = {}
+    found: Found[Curve] = Found()
     for part, result in results.items():
         for algorithm in result.algorithms:
             name = curve_label(part, algorithm)

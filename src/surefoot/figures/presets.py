@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.figures._curves import Found
 from surefoot.study import Result, Study
 from surefoot.study._store import Store
 from surefoot.theory._names import unknown
@@ -143,11 +144,12 @@ def finished(name: str, preset: str, folder: Path) -> dict[str, Result] | None:
     found = stored(name, preset, folder) or {}
     planned = sweep(name, preset).parts
     complete = {part: result.finished() for part, result in found.items()}
-    return {
+    enough = {
         part: result
         for part, result in complete.items()
         if result is not None and _enough(result, planned[part]["lrs"])
-    } or None
+    }
+    return Found(enough) or None
 
 
 def _enough(result: Result, planned: list[float]) -> bool:

@@ -61,9 +61,7 @@ class ResNet(nn.Module):
                 before = planes
         self.blocks = nn.Sequential(*layers)
         self.head = nn.Linear(before, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
-                nn.init.kaiming_normal_(module.weight)
+        _draw_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits (images, classes) of images (images, channels, height, width)."""
@@ -162,9 +160,7 @@ class SmallCNN(nn.Module):
             before = planes
         self.features = nn.Sequential(*layers)
         self.head = nn.Linear(before, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
-                nn.init.kaiming_normal_(module.weight)
+        _draw_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits (images, classes) of images (images, channels, height, width)."""
@@ -317,6 +313,13 @@ class _Attention(nn.Module):
 def _convolution(before: int, planes: int, *, stride: int = 1, bias: bool = False) -> nn.Conv2d:
     """A 3x3 convolution that keeps the image's size (or halves it); a batch norm behind it makes a bias idle."""
     return nn.Conv2d(before, planes, 3, stride=stride, padding=1, bias=bias)
+
+
+def _draw_weights(model: nn.Module) -> None:
+    """Kaiming-normal weights for all convolutions and linear layers."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight)
 
 
 def _size(name: str, value: int) -> None:

@@ -1,0 +1,118 @@
+"""A monitor where the optimizer's groups change, a loss is wrong, or gradients are scaled."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import surefoot.optim as sfo
+from surefoot.monitor import NonFinite, StabilityMonitor
+
+EVERYTHING = ("loss", "grad_sq", "interval", "update_norm", "distance")
+
+
+def test_the_size_is_right_where_the_first_group_has_no_gradient(problem):
+    first, _, last = problem.model
+    first.requires_grad_(False)
+    optimizer = sfo.NGN([{"params": first.parameters()}, {"params": last.parameters()}], lr=2.0)
+    with StabilityMonitor(optimizer) as monitor:
+        problem.train(optimizer, 3, monitor, "loss")
+    trace = monitor.trace()
+    assert trace["size"].values == pytest.approx(trace.counterfactual_size.sel(algorithm="ngn").values)
+
+
+def test_a_first_group_may_be_empty(problem):
+    optimizer = torch.optim.SGD([{"params": []}, {"params": list(problem.model.parameters())}], lr=0.1)
+    with StabilityMonitor(optimizer, track=EVERYTHING) as monitor:
+        losses = problem.train(optimizer, 3, monitor)
+    assert monitor.trace().loss.values == pytest.approx(losses)
+
+
+def test_a_group_may_be_added_later(another):
+    points = []
+    for watched in (False, True):
+        problem = another()
+        first, _, last = problem.model
+        optimizer = torch.optim.SGD(last.parameters(), lr=0.1)
+        monitor = StabilityMonitor(optimizer, track=EVERYTHING)
+        if watched:
+            monitor.attach()
+        problem.train(optimizer, 2, monitor)
+        joined = torch.cat([problem.point()])
+        optimizer.add_param_group({"params": list(first.parameters())})
+        problem.train(optimizer, 1, monitor)
+        points.append(problem.point())
+    assert torch.equal(*points)
+    assert monitor.trace().update_norm.values[2] == pytest.approx(float((points[1] - joined).norm()), rel=1e-5)
+
+
+def test_a_monitor_that_is_attached_again_still_knows_the_start(problem):
+    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
+    monitor, start = StabilityMonitor(optimizer, track=("loss", "distance")), problem.point()
+    for _ in range(2):
+        with monitor:
+            before = problem.point()
+            problem.train(optimizer, 1, monitor)
+    assert monitor.trace().distance.values == pytest.approx([0.0, float((before - start).norm())], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "error", "message"),
+    [
+        (torch.ones(3), ValueError, r"loss must have one element, got a tensor of shape \(3,\)"),
+        ("low", TypeError, "loss must be a number or a tensor of one element, got str"),
+        (None, TypeError, "loss must be a number or a tensor of one element, got NoneType"),
+    ],
+)
+def test_a_bad_loss_is_named_when_it_is_recorded(problem, loss, error, message):
+    monitor = StabilityMonitor(torch.optim.SGD(problem.model.parameters(), lr=0.1)).attach()
+    with pytest.raises(error, match=message):
+        monitor.record(loss)
+
+
+SCALED = {
+    "plain": lambda p: torch.optim.SGD(p, lr=0.1),
+    "fused": lambda p: torch.optim.SGD(p, lr=0.1, fused=True),
+    "fused adam": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_gradients_that_were_scaled_are_measured_unscaled(another, name):
+    traces = []
+    for scale in (1.0, 1024.0):
+        problem = another()
+        optimizer, scaler = SCALED[name](problem.model.parameters()), torch.amp.GradScaler("cpu", init_scale=scale)
+        with StabilityMonitor(optimizer, track=EVERYTHING) as monitor:
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = problem.loss()
+                scaler.scale(loss).backward()
+                monitor.record(loss)
+                scaler.step(optimizer)
+                scaler.update()
+        traces.append(monitor.trace())
+    for column in ("grad_sq", "delta", "delta_high"):
+        assert traces[1][column].values == pytest.approx(traces[0][column].values, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_an_overflow_of_scaled_gradients_is_no_divergence(problem, name):
+    optimizer, scaler = SCALED[name](problem.model.parameters()), torch.amp.GradScaler("cpu", init_scale=4.0)
+    losses = []
+    with StabilityMonitor(optimizer, track=EVERYTHING, stop=[NonFinite()], flush_every=1) as monitor:
+        for step in range(3):
+            optimizer.zero_grad()
+            monitor.forget()
+            loss = problem.loss()
+            losses.append(loss.item())
+            scaler.scale(loss).backward()
+            if step == 1:
+                problem.model[0].weight.grad[0, 0] = math.inf
+            monitor.record(loss)
+            scaler.step(optimizer)
+            scaler.update()
+    assert monitor.stopped is None
+    assert monitor.trace().loss.values[-1] == pytest.approx(losses[2])
