@@ -17,11 +17,11 @@ class Parabola(models.Model):
     curvature: float = 1.0
     lower_bound: float = 0.0
 
-    def _solve(self, xp, point):
+    def solve(self, xp, point):
         scale = 1.0 + self.curvature * point.z
         return point.lr / scale, point.half / scale
 
-    def _relative_value(self, xp, drop):
+    def relative_value(self, xp, drop):
         return 1.0 - drop + 0.5 * self.curvature * drop * drop
 
 
