@@ -91,7 +91,7 @@ def is_plain_sgd(optimizer: Optimizer) -> bool:
 def is_gradient_step(optimizer: Optimizer) -> bool:
     """Whether the optimizer moves along −g, so that its rate can be compared with Polyak's."""
     if isinstance(optimizer, ModelBased):
-        return isinstance(optimizer._settings.geometry, Euclidean)
+        return isinstance(optimizer.geometry, Euclidean)
     return isinstance(optimizer, torch.optim.SGD)
 
 
