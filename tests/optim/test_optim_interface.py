@@ -61,7 +61,7 @@ def test_the_added_loss_is_used_once() -> None:
 
 def test_zero_grad_drops_the_added_loss() -> None:
     problem = Problem()
-    optimizer = make("NGN", problem.params)
+    optimizer = make("NGN", problem.params, listen=False)
     optimizer.add_loss(problem.backward(0))
     optimizer.zero_grad()
     problem.backward(0)

@@ -14,6 +14,7 @@ from surefoot.optim._arithmetic import Arithmetic, Device, Host, Scalar
 from surefoot.optim._averaging import Averaging
 from surefoot.optim._geometry import Euclidean, Geometry
 from surefoot.optim._height import Height, Unbounded
+from surefoot.optim._listen import Losses
 from surefoot.optim._notes import Notes, renamed
 from surefoot.optim._scalars import check_closure, mean_over_ranks, scalar, scalar_dtype
 from surefoot.optim._settings import Settings, check_bound, check_rate, settings
@@ -59,8 +60,10 @@ class ModelBased(Optimizer):
         foreach: use torch's operations on lists (default) or loop over the parameters (False).
         fused: on CPU tensors, torch's fused Adam kernel for the :class:`Diagonal` geometry; needs scratch memory of the
             parameters' size. On other devices compile the step instead: ``torch.compile(opt.step)``.
+        listen: hear the loss from ``loss.backward()``, so that ``step()`` needs none.
 
-    The loss is handed to :meth:`step`, returned by its closure, or added beforehand by :meth:`add_loss`.
+    The loss is heard from ``loss.backward()``, or handed to :meth:`step`, returned by its closure, or added beforehand
+    by :meth:`add_loss`.
 
     >>> import torch
     >>> from surefoot.theory.models import SquareRoot
@@ -68,7 +71,7 @@ class ModelBased(Optimizer):
     >>> opt = ModelBased([x], lr=1.0, model=SquareRoot())
     >>> loss = 0.5 * x.square().sum()
     >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> _ = opt.step()
     >>> x.detach(), opt.last_step.size.item()
     (tensor([1.5000, 2.0000]), 0.5)
     """
@@ -92,6 +95,7 @@ class ModelBased(Optimizer):
         process_group: Any = "auto",
         foreach: bool | None = None,
         fused: bool | None = None,
+        listen: bool = True,
     ) -> None:
         self._settings = settings(
             model=model,
@@ -105,8 +109,9 @@ class ModelBased(Optimizer):
             process_group=process_group,
             foreach=foreach,
             fused=fused,
+            listen=listen,
         )
-        self._added: Tensor | float | None = None
+        self._losses = Losses(self, listen=listen)
         self._scratch: dict[Tensor, Tensor] = {}
         rates = {"lr": lr, "weight_decay": weight_decay}
         super().__init__(params, {name: check_rate(name, value) for name, value in rates.items()})
@@ -151,10 +156,12 @@ class ModelBased(Optimizer):
         return torch.device("cpu")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_settings": self._settings, "_added": self._added, "_scratch": {}}
+        return {**super().__getstate__(), "_settings": self._settings, "_scratch": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        if "_losses" not in self.__dict__:  # a copy; load_state_dict comes here too
+            self._losses = Losses(self, listen=self._settings.listen)
         self._complete()
 
     @property
@@ -210,13 +217,16 @@ class ModelBased(Optimizer):
         with the loss as it was differentiated (divided by the number of micro batches, if the mean is meant).
         :meth:`step` uses the sum and clears it; so does :meth:`zero_grad`.
         """
-        loss = scalar(loss)
-        self._added = loss if self._added is None else self._added + loss
+        self._losses.add(scalar(loss))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, and the losses that belong to them."""
         super().zero_grad(set_to_none)
-        self._added = None
+        self.forget_loss()
+
+    def forget_loss(self) -> None:
+        """Forget the losses that were told or heard since the last step."""
+        self._losses.forget()
 
     @torch.no_grad()
     def train(self) -> None:
@@ -246,10 +256,14 @@ class ModelBased(Optimizer):
         loss: Tensor | float | None = None,
         lower_bound: Tensor | float | None = None,
     ) -> Any:
-        """Take a step with the loss of this batch: as ``loss=``, from the closure, or from :meth:`add_loss`.
+        """Take a step with the loss of this batch: the one that ``loss.backward()`` was called on.
+
+        The optimizer has heard it (:mod:`surefoot.optim._listen`). A loss that is handed over wins: as ``loss=``, from
+        the closure, or by :meth:`add_loss` beforehand.
 
         Args:
-            closure: computes the loss and its gradients, and returns the loss.
+            closure: computes the loss and its gradients, and returns the loss; with None in its place, the loss is one
+                of the others.
             loss: the loss whose gradients are in place; it is not differentiated.
             lower_bound: the lower bound of this batch's loss, in place of the constructor's or the estimated one.
 
@@ -257,31 +271,45 @@ class ModelBased(Optimizer):
         else happens, which distributed checkpointing relies on.
         """
         check_closure(closure, ": a loss is handed over as step(loss=loss)")
-        given = [n for n, x in (("closure", closure), ("loss", loss), ("add_loss", self._added)) if x is not None]
-        if len(given) > 1:
-            raise ValueError(f"the loss was given more than once: by {' and by '.join(given)}")
-        if given and not all(group.get("train_mode", True) for group in self.param_groups):
+        if not all(group.get("train_mode", True) for group in self.param_groups):
             raise RuntimeError("the parameters hold the average for evaluation: call train() before step()")
         bound = self._bound_of_step(lower_bound)
-        returned = loss
-        if closure is not None:
-            with torch.enable_grad():
-                returned = closure()
-            if returned is None:
-                raise ValueError("closure must return the loss, got None")
-        value = self._added if self._added is not None else (None if returned is None else scalar(returned))
+        returned, value = self._loss_of_step(closure, loss)
         if value is None and not all(float(group["lr"]) == 0.0 for group in self.param_groups):
+            heard = self._losses.doubt or "it has heard none, from no loss.backward()"
             raise ValueError(
-                f"{type(self).__name__}.step needs the loss: step(loss=loss), step(closure), or add_loss(loss) before"
+                f"{type(self).__name__}.step needs the loss ({heard}): step(loss=loss), step(closure), or "
+                "add_loss(loss) before"
             )
         ops = self._arithmetic()
         shares = self._shares(ops)
         if value is None:
             return None
-        self._added = None
+        self._losses.forget()
         if any(share.params for share in shares):
             self._advance(ops, shares, value, bound)
         return value if returned is None else returned
+
+    def _loss_of_step(
+        self, closure: Callable[[], Any] | None, loss: Tensor | float | None
+    ) -> tuple[Any, Tensor | float | None]:
+        """What ``step`` returns, and the loss that belongs to the gradients."""
+        losses = self._losses
+        returned = None
+        earlier, era = losses.heard, losses.era
+        if closure is not None:
+            with torch.enable_grad():
+                returned = closure()
+        told = (("closure", returned), ("loss", loss), ("add_loss", losses.added))
+        given = [(name, value) for name, value in told if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"the loss was given more than once: by {' and by '.join(name for name, _ in given)}")
+        if not given:
+            return None, None if losses.doubt or losses.heard is None else scalar(losses.heard)
+        value = scalar(given[0][1])
+        if returned is not None and earlier is not None and era == losses.era:
+            value = value + scalar(earlier)  # gradients of earlier backward passes, which the closure has kept
+        return given[0][1] if losses.added is None else None, value
 
     def _advance(self, ops: Arithmetic, shares: list[Share], value: Tensor | float, bound: Any) -> None:
         """Run the algorithm, and write down what it says."""

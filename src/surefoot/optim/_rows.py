@@ -69,6 +69,7 @@ class Options(TypedDict, total=False):
     process_group: Any
     foreach: bool | None
     fused: bool | None
+    listen: bool
     averaging: Averaging | None
     """In place of the optimizer's own averaging."""
 

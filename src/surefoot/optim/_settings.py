@@ -31,6 +31,7 @@ class Settings:
     process_group: Any
     foreach: bool
     fused: bool
+    listen: bool
 
     @property
     def certifies(self) -> bool:
@@ -61,6 +62,7 @@ def settings(
     process_group: Any,
     foreach: bool | None,
     fused: bool | None,
+    listen: bool,
 ) -> Settings:
     """Check the arguments of :class:`~surefoot.optim.ModelBased`; errors name the argument and what is allowed."""
     if not isinstance(model, Model):
@@ -104,6 +106,7 @@ def settings(
         process_group,
         foreach is not False,
         bool(fused),
+        bool(listen),
     )
 
 
