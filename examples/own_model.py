@@ -18,10 +18,12 @@ class Parabola(models.Model):
     lower_bound: float = 0.0
 
     def solve(self, xp, point):
+        """Step size and index."""
         scale = 1.0 + self.curvature * point.z
         return point.lr / scale, point.half / scale
 
     def relative_value(self, xp, drop):
+        """The model over F, where the linear one has fallen by drop·F."""
         return 1.0 - drop + 0.5 * self.curvature * drop * drop
 
 

@@ -111,8 +111,8 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def pending_loss(optimizer: Optimizer) -> Tensor | float | None:
-    """The losses that were added to one of our optimizers for its coming step."""
-    return optimizer._added if isinstance(optimizer, ModelBased) else None
+    """The loss that one of our optimizers was told, or has heard, for its coming step."""
+    return optimizer.pending_loss if isinstance(optimizer, ModelBased) else None
 
 
 def parameters(optimizer: Optimizer) -> dict[Tensor, Tensor]:

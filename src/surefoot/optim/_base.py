@@ -206,6 +206,11 @@ class ModelBased(Optimizer):
         """Whether δ may stand in a bound: no averaging, clipping, weight decay or estimated bound, Euclidean steps."""
         return self._settings.certifies and not any(group["weight_decay"] for group in self.param_groups)
 
+    @property
+    def pending_loss(self) -> Tensor | float | None:
+        """The loss that a ``step()`` would take now: what was added, else what was heard; None if there is none."""
+        return self._losses.pending
+
     def _noted(self, name: str) -> Tensor:
         noted: Tensor = self.param_groups[0][name]
         return noted.clone()
@@ -305,7 +310,7 @@ class ModelBased(Optimizer):
         if len(given) > 1:
             raise ValueError(f"the loss was given more than once: by {' and by '.join(name for name, _ in given)}")
         if not given:
-            return None, None if losses.doubt or losses.heard is None else scalar(losses.heard)
+            return None, None if losses.pending is None else scalar(losses.pending)
         value = scalar(given[0][1])
         if returned is not None and earlier is not None and era == losses.era:
             value = value + scalar(earlier)  # gradients of earlier backward passes, which the closure has kept

@@ -49,6 +49,11 @@ class Losses:
         if listen:
             _listeners.add(self)
 
+    @property
+    def pending(self) -> Tensor | float | None:
+        """The loss of a step that is told none."""
+        return self.added if self.added is not None else None if self.doubt else self.heard
+
     def add(self, loss: Tensor | float) -> None:
         """Take a loss that is told."""
         has_gradient = self._first() is not None
