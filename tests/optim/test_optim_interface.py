@@ -335,7 +335,7 @@ def test_raise_names_the_gradient() -> None:
         (lambda opt, loss: opt.step(loss=torch.ones(3)), ValueError, r"loss must have one element, .* \(3,\)"),
         (lambda opt, loss: opt.step(lambda: loss, loss=loss), ValueError, "more than once: by closure and by loss"),
         (lambda opt, loss: opt.step(), ValueError, "NGN.step needs the loss"),
-        (lambda opt, loss: opt.step(lambda: None), ValueError, "closure must return the loss"),
+        (lambda opt, loss: opt.step(lambda: None), ValueError, "NGN.step needs the loss"),
         (
             lambda opt, loss: opt.step(loss),
             TypeError,
