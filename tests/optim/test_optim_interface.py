@@ -274,7 +274,7 @@ def test_bad_arguments_are_named(build: Callable[[], Any], error: type[Exception
 
 def prepared(name: str = "NGN", **options: Any) -> tuple[Problem, sfo.ModelBased, torch.Tensor]:
     problem = Problem()
-    optimizer = make(name, problem.params, **options)
+    optimizer = make(name, problem.params, listen=False, **options)
     train(problem, optimizer, range(2))
     return problem, optimizer, problem.backward(2)
 

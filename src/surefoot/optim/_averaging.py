@@ -70,6 +70,11 @@ class Averaging:
         """Whether it does nothing, with these arguments."""
         return False
 
+    @property
+    def follows(self) -> bool:
+        """Whether :meth:`after` wants to know how far the linear model has fallen."""
+        return type(self).after is not Averaging.after
+
     def weight(self, count: Scalar) -> Scalar | None:
         """Weight of the newest gradient in ``share.average``; None if that is no average of gradients.
 
@@ -80,7 +85,7 @@ class Averaging:
     def value(
         self, ops: Arithmetic, shares: Sequence[Share], loss: Scalar, past: Mapping[str, Scalar], count: Scalar
     ) -> Scalar:
-        """What the model takes for the loss, in step number ``count`` (from 1)."""
+        """What the model takes for the loss; ``count`` is the number of the step since averaging began (from 1)."""
         return loss
 
     def index(self, delta: Scalar, loss: Scalar, value: Scalar) -> Scalar:
@@ -113,7 +118,9 @@ class Unaveraged(Averaging):
 
 
 @dataclass(frozen=True)
-class _Momentum(Averaging):
+class Momentum(Averaging):
+    """Averaging with a share β of the past; β = 0 is none."""
+
     beta: float
     """Share of the past in the average, in [0, 1)."""
 
@@ -128,7 +135,7 @@ class _Momentum(Averaging):
 
 
 @dataclass(frozen=True)
-class Linearisations(_Momentum):
+class Linearisations(Momentum):
     """The running average of past linearisations of the loss (MoMo's model), whatever the model on top of it.
 
         d ← d + w(g − d),    f̃ ← f̃ + w(f − f̃),    f̃ at the next point: f̃ + ⟨d, x⁺ − x⟩
@@ -143,7 +150,7 @@ class Linearisations(_Momentum):
     bias_correction: bool = False
 
     label: ClassVar[str] = "averaged linearisations"
-    names: ClassVar[tuple[str, ...]] = ("value",)
+    names: ClassVar[tuple[str, ...]] = ("value", "since")
     sees_average: ClassVar[bool] = True
     only_scales: ClassVar[bool] = True
     proximal: ClassVar[bool] = True
@@ -168,7 +175,7 @@ class Linearisations(_Momentum):
 
 
 @dataclass(frozen=True)
-class HeavyBall(_Momentum):
+class HeavyBall(Momentum):
     """Heavy-ball momentum on top of the model's step: x⁺ = x − (1 − β)·size·g + β(x − x⁻).
 
     The model sees the batch loss and gradient, so its step and δ are those without momentum: δ is a diagnostic here,
@@ -193,7 +200,7 @@ class HeavyBall(_Momentum):
 
 
 @dataclass(frozen=True)
-class AveragedDirection(_Momentum):
+class AveragedDirection(Momentum):
     """Momentum with one scale for the whole step: x⁺ = x − t·α·direction(d), d the running average of the gradients.
 
         d ← d + w(g − d),    w = (1 − β)/(1 − β^k)
@@ -218,6 +225,7 @@ class AveragedDirection(_Momentum):
     bias_correction: bool = True
 
     label: ClassVar[str] = "an averaged direction"
+    names: ClassVar[tuple[str, ...]] = ("since",)
     only_scales: ClassVar[bool] = True
 
     def weight(self, count: Scalar) -> Scalar:

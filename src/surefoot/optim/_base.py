@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from surefoot.optim._arithmetic import Arithmetic, Device, Host, Scalar
 from surefoot.optim._averaging import Averaging
 from surefoot.optim._geometry import Euclidean, Geometry
 from surefoot.optim._height import Height, Unbounded
-from surefoot.optim._listen import Losses
+from surefoot.optim._listen import Listening, Losses
 from surefoot.optim._notes import Notes, renamed
 from surefoot.optim._scalars import check_closure, mean_over_ranks, scalar, scalar_dtype
-from surefoot.optim._settings import Settings, check_bound, check_rate, settings
+from surefoot.optim._settings import COMMON_OPTIONS, Settings, check_bound, check_rate, settings
 from surefoot.optim._shards import Pieces, check_parameter, is_distributed, local, pieces
 from surefoot.optim._share import Share
 from surefoot.optim._step import Outcome, advance
 from surefoot.theory.models import Model, Step
 
 
-class ModelBased(Optimizer):
+class ModelBased(Listening):
     r"""Gradient descent whose step size comes from a model of the loss: model × geometry × averaging × height.
 
     With F = f − C (the batch loss over its lower bound), directions u_g and q = Σ_g α_g‖g_g‖²_* over the parameter
@@ -61,6 +61,10 @@ class ModelBased(Optimizer):
         fused: on CPU tensors, torch's fused Adam kernel for the :class:`Diagonal` geometry; needs scratch memory of the
             parameters' size. On other devices compile the step instead: ``torch.compile(opt.step)``.
         listen: hear the loss from ``loss.backward()``, so that ``step()`` needs none.
+        maximize: the loss is an objective that should grow; ``lower_bound`` is then one of its negative.
+
+    The groups hold β under torch's names, where schedulers such as ``OneCycleLR`` change it: ``momentum``, or ``betas``
+    and ``eps`` in Adam's metric.
 
     The loss is heard from ``loss.backward()``, or handed to :meth:`step`, returned by its closure, or added beforehand
     by :meth:`add_loss`.
@@ -96,6 +100,7 @@ class ModelBased(Optimizer):
         foreach: bool | None = None,
         fused: bool | None = None,
         listen: bool = True,
+        maximize: bool = False,
     ) -> None:
         self._settings = settings(
             model=model,
@@ -110,14 +115,21 @@ class ModelBased(Optimizer):
             foreach=foreach,
             fused=fused,
             listen=listen,
+            maximize=maximize,
         )
         self._losses = Losses(self, listen=listen)
         self._scratch: dict[Tensor, Tensor] = {}
-        rates = {"lr": lr, "weight_decay": weight_decay}
-        super().__init__(params, {name: check_rate(name, value) for name, value in rates.items()})
+        rates = {"lr": check_rate("lr", lr), "weight_decay": check_rate("weight_decay", weight_decay)}
+        super().__init__(params, rates | self._settings.group_options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group with its own ``lr`` and ``weight_decay``."""
+        """Add a group with its own ``lr`` and ``weight_decay``, and in Adam's metric ``betas[1]`` and ``eps``."""
+        for name in param_group:
+            if name in COMMON_OPTIONS and name not in self._settings.group_options:
+                raise ValueError(
+                    f"{name} is the same for all parameter groups: give it to {type(self).__name__}, not to a group "
+                    f"(got {param_group[name]!r})"
+                )
         for name in ("lr", "weight_decay"):
             if name in param_group:
                 param_group[name] = check_rate(name, param_group[name])
@@ -136,7 +148,8 @@ class ModelBased(Optimizer):
         self._sharded = any(is_distributed(p) for group in self.param_groups for p in group["params"])
         averaging = self._settings.averaging
         for group in self.param_groups:
-            group.setdefault("weight_decay", 0.0)
+            for name, value in {"weight_decay": 0.0, **self._settings.group_options}.items():
+                group.setdefault(name, value)
             if averaging.evaluates_elsewhere:
                 group.setdefault("train_mode", self.param_groups[0].get("train_mode", True))
         renamed(self.param_groups, own=("size", averaging.memory_name))
@@ -146,6 +159,38 @@ class ModelBased(Optimizer):
         self._notes = Notes(
             self.param_groups, common | self._settings.height.start(), own, device, scalar_dtype(device)
         )
+        self.param_groups[0]["settings"] = self._settings.described
+        self._followed: list[Any] | None = None
+
+    def _follow(self) -> None:
+        """Take over the momentum that a scheduler or a checkpoint has put into the groups."""
+        name = next(iter(self._settings.group_options), None)
+        now = [] if name is None else [group[name] for group in self.param_groups]
+        if now == self._followed or self._settings.momentum is None:
+            return
+        betas = [value[0] if name == "betas" else value for value in now]
+        if any(beta != betas[0] for beta in betas):
+            raise ValueError(f"{name} must be the same in all parameter groups, for one loss is averaged; got {now}")
+        if betas[0] != self._settings.momentum.beta:
+            before = self._settings.averaging
+            self._settings = self._settings.with_beta(betas[0])
+            if self._settings.averaging.names != before.names:
+                self._complete()
+                if "since" in self._settings.averaging.names:
+                    self.param_groups[0]["since"].copy_(self.param_groups[0]["count"])
+        self._followed = now
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a state; where its settings differ from this optimizer's, it wins, and a warning says so."""
+        mine = self._settings
+        super().load_state_dict(state_dict)
+        if self._known:
+            self._settings = mine.as_described(self._known)
+            options = {name: self.param_groups[0][name] for name in mine.group_options}
+            different = mine.told_apart(self._settings, self._known, options)
+            if different:
+                warnings.warn(f"the settings of a {type(self).__name__} and its checkpoint: {different}", stacklevel=2)
+            self._complete()
 
     def _device(self) -> torch.device:
         """Where the scalars live: with the first parameter."""
@@ -162,6 +207,7 @@ class ModelBased(Optimizer):
         super().__setstate__(state)
         if "_losses" not in self.__dict__:  # a copy; load_state_dict comes here too
             self._losses = Losses(self, listen=self._settings.listen)
+        self._known = dict(self.param_groups[0].get("settings", {}))
         self._complete()
 
     @property
@@ -206,32 +252,9 @@ class ModelBased(Optimizer):
         """Whether δ may stand in a bound: no averaging, clipping, weight decay or estimated bound, Euclidean steps."""
         return self._settings.certifies and not any(group["weight_decay"] for group in self.param_groups)
 
-    @property
-    def pending_loss(self) -> Tensor | float | None:
-        """The loss that a ``step()`` would take now: what was added, else what was heard; None if there is none."""
-        return self._losses.pending
-
     def _noted(self, name: str) -> Tensor:
         noted: Tensor = self.param_groups[0][name]
         return noted.clone()
-
-    def add_loss(self, loss: Tensor | float) -> None:
-        """Add a loss to the one that the coming :meth:`step` uses.
-
-        For gradient accumulation, and for frameworks that call ``step()`` without a loss: call it once a micro batch,
-        with the loss as it was differentiated (divided by the number of micro batches, if the mean is meant).
-        :meth:`step` uses the sum and clears it; so does :meth:`zero_grad`.
-        """
-        self._losses.add(scalar(loss))
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients, and the losses that belong to them."""
-        super().zero_grad(set_to_none)
-        self.forget_loss()
-
-    def forget_loss(self) -> None:
-        """Forget the losses that were told or heard since the last step."""
-        self._losses.forget()
 
     @torch.no_grad()
     def train(self) -> None:
@@ -278,6 +301,7 @@ class ModelBased(Optimizer):
         check_closure(closure, ": a loss is handed over as step(loss=loss)")
         if not all(group.get("train_mode", True) for group in self.param_groups):
             raise RuntimeError("the parameters hold the average for evaluation: call train() before step()")
+        self._follow()
         bound = self._bound_of_step(lower_bound)
         returned, value = self._loss_of_step(closure, loss)
         if value is None and not all(float(group["lr"]) == 0.0 for group in self.param_groups):
@@ -292,29 +316,8 @@ class ModelBased(Optimizer):
             return None
         self._losses.forget()
         if any(share.params for share in shares):
-            self._advance(ops, shares, value, bound)
+            self._advance(ops, shares, -value if self._settings.maximize else value, bound)
         return value if returned is None else returned
-
-    def _loss_of_step(
-        self, closure: Callable[[], Any] | None, loss: Tensor | float | None
-    ) -> tuple[Any, Tensor | float | None]:
-        """What ``step`` returns, and the loss that belongs to the gradients."""
-        losses = self._losses
-        returned = None
-        earlier, era = losses.heard, losses.era
-        if closure is not None:
-            with torch.enable_grad():
-                returned = closure()
-        told = (("closure", returned), ("loss", loss), ("add_loss", losses.added))
-        given = [(name, value) for name, value in told if value is not None]
-        if len(given) > 1:
-            raise ValueError(f"the loss was given more than once: by {' and by '.join(name for name, _ in given)}")
-        if not given:
-            return None, None if losses.pending is None else scalar(losses.pending)
-        value = scalar(given[0][1])
-        if returned is not None and earlier is not None and era == losses.era:
-            value = value + scalar(earlier)  # gradients of earlier backward passes, which the closure has kept
-        return given[0][1] if losses.added is None else None, value
 
     def _advance(self, ops: Arithmetic, shares: list[Share], value: Tensor | float, bound: Any) -> None:
         """Run the algorithm, and write down what it says."""
@@ -373,6 +376,8 @@ class ModelBased(Optimizer):
             decay = group["weight_decay"]
             for geometry, found in self._settings.geometry.split(self._differentiated(group), group):
                 gradients = [p.grad for p in found if p.grad is not None]
+                if self._settings.maximize:
+                    gradients = list(torch._foreach_neg(gradients))
                 state = self._buffers(geometry, found)
                 parts = [Pieces(None, found, found, gradients, state)]
                 if self._sharded:

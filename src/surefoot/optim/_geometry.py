@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -127,6 +127,13 @@ class Diagonal(Geometry):
             raise ValueError(f"beta of the second moment must be a number in [0, 1), got {self.beta!r}")
         if not isinstance(self.eps, int | float) or not 0 < self.eps < float("inf"):
             raise ValueError(f"eps must be a positive number, got {self.eps!r}")
+
+    def split(self, parameters: list[Tensor], group: Mapping[str, Any]) -> list[tuple[Geometry, list[Tensor]]]:
+        """The group's own ``betas`` and ``eps``, if it has some."""
+        own = {"beta": group["betas"][1] if "betas" in group else self.beta, "eps": group.get("eps", self.eps)}
+        if own == {"beta": self.beta, "eps": self.eps}:
+            return [(self, parameters)]
+        return [(replace(self, **own), parameters)]
 
     def observe(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> None:
         """v ← β₂v + (1 − β₂)g²."""

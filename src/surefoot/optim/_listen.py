@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from surefoot.optim._scalars import scalar
 from surefoot.optim._shards import is_distributed, local
 
 _SEVERAL = "backward() was called on a tensor of several elements, which is no loss"
@@ -230,3 +231,53 @@ def _leaves(root: Any) -> set[int]:
             found.add(id(node.variable))
         todo += [following for following, _ in node.next_functions]
     return found
+
+
+class Listening(Optimizer):
+    """What an optimizer does about losses: it is told them, hears them, and forgets them with their gradients."""
+
+    _losses: Losses
+
+    @property
+    def pending_loss(self) -> Tensor | float | None:
+        """The loss that a ``step()`` would take now: what was added, else what was heard; None if there is none."""
+        return self._losses.pending
+
+    def add_loss(self, loss: Tensor | float) -> None:
+        """Add a loss to the one that the coming :meth:`step` uses.
+
+        For gradient accumulation, and for frameworks that call ``step()`` without a loss: call it once a micro batch,
+        with the loss as it was differentiated (divided by the number of micro batches, if the mean is meant).
+        :meth:`step` uses the sum and clears it; so does :meth:`zero_grad`.
+        """
+        self._losses.add(scalar(loss))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients, and the losses that belong to them."""
+        super().zero_grad(set_to_none)
+        self.forget_loss()
+
+    def forget_loss(self) -> None:
+        """Forget the losses that were told or heard since the last step."""
+        self._losses.forget()
+
+    def _loss_of_step(
+        self, closure: Callable[[], Any] | None, loss: Tensor | float | None
+    ) -> tuple[Any, Tensor | float | None]:
+        """What ``step`` returns, and the loss that belongs to the gradients."""
+        losses = self._losses
+        returned = None
+        earlier, era = losses.heard, losses.era
+        if closure is not None:
+            with torch.enable_grad():
+                returned = closure()
+        told = (("closure", returned), ("loss", loss), ("add_loss", losses.added))
+        given = [(name, value) for name, value in told if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"the loss was given more than once: by {' and by '.join(name for name, _ in given)}")
+        if not given:
+            return None, None if losses.pending is None else scalar(losses.pending)
+        value = scalar(given[0][1])
+        if returned is not None and earlier is not None and era == losses.era:
+            value = value + scalar(earlier)  # gradients of earlier backward passes, which the closure has kept
+        return given[0][1] if losses.added is None else None, value

@@ -70,6 +70,7 @@ class Options(TypedDict, total=False):
     foreach: bool | None
     fused: bool | None
     listen: bool
+    maximize: bool
     averaging: Averaging | None
     """In place of the optimizer's own averaging."""
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import torch
 
-from surefoot.optim._averaging import Averaging, Linearisations, Unaveraged
-from surefoot.optim._geometry import Euclidean, Geometry
+from surefoot.optim._averaging import Averaging, Linearisations, Momentum, Unaveraged
+from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
 from surefoot.optim._height import Estimate, Fixed, Height, Unbounded
 from surefoot.theory.models import Linear, Model
 from surefoot.theory.training import is_square_root, is_truncated
@@ -32,6 +32,52 @@ class Settings:
     foreach: bool
     fused: bool
     listen: bool
+    maximize: bool
+    momentum: Momentum | None
+    """The averaging whose β stands in the groups, where schedulers change it; None if there is no such thing."""
+
+    @property
+    def group_options(self) -> dict[str, Any]:
+        """What the groups hold of these settings, under torch's names."""
+        if self.momentum is None:
+            return {}
+        if isinstance(self.geometry, Diagonal):
+            return {"betas": (self.momentum.beta, self.geometry.beta), "eps": self.geometry.eps}
+        return {"momentum": self.momentum.beta}
+
+    def with_beta(self, beta: Any) -> Settings:
+        """The same with another β of the averaging."""
+        assert self.momentum is not None
+        momentum = dataclasses.replace(self.momentum, beta=beta)
+        return dataclasses.replace(self, momentum=momentum, averaging=Unaveraged() if momentum.plain else momentum)
+
+    @property
+    def described(self) -> dict[str, str | float | None]:
+        """What a checkpoint tells of them, beside the groups' options."""
+        return {
+            "model": repr(self.model),
+            "geometry": type(self.geometry).__name__ if "betas" in self.group_options else repr(self.geometry),
+            "averaging": type(self.momentum or self.averaging).__name__,
+            "lower_bound": self.height.value if isinstance(self.height, Fixed) else repr(self.height),
+            "weight_decay_mode": self.weight_decay_mode,
+            "max_grad_norm": self.max_grad_norm,
+        }
+
+    def as_described(self, known: dict[str, Any]) -> Settings:
+        """These settings with what a checkpoint says of numbers and modes."""
+        changes: dict[str, Any] = {
+            name: known[name] for name in ("weight_decay_mode", "max_grad_norm") if name in known
+        }
+        if isinstance(self.height, Fixed) and isinstance(known.get("lower_bound"), float):
+            changes["height"] = Fixed(known["lower_bound"])
+        return dataclasses.replace(self, **changes)
+
+    def told_apart(self, loaded: Settings, known: dict[str, Any], options: dict[str, Any]) -> str:
+        """What is different after a checkpoint was loaded; ``options`` are those of its first group."""
+        mine, now = self.described | self.group_options, loaded.described | options
+        taken = [f"{name}={now[name]!r} in place of {mine[name]!r}" for name in mine if now[name] != mine[name]]
+        left = [f"it was saved with {name}={known[name]!r}" for name in loaded.described if known[name] != now[name]]
+        return "; ".join(taken + left)
 
     @property
     def certifies(self) -> bool:
@@ -44,6 +90,15 @@ class Settings:
         averaging = self.averaging.buffer_name
         return (() if averaging is None else (averaging,)) + geometry.buffer_names
 
+
+COMMON_OPTIONS = frozenset(
+    (
+        *("model", "geometry", "averaging", "beta", "betas", "eps", "momentum", "bias_correction", "p"),
+        *("weight_decay_mode", "lower_bound", "max_grad_norm", "on_nonfinite", "process_group"),
+        *("foreach", "fused", "listen", "maximize"),
+    )
+)
+"""Arguments of the constructors that are no option of a single parameter group, unless the settings say so."""
 
 HEIGHTS: dict[str, type[Height]] = {"estimate": Estimate}
 """What ``lower_bound`` may be in one word."""
@@ -63,6 +118,7 @@ def settings(
     foreach: bool | None,
     fused: bool | None,
     listen: bool,
+    maximize: bool,
 ) -> Settings:
     """Check the arguments of :class:`~surefoot.optim.ModelBased`; errors name the argument and what is allowed."""
     if not isinstance(model, Model):
@@ -107,6 +163,8 @@ def settings(
         foreach is not False,
         bool(fused),
         bool(listen),
+        bool(maximize),
+        averaging if isinstance(averaging, Momentum) else None,
     )
 
 

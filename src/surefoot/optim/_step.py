@@ -76,8 +76,9 @@ def advance(
 
     # The model of the loss: its value f, its gradient g, and the geometry's direction and ‖g‖_*.
     count = past["count"] + 1.0
-    value = averaging.value(ops, shares, loss, past, count)
-    measured = [_measure(settings, ops, share, sq, count) for share, sq in zip(shares, grad_sq, strict=True)]
+    age = count - past.get("since", 0.0)  # averaging may be switched on later
+    value = averaging.value(ops, shares, loss, past, age)
+    measured = [_measure(settings, ops, share, sq, count, age) for share, sq in zip(shares, grad_sq, strict=True)]
 
     # Rates α, clipped; proximal weight decay makes them h = α/(1 + αλ).
     clip: Scalar = 1.0
@@ -89,7 +90,7 @@ def advance(
     full = sum(rate * each.dual_sq for rate, each in zip(rates, measured, strict=True))
     decrease = sum(rate / s * each.dual_sq for rate, s, each in zip(rates, shrink, measured, strict=True))
     drift: Scalar = 0.0  # what weight decay does to the linear model
-    if prox or averaging.names:
+    if prox or averaging.follows:
         for rate, s, each in zip(rates, shrink, measured, strict=True):
             if each.share.weight_decay:
                 inner = each.share.total(ops.inner(each.seen, each.share.params))
@@ -132,11 +133,13 @@ def advance(
     return Outcome(finite, violated, ops.choose(step.size * clip, 0.0 * ops.one), memories, noted)
 
 
-def _measure(settings: Settings, ops: Arithmetic, share: Share, grad_sq: Scalar, count: Scalar) -> Measured:
+def _measure(
+    settings: Settings, ops: Arithmetic, share: Share, grad_sq: Scalar, count: Scalar, age: Scalar
+) -> Measured:
     """Bring averages and geometry up to date, and find direction and norms."""
     averaging, clips = settings.averaging, settings.max_grad_norm is not None
     grads = ops.usable(share.grads)
-    weight: Any = averaging.weight(count)
+    weight: Any = averaging.weight(age)
     averaged, sees_average = weight is not None, weight is not None and averaging.sees_average
     along = share.average if averaged else grads
     along_sq = None if sees_average else grad_sq  # where the model does not see it, nobody asks for it

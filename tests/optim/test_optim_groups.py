@@ -1,0 +1,176 @@
+"""Options of parameter groups and settings of checkpoints: honoured or refused, never ignored."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from optim_problem import ADAMS, NAMES, RATES, Problem, distance, equal, make, train
+from torch.optim import lr_scheduler
+
+import surefoot.optim as sfo
+from surefoot.optim import reference
+
+SCHEDULES: dict[str, Callable[[Any], Any]] = {
+    "one cycle": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=20),
+    "cyclic": lambda optimizer: lr_scheduler.CyclicLR(optimizer, 0.01, 0.05, step_size_up=4),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+@pytest.mark.parametrize("name", NAMES)
+def test_schedules_that_cycle_momentum_run_with_their_defaults(name: str, schedule: Any) -> None:
+    problem = Problem()
+    optimizer = make(name, problem.params)
+    scheduler = schedule(optimizer)
+    key = "betas" if name in ADAMS else "momentum"
+    seen = set()
+    for index in range(8):
+        optimizer.step(loss=problem.backward(index))
+        seen.add(optimizer.param_groups[0][key])
+        scheduler.step()
+    assert len(seen) > 4
+    assert optimizer.skipped == 0
+    assert all(bool(p.isfinite().all()) for p in problem.params)
+
+
+@pytest.mark.parametrize("name", ["NGN", "MoMo", "NGNMomentum", "SPSAdam", "NGNMuon"])
+def test_momentum_in_the_groups_is_the_constructors(name: str) -> None:
+    left, right = Problem(), Problem()
+    given: dict[str, Any] = {"betas": (0.7, 0.999)} if name in ADAMS else {"beta": 0.7}
+    constructed = make(name, left.params, **given)
+    changed = make(name, right.params)
+    changed.param_groups[0].update({"betas": (0.7, 0.999)} if name in ADAMS else {"momentum": 0.7})
+    assert equal(train(left, constructed, range(5)), train(right, changed, range(5)))
+
+
+def test_momentum_that_begins_later_begins_with_the_first_gradient() -> None:
+    problem, other = Problem(), Problem()
+    late = make("NGN", problem.params)
+    train(problem, late, range(3))
+    with torch.no_grad():
+        for p, value in zip(other.params, problem.values(), strict=True):
+            p.copy_(value)
+    late.param_groups[0]["momentum"] = 0.9
+    fresh = make("NGN", other.params, beta=0.9)
+    assert equal(train(problem, late, range(3, 6)), train(other, fresh, range(3, 6)))
+
+
+def test_a_group_may_have_an_eps_and_a_second_beta_of_its_own() -> None:
+    ours, theirs = Problem(), Problem()
+    groups = [
+        {"params": ours.params[:2], "eps": 1e-2, "betas": (0.9, 0.5)},
+        {"params": ours.params[2:]},
+    ]
+    optimizer = sfo.MoMoAdam(groups, lr=0.02, betas=(0.9, 0.99))
+    peers = [torch.optim.Adam(theirs.params[:2], 0.02, betas=(0.9, 0.5), eps=1e-2)]
+    peers.append(torch.optim.Adam(theirs.params[2:], 0.02, betas=(0.9, 0.99)))
+    for index in range(4):
+        optimizer.step(loss=1e6 + ours.backward(index))  # so high that no step is shortened
+        theirs.backward(index)
+        for peer in peers:
+            peer.step()
+    assert distance(ours.values(), theirs.values()) <= 1e-9
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("NGN", {"lower_bound": 1.0}),
+        ("NGN", {"max_grad_norm": 1.0}),
+        ("NGN", {"betas": (0.9, 0.9)}),
+        ("NGN", {"eps": 1}),
+    ],
+    ids=str,
+)
+def test_an_option_that_groups_cannot_have_is_refused(name: str, option: dict[str, Any]) -> None:
+    problem = Problem()
+    with pytest.raises(ValueError, match=f"{next(iter(option))} is the same for all parameter groups"):
+        make(name, [{"params": problem.params, **option}])
+
+
+def test_different_momentum_in_groups_is_refused_before_anything_moves() -> None:
+    problem = Problem()
+    optimizer = make("MoMo", [{"params": problem.params[:2], "momentum": 0.5}, {"params": problem.params[2:]}])
+    before = problem.values()
+    with pytest.raises(ValueError, match=r"momentum must be the same in all parameter groups.*got \[0.5, 0.9\]"):
+        train(problem, optimizer, [0])
+    assert equal(before, problem.values())
+
+
+def loaded(state: dict[str, Any]) -> dict[str, Any]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    found: dict[str, Any] = torch.load(file, weights_only=True)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "saved", "own", "message"),
+    [
+        ("NGN", {"lower_bound": -1.0}, {}, r"lower_bound=-1.0 in place of 0.0"),
+        ("NGN", {"max_grad_norm": 0.5}, {}, r"max_grad_norm=0.5 in place of None"),
+        ("MoMo", {"beta": 0.5}, {}, r"momentum=0.5 in place of 0.9"),
+        (
+            "NGNAdam",
+            {"betas": (0.5, 0.9), "eps": 1e-3},
+            {},
+            r"betas=\(0.5, 0.9\) in place of .*; eps=0.001 in place of",
+        ),
+        ("NGN", {"weight_decay_mode": "prox"}, {}, "weight_decay_mode='prox' in place of 'decoupled'"),
+    ],
+)
+def test_a_checkpoints_settings_win_and_a_warning_names_them(
+    name: str, saved: dict[str, Any], own: dict[str, Any], message: str
+) -> None:
+    first, second = Problem(), Problem()
+    optimizer = make(name, first.params, **saved)
+    train(first, optimizer, range(3))
+    with torch.no_grad():
+        for p, value in zip(second.params, first.values(), strict=True):
+            p.copy_(value)
+    resumed = make(name, second.params, **own)
+    with pytest.warns(UserWarning, match=message):
+        resumed.load_state_dict(loaded(optimizer.state_dict()))
+    assert equal(train(first, optimizer, range(3, 6)), train(second, resumed, range(3, 6)))
+
+
+def test_what_a_checkpoint_cannot_bring_back_is_named() -> None:
+    problem = Problem()
+    optimizer = make("NGN", problem.params, lower_bound="estimate")
+    fresh = make("NGN", problem.params, averaging=sfo.HeavyBall(0.5))
+    with pytest.warns(
+        UserWarning, match=r"it was saved with averaging='Linearisations'; it was saved with lower_bound"
+    ):
+        fresh.load_state_dict(optimizer.state_dict())
+
+
+def test_equal_settings_load_in_silence() -> None:
+    problem = Problem()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in NAMES:
+            make(name, problem.params).load_state_dict(loaded(make(name, problem.params).state_dict()))
+
+
+@pytest.mark.parametrize("name", ["SGD", "SPS", "MoMoAdam"])
+def test_maximize_is_the_descent_of_the_negative(name: str) -> None:
+    ours, theirs = Problem(), Problem()
+    optimizer = make(name, ours.params, maximize=True)
+    twin = getattr(reference, name)(theirs.params, RATES[name])
+    for index in range(4):
+        ours.backward(index)
+        for p in ours.params:
+            assert p.grad is not None
+            p.grad.neg_()
+        loss = theirs.backward(index)
+        optimizer.step(loss=-loss)
+        twin.step(loss)
+    assert distance(ours.values(), theirs.values()) <= 1e-11
+    assert math.isfinite(optimizer.last_step.delta.item())
