@@ -17,11 +17,13 @@ class Parabola(models.Model):
     curvature: float = 1.0
     lower_bound: float = 0.0
 
-    def _solve(self, xp, point):
+    def solve(self, xp, point):
+        """Step size and index."""
         scale = 1.0 + self.curvature * point.z
         return point.lr / scale, point.half / scale
 
-    def _relative_value(self, xp, drop):
+    def relative_value(self, xp, drop):
+        """The model over F, where the linear one has fallen by drop·F."""
         return 1.0 - drop + 0.5 * self.curvature * drop * drop
 
 

@@ -30,8 +30,18 @@ EXACT = ("extending.md", "theory.md")
 NOT_HERE = {"dist.init_process_group": "needs several processes: tests/optim/test_optim_sharded.py starts them"}
 """Text in a block that is not run here, and why."""
 
-EXTRAS = {"import jax": "jax", "import pep": "PEPit", "dask": "distributed"}
+EXTRAS = {
+    "import jax": "jax",
+    "import pep": "PEPit",
+    "dask": "distributed",
+    "from transformers": "transformers",
+    "import Accelerator": "accelerate",
+    "import lightning": "lightning",
+}
 """Text in code that needs an extra, and a package of it."""
+
+WARNINGS = {"your-framework.md": ("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")}
+"""Warnings of other packages on a page."""
 
 
 class Block(NamedTuple):
@@ -84,7 +94,14 @@ def run_python(code: str, names: dict[str, object], where: str) -> str:
 
 
 PAGES_WITH_CODE = [
-    pytest.param(page, marks=pytest.mark.slow if page.name in SLOW else (), id=name_of(page))
+    pytest.param(
+        page,
+        marks=[
+            *([pytest.mark.slow] if page.name in SLOW else []),
+            *map(pytest.mark.filterwarnings, WARNINGS.get(page.name, ())),
+        ],
+        id=name_of(page),
+    )
     for page in PAGES
     if blocks(page)
 ]

@@ -150,7 +150,11 @@ def values(net: torch.nn.Module) -> list[Tensor]:
 def outcome(net: torch.nn.Module, optimizer: sfo.ModelBased) -> list[Tensor]:
     """What two runs that should be equal are compared by."""
     notes = [optimizer.last_step.size.reshape(-1)[:1], optimizer.last_step.delta, optimizer.last_grad_sq]
-    return [*values(net), *(note.reshape(1) for note in notes), *(group["own"] for group in optimizer.param_groups)]
+    return [
+        *values(net),
+        *(note.reshape(1) for note in notes),
+        *(group["size"].reshape(1) for group in optimizer.param_groups),
+    ]
 
 
 def sharded(layout: str) -> tuple[torch.nn.Sequential, Callable[[], None]]:

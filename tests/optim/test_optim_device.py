@@ -71,7 +71,7 @@ def test_the_device_path_equals_the_hosts(name: str, options: dict[str, Any], mo
     left = train(here, make(name, here.groups(name), **options), range(6))
     optimizer = on_device(make(name, there.groups(name), **options), monkeypatch)
     assert distance(left, train(there, optimizer, range(6))) <= 1e-12
-    assert optimizer.param_groups[0]["progress"][0] == 6
+    assert optimizer.param_groups[0]["count"] == 6
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,7 +91,7 @@ def test_a_bad_step_is_masked(name: str, foreach: bool, what: str, monkeypatch: 
     assert equal(state, [t for s in optimizer.state.values() for t in s.values()])
     assert optimizer.skipped == 1
     assert optimizer.last_step == (0.0, math.inf)
-    assert optimizer.param_groups[0]["progress"][0] == 2
+    assert optimizer.param_groups[0]["count"] == 2
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in UNBOUNDED])

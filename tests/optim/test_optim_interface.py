@@ -61,7 +61,7 @@ def test_the_added_loss_is_used_once() -> None:
 
 def test_zero_grad_drops_the_added_loss() -> None:
     problem = Problem()
-    optimizer = make("NGN", problem.params)
+    optimizer = make("NGN", problem.params, listen=False)
     optimizer.add_loss(problem.backward(0))
     optimizer.zero_grad()
     problem.backward(0)
@@ -87,7 +87,7 @@ def test_without_loss_at_rate_zero_only_the_state_is_created(name: str) -> None:
     for geometry, params in settings.geometry.split(problem.params, optimizer.param_groups[0]):
         names = settings.buffer_names(geometry)
         assert all(set(optimizer.state[p]) == set(names) for p in params if names)
-    assert optimizer.param_groups[0]["progress"][0] == 0
+    assert optimizer.param_groups[0]["count"] == 0
 
 
 def test_last_step_is_the_models() -> None:
@@ -157,7 +157,7 @@ def test_averaged_index_may_be_negative_and_is_the_theorys() -> None:
     problem = Problem()
     optimizer = make("MoMo", problem.params, lr=1e-3)
     optimizer.step(loss=problem.backward(0))
-    first = optimizer.param_groups[0]["progress"][3].item()
+    first = optimizer.param_groups[0]["value"].item()
     loss = problem.backward(1) * 0.01  # a far better batch than the average
     optimizer.step(loss=loss)
     average = first + 0.1 * (float(loss) - first)
@@ -335,7 +335,7 @@ def test_raise_names_the_gradient() -> None:
         (lambda opt, loss: opt.step(loss=torch.ones(3)), ValueError, r"loss must have one element, .* \(3,\)"),
         (lambda opt, loss: opt.step(lambda: loss, loss=loss), ValueError, "more than once: by closure and by loss"),
         (lambda opt, loss: opt.step(), ValueError, "NGN.step needs the loss"),
-        (lambda opt, loss: opt.step(lambda: None), ValueError, "closure must return the loss"),
+        (lambda opt, loss: opt.step(lambda: None), ValueError, "NGN.step needs the loss"),
         (
             lambda opt, loss: opt.step(loss),
             TypeError,

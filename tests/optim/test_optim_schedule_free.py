@@ -34,7 +34,7 @@ def test_every_row_equals_its_twin(name: str, foreach: bool, grouped: bool) -> N
     groups: Any = theirs.groups(name) if grouped else theirs.params
     kept = {"beta": 0.0} if name in ("MoMo", "Muon", "SPSMuon", "NGNMuon") else {}
     twin = getattr(reference, name)(groups, RATES[name], schedule_free=(0.8, 1.5), **kept, **options)
-    twin.heavy_ball = False
+    twin.momentum = "linearisations"
     for index in range(12):
         optimizer.step(loss=ours.backward(index))
         step = twin.step(theirs.backward(index))
@@ -212,7 +212,7 @@ def test_an_estimated_bound_works(name: str) -> None:
     ("build", "message"),
     [
         (lambda: sfo.ScheduleFree(0.0), r"beta of ScheduleFree must be a number in \(0, 1\), got 0.0"),
-        (lambda: sfo.ScheduleFree(1.0), r"beta must be a number in \[0, 1\), got 1.0"),
+        (lambda: sfo.ScheduleFree(1.0), r"beta of ScheduleFree must be a number in \(0, 1\), got 1.0"),
         (lambda: sfo.ScheduleFree(power=-1.0), "power must be a finite number of at least 0, got -1.0"),
         (lambda: sfo.NGN(Problem().params, beta=0.9, averaging=AVERAGING), "give one of the two"),
         (

@@ -13,6 +13,8 @@ import torch.distributed.checkpoint as checkpoint
 from optim_problem import ADAMS, NAMES, UNBOUNDED, Problem, equal, make, train
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
+import surefoot.optim as sfo
+
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 OPTIONS: list[dict[str, Any]] = [{}, {"lower_bound": "estimate"}, {"weight_decay": 0.1, "max_grad_norm": 1.0}]
 
@@ -53,7 +55,8 @@ def test_deepcopy_continues_bitwise_and_apart(name: str, fused: bool) -> None:
     train(problem, optimizer, range(3))
     other, twin = copy.deepcopy((problem, optimizer))
     assert equal(train(problem, optimizer, range(3, 6)), train(other, twin, range(3, 6)))
-    assert optimizer.param_groups[0]["progress"] is not twin.param_groups[0]["progress"]
+    optimizer.param_groups[0]["delta"].fill_(7.0)
+    assert twin.last_step.delta != 7.0
 
 
 class Net(torch.nn.Module):
@@ -87,20 +90,73 @@ def test_distributed_checkpoint_continues_bitwise(name: str, dtype: torch.dtype,
     assert equal(whole, train(second.problem, resumed, range(3, 6)))
 
 
+def as_in_version_0_1_0(state: dict[str, Any], memory: str | None, length: int = 7) -> dict[str, Any]:
+    """A checkpoint with vectors in the place of names."""
+    old = copy.deepcopy(state)
+    names = ("count", "skipped", "violations", "value", "bound", "delta", "grad_sq")[:length]
+    for group in old["param_groups"]:
+        own = [group.pop("size"), torch.zeros((), dtype=torch.float64) if memory is None else group.pop(memory)]
+        group["own"] = torch.stack(own)
+    first = old["param_groups"][0]
+    first["progress"] = torch.stack([first.pop(name, torch.zeros((), dtype=torch.float64)) for name in names])
+    for name in ("delta", "grad_sq", "bound"):
+        first.pop(name, None)
+    return old
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "options"),
+    [
+        ("NGN", None, {}),
+        ("MoMoAdam", None, {"lower_bound": "estimate"}),
+        ("NGNMomentum", "momentum_scale", {}),
+        ("SPS", "weight_sum", {"averaging": sfo.ScheduleFree()}),
+    ],
+)
+def test_an_old_checkpoint_with_vectors_continues_bitwise(
+    name: str, memory: str | None, options: dict[str, Any]
+) -> None:
+    problem, other = Problem(), Problem()
+    optimizer = make(name, problem.groups(name), **options)
+    train(problem, optimizer, range(3))
+    with torch.no_grad():
+        for p, value in zip(other.params, problem.values(), strict=True):
+            p.copy_(value)
+    resumed = make(name, other.groups(name), **options)
+    resumed.load_state_dict(saved_and_loaded(as_in_version_0_1_0(optimizer.state_dict(), memory)))
+    assert not {"progress", "own"} & set(resumed.param_groups[0])
+    assert torch.equal(resumed.last_step.size, optimizer.last_step.size)
+    assert equal(train(problem, optimizer, range(3, 6)), train(other, resumed, range(3, 6)))
+    assert resumed.param_groups[0]["count"] == 6
+
+
 def test_a_checkpoint_before_weight_decay_and_counters_loads() -> None:
     problem = Problem()
     optimizer = make("MoMo", problem.params)
     train(problem, optimizer, range(2))
-    old = optimizer.state_dict()
+    old = as_in_version_0_1_0(optimizer.state_dict(), None, length=4)
     for group in old["param_groups"]:
         del group["weight_decay"], group["own"]
-        group["progress"] = group["progress"][:4]
     fresh = make("MoMo", problem.params)
     fresh.load_state_dict(old)
     assert fresh.param_groups[0]["weight_decay"] == 0.0
-    assert fresh.param_groups[0]["progress"].tolist()[:4] == old["param_groups"][0]["progress"].tolist()
+    assert fresh.param_groups[0]["value"] == optimizer.param_groups[0]["value"]
+    assert fresh.param_groups[0]["count"] == 2
     train(problem, fresh, [2])
     assert fresh.last_step.size > 0
+
+
+def test_numbers_have_names_in_a_checkpoint() -> None:
+    problem = Problem()
+    optimizer = make("NGNMomentum", problem.groups("NGNMomentum"))
+    train(problem, optimizer, range(2))
+    first, second = optimizer.state_dict()["param_groups"]
+    assert set(first) == {
+        *("lr", "weight_decay", "params", "size", "momentum_scale"),
+        *("count", "skipped", "violations", "delta", "grad_sq", "bound"),
+    }
+    assert set(second) == {"lr", "weight_decay", "params", "size", "momentum_scale"}
+    assert first["count"] == 2
 
 
 def test_scalars_are_not_rounded_to_the_parameters_dtype() -> None:
@@ -109,7 +165,9 @@ def test_scalars_are_not_rounded_to_the_parameters_dtype() -> None:
     train(problem, optimizer, range(3))
     fresh = make("MoMo", problem.params)
     fresh.load_state_dict(optimizer.state_dict())
-    assert torch.equal(fresh.param_groups[0]["progress"], optimizer.param_groups[0]["progress"])
+    for name in ("value", "delta", "size"):
+        assert fresh.param_groups[0][name].dtype is torch.float64
+        assert torch.equal(fresh.param_groups[0][name], optimizer.param_groups[0][name])
 
 
 def test_a_group_may_be_added_later() -> None:

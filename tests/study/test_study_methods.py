@@ -102,7 +102,7 @@ def test_own_models_are_told_apart_by_what_they_compute():
 def test_own_models_are_told_apart_by_their_code():
     def make(factor):
         # Two classes that differ in one line of code, as before and after an edit.
-        code = f"class Mine(Truncated):\n    def _relative_value(self, xp, drop):\n        return {factor} * drop\n"
+        code = f"class Mine(Truncated):\n    def relative_value(self, xp, drop):\n        return {factor} * drop\n"
         names = {"Truncated": models.Truncated, "__name__": "elsewhere"}
         exec(code, names)
         return identity(parse_method(dataclass(frozen=True)(names["Mine"])()))

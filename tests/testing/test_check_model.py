@@ -37,12 +37,12 @@ class Broken(models.Model):
     delta_factor: float = 1.0
     lower_bound: float = field(default=0.0)
 
-    def _solve(self, xp: Any, point: Any) -> tuple[Any, Any]:
-        size, delta = models.SquareRoot()._solve(xp, point)
+    def solve(self, xp: Any, point: Any) -> tuple[Any, Any]:
+        size, delta = models.SquareRoot().solve(xp, point)
         return self.size_factor * size, self.delta_factor * delta
 
-    def _relative_value(self, xp: Any, drop: Any) -> Any:
-        return models.SquareRoot()._relative_value(xp, drop)
+    def relative_value(self, xp: Any, drop: Any) -> Any:
+        return models.SquareRoot().relative_value(xp, drop)
 
 
 def test_a_step_that_does_not_minimise_is_named() -> None:

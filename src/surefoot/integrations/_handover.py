@@ -53,6 +53,8 @@ class Handover:
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is not None:
+            if isinstance(optimizer, ModelBased):
+                optimizer.forget_loss()  # what it has heard of earlier micro batches is in the sum
             given = self._with_sum(closure)
             return ((args[0], given, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": given})
         loss = self._take()

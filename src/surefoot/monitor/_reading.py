@@ -91,7 +91,7 @@ def is_plain_sgd(optimizer: Optimizer) -> bool:
 def is_gradient_step(optimizer: Optimizer) -> bool:
     """Whether the optimizer moves along −g, so that its rate can be compared with Polyak's."""
     if isinstance(optimizer, ModelBased):
-        return isinstance(optimizer._settings.geometry, Euclidean)
+        return isinstance(optimizer.geometry, Euclidean)
     return isinstance(optimizer, torch.optim.SGD)
 
 
@@ -111,8 +111,8 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def pending_loss(optimizer: Optimizer) -> Tensor | float | None:
-    """The losses that were added to one of our optimizers for its coming step."""
-    return optimizer._added if isinstance(optimizer, ModelBased) else None
+    """The loss that one of our optimizers was told, or has heard, for its coming step."""
+    return optimizer.pending_loss if isinstance(optimizer, ModelBased) else None
 
 
 def parameters(optimizer: Optimizer) -> dict[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Torch optimizers whose step comes from a model of the loss: model × geometry × averaging.
+"""Torch optimizers whose step comes from a model of the loss: model × geometry × averaging × height.
 
 =============  ===========  ===========  =========================
 name           model        geometry     averaging
@@ -19,7 +19,9 @@ NGNMuon        SquareRoot   Spectral     linearisations, β = 0.9
 =============  ===========  ===========  =========================
 
 (Muon in the ball-constrained form, the other two in the regularised one.) ``averaging=ScheduleFree()`` replaces the
-averaging of any of them. Beside the table stands SPP, the exact model, which needs a closure.
+averaging of any of them, and so does ``AveragedDirection(0.9)``, momentum with one scale for the whole step. The height
+is where the loss is measured from: a fixed ``lower_bound``, or an :class:`Estimate`. Beside the table stands SPP, the
+exact model, which needs a closure.
 
 They are drop-in replacements for torch's optimizers with one change: the step wants to know the loss.
 
@@ -31,27 +33,29 @@ They are drop-in replacements for torch's optimizers with one change: the step w
 >>> _ = opt.step(loss=loss)
 """
 
-from surefoot.optim._averaging import Averaging, HeavyBall, Linearisations
+from surefoot.optim._averaging import AveragedDirection, Averaging, HeavyBall, Linearisations
 from surefoot.optim._base import ModelBased
 from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
-from surefoot.optim._muon import Muon, NGNMuon, SPSMuon
+from surefoot.optim._height import Estimate, Fixed, Height, Sight
 from surefoot.optim._rows import (
     NGN,
     SGD,
     SPS,
+    TABLE,
     LogNGN,
     MoMo,
     MoMoAdam,
+    Muon,
     NGNAdam,
     NGNMomentum,
+    NGNMuon,
     PowerStep,
     SPSAdam,
+    SPSMuon,
 )
 from surefoot.optim._schedule_free import ScheduleFree
-from surefoot.optim._settings import Estimate
 from surefoot.optim._spectral import Spectral, SpectralBall, orthogonalise
 from surefoot.optim._spp import SPP, ProximalStep
-from surefoot.optim._table import TABLE
 
 __all__ = [
     "NGN",
@@ -59,12 +63,15 @@ __all__ = [
     "SPP",
     "SPS",
     "TABLE",
+    "AveragedDirection",
     "Averaging",
     "Diagonal",
     "Estimate",
     "Euclidean",
+    "Fixed",
     "Geometry",
     "HeavyBall",
+    "Height",
     "Linearisations",
     "LogNGN",
     "MoMo",
@@ -79,6 +86,7 @@ __all__ = [
     "SPSAdam",
     "SPSMuon",
     "ScheduleFree",
+    "Sight",
     "Spectral",
     "SpectralBall",
     "orthogonalise",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -45,13 +45,43 @@ class Arithmetic(ABC):
 
     one: Scalar
     """The number 1, as a scalar of this kind."""
+    fuses: ClassVar[bool] = False
+    """Whether torch's fused CPU kernels serve these tensors."""
 
     def __init__(self, foreach: bool) -> None:
         self.foreach = foreach
 
     @abstractmethod
+    def scalar(self, value: Tensor | float) -> Scalar:
+        """A number, or a tensor of one element, as a scalar of this kind."""
+
+    def rate(self, value: Tensor | float) -> Scalar:
+        """A learning rate: numbers stay numbers."""
+        return self.scalar(value) if isinstance(value, Tensor) else value
+
+    @abstractmethod
+    def read(self, vector: Tensor) -> list[Scalar]:
+        """The elements of a vector as scalars."""
+
+    @abstractmethod
+    def write(self, vector: Tensor, values: list[Scalar]) -> None:
+        """Fill a vector in place with scalars."""
+
+    @abstractmethod
     def isfinite(self, value: Scalar) -> Scalar:
         """Whether a scalar is finite."""
+
+    @abstractmethod
+    def either(self, condition: Scalar, yes: float, no: float) -> Scalar:
+        """One of two numbers."""
+
+    @abstractmethod
+    def ratio(self, part: Scalar, total: Scalar) -> Scalar:
+        """part/total, or 0 where the total is 0."""
+
+    @abstractmethod
+    def choose(self, new: Scalar, old: Scalar) -> Scalar:
+        """The new scalar, or the old one if the step was masked."""
 
     @abstractmethod
     def decide(self, finite: Scalar, violated: Scalar) -> bool:
@@ -106,9 +136,32 @@ class Host(Arithmetic):
     """CPU tensors, with Python floats as scalars: a step that must not happen ends before it has changed anything."""
 
     one = 1.0
+    fuses = True
+
+    def scalar(self, value: Tensor | float) -> float:
+        return float(value)
+
+    def rate(self, value: Tensor | float) -> float:
+        return float(value)
+
+    def read(self, vector: Tensor) -> list[float]:
+        values: list[float] = vector.tolist()
+        return values
+
+    def write(self, vector: Tensor, values: list[Scalar]) -> None:
+        vector.numpy()[:] = values  # shares the memory, and is faster than a tensor on the way
 
     def isfinite(self, value: Scalar) -> bool:
         return math.isfinite(value)
+
+    def either(self, condition: Scalar, yes: float, no: float) -> float:
+        return yes if condition else no
+
+    def ratio(self, part: float, total: float) -> float:
+        return part / total if total else 0.0
+
+    def choose(self, new: Scalar, old: Scalar) -> Scalar:
+        return new
 
     def decide(self, finite: Scalar, violated: Scalar) -> bool:
         return bool(finite and not violated)
@@ -203,8 +256,26 @@ class Device(Arithmetic):
         self.one = torch.ones((), dtype=dtype, device=device)
         self.taken: Tensor = torch.ones((), dtype=torch.bool, device=device)
 
+    def scalar(self, value: Tensor | float) -> Tensor:
+        """A 0-d tensor; a number becomes one by a fill, which needs no copy from the host."""
+        if isinstance(value, Tensor):
+            return value.detach().reshape(()).to(self.device, self.dtype, non_blocking=True)
+        return torch.full((), value, dtype=self.dtype, device=self.device)
+
+    def read(self, vector: Tensor) -> list[Scalar]:
+        return list(vector.unbind())
+
+    def write(self, vector: Tensor, values: list[Scalar]) -> None:
+        torch._foreach_copy_(vector.unbind(), [self.scalar(value) for value in values])
+
     def isfinite(self, value: Scalar) -> Tensor:
         return torch.isfinite(value)
+
+    def either(self, condition: Scalar, yes: float, no: float) -> Tensor:
+        return torch.where(condition, yes, no).to(self.dtype)
+
+    def ratio(self, part: Scalar, total: Scalar) -> Tensor:
+        return torch.where(total > 0, part / total, 0.0)
 
     def decide(self, finite: Scalar, violated: Scalar) -> bool:
         """Set the mask; the code goes on in any case."""
@@ -256,10 +327,8 @@ class Device(Arithmetic):
         return [a.clone() for a in tensors]
 
     def _masked(self, value: Scalar, otherwise: float) -> Tensor:
-        """The value if the step is taken; a number becomes a tensor by a fill, which needs no copy from the host."""
-        if not isinstance(value, Tensor):
-            value = torch.full((), value, dtype=self.dtype, device=self.device)
-        return torch.where(self.taken, value, otherwise)
+        """The value if the step is taken."""
+        return torch.where(self.taken, self.scalar(value), otherwise)
 
     def _combine_(self, left: Tensors, factor: Tensor | None, right: Tensors = (), scale: Tensor | None = None) -> None:
         """left = factor·left + scale·right; parameters may live on several devices, scalars come to them."""

@@ -10,24 +10,22 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.optim._algorithm import Outcome, Progress, Share, advance
-from surefoot.optim._arithmetic import Device, Host, Scalar
+from surefoot.optim._arithmetic import Arithmetic, Device, Host, Scalar
 from surefoot.optim._averaging import Averaging
 from surefoot.optim._geometry import Euclidean, Geometry
-from surefoot.optim._scalars import beside, check_closure, mean_over_ranks, scalar, scalar_dtype, write
-from surefoot.optim._schedule_free import ScheduleFree, switch
-from surefoot.optim._settings import Estimate, Settings, check_bound, check_rate, settings
-from surefoot.optim._shards import Pieces, check_parameter, is_distributed, pieces
+from surefoot.optim._height import Height, Unbounded
+from surefoot.optim._listen import Losses
+from surefoot.optim._notes import Notes, renamed
+from surefoot.optim._scalars import check_closure, mean_over_ranks, scalar, scalar_dtype
+from surefoot.optim._settings import Settings, check_bound, check_rate, settings
+from surefoot.optim._shards import Pieces, check_parameter, is_distributed, local, pieces
+from surefoot.optim._share import Share
+from surefoot.optim._step import Outcome, advance
 from surefoot.theory.models import Model, Step
-
-_SKIPPED, _VIOLATIONS, _BOUND, _DELTA, _GRAD_SQ = 1, 2, 4, 5, 6
-"""Places in ``progress``, a tensor of the first group for all: count, skipped, violations, value, bound, δ, ‖g‖²."""
-_SIZE, _MEMORY = range(2)
-"""Places in the tensor ``own`` of every group."""
 
 
 class ModelBased(Optimizer):
-    r"""Gradient descent whose step size comes from a model of the loss: model × geometry × averaging.
+    r"""Gradient descent whose step size comes from a model of the loss: model × geometry × averaging × height.
 
     With F = f − C (the batch loss over its lower bound), directions u_g and q = Σ_g α_g‖g_g‖²_* over the parameter
     groups, every group moves by
@@ -43,11 +41,14 @@ class ModelBased(Optimizer):
         model: a model of the loss, from :mod:`surefoot.theory.models`.
         geometry: :class:`Euclidean` (default), :class:`Diagonal` (Adam's metric), or a class of your own.
         beta: share of the past in the running average of linearisations (MoMo); 0 is no averaging.
-        averaging: in place of ``beta``: :class:`Linearisations`, :class:`HeavyBall` or :class:`ScheduleFree`.
+        averaging: in place of ``beta``: :class:`Linearisations`, :class:`HeavyBall`, :class:`AveragedDirection`,
+            :class:`ScheduleFree`, or a class of your own.
         weight_decay: λ, a number.
-        weight_decay_mode: ``"decoupled"``: x ← (1 − αλ)x before the step, which ignores it; ``"prox"``: λ/2‖x‖² is part
-            of the proximal problem (Linear, Truncated, SquareRoot), and δ is the index of f + λ/2‖·‖².
-        lower_bound: C, a number, ``"estimate"`` (MoMo's online rule), or :class:`Estimate`.
+        weight_decay_mode: ``"decoupled"``: x ← (1 − tαλ)x before the step, which ignores it (t is the step's scale, so
+            that decay and step keep their proportion); ``"prox"``: λ/2‖x‖² is part of the proximal problem (Linear,
+            Truncated, SquareRoot), and δ is the index of f + λ/2‖·‖².
+        lower_bound: the height that F is measured from: C, a number; ``"estimate"`` (MoMo's online rule) or
+            :class:`Estimate`; or a :class:`Height` of your own.
         max_grad_norm: clip by scaling α with min{1, max_grad_norm/‖g‖}, where g is the gradient that the model sees.
             Clipping the gradients themselves beforehand shrinks ‖g‖ but not F: a Polyak step is then too long by up
             to the inverse of the clip factor.
@@ -59,8 +60,10 @@ class ModelBased(Optimizer):
         foreach: use torch's operations on lists (default) or loop over the parameters (False).
         fused: on CPU tensors, torch's fused Adam kernel for the :class:`Diagonal` geometry; needs scratch memory of the
             parameters' size. On other devices compile the step instead: ``torch.compile(opt.step)``.
+        listen: hear the loss from ``loss.backward()``, so that ``step()`` needs none.
 
-    The loss is handed to :meth:`step`, returned by its closure, or added beforehand by :meth:`add_loss`.
+    The loss is heard from ``loss.backward()``, or handed to :meth:`step`, returned by its closure, or added beforehand
+    by :meth:`add_loss`.
 
     >>> import torch
     >>> from surefoot.theory.models import SquareRoot
@@ -68,7 +71,7 @@ class ModelBased(Optimizer):
     >>> opt = ModelBased([x], lr=1.0, model=SquareRoot())
     >>> loss = 0.5 * x.square().sum()
     >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> _ = opt.step()
     >>> x.detach(), opt.last_step.size.item()
     (tensor([1.5000, 2.0000]), 0.5)
     """
@@ -86,12 +89,13 @@ class ModelBased(Optimizer):
         averaging: Averaging | None = None,
         weight_decay: float = 0.0,
         weight_decay_mode: str = "decoupled",
-        lower_bound: float | str | Estimate = 0.0,
+        lower_bound: float | str | Height = 0.0,
         max_grad_norm: float | None = None,
         on_nonfinite: str = "skip",
         process_group: Any = "auto",
         foreach: bool | None = None,
         fused: bool | None = None,
+        listen: bool = True,
     ) -> None:
         self._settings = settings(
             model=model,
@@ -105,8 +109,9 @@ class ModelBased(Optimizer):
             process_group=process_group,
             foreach=foreach,
             fused=fused,
+            listen=listen,
         )
-        self._added: Tensor | float | None = None
+        self._losses = Losses(self, listen=listen)
         self._scratch: dict[Tensor, Tensor] = {}
         rates = {"lr": lr, "weight_decay": weight_decay}
         super().__init__(params, {name: check_rate(name, value) for name, value in rates.items()})
@@ -127,30 +132,20 @@ class ModelBased(Optimizer):
         self._complete()
 
     def _complete(self) -> None:
-        """Give every group the tensors that it lacks: a new group, or one from a checkpoint of an older version."""
+        """Give every group the numbers that it lacks: a new group, or one from a checkpoint of an older version."""
         self._sharded = any(is_distributed(p) for group in self.param_groups for p in group["params"])
-        device = self._device()
-        dtype = scalar_dtype(device)
-        for index, group in enumerate(self.param_groups):
+        averaging = self._settings.averaging
+        for group in self.param_groups:
             group.setdefault("weight_decay", 0.0)
-            if isinstance(self._settings.averaging, ScheduleFree):
+            if averaging.evaluates_elsewhere:
                 group.setdefault("train_mode", self.param_groups[0].get("train_mode", True))
-            fresh = {"own": [0.0] * 2}
-            if index == 0:
-                fresh["progress"] = [0.0] * 7
-                fresh["progress"][_BOUND] = self._initial_bound
-            for name, values in fresh.items():
-                old = group.get(name)
-                if isinstance(old, Tensor) and old.numel() == len(values):
-                    group[name] = old.to(device, dtype)
-                else:
-                    known = old.tolist() if isinstance(old, Tensor) else []
-                    group[name] = torch.tensor(known + values[len(known) :], dtype=dtype).to(device)
-
-    @property
-    def _initial_bound(self) -> float:
-        bound = self._settings.lower_bound
-        return bound.floor if isinstance(bound, Estimate) else bound
+        renamed(self.param_groups, own=("size", averaging.memory_name))
+        common = dict.fromkeys(("count", "skipped", "violations", "delta", "grad_sq", *averaging.names), 0.0)
+        own = {"size": 0.0} | ({} if averaging.memory_name is None else {averaging.memory_name: 0.0})
+        device = self._device()
+        self._notes = Notes(
+            self.param_groups, common | self._settings.height.start(), own, device, scalar_dtype(device)
+        )
 
     def _device(self) -> torch.device:
         """Where the scalars live: with the first parameter."""
@@ -161,10 +156,12 @@ class ModelBased(Optimizer):
         return torch.device("cpu")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_settings": self._settings, "_added": self._added, "_scratch": {}}
+        return {**super().__getstate__(), "_settings": self._settings, "_scratch": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        if "_losses" not in self.__dict__:  # a copy; load_state_dict comes here too
+            self._losses = Losses(self, listen=self._settings.listen)
         self._complete()
 
     @property
@@ -176,36 +173,47 @@ class ModelBased(Optimizer):
         """
         lrs = [group["lr"] for group in self.param_groups]
         same = all(lr is lrs[0] or (not isinstance(lr, Tensor) and lr == lrs[0]) for lr in lrs)
-        sizes = [group["own"].unbind()[_SIZE] for group in self.param_groups]
-        return Step(sizes[0].clone() if same else torch.stack(sizes), self._noted(_DELTA))
+        sizes = [group["size"] for group in self.param_groups]
+        return Step(sizes[0].clone() if same else torch.stack(sizes), self._noted("delta"))
 
     @property
     def last_grad_sq(self) -> Tensor:
         """‖g‖² of the last step's gradient over all groups, before averaging and clipping: a copy, as ``last_step``."""
-        return self._noted(_GRAD_SQ)
+        return self._noted("grad_sq")
 
     @property
     def skipped(self) -> Tensor:
         """How many steps were skipped because the loss or the gradient was not finite."""
-        return self._noted(_SKIPPED)
+        return self._noted("skipped")
 
     @property
     def violations(self) -> Tensor:
         """How often the loss was below its lower bound (such a step is skipped, or an estimated bound lowered)."""
-        return self._noted(_VIOLATIONS)
+        return self._noted("violations")
 
     @property
     def lower_bound(self) -> Tensor:
         """The lower bound of the last step; the current estimate if it is estimated."""
-        return self._noted(_BOUND)
-
-    def _noted(self, place: int) -> Tensor:
-        return self._progress.unbind()[place].clone()
+        return self._noted("bound")
 
     @property
-    def _progress(self) -> Tensor:
-        progress: Tensor = self.param_groups[0]["progress"]
-        return progress
+    def geometry(self) -> Geometry:
+        """The geometry of the steps."""
+        return self._settings.geometry
+
+    @property
+    def certifies(self) -> bool:
+        """Whether δ may stand in a bound: no averaging, clipping, weight decay or estimated bound, Euclidean steps."""
+        return self._settings.certifies and not any(group["weight_decay"] for group in self.param_groups)
+
+    @property
+    def pending_loss(self) -> Tensor | float | None:
+        """The loss that a ``step()`` would take now: what was added, else what was heard; None if there is none."""
+        return self._losses.pending
+
+    def _noted(self, name: str) -> Tensor:
+        noted: Tensor = self.param_groups[0][name]
+        return noted.clone()
 
     def add_loss(self, loss: Tensor | float) -> None:
         """Add a loss to the one that the coming :meth:`step` uses.
@@ -214,25 +222,36 @@ class ModelBased(Optimizer):
         with the loss as it was differentiated (divided by the number of micro batches, if the mean is meant).
         :meth:`step` uses the sum and clears it; so does :meth:`zero_grad`.
         """
-        loss = scalar(loss)
-        self._added = loss if self._added is None else self._added + loss
+        self._losses.add(scalar(loss))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, and the losses that belong to them."""
         super().zero_grad(set_to_none)
-        self._added = None
+        self.forget_loss()
+
+    def forget_loss(self) -> None:
+        """Forget the losses that were told or heard since the last step."""
+        self._losses.forget()
 
     @torch.no_grad()
     def train(self) -> None:
         """Before training: with :class:`ScheduleFree` averaging, bring back the point where gradients are taken."""
-        if isinstance(self._settings.averaging, ScheduleFree):
-            switch(self._settings.averaging, self.param_groups, self.state, train=True)
+        self._switch(train=True)
 
     @torch.no_grad()
     def eval(self) -> None:
         """Before evaluating or saving the network: with :class:`ScheduleFree` averaging, put its average in place."""
-        if isinstance(self._settings.averaging, ScheduleFree):
-            switch(self._settings.averaging, self.param_groups, self.state, train=False)
+        self._switch(train=False)
+
+    def _switch(self, *, train: bool) -> None:
+        averaging = self._settings.averaging
+        for group in self.param_groups:
+            if group.get("train_mode", train) is train:
+                continue
+            group["train_mode"] = train
+            for p in group["params"]:
+                if averaging.buffer_name in self.state.get(p, ()):
+                    averaging.switch(local(p.detach()), local(self.state[p][averaging.buffer_name]), train)
 
     @torch.no_grad()
     def step(
@@ -242,85 +261,74 @@ class ModelBased(Optimizer):
         loss: Tensor | float | None = None,
         lower_bound: Tensor | float | None = None,
     ) -> Any:
-        """Take a step with the loss of this batch: as ``loss=``, from the closure, or from :meth:`add_loss`.
+        """Take a step with the loss of this batch: the one that ``loss.backward()`` was called on.
+
+        The optimizer has heard it (:mod:`surefoot.optim._listen`). A loss that is handed over wins: as ``loss=``, from
+        the closure, or by :meth:`add_loss` beforehand.
 
         Args:
-            closure: computes the loss and its gradients, and returns the loss.
+            closure: computes the loss and its gradients, and returns the loss; with None in its place, the loss is one
+                of the others.
             loss: the loss whose gradients are in place; it is not differentiated.
-            lower_bound: the lower bound of this batch's loss, in place of the constructor's.
+            lower_bound: the lower bound of this batch's loss, in place of the constructor's or the estimated one.
 
         Returns the loss. Without any loss it is an error, unless every rate is 0: then the state is created and nothing
         else happens, which distributed checkpointing relies on.
         """
         check_closure(closure, ": a loss is handed over as step(loss=loss)")
-        given = [n for n, x in (("closure", closure), ("loss", loss), ("add_loss", self._added)) if x is not None]
-        if len(given) > 1:
-            raise ValueError(f"the loss was given more than once: by {' and by '.join(given)}")
-        if given and not all(group.get("train_mode", True) for group in self.param_groups):
+        if not all(group.get("train_mode", True) for group in self.param_groups):
             raise RuntimeError("the parameters hold the average for evaluation: call train() before step()")
         bound = self._bound_of_step(lower_bound)
-        returned = loss
-        if closure is not None:
-            with torch.enable_grad():
-                returned = closure()
-            if returned is None:
-                raise ValueError("closure must return the loss, got None")
-        value = self._added if self._added is not None else (None if returned is None else scalar(returned))
+        returned, value = self._loss_of_step(closure, loss)
         if value is None and not all(float(group["lr"]) == 0.0 for group in self.param_groups):
+            heard = self._losses.doubt or "it has heard none, from no loss.backward()"
             raise ValueError(
-                f"{type(self).__name__}.step needs the loss: step(loss=loss), step(closure), or add_loss(loss) before"
+                f"{type(self).__name__}.step needs the loss ({heard}): step(loss=loss), step(closure), or "
+                "add_loss(loss) before"
             )
         ops = self._arithmetic()
         shares = self._shares(ops)
         if value is None:
             return None
-        self._added = None
+        self._losses.forget()
         if any(share.params for share in shares):
             self._advance(ops, shares, value, bound)
         return value if returned is None else returned
 
-    def _advance(self, ops: Host | Device, shares: list[Share], value: Tensor | float, bound: Any) -> None:
-        """Run the algorithm, and write down what it says."""
-        progress = self._progress
-        active = [share for share in shares if share.params]
-        if isinstance(ops, Host):
-            count, skipped, violations, average, estimate, *_ = progress.tolist()
-            loss, bound = self._agree(float(value), None if bound is None else float(bound))
-            past = Progress(count, average, estimate)
-            outcome = advance(self._settings, ops, active, loss, self._current(bound, estimate), past)
-            self._raise_if_bad(outcome, loss, bound)
-            skipped += not outcome.finite
-            violations += bool(outcome.violated and outcome.finite)
-            new = outcome.progress
-            values = [new.count, skipped, violations, new.value, new.bound, outcome.delta, outcome.grad_sq]
-        else:
-            loss, bound = self._agree(beside(value, progress), None if bound is None else beside(bound, progress))
-            count, skipped, violations, average, estimate, *_ = progress.unbind()
-            past = Progress(count, average, estimate)
-            outcome = advance(self._settings, ops, active, loss, self._current(bound, estimate), past)
-            self._raise_if_bad(outcome, loss, bound)
-            bad = torch.logical_not(outcome.finite).to(progress.dtype)
-            violated = (outcome.violated & outcome.finite).to(progress.dtype)
-            new = outcome.progress
-            values = [
-                new.count,
-                skipped + bad,
-                violations + violated,
-                new.value,
-                new.bound,
-                outcome.delta,
-                outcome.grad_sq,
-            ]
-        write(progress, values)
-        memories = {share.group: memory for share, memory in zip(active, outcome.memories, strict=True)}
-        for group, share in {share.group: share for share in shares}.items():  # groups without a gradient, too
-            write(self.param_groups[group]["own"], [outcome.scale * share.lr, memories.get(group, share.memory)])
+    def _loss_of_step(
+        self, closure: Callable[[], Any] | None, loss: Tensor | float | None
+    ) -> tuple[Any, Tensor | float | None]:
+        """What ``step`` returns, and the loss that belongs to the gradients."""
+        losses = self._losses
+        returned = None
+        earlier, era = losses.heard, losses.era
+        if closure is not None:
+            with torch.enable_grad():
+                returned = closure()
+        told = (("closure", returned), ("loss", loss), ("add_loss", losses.added))
+        given = [(name, value) for name, value in told if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"the loss was given more than once: by {' and by '.join(name for name, _ in given)}")
+        if not given:
+            return None, None if losses.pending is None else scalar(losses.pending)
+        value = scalar(given[0][1])
+        if returned is not None and earlier is not None and era == losses.era:
+            value = value + scalar(earlier)  # gradients of earlier backward passes, which the closure has kept
+        return given[0][1] if losses.added is None else None, value
 
-    def _current(self, bound: Scalar, estimate: Scalar) -> Scalar:
-        """The lower bound of this step: its own, the estimated one, or the constructor's."""
-        if bound is not None:
-            return bound
-        return estimate if isinstance(self._settings.lower_bound, Estimate) else self._settings.lower_bound
+    def _advance(self, ops: Arithmetic, shares: list[Share], value: Tensor | float, bound: Any) -> None:
+        """Run the algorithm, and write down what it says."""
+        loss, bound = self._agree(ops.scalar(value), None if bound is None else ops.scalar(bound))
+        active = [share for share in shares if share.params]
+        past, own = self._notes.read(ops)
+        outcome = advance(self._settings, ops, active, loss, bound, past)
+        self._raise_if_bad(outcome, loss, bound)
+        for share in shares:  # groups without a gradient, too
+            own[share.group][0] = outcome.scale * share.lr
+        if self._settings.averaging.memory_name is not None:
+            for share, memory in zip(active, outcome.memories, strict=True):
+                own[share.group][1] = memory
+        self._notes.write(ops, outcome.noted, own)
 
     def _raise_if_bad(self, outcome: Outcome, loss: Scalar, bound: Scalar) -> None:
         """With ``on_nonfinite="raise"``: say what was wrong. On a device this waits for the values."""
@@ -329,8 +337,8 @@ class ModelBased(Optimizer):
         if not bool(outcome.finite):
             what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {float(loss)}"
             raise ValueError(f"{what}; the parameters are unchanged")
-        if bool(outcome.violated) and not isinstance(self._settings.lower_bound, Estimate):
-            bound = self._initial_bound if bound is None else bound
+        bound = self._settings.height.firm if bound is None else bound
+        if bool(outcome.violated) and bound is not None:
             raise ValueError(
                 f"the loss {float(loss)} is below lower_bound {float(bound)}; the parameters are unchanged"
             )
@@ -338,9 +346,8 @@ class ModelBased(Optimizer):
     def _bound_of_step(self, lower_bound: Tensor | float | None) -> Tensor | float | None:
         if lower_bound is None:
             return None
-        if not self._settings.bounded or isinstance(self._settings.lower_bound, Estimate):
-            kind = "an estimated bound" if self._settings.bounded else "the linear model"
-            raise ValueError(f"lower_bound of a single step does not go with {kind}, got {lower_bound!r}")
+        if isinstance(self._settings.height, Unbounded):
+            raise ValueError(f"lower_bound of a single step does not go with the linear model, got {lower_bound!r}")
         if isinstance(lower_bound, Tensor):
             bound = scalar(lower_bound, "lower_bound")
             if torch.compiler.is_compiling() or not lower_bound.is_cpu:
@@ -348,24 +355,21 @@ class ModelBased(Optimizer):
             lower_bound = float(bound)
         return check_bound(lower_bound)
 
-    def _arithmetic(self) -> Host | Device:
+    def _arithmetic(self) -> Arithmetic:
         # One look at each group: if other devices hide behind its first parameter, Host is slower there, not wrong.
         groups = self.param_groups
         if not torch.compiler.is_compiling() and all(g["params"][0].is_cpu for g in groups if g["params"]):
-            for group in self.param_groups:
+            for group in groups:
                 check_rate("lr", group["lr"])
             return Host(self._settings.foreach)
-        progress = self._progress
-        return Device(self._settings.foreach, progress.device, progress.dtype)
+        first: Tensor = groups[0]["count"]
+        return Device(self._settings.foreach, first.device, first.dtype)
 
-    def _shares(self, ops: Host | Device) -> list[Share]:
+    def _shares(self, ops: Arithmetic) -> list[Share]:
         shares = []
+        name = self._settings.averaging.memory_name
         for index, group in enumerate(self.param_groups):
-            lr, memory = group["lr"], group["own"].unbind()[_MEMORY]
-            if isinstance(ops, Host):
-                lr, memory = float(lr), float(memory)
-            elif isinstance(lr, Tensor):
-                lr = beside(lr, memory)
+            lr, memory = ops.rate(group["lr"]), 0.0 if name is None else ops.scalar(group[name])
             decay = group["weight_decay"]
             for geometry, found in self._settings.geometry.split(self._differentiated(group), group):
                 gradients = [p.grad for p in found if p.grad is not None]
@@ -374,9 +378,9 @@ class ModelBased(Optimizer):
                 if self._sharded:
                     parts = pieces(found, gradients, state)
                 for spread, originals, params, grads, buffers in parts:
-                    average = buffers.pop(0) if self._settings.averaging else []
+                    average = [] if self._settings.averaging.buffer_name is None else buffers.pop(0)
                     scratch: list[Tensor] = []
-                    if self._settings.fused and isinstance(ops, Host):
+                    if self._settings.fused and ops.fuses:
                         scratch = [self._scratch_for(p, known) for p, known in zip(params, originals, strict=True)]
                         grads = [_laid_out_as(g, p) for g, p in zip(grads, params, strict=True)]
                     own = (params, grads, average, buffers, scratch)
@@ -406,7 +410,7 @@ class ModelBased(Optimizer):
             for p in params:
                 state = self.state[p]
                 if name not in state:
-                    copied = averaging is not None and averaging.starts_at_parameters and name == averaging.buffer_name
+                    copied = averaging.starts_at_parameters and name == averaging.buffer_name
                     state[name] = p.detach().clone() if copied else torch.zeros_like(p)
             buffers.append([self.state[p][name] for p in params])
         return buffers

@@ -12,22 +12,16 @@ from torch import Tensor
 
 from surefoot.optim._arithmetic import Arithmetic, Tensors, flat
 from surefoot.optim._geometry import Diagonal
+from surefoot.optim._share import Share
 
 _PIECE = 1 << 20
 """Elements of a piece: four arrays of it fit into a shared cache."""
 
 
 def measure(
-    ops: Arithmetic,
-    geometry: Diagonal,
-    grads: Tensors,
-    average: Tensors,
-    second_moment: Tensors,
-    scratch: Tensors,
-    count: float,
-    weight: float,
+    ops: Arithmetic, share: Share, grads: Tensors, averaged: bool, count: float, weight: float
 ) -> tuple[float, float]:
-    """Bring the moments up to date and leave multiples of the directions in ``scratch``.
+    """Bring the moments up to date and leave multiples of the directions in ``share.scratch``.
 
     Returns the factor that makes them the directions, and Σ⟨d, direction⟩.
 
@@ -35,11 +29,13 @@ def measure(
     drops out. Its β₁ is 1 − weight, so that m is the average whose weights sum to one; its own correction
     c₁ = 1 − β₁^count is then not wanted, and taken back by the factor.
     """
+    geometry = share.geometry
+    assert isinstance(geometry, Diagonal)
     beta = 1.0 - weight
     step = torch.tensor(count)
     total = 0.0
     small: list[tuple[Tensor, ...]] = []
-    for tensors in zip(scratch, grads, average or grads, second_moment, strict=True):
+    for tensors in zip(share.scratch, grads, share.average if averaged else grads, share.buffers[0], strict=True):
         if tensors[0].numel() <= _PIECE // 4:
             small.append(tensors)
             continue

@@ -34,6 +34,12 @@ class Geometry(ABC):
     """Whether ‖·‖² is a sum over elements, so that a piece of a tensor has that piece of the direction. If not,
     sharded parameters are gathered, one at a time, and the methods see them whole."""
 
+    uses_norm: ClassVar[bool] = False
+    """Whether :meth:`measure` wants ``grad_sq``: it is then computed where that is cheapest."""
+
+    fusable: ClassVar[bool] = False
+    """Whether ``fused=True`` goes with it."""
+
     def observe(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> None:  # noqa: B027
         """Update the buffers in place with the gradient of step number ``count`` (from 1)."""
 
@@ -86,6 +92,7 @@ class Euclidean(Geometry):
     """The Euclidean norm: the direction is the gradient."""
 
     separable: ClassVar[bool] = True
+    uses_norm: ClassVar[bool] = True
 
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """The gradient."""
@@ -113,6 +120,7 @@ class Diagonal(Geometry):
     eps: float = 1e-8
     buffer_names: ClassVar[tuple[str, ...]] = ("second_moment",)
     separable: ClassVar[bool] = True
+    fusable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.beta, int | float) or not 0 <= self.beta < 1:

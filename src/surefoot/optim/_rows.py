@@ -2,15 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, Unpack
+import dataclasses
+import inspect
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypedDict, Unpack
 
 from torch import Tensor
 
 from surefoot.optim._averaging import Averaging, HeavyBall, Linearisations
 from surefoot.optim._base import ModelBased
-from surefoot.optim._geometry import Diagonal
-from surefoot.optim._settings import Estimate
-from surefoot.theory.models import Exponential, Linear, Power, SquareRoot, Truncated
+from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
+from surefoot.optim._height import Height
+from surefoot.optim._spectral import Spectral, SpectralBall
+from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a named optimizer is, and the values that its arguments have if they are not given."""
+
+    model: Model
+    lr: float
+    geometry: Geometry = dataclasses.field(default_factory=Euclidean)
+    averaging: Linearisations | HeavyBall = dataclasses.field(default_factory=lambda: Linearisations(0.0))
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Arguments of the constructors by name."""
+        own = {
+            "lr": self.lr,
+            "geometry": self.geometry,
+            "beta": self.averaging.beta,
+            "p": getattr(self.model, "p", None),
+        }
+        if isinstance(self.geometry, Diagonal):
+            own |= {"betas": (self.averaging.beta, self.geometry.beta), "eps": self.geometry.eps}
+        return own
+
+
+ROWS: dict[str, Row] = {
+    "SGD": Row(Linear(), 0.1),
+    "SPS": Row(Truncated(), 1.0),
+    "NGN": Row(SquareRoot(), 1.0),
+    "LogNGN": Row(Exponential(), 1.0),
+    "PowerStep": Row(Power(0.75), 1.0),
+    "MoMo": Row(Truncated(), 1.0, averaging=Linearisations(0.9)),
+    "NGNMomentum": Row(SquareRoot(), 1.0, averaging=HeavyBall(0.9)),
+    "SPSAdam": Row(Truncated(), 1e-2, Diagonal(), Linearisations(0.0, bias_correction=True)),
+    "NGNAdam": Row(SquareRoot(), 1e-2, Diagonal(), Linearisations(0.9, bias_correction=True)),
+    "MoMoAdam": Row(Truncated(), 1e-2, Diagonal(), Linearisations(0.9, bias_correction=True)),
+    "Muon": Row(Linear(), 0.02, SpectralBall(scale="original", polish=0), Linearisations(0.95, bias_correction=True)),
+    "SPSMuon": Row(Truncated(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True)),
+    "NGNMuon": Row(SquareRoot(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True)),
+}
+"""The table of named optimizers."""
 
 
 class Options(TypedDict, total=False):
@@ -18,17 +63,83 @@ class Options(TypedDict, total=False):
 
     weight_decay: float
     weight_decay_mode: str
-    lower_bound: float | str | Estimate
+    lower_bound: float | str | Height
     max_grad_norm: float | None
     on_nonfinite: str
     process_group: Any
     foreach: bool | None
     fused: bool | None
+    listen: bool
     averaging: Averaging | None
     """In place of the optimizer's own averaging."""
 
 
-class SGD(ModelBased):
+class _Named(ModelBased):
+    """A row of the table by its name; what is left at None has the row's value, which the signature shows."""
+
+    row: ClassVar[Row]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__name__ in ROWS:
+            cls.row = ROWS[cls.__name__]
+            _, *parameters = inspect.signature(cls.__init__).parameters.values()
+            shown = [p.replace(default=cls.row.defaults[p.name]) if p.default is None else p for p in parameters]
+            cls.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+
+    def _row(
+        self, params: Any, lr: float | Tensor | None, options: Options, beta: float | None = None, **others: Any
+    ) -> None:
+        """Construct the row with other arguments of its averaging, or with another model or geometry."""
+        given = {name: value for name, value in others.items() if value is not None}
+        parts = {name: given.pop(name, getattr(self.row, name)) for name in ("model", "geometry")}
+        lr = self.row.lr if lr is None else lr
+        if options.get("averaging") is None:
+            given |= {} if beta is None else {"beta": beta}
+            options, beta = {**options, "averaging": dataclasses.replace(self.row.averaging, **given)}, None
+        ModelBased.__init__(self, params, lr, beta=beta or 0.0, **parts, **options)
+
+
+class _Averaged(_Named):
+    def __init__(
+        self, params: Any, lr: float | Tensor | None = None, *, beta: float | None = None, **options: Unpack[Options]
+    ) -> None:
+        self._row(params, lr, options, beta)
+
+
+class _Adam(_Named):
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor | None = None,
+        *,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        betas = self.row.defaults["betas"] if betas is None else betas
+        if not isinstance(betas, tuple | list) or len(betas) != 2:
+            raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
+        geometry = Diagonal(betas[1], self.row.defaults["eps"] if eps is None else eps)
+        self._row(params, lr, options, None if options.get("averaging") else betas[0], geometry=geometry)
+
+
+class _Muon(_Named):
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor | None = None,
+        *,
+        beta: float | None = None,
+        geometry: Spectral | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if not isinstance(geometry, Spectral | None):
+            raise TypeError(f"geometry must be a surefoot.optim.Spectral or SpectralBall, got {geometry!r}")
+        self._row(params, lr, options, beta, geometry=geometry)
+
+
+class SGD(_Averaged):
     """Stochastic gradient descent, the linear model: size = α, δ = ½α‖g‖² (Sec. 4.1).
 
     Without ``beta`` and weight decay it moves exactly as ``torch.optim.SGD``; ``beta`` averages the gradients with
@@ -44,11 +155,8 @@ class SGD(ModelBased):
     1.0
     """
 
-    def __init__(self, params: Any, lr: float | Tensor = 0.1, *, beta: float = 0.0, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=Linear(), beta=beta, **options)
 
-
-class SPS(ModelBased):
+class SPS(_Averaged):
     """The stochastic Polyak step size, the truncated model: size = min{α, (f − C)/‖g‖²} (Lemma 4.1).
 
     α is a cap, not a scale: a rate ten times too large costs little while C is right.
@@ -63,11 +171,8 @@ class SPS(ModelBased):
     1.0
     """
 
-    def __init__(self, params: Any, lr: float | Tensor = 1.0, *, beta: float = 0.0, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=Truncated(), beta=beta, **options)
 
-
-class NGN(ModelBased):
+class NGN(_Averaged):
     """Non-negative Gauss–Newton, the square root model: size = α/(1 + α‖g‖²/(2(f − C))) (Lemma 4.2).
 
     It bends smoothly from SGD (small α) to twice Polyak's step (large α).
@@ -82,11 +187,8 @@ class NGN(ModelBased):
     1.0
     """
 
-    def __init__(self, params: Any, lr: float | Tensor = 1.0, *, beta: float = 0.0, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=SquareRoot(), beta=beta, **options)
 
-
-class LogNGN(ModelBased):
+class LogNGN(_Averaged):
     """The Lambert-W step, the exponential model: size = ((f − C)/‖g‖²)·W₀(α‖g‖²/(f − C)) (App. D).
 
     Its index is the smallest of the named ones, but its step grows without limit in α: it is not safe at any rate.
@@ -101,11 +203,8 @@ class LogNGN(ModelBased):
     0.426303
     """
 
-    def __init__(self, params: Any, lr: float | Tensor = 1.0, *, beta: float = 0.0, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=Exponential(), beta=beta, **options)
 
-
-class PowerStep(ModelBased):
+class PowerStep(_Named):
     """The power family: p = 1 is SPS, ½ NGN, 0 the Lambert-W step; only p ≥ ½ stays within twice Polyak's step.
 
     >>> import torch
@@ -121,16 +220,16 @@ class PowerStep(ModelBased):
     def __init__(
         self,
         params: Any,
-        lr: float | Tensor = 1.0,
+        lr: float | Tensor | None = None,
         *,
-        p: float = 0.75,
-        beta: float = 0.0,
+        p: float | None = None,
+        beta: float | None = None,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(params, lr, model=Power(p), beta=beta, **options)
+        self._row(params, lr, options, beta, model=None if p is None else Power(p))
 
 
-class MoMo(ModelBased):
+class MoMo(_Named):
     """SPS on the running average of past linearisations (Schaipp et al., 2024).
 
         size = min{α, (f̃ − C)₊/‖d‖²},    δ = δ̃ + f − f̃
@@ -151,16 +250,16 @@ class MoMo(ModelBased):
     def __init__(
         self,
         params: Any,
-        lr: float | Tensor = 1.0,
+        lr: float | Tensor | None = None,
         *,
-        beta: float = 0.9,
+        beta: float | None = None,
         bias_correction: bool = False,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(params, lr, model=Truncated(), **averaged(options, Linearisations(beta, bias_correction)))
+        self._row(params, lr, options, beta, bias_correction=bias_correction)
 
 
-class NGNMomentum(ModelBased):
+class NGNMomentum(_Averaged):
     """NGN with heavy-ball momentum, NGN-M: x⁺ = x − (1 − β)·size·g + β(x − x⁻) (Islamov et al., 2025).
 
     ``last_step`` is NGN's own step and δ on this batch: a diagnostic, since momentum moves on top of it.
@@ -175,11 +274,8 @@ class NGNMomentum(ModelBased):
     1.5
     """
 
-    def __init__(self, params: Any, lr: float | Tensor = 1.0, *, beta: float = 0.9, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=SquareRoot(), **averaged(options, HeavyBall(beta)))
 
-
-class SPSAdam(ModelBased):
+class SPSAdam(_Adam):
     """SPS in Adam's metric, without momentum by default; with β₁ > 0 it is :class:`MoMoAdam`.
 
         D = √v̂ + ε,    size = min{α, (f − C)/Σ(g²/D)},    x⁺ = x − size·g/D
@@ -194,20 +290,8 @@ class SPSAdam(ModelBased):
     1.9
     """
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 1e-2,
-        *,
-        betas: tuple[float, float] = (0.0, 0.999),
-        eps: float = 1e-8,
-        **options: Unpack[Options],
-    ) -> None:
-        averaging, geometry = _adam(betas, eps)
-        super().__init__(params, lr, model=Truncated(), geometry=geometry, **averaged(options, averaging))
 
-
-class NGNAdam(ModelBased):
+class NGNAdam(_Adam):
     """NGN in Adam's metric, on the running average of past linearisations (bias-corrected, as Adam's).
 
         D = √v̂ + ε,    size = α/(1 + α Σ(d²/D)/(2(f̃ − C))),    x⁺ = x − size·d/D
@@ -222,20 +306,8 @@ class NGNAdam(ModelBased):
     1.904762
     """
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 1e-2,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        **options: Unpack[Options],
-    ) -> None:
-        averaging, geometry = _adam(betas, eps)
-        super().__init__(params, lr, model=SquareRoot(), geometry=geometry, **averaged(options, averaging))
 
-
-class MoMoAdam(ModelBased):
+class MoMoAdam(_Adam):
     """MoMo in Adam's metric (Schaipp et al., 2024); the averages are bias-corrected, as Adam's.
 
         D = √v̂ + ε,    size = min{α, (f̃ − C)₊/Σ(d²/D)},    x⁺ = x − size·d/D
@@ -250,25 +322,64 @@ class MoMoAdam(ModelBased):
     1.9
     """
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor = 1e-2,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        **options: Unpack[Options],
-    ) -> None:
-        averaging, geometry = _adam(betas, eps)
-        super().__init__(params, lr, model=Truncated(), geometry=geometry, **averaged(options, averaging))
+
+class Muon(_Muon):
+    """Muon, the linear model in the ball-constrained spectral geometry (Jordan et al., 2024): x⁺ = x − α·c·O(d).
+
+    d averages the gradients of past batches, O is Newton–Schulz with five of Jordan's steps, and c = √max(1,
+    rows/columns). On matrices it moves as ``torch.optim.Muon(nesterov=False, weight_decay=0)``; everything else has
+    Adam's geometry at the same rate, unless its group has a rate of its own. α is the length of a layer's step, not a
+    rate: see :class:`SpectralBall`. δ = ½α·Σ c⟨d, O⟩ + f − f̃ is a diagnostic.
+
+    >>> import torch
+    >>> net = torch.nn.Linear(2, 2)
+    >>> opt = Muon(net.parameters(), lr=0.02)
+    >>> loss = net(torch.ones(1, 2)).square().mean()
+    >>> loss.backward()
+    >>> _ = opt.step(loss=loss)
+    """
 
 
-def averaged(options: Options, own: Averaging) -> Options:
-    """The options with an optimizer's own averaging, unless another one was asked for."""
-    return options if options.get("averaging") else {**options, "averaging": own}
+class SPSMuon(_Muon):
+    """The Polyak step in the regularised spectral geometry, on the running average of past linearisations.
+
+        q = Σ_l ‖d_l‖²_*,    size = min{α, (f̃ − C)₊/q},    x⁺ = x − size·‖d‖_*·UVᵀ
+
+    ‖·‖_* is a layer's nuclear norm, UVᵀ its orthogonal factor by Newton–Schulz; see :class:`Spectral` for what is not a
+    matrix. With ``geometry=SpectralBall(scale="original", polish=0)`` it is the ball-constrained :class:`Muon` at
+    Muon's own rates, shortened where the model reaches C earlier: size = min{α, (f̃ − C)₊/Σ_l c⟨d, O⟩}.
+
+    >>> import torch
+    >>> W = torch.nn.Parameter(torch.eye(2))
+    >>> opt = SPSMuon([W], lr=100.0)
+    >>> loss = 0.5 * W.square().sum()
+    >>> loss.backward()
+    >>> _ = opt.step(loss=loss)                                # q = 2², f = 1: half of the way
+    >>> W.detach().round(decimals=2)
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]])
+    """
 
 
-def _adam(betas: tuple[float, float], eps: float) -> tuple[Linearisations, Diagonal]:
-    if not isinstance(betas, tuple | list) or len(betas) != 2:
-        raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
-    return Linearisations(betas[0], bias_correction=True), Diagonal(betas[1], eps)
+class NGNMuon(_Muon):
+    """The NGN step in the regularised spectral geometry, on the running average of past linearisations.
+
+        q = Σ_l ‖d_l‖²_*,    size = α/(1 + αq/(2(f̃ − C))),    x⁺ = x − size·‖d‖_*·UVᵀ
+
+    The geometry is that of :class:`SPSMuon`, and so is its ball-constrained form.
+
+    >>> import torch
+    >>> W = torch.nn.Parameter(torch.eye(2))
+    >>> opt = NGNMuon([W], lr=0.5)
+    >>> loss = 0.5 * W.square().sum()
+    >>> loss.backward()
+    >>> _ = opt.step(loss=loss)
+    >>> round(opt.last_step.size.item(), 3)
+    0.25
+    """
+
+
+_CLASSES = (SGD, SPS, NGN, LogNGN, PowerStep, MoMo, NGNMomentum, SPSAdam, NGNAdam, MoMoAdam, Muon, SPSMuon, NGNMuon)
+
+TABLE: dict[str, type[ModelBased]] = {row.__name__: row for row in _CLASSES}
+"""Every named optimizer by its name."""

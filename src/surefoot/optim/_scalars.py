@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -36,21 +35,6 @@ def check_closure(closure: Any, hint: str = "") -> None:
     """Refuse a closure that is no function: the first argument of ``step`` is easily taken for the loss."""
     if closure is not None and not callable(closure):
         raise TypeError(f"closure must be a function that returns the loss, got {type(closure).__name__}{hint}")
-
-
-def beside(value: Tensor | float, like: Tensor) -> Tensor:
-    """A 0-d tensor beside another; a number becomes one by a fill, which needs no copy from the host."""
-    if isinstance(value, Tensor):
-        return value.detach().reshape(()).to(like.device, like.dtype, non_blocking=True)
-    return torch.full((), value, dtype=like.dtype, device=like.device)
-
-
-def write(target: Tensor, values: Sequence[Scalar]) -> None:
-    """Fill a vector in place with scalars of either kind."""
-    if isinstance(values[0], Tensor):
-        torch._foreach_copy_(target.unbind(), list(values))
-    else:
-        target.numpy()[:] = values  # shares the memory, and is faster than a tensor on the way
 
 
 def mean_over_ranks(process_group: Any, *values: Scalar) -> tuple[Scalar, ...]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from surefoot.optim._arithmetic import Arithmetic, Scalar, Tensors
 from surefoot.optim._averaging import Averaging
-from surefoot.optim._shards import local
 
 if TYPE_CHECKING:
-    from surefoot.optim._algorithm import Share
+    from surefoot.optim._share import Share
 
 
 @dataclass(frozen=True)
@@ -50,58 +49,46 @@ class ScheduleFree(Averaging):
     power: float = 2.0
     """Of the rate, in the weights of the average."""
 
-    buffer_name: ClassVar[str] = "z"
+    label: ClassVar[str] = "schedule-free averaging"
+    buffer_name: ClassVar[str | None] = "z"
     starts_at_parameters: ClassVar[bool] = True
+    memory_name: ClassVar[str | None] = "weight_sum"
+    only_scales: ClassVar[bool] = True
+    evaluates_elsewhere: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.beta > 0:
+        if not isinstance(self.beta, int | float) or not 0 < self.beta < 1:
             raise ValueError(f"beta of ScheduleFree must be a number in (0, 1), got {self.beta!r}")
         if not isinstance(self.power, int | float) or not 0 <= self.power < float("inf"):
             raise ValueError(f"power must be a finite number of at least 0, got {self.power!r}")
 
-    def weigh(self, total: Scalar, lr: Scalar) -> tuple[Scalar, Scalar]:
-        """Σα^power with the new rate, and c."""
-        new = lr**self.power
-        total = total + new
-        if isinstance(total, Tensor):
-            return total, torch.where(total > 0, new / total, 0.0)
-        return total, new / total if total > 0 else 0.0
+    def value(
+        self, ops: Arithmetic, shares: Sequence[Share], loss: Scalar, past: Mapping[str, Scalar], count: Scalar
+    ) -> Scalar:
+        """f(y) + ⟨g, z − y⟩."""
+        value = loss
+        for share in shares:
+            value = value + share.total(ops.inner(share.grads, torch._foreach_sub(share.average, share.params)))
+        return value
 
+    def move(self, ops: Arithmetic, share: Share, directions: Tensors, size: Scalar, decay: Scalar | None) -> Scalar:
+        """Move y and z by a step of z; returns the new Σα^power.
 
-def value_at_z(ops: Arithmetic, shares: Sequence[Share], loss: Scalar) -> Scalar:
-    """f(y) + ⟨g, z − y⟩, what the model takes for the loss."""
-    value = loss
-    for share in shares:
-        value = value + share.total(ops.inner(share.grads, torch._foreach_sub(share.average, share.params)))
-    return value
+        With z⁺ = z − d the new y is y + c(z − y) − (1 − β(1 − c))·d: x need not be kept.
+        """
+        y, z = share.params, share.average
+        new = share.lr**self.power
+        total = share.memory + new
+        weight = ops.ratio(new, total)
+        part = 1.0 - self.beta * (1.0 - weight)
+        ops.lerp_(y, z, weight)
+        if decay is not None:
+            ops.add_(y, z, -part * decay)
+            ops.mul_(z, 1.0 - decay)
+        ops.add_(y, directions, -part * size)
+        ops.add_(z, directions, -size)
+        return total
 
-
-def move(ops: Arithmetic, averaging: ScheduleFree, share: Share, directions: Tensors, size: Scalar) -> Scalar:
-    """Move y and z by a step of z; returns the new Σα^power.
-
-    With z⁺ = z − d the new y is y + c(z − y) − (1 − β(1 − c))·d: x need not be kept.
-    """
-    y, z = share.params, share.average
-    total, weight = averaging.weigh(share.memory, share.lr)
-    part = 1.0 - averaging.beta * (1.0 - weight)
-    ops.lerp_(y, z, weight)
-    if share.weight_decay:
-        decay = share.lr * share.weight_decay
-        ops.add_(y, z, -part * decay)
-        ops.mul_(z, 1.0 - decay)
-    ops.add_(y, directions, -part * size)
-    ops.add_(z, directions, -size)
-    return total
-
-
-def switch(averaging: ScheduleFree, groups: list[dict[str, Any]], state: Mapping[Tensor, Any], *, train: bool) -> None:
-    """Put y (for training) or x (for evaluation) into the parameters, where the other one is."""
-    weight = 1.0 - averaging.beta if train else 1.0 - 1.0 / averaging.beta
-    for group in groups:
-        if group["train_mode"] is train:
-            continue
-        group["train_mode"] = train
-        for p in group["params"]:
-            if averaging.buffer_name in state.get(p, ()):
-                local(p.detach()).lerp_(local(state[p][averaging.buffer_name]), weight)
+    def switch(self, parameter: Tensor, buffer: Tensor, train: bool) -> None:
+        """Put y (for training) or x (for evaluation) into the parameter, where the other one is."""
+        parameter.lerp_(buffer, 1.0 - self.beta if train else 1.0 - 1.0 / self.beta)

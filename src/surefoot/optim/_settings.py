@@ -10,25 +10,11 @@ from typing import Any, Literal
 
 import torch
 
-from surefoot.optim._averaging import Averaging, HeavyBall, Linearisations
-from surefoot.optim._geometry import Diagonal, Geometry
-from surefoot.optim._schedule_free import ScheduleFree
+from surefoot.optim._averaging import Averaging, Linearisations, Unaveraged
+from surefoot.optim._geometry import Euclidean, Geometry
+from surefoot.optim._height import Estimate, Fixed, Height, Unbounded
 from surefoot.theory.models import Linear, Model
 from surefoot.theory.training import is_square_root, is_truncated
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A lower bound that is estimated online by MoMo's rule, starting from ``floor`` and never below it.
-
-    ``lower_bound="estimate"`` is short for ``Estimate(floor=0.0)``.
-    """
-
-    floor: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.floor, int | float) or not math.isfinite(self.floor):
-            raise ValueError(f"floor must be a finite number, got {self.floor!r}")
 
 
 @dataclass(frozen=True)
@@ -37,28 +23,30 @@ class Settings:
 
     model: Model
     geometry: Geometry
-    averaging: Averaging | None
+    averaging: Averaging
+    height: Height
     weight_decay_mode: Literal["decoupled", "prox"]
-    lower_bound: float | Estimate
     max_grad_norm: float | None
     on_nonfinite: Literal["skip", "raise"]
     process_group: Any
     foreach: bool
     fused: bool
+    listen: bool
 
     @property
-    def bounded(self) -> bool:
-        """Whether the model knows a lower bound at all."""
-        return not isinstance(self.model, Linear)
-
-    @property
-    def averages_model(self) -> bool:
-        """Whether the model sees a running average of linearisations."""
-        return isinstance(self.averaging, Linearisations)
+    def certifies(self) -> bool:
+        """Whether δ may stand in a bound: Euclidean steps without averaging and clipping, the height permitting."""
+        plain = isinstance(self.averaging, Unaveraged) and isinstance(self.geometry, Euclidean)
+        return plain and self.max_grad_norm is None and self.height.certifies
 
     def buffer_names(self, geometry: Geometry) -> tuple[str, ...]:
         """The buffers of its size that are kept for every parameter that has this geometry."""
-        return ((self.averaging.buffer_name,) if self.averaging else ()) + geometry.buffer_names
+        averaging = self.averaging.buffer_name
+        return (() if averaging is None else (averaging,)) + geometry.buffer_names
+
+
+HEIGHTS: dict[str, type[Height]] = {"estimate": Estimate}
+"""What ``lower_bound`` may be in one word."""
 
 
 def settings(
@@ -68,12 +56,13 @@ def settings(
     beta: float,
     averaging: Averaging | None,
     weight_decay_mode: str,
-    lower_bound: float | str | Estimate,
+    lower_bound: float | str | Height,
     max_grad_norm: float | None,
     on_nonfinite: str,
     process_group: Any,
     foreach: bool | None,
     fused: bool | None,
+    listen: bool,
 ) -> Settings:
     """Check the arguments of :class:`~surefoot.optim.ModelBased`; errors name the argument and what is allowed."""
     if not isinstance(model, Model):
@@ -85,39 +74,39 @@ def settings(
     elif beta:
         raise ValueError(f"beta is part of averaging={averaging!r}; give one of the two, not beta={beta!r} as well")
     if not isinstance(averaging, Averaging):
-        raise TypeError(f"averaging must be Linearisations, HeavyBall, ScheduleFree or None, got {averaging!r}")
+        raise TypeError(f"averaging must be a surefoot.optim.Averaging or None, got {averaging!r}")
     weight_decay_mode = _one_of("weight_decay_mode", weight_decay_mode, ("decoupled", "prox"))
     if weight_decay_mode == "prox":
         if not (isinstance(model, Linear) or is_truncated(model) or is_square_root(model)):
             raise ValueError(
                 f'weight_decay_mode="prox" is known for Linear, Truncated and SquareRoot, not for {model!r}'
             )
-        if isinstance(averaging, HeavyBall | ScheduleFree):
-            kind = "heavy-ball momentum" if isinstance(averaging, HeavyBall) else "schedule-free averaging"
-            raise ValueError(f'weight_decay_mode="prox" does not go with {kind}: use "decoupled"')
+        if not averaging.proximal:
+            raise ValueError(f'weight_decay_mode="prox" does not go with {averaging.label}: use "decoupled"')
         if type(geometry).norm_sq is Geometry.norm_sq:
             raise ValueError(f'weight_decay_mode="prox" needs a geometry that defines norm_sq, not {geometry!r}')
-    model, bound = _bound(model, lower_bound)
+    model, height = _height(model, lower_bound)
     if max_grad_norm is not None and not (_is_number(max_grad_norm) and max_grad_norm > 0):
         raise ValueError(f"max_grad_norm must be None or a positive number, got {max_grad_norm!r}")
     on_nonfinite = _one_of("on_nonfinite", on_nonfinite, ("skip", "raise"))
     if isinstance(process_group, str) and process_group != "auto":
         raise ValueError(f'process_group must be "auto", None or a process group, got {process_group!r}')
-    if fused and not isinstance(geometry, Diagonal):
+    if fused and not geometry.fusable:
         raise ValueError(f"fused=True is there for the Diagonal geometry, not for {geometry!r}: leave it at None")
     if fused and foreach:
         raise ValueError("fused=True and foreach=True exclude each other")
     return Settings(
         model,
         geometry,
-        averaging if averaging.beta > 0 else None,
+        Unaveraged() if averaging.plain else averaging,
+        height,
         weight_decay_mode,  # type: ignore[arg-type]
-        bound,
         None if max_grad_norm is None else float(max_grad_norm),
         on_nonfinite,  # type: ignore[arg-type]
         process_group,
         foreach is not False,
         bool(fused),
+        bool(listen),
     )
 
 
@@ -143,7 +132,8 @@ def check_rate(name: str, value: Any) -> Any:
 def check_bound(value: Any) -> float:
     """A lower bound, refused if it is no finite number."""
     if not _is_number(value) or not math.isfinite(value):
-        raise ValueError(f'lower_bound must be a finite number, "estimate" or an Estimate, got {value!r}')
+        words = ", ".join(f'"{word}"' for word in HEIGHTS)
+        raise ValueError(f"lower_bound must be a finite number, {words} or a surefoot.optim.Height, got {value!r}")
     return float(value)
 
 
@@ -157,8 +147,8 @@ def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     return str(value)
 
 
-def _bound(model: Model, lower_bound: float | str | Estimate) -> tuple[Model, float | Estimate]:
-    """The model with a bound of 0, and the bound that the optimizer subtracts (f − C is all that a model sees)."""
+def _height(model: Model, lower_bound: float | str | Height) -> tuple[Model, Height]:
+    """The model with a bound of 0, and the height that the optimizer gives to it (f − C is all that a model sees)."""
     own = model.lower_bound
     if not _is_number(own):
         raise ValueError(
@@ -167,14 +157,12 @@ def _bound(model: Model, lower_bound: float | str | Estimate) -> tuple[Model, fl
     if isinstance(model, Linear):
         if lower_bound != 0.0:
             raise ValueError(f"the linear model (SGD) knows no lower bound, got lower_bound={lower_bound!r}")
-        return model, 0.0
+        return model, Unbounded()
     if own != 0.0:
         if lower_bound != 0.0:
             raise ValueError(f"lower_bound was given twice: {own!r} in the model and {lower_bound!r} to the optimizer")
         lower_bound = own
         model = dataclasses.replace(model, lower_bound=0.0)  # type: ignore[type-var]
-    if isinstance(lower_bound, Estimate):
-        return model, lower_bound
-    if isinstance(lower_bound, str) and lower_bound == "estimate":
-        return model, Estimate()
-    return model, check_bound(lower_bound)
+    if isinstance(lower_bound, str) and lower_bound in HEIGHTS:
+        return model, HEIGHTS[lower_bound]()
+    return model, lower_bound if isinstance(lower_bound, Height) else Fixed(check_bound(lower_bound))

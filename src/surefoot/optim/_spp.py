@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from surefoot.optim._arithmetic import Host
 from surefoot.optim._inner import Evaluation, lbfgs, newton_cg
+from surefoot.optim._notes import Notes, renamed
 from surefoot.optim._scalars import check_closure, mean_over_ranks, scalar
 from surefoot.optim._settings import check_rate
 from surefoot.optim._shards import check_parameter, is_distributed
@@ -19,7 +21,7 @@ from surefoot.theory.models import Step, exact_delta
 _SOLVERS = ("lbfgs", "newton-cg")
 _SETTINGS = ("inner", "tolerance", "max_calls", "history", "weak_convexity", "on_nonfinite", "process_group")
 _FIELDS = ("delta", "gap", "residual", "calls", "reached", "all_calls", "skipped")
-"""What is noted in ``progress``, a tensor of the first group."""
+"""What is noted, in the first group."""
 
 
 class ProximalStep(NamedTuple):
@@ -148,9 +150,9 @@ class SPP(Optimizer):
 
     def _complete(self) -> None:
         """Give the groups the tensors that they lack."""
-        for group in self.param_groups:
-            group.setdefault("size", torch.zeros((), dtype=torch.float64))
-        self.param_groups[0].setdefault("progress", torch.zeros(len(_FIELDS), dtype=torch.float64))
+        renamed(self.param_groups, common=_FIELDS)
+        common = dict.fromkeys(_FIELDS, 0.0)
+        self._notes = Notes(self.param_groups, common, {"size": 0.0}, torch.device("cpu"), torch.float64)
 
     @property
     def last_step(self) -> Step:
@@ -159,27 +161,27 @@ class SPP(Optimizer):
         A step that was skipped has size 0 and δ = ∞.
         """
         sizes = torch.stack([group["size"] for group in self.param_groups])
-        return Step(sizes[0] if bool((sizes == sizes[0]).all()) else sizes, self._noted["delta"])
+        return Step(sizes[0] if bool((sizes == sizes[0]).all()) else sizes, self._noted("delta"))
 
     @property
     def last_proximal(self) -> ProximalStep:
         """How well the last step has solved its proximal problem, and what that has cost."""
-        delta, gap, residual, calls, reached = (float(self._noted[name]) for name in _FIELDS[:5])
+        delta, gap, residual, calls, reached = (float(self._noted(name)) for name in _FIELDS[:5])
         return ProximalStep(delta, gap, residual, int(calls), bool(reached))
 
     @property
     def calls(self) -> int:
         """Calls of the closure in all steps."""
-        return int(self._noted["all_calls"])
+        return int(self._noted("all_calls"))
 
     @property
     def skipped(self) -> Tensor:
         """How many steps were skipped because loss or gradient were not finite."""
-        return self._noted["skipped"]
+        return self._noted("skipped")
 
-    @property
-    def _noted(self) -> dict[str, Tensor]:
-        return dict(zip(_FIELDS, self.param_groups[0]["progress"].clone().unbind(), strict=True))
+    def _noted(self, name: str) -> Tensor:
+        noted: Tensor = self.param_groups[0][name]
+        return noted.clone()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -239,11 +241,9 @@ class SPP(Optimizer):
         return max(0.0, 1.0 - self.weak_convexity * max(float(group["lr"]) for group in self.param_groups))
 
     def _note(self, problem: _Problem, sizes: list[float], found: ProximalStep) -> None:
-        noted = self.param_groups[0]["progress"]
         all_calls, skipped = self.calls + problem.calls, float(self.skipped) + math.isinf(found.delta)
-        noted.copy_(torch.tensor([*found, all_calls, skipped], dtype=noted.dtype))
-        for group, size in zip(self.param_groups, sizes, strict=True):
-            group["size"].fill_(size)
+        noted = dict(zip(_FIELDS, [*found, all_calls, skipped], strict=True))
+        self._notes.write(Host(True), noted, [[size] for size in sizes])
 
 
 class _Problem:

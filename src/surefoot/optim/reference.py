@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ class Reference:
         schedule_free: tuple[float, float] | None = None,
         beta: float = 0.0,
         bias_correction: bool = False,
-        heavy_ball: bool = False,
+        momentum: str = "linearisations",
         weight_decay: float = 0.0,
         weight_decay_mode: str = "decoupled",
         lower_bound: float = 0.0,
@@ -48,7 +48,7 @@ class Reference:
         self.groups: list[dict[str, Any]] = [g if isinstance(g, dict) else {"params": [g]} for g in params]
         self.lr, self.weight_decay, self.mode = lr, weight_decay, weight_decay_mode
         self.model, self.metric, self.lower_bound, self.max_grad_norm = model, metric, lower_bound, max_grad_norm
-        self.beta, self.bias_correction, self.heavy_ball = beta, bias_correction, heavy_ball
+        self.beta, self.bias_correction, self.momentum = beta, bias_correction, momentum
         self.spectral, self.schedule_free = spectral, schedule_free
         self.params = [p for group in self.groups for p in group["params"]]
         self.k = 0
@@ -74,12 +74,14 @@ class Reference:
         x, g, f = self.vector(self.params), self.vector([p.grad for p in self.params]), float(loss)
         self.k += 1
 
-        # The model of the loss: its gradient d, and its value at x (at z, if x is schedule-free averaging's y).
+        # The model of the loss: its gradient d, and its value at x (at z, if x is schedule-free averaging's y); along
+        # is the gradient whose direction is taken.
         d, value = g, f
         if self.schedule_free:
             x, value = self.z, f + float(g @ (self.z - x))
-        elif self.beta and not self.heavy_ball:
+        elif self.beta and self.momentum == "linearisations":
             d, value = self.averaged(x, g, f)
+        along = self.averaged(x, g, f)[0] if self.beta and self.momentum == "direction" else d
 
         # The geometry.
         D = torch.ones_like(x)
@@ -87,19 +89,22 @@ class Reference:
             beta2, eps = self.metric
             self.v = beta2 * self.v + (1 - beta2) * g**2
             D = (self.v / (1 - beta2**self.k)).sqrt() + eps
-        u = d / D if self.spectral is None else self.orthogonal(d, d / D, **self.spectral)
+
+        def direction(vector: Tensor) -> Tensor:
+            return vector / D if self.spectral is None else self.orthogonal(vector, vector / D, **self.spectral)
+
         rate = alpha if self.max_grad_norm is None else alpha * min(1.0, self.max_grad_norm / float(d.norm()))
 
         # Scale, index, and the new point.
         if self.mode == "prox":
             step, x_new = self.proximal(x, d, D, value, rate, lam)
         else:
-            step = self.model.step(value - self.lower_bound, float((rate * d * u).sum()), 1.0)
-            move = step.size * rate * u
-            if self.heavy_ball:
+            step = self.model.step(value - self.lower_bound, float((rate * d * direction(d)).sum()), 1.0)
+            move = step.size * rate * direction(along)
+            if self.momentum == "heavy ball":
                 self.d = self.beta * self.d + (1 - self.beta) * move
                 move = self.d
-            x_new = (1 - alpha * lam) * x - move
+            x_new = (1 - step.size * rate * lam) * x - move
         if self.schedule_free:
             self.write(self.interpolated(x_new, alpha, *self.schedule_free))
             return Step(step.size, step.delta)
@@ -176,127 +181,101 @@ class Reference:
             p.copy_(piece.view_as(p))
 
 
-class SGD(Reference):
+class Twin(Reference):
+    """A named optimizer's twin: a row of the table."""
+
+    row: ClassVar[dict[str, Any]]
+
+    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
+        super().__init__(params, lr, **{**self.row, **options})
+
+
+_MOMENTUM: dict[str, Any] = {"beta": 0.9, "bias_correction": True}
+_ADAM: dict[str, Any] = {"metric": (0.999, 1e-8)}
+_MUON: dict[str, Any] = {**_ADAM, **_MOMENTUM, "spectral": {"ball": False, "scale": "unit", "polish": 2}}
+
+
+class SGD(Twin):
     """Twin of :class:`surefoot.optim.SGD`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
-        super().__init__(params, lr, model=Linear(), **options)
+    row: ClassVar = {"model": Linear()}
 
 
-class SPS(Reference):
+class SPS(Twin):
     """Twin of :class:`surefoot.optim.SPS`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
-        super().__init__(params, lr, model=Truncated(), **options)
+    row: ClassVar = {"model": Truncated()}
 
 
-class NGN(Reference):
+class NGN(Twin):
     """Twin of :class:`surefoot.optim.NGN`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
-        super().__init__(params, lr, model=SquareRoot(), **options)
+    row: ClassVar = {"model": SquareRoot()}
 
 
-class LogNGN(Reference):
+class LogNGN(Twin):
     """Twin of :class:`surefoot.optim.LogNGN`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
-        super().__init__(params, lr, model=Exponential(), **options)
+    row: ClassVar = {"model": Exponential()}
 
 
-class PowerStep(Reference):
-    """Twin of :class:`surefoot.optim.PowerStep`."""
+class PowerStep(Twin):
+    """Twin of :class:`surefoot.optim.PowerStep`, with p = 0.75."""
 
-    def __init__(self, params: Iterable[Any], lr: float, *, p: float = 0.75, **options: Any) -> None:
-        super().__init__(params, lr, model=Power(p), **options)
+    row: ClassVar = {"model": Power(0.75)}
 
 
-class MoMo(Reference):
+class MoMo(Twin):
     """Twin of :class:`surefoot.optim.MoMo`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **options: Any) -> None:
-        super().__init__(params, lr, model=Truncated(), beta=beta, **options)
+    row: ClassVar = {"model": Truncated(), "beta": 0.9}
 
 
-class NGNMomentum(Reference):
+class NGNMomentum(Twin):
     """Twin of :class:`surefoot.optim.NGNMomentum`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **options: Any) -> None:
-        super().__init__(params, lr, model=SquareRoot(), beta=beta, heavy_ball=True, **options)
+    row: ClassVar = {"model": SquareRoot(), "beta": 0.9, "momentum": "heavy ball"}
 
 
-class SPSAdam(Reference):
+class SPSAdam(Twin):
     """Twin of :class:`surefoot.optim.SPSAdam`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
-        super().__init__(params, lr, model=Truncated(), metric=(0.999, 1e-8), **options)
+    row: ClassVar = {"model": Truncated(), **_ADAM}
 
 
-class NGNAdam(Reference):
+class NGNAdam(Twin):
     """Twin of :class:`surefoot.optim.NGNAdam`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
-        metric = (0.999, 1e-8)
-        super().__init__(params, lr, model=SquareRoot(), metric=metric, beta=0.9, bias_correction=True, **options)
+    row: ClassVar = {"model": SquareRoot(), **_ADAM, **_MOMENTUM}
 
 
-class MoMoAdam(Reference):
+class MoMoAdam(Twin):
     """Twin of :class:`surefoot.optim.MoMoAdam`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
-        metric = (0.999, 1e-8)
-        super().__init__(params, lr, model=Truncated(), metric=metric, beta=0.9, bias_correction=True, **options)
+    row: ClassVar = {"model": Truncated(), **_ADAM, **_MOMENTUM}
 
 
-class Muon(Reference):
+class Muon(Twin):
     """Twin of :class:`surefoot.optim.Muon`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.95, **options: Any) -> None:
-        spectral = {"ball": True, "scale": "original", "polish": 0}
-        super().__init__(
-            params,
-            lr,
-            model=Linear(),
-            metric=(0.999, 1e-8),
-            spectral=spectral,
-            beta=beta,
-            bias_correction=True,
-            **options,
-        )
+    row: ClassVar = {
+        "model": Linear(),
+        **_MUON,
+        "beta": 0.95,
+        "spectral": {"ball": True, "scale": "original", "polish": 0},
+    }
 
 
-class SPSMuon(Reference):
+class SPSMuon(Twin):
     """Twin of :class:`surefoot.optim.SPSMuon`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **options: Any) -> None:
-        spectral = {"ball": False, "scale": "unit", "polish": 2}
-        super().__init__(
-            params,
-            lr,
-            model=Truncated(),
-            metric=(0.999, 1e-8),
-            spectral=spectral,
-            beta=beta,
-            bias_correction=True,
-            **options,
-        )
+    row: ClassVar = {"model": Truncated(), **_MUON}
 
 
-class NGNMuon(Reference):
+class NGNMuon(Twin):
     """Twin of :class:`surefoot.optim.NGNMuon`."""
 
-    def __init__(self, params: Iterable[Any], lr: float, *, beta: float = 0.9, **options: Any) -> None:
-        spectral = {"ball": False, "scale": "unit", "polish": 2}
-        super().__init__(
-            params,
-            lr,
-            model=SquareRoot(),
-            metric=(0.999, 1e-8),
-            spectral=spectral,
-            beta=beta,
-            bias_correction=True,
-            **options,
-        )
+    row: ClassVar = {"model": SquareRoot(), **_MUON}
 
 
 class SPP(Reference):

@@ -8,8 +8,7 @@ import numpy as np
 
 from surefoot.study._runs import Floats
 from surefoot.theory._arrays import NUMPY
-from surefoot.theory.models import Linear, Model
-from surefoot.theory.models._base import Point
+from surefoot.theory.models import Linear, Model, Point
 
 _TINY = float(np.finfo(np.float64).tiny)
 _MAX = float(np.finfo(np.float64).max)
@@ -44,18 +43,18 @@ class Steps:
                 self._height[part], self.grad_sq[part], self.rate[part], self._half[part], self._z[part], True
             )
             self._parts.append((model, part, point))
-        self._own_heights = [part for part in self._parts if type(part[0])._height is not Model._height]
+        self._own_heights = [part for part in self._parts if type(part[0]).height is not Model.height]
 
     def solve(self, deltas: bool) -> None:
         """Compute ``size``, and ``delta`` if wanted; NumPy's floating-point warnings are to be off."""
         np.subtract(self.loss, self._bounds, out=self._height)
         for model, part, point in self._own_heights:
-            point.height[...] = model._height(self.loss[part], model.lower_bound)
+            point.height[...] = model.height(self.loss[part], model.lower_bound)
         np.multiply(self.rate, self.grad_sq, out=self._decrease)
         np.multiply(self._decrease, 0.5, out=self._half)
         np.divide(self._decrease, self._height, out=self._z)
         for model, part, point in self._parts:
-            size, delta = model._solve(NUMPY, point)
+            size, delta = model.solve(NUMPY, point)
             self.size[part] = size
             if deltas:
                 self.delta[part] = delta

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from surefoot.optim import Estimate, Euclidean, ModelBased
+from surefoot.optim import ModelBased
 from surefoot.study._runs import Floats
 
 
@@ -125,13 +125,7 @@ class Stepper:
 
 def certifies(optimizer: Optimizer) -> bool:
     """Whether the indices may stand in a bound: Euclidean steps without averaging, clipping and weight decay."""
-    if any(group.get("weight_decay") for group in optimizer.param_groups):
-        return False
-    if isinstance(optimizer, ModelBased):
-        chosen = optimizer._settings
-        plain = chosen.averaging is None and isinstance(chosen.geometry, Euclidean)
-        return plain and chosen.max_grad_norm is None and not isinstance(chosen.lower_bound, Estimate)
-    return is_plain_sgd(optimizer)
+    return optimizer.certifies if isinstance(optimizer, ModelBased) else is_plain_sgd(optimizer)
 
 
 def is_plain_sgd(optimizer: Optimizer) -> bool:

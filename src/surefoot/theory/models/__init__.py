@@ -37,7 +37,7 @@ gradients through, and never waits for a device. At the edges:
 Step(size=0.5, delta=0.9166666666666666)
 """
 
-from surefoot.theory.models._base import Model, Step
+from surefoot.theory.models._base import Model, Point, Step
 from surefoot.theory.models._closed import Linear, SquareRoot, Truncated
 from surefoot.theory.models._composite import Composite
 from surefoot.theory.models._indices import exact_delta, safe_delta
@@ -58,6 +58,7 @@ __all__ = [
     "Exponential",
     "Linear",
     "Model",
+    "Point",
     "Power",
     "SquareRoot",
     "Step",

@@ -38,7 +38,7 @@ class Point(NamedTuple):
 class Model(ABC):
     """Base class of the models, which are frozen dataclasses.
 
-    A model of your own defines :meth:`_solve` and :meth:`_relative_value`; guards, broadcasting and array libraries
+    A model of your own defines :meth:`solve` and :meth:`relative_value`; guards, broadcasting and array libraries
     are taken care of.
     """
 
@@ -61,11 +61,11 @@ class Model(ABC):
         """
         bound = self.lower_bound
         if type(loss) is type(grad_sq) is type(lr) is type(bound) is float:  # a short way for scalars
-            height, decrease = self._height(loss, bound), lr * grad_sq
+            height, decrease = self.height(loss, bound), lr * grad_sq
             if lr > 0 and height > 0 and _DOUBLE.tiny < decrease <= _DOUBLE.max:
                 z = decrease / height
                 if _DOUBLE.tiny < z <= _DOUBLE.max:
-                    return Step(*self._solve(FLOATS, Point(height, grad_sq, lr, 0.5 * decrease, z, True)))
+                    return Step(*self.solve(FLOATS, Point(height, grad_sq, lr, 0.5 * decrease, z, True)))
             return Step(*self._guarded(FLOATS, loss, grad_sq, lr, bound))
         xp, arrays = coerce(loss, grad_sq, lr, bound)
         if xp is not NUMPY:
@@ -90,37 +90,38 @@ class Model(ABC):
         return value[()] if xp is NUMPY else value
 
     def _value(self, xp: Namespace, height: Array, decrease: Array, loss: Array, bound: Array) -> Array:
-        return bound + height * self._relative_value(xp, decrease / height)
+        return bound + height * self.relative_value(xp, decrease / height)
 
     def _guarded(self, xp: Namespace, loss: Array, grad_sq: Array, lr: Array, bound: Array) -> tuple[Array, Array]:
-        """The step with every edge taken care of; ``_solve`` sees positive heights and finite numbers only."""
+        """The step with every edge taken care of; ``solve`` sees positive heights and finite numbers only."""
         if xp is NUMPY:
-            height, decrease = self._height(loss, bound), lr * grad_sq
+            height, decrease = self.height(loss, bound), lr * grad_sq
             z = decrease / height
             limits = xp.limits(z)
             # A normal q and a finite, positive z leave no room for anything special in the four inputs.
             if spans(decrease, limits.tiny, limits.max) and spans(z, limits.tiny, limits.max) and spans(lr, 0.0):
-                return self._solve(xp, Point(height, grad_sq, lr, 0.5 * decrease, z, True))
+                return self.solve(xp, Point(height, grad_sq, lr, 0.5 * decrease, z, True))
         if xp.concrete:
             reject_negative(xp, grad_sq=grad_sq, lr=lr)
         good = xp.isfinite(loss) & xp.isfinite(grad_sq) & (lr >= 0) & (grad_sq >= 0) & (bound < INFINITY)
         live = good & (loss > bound)
-        height = xp.where(live, self._height(loss, bound), 1.0)
+        height = xp.where(live, self.height(loss, bound), 1.0)
         grad_sq = xp.where(live, grad_sq, 0.0)
         lr = xp.where(lr < INFINITY, lr, xp.limits(lr).max)
         z = relative_decrease(xp, height, grad_sq, lr)
-        size, delta = self._solve(xp, Point(height, grad_sq, lr, half_decrease(xp, grad_sq, lr), z, False))
+        size, delta = self.solve(xp, Point(height, grad_sq, lr, half_decrease(xp, grad_sq, lr), z, False))
         return xp.where(live, size, 0.0), xp.where(good, xp.where(live, delta, 0.0), INFINITY)
 
-    def _height(self, loss: Array, bound: Array) -> Array:
+    def height(self, loss: Array, bound: Array) -> Array:
+        """F = f − C."""
         return loss - bound
 
     @abstractmethod
-    def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
+    def solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
         """Step size and δ at a point whose height is positive."""
 
     @abstractmethod
-    def _relative_value(self, xp: Namespace, drop: Array) -> Array:
+    def relative_value(self, xp: Namespace, drop: Array) -> Array:
         """(model − C)/F at a point where the linear model has fallen by ``drop``·F."""
 
 

@@ -22,11 +22,11 @@ class Linear(Model):
 
     lower_bound: Array = field(default=-INFINITY, init=False, repr=False)
 
-    def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
+    def solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
         ones = point.height  # of the losses' shape
         return (point.lr + 0.0 * point.grad_sq) * ones, point.half * ones
 
-    def _height(self, loss: Array, bound: Array) -> Array:
+    def height(self, loss: Array, bound: Array) -> Array:
         return 1.0 + 0.0 * loss  # the height plays no role; only a loss that is not finite shows
 
     def _guarded(self, xp: Namespace, loss: Array, grad_sq: Array, lr: Array, bound: Array) -> tuple[Array, Array]:
@@ -42,7 +42,7 @@ class Linear(Model):
     def _value(self, xp: Namespace, height: Array, decrease: Array, loss: Array, bound: Array) -> Array:
         return loss - decrease
 
-    def _relative_value(self, xp: Namespace, drop: Array) -> Array:
+    def relative_value(self, xp: Namespace, drop: Array) -> Array:
         return 1.0 - drop
 
 
@@ -58,7 +58,7 @@ class Truncated(Model):
 
     lower_bound: Array = 0.0
 
-    def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
+    def solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
         height, grad_sq, lr, half, z, regular = point
         short = z > 1.0
         if not regular:  # harmless numbers where they are not used
@@ -66,7 +66,7 @@ class Truncated(Model):
         size = xp.minimum(xp.where(short, height / grad_sq, lr), lr)
         return size, xp.where(short, height * (1.0 - 0.5 / z), half)
 
-    def _relative_value(self, xp: Namespace, drop: Array) -> Array:
+    def relative_value(self, xp: Namespace, drop: Array) -> Array:
         return xp.where(drop < 1.0, 1.0 - drop, 0.0 * drop)
 
 
@@ -85,7 +85,7 @@ class SquareRoot(Model):
 
     lower_bound: Array = 0.0
 
-    def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
+    def solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
         height, grad_sq, lr, half, z, regular = point
         scale = 1.0 + 0.5 * z
         if regular:
@@ -98,6 +98,6 @@ class SquareRoot(Model):
         size = xp.where(big, 2.0 * (height / grad_sq), lr) / scale
         return xp.minimum(size, lr), xp.where(big, height, half) / scale
 
-    def _relative_value(self, xp: Namespace, drop: Array) -> Array:
+    def relative_value(self, xp: Namespace, drop: Array) -> Array:
         root = 1.0 - 0.5 * drop
         return root * root

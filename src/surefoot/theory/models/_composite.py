@@ -52,7 +52,7 @@ class Composite(Model):
                 raise TypeError(f"{name} must be a function of one argument, got {getattr(self, name)!r}")
         _check_assumptions(self.phi, self.dphi, self.psi, self.dpsi)
 
-    def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
+    def solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
         height, grad_sq, lr, half, z, _ = point
         z = xp.where(z > xp.limits(z).max, xp.limits(z).max, z)
         level, slope = _apply(xp, self.phi, height), _apply(xp, self.dphi, height)
@@ -81,7 +81,7 @@ class Composite(Model):
         argument = _apply(xp, self.phi, height) - _apply(xp, self.dphi, height) * decrease
         return bound + _apply(xp, self.psi, argument)
 
-    def _relative_value(self, xp: Namespace, drop: Array) -> Array:
+    def relative_value(self, xp: Namespace, drop: Array) -> Array:
         return _apply(xp, self.psi, _apply(xp, self.phi, drop * 0.0 + 1.0) - _apply(xp, self.dphi, 1.0) * drop)
 
 

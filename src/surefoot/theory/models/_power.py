@@ -40,10 +40,10 @@ class Exponential(Model):
 
     lower_bound: Array = 0.0
 
-    def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
+    def solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
         return _solve_power(xp, 0.0, point)
 
-    def _relative_value(self, xp: Namespace, drop: Array) -> Array:
+    def relative_value(self, xp: Namespace, drop: Array) -> Array:
         return xp.exp(-drop)
 
 
@@ -70,14 +70,14 @@ class Power(Model):
         object.__setattr__(self, "p", float(p))
         super().__post_init__()
 
-    def _solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
+    def solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
         if self.p == 1:
-            return Truncated._solve(self, xp, point)  # type: ignore[arg-type]
+            return Truncated.solve(self, xp, point)  # type: ignore[arg-type]
         if self.p == 0.5:
-            return SquareRoot._solve(self, xp, point)  # type: ignore[arg-type]
+            return SquareRoot.solve(self, xp, point)  # type: ignore[arg-type]
         return _solve_power(xp, self.p if abs(self.p) > _AS_EXPONENTIAL else 0.0, point)
 
-    def _relative_value(self, xp: Namespace, drop: Array) -> Array:
+    def relative_value(self, xp: Namespace, drop: Array) -> Array:
         p = self.p
         if abs(p) <= _AS_EXPONENTIAL:
             return xp.exp(-drop)

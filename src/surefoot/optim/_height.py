@@ -1,0 +1,144 @@
+"""Heights: where the loss is measured from, F = f − C."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from surefoot.optim._arithmetic import Scalar
+from surefoot.theory.training import lowered_bound, raised_bound
+
+
+class Sight(NamedTuple):
+    """What a height sees of a step, before it is taken."""
+
+    loss: Scalar
+    """The batch loss."""
+    value: Scalar
+    """What the model takes for it: the value of the averaged linearisations, for example."""
+    reach: Scalar
+    """The same at the point that proximal weight decay leads to; ``value`` without it."""
+    decrease: Scalar
+    """q = Σ α‖g‖_*² of the gradient that the model sees."""
+    full_decrease: Scalar
+    """The same without the shrinking of proximal weight decay."""
+    batch_decrease: Scalar | None
+    """q of the batch's own gradient; None unless :attr:`Height.uses_batch`, or it is ``decrease``."""
+    count: Scalar
+    """The step's number, from 1."""
+
+
+class Height(ABC):
+    """What the loss is measured from: the C of F = f − C in every step, a fixed number or a rule.
+
+    Scalars are Python floats on the CPU and 0-d tensors on devices, whose values must not be read; the functions of
+    :mod:`surefoot.theory.training` serve both. A height of your own gives C:
+
+    >>> import surefoot.optim as sfo
+    >>> class HalfOfFirst(sfo.Height):
+    ...     '''Half of the first loss, whatever comes.'''
+    ...     def start(self):
+    ...         return {"bound": 0.0}
+    ...     def bound(self, sight, past):
+    ...         first = sight.count <= 1
+    ...         return first * (0.5 * sight.loss) + (1 - 1 * first) * past["bound"]
+    """
+
+    certifies: ClassVar[bool] = False
+    """Whether δ may stand in a bound, so that partial sums rule out a run."""
+    uses_batch: ClassVar[bool] = False
+    """Whether it wants ``Sight.batch_decrease`` also where the model sees averaged gradients; that costs a norm."""
+
+    @property
+    def firm(self) -> float | None:
+        """A number below which no loss can be: a step with a smaller one is skipped and counted as a violation."""
+        return None
+
+    def start(self) -> dict[str, float]:
+        """Names and initial values of the scalars that are kept; ``bound``, the C of the last step, is one of them."""
+        return {"bound": 0.0}
+
+    @abstractmethod
+    def bound(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
+        """C of this step, from what is seen and the scalars that were kept."""
+
+    def decrease(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
+        """The q at which the model is asked for its scale."""
+        return sight.decrease
+
+    def lowered(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
+        """Whether the loss was found below C, and C lowered for it: such a step is counted as a violation."""
+        return sight.value < -math.inf
+
+    def after(self, sight: Sight, past: Mapping[str, Scalar], bound: Scalar, scale: Scalar) -> dict[str, Scalar]:
+        """New values of the scalars, after a step at ``bound`` with scale t; what is left out stays.
+
+        ``bound`` itself is kept under its name, unless another one is given here.
+        """
+        return {}
+
+
+@dataclass(frozen=True)
+class Fixed(Height):
+    """A number below all losses. A loss below it is a violation: no step is taken."""
+
+    value: float = 0.0
+
+    certifies: ClassVar[bool] = True
+
+    @property
+    def firm(self) -> float:
+        """C."""
+        return self.value
+
+    def start(self) -> dict[str, float]:
+        """C."""
+        return {"bound": self.value}
+
+    def bound(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
+        """C."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class Unbounded(Height):
+    """For the linear model, which knows no lower bound."""
+
+    certifies: ClassVar[bool] = True
+
+    def bound(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
+        """0: the linear model takes the same step at any height."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Estimate(Height):
+    """A lower bound that is estimated online by MoMo's rule, starting from ``floor`` and never below it.
+
+    ``lower_bound="estimate"`` is short for ``Estimate(floor=0.0)``.
+    """
+
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.floor, int | float) or not math.isfinite(self.floor):
+            raise ValueError(f"floor must be a finite number, got {self.floor!r}")
+
+    def start(self) -> dict[str, float]:
+        """The floor."""
+        return {"bound": self.floor}
+
+    def bound(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
+        """The estimate, lowered where the model is below it."""
+        return lowered_bound(past["bound"], sight.reach, self.floor)
+
+    def lowered(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
+        """Whether the model is below the estimate."""
+        return sight.reach < past["bound"]
+
+    def after(self, sight: Sight, past: Mapping[str, Scalar], bound: Scalar, scale: Scalar) -> dict[str, Scalar]:
+        """The estimate for the next step."""
+        return {"bound": raised_bound(sight.value, scale, sight.full_decrease, self.floor)}

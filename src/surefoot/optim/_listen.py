@@ -1,0 +1,232 @@
+"""Hearing the loss: what ``loss.backward()`` differentiates is what the coming ``step()`` wants to know.
+
+While an optimizer listens, ``torch.autograd.backward`` (which ``Tensor.backward`` calls) is wrapped. After a backward
+pass the wrapper looks which optimizers' parameters have received gradients, and notes the loss for them. When the last
+listening optimizer is gone, torch is as it was.
+
+What was heard belongs to the gradients that are in place: it is summed as they are, divided where a ``GradScaler``
+divides them, and forgotten where they are. Where that cannot be followed, the optimizer has a *doubt*, and a step
+without an explicit loss says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from surefoot.optim._shards import is_distributed, local
+
+_SEVERAL = "backward() was called on a tensor of several elements, which is no loss"
+_CHANGED = "the gradients were changed between two backward passes"
+_FAILED = "a backward pass has failed"
+_SHARDED = "a backward pass has left no gradient in the sharded parameters, so it is not known whose it was"
+_ROOTS = "backward() was called on several losses at once, and which of them belong to sharded parameters is not known"
+
+
+class Losses:
+    """The losses that belong to an optimizer's gradients: those it was told, and those it has heard."""
+
+    def __init__(self, optimizer: Optimizer, *, listen: bool) -> None:
+        self.added: Tensor | float | None = None
+        """The sum of what was told."""
+        self.heard: Tensor | None = None
+        """The sum of what was heard."""
+        self.doubt: str | None = None
+        """Why what was heard cannot be used."""
+        self.era = 0
+        """How often everything was forgotten."""
+        self._late = False
+        """Whether a loss was told when its gradients were in place."""
+        self._mark: tuple[int, int] | None = None
+        self._optimizer = weakref.ref(optimizer)
+        if listen:
+            _listeners.add(self)
+
+    @property
+    def pending(self) -> Tensor | float | None:
+        """The loss of a step that is told none."""
+        return self.added if self.added is not None else None if self.doubt else self.heard
+
+    def add(self, loss: Tensor | float) -> None:
+        """Take a loss that is told."""
+        has_gradient = self._first() is not None
+        if self.heard is not None and not has_gradient:
+            self.forget()  # of gradients that are gone: the step was left out
+        self._late = has_gradient
+        self.added = loss if self.added is None else self.added + loss
+
+    def forget(self) -> None:
+        """Forget everything."""
+        self.added, self.heard, self.doubt, self._mark, self._late = None, None, None, None, False
+        self.era += 1
+
+    def divide(self, scale: Tensor) -> None:
+        """Follow the gradients, which were divided."""
+        if self.heard is not None:
+            self.heard = self.heard / scale.to(self.heard.device, self.heard.dtype)
+
+    def before(self) -> list[tuple[int, int] | None] | None:
+        """What the gradients are before a backward pass; None if there are none."""
+        if self._first() is None:
+            if self.added is not None and not self._late:
+                self.heard = None  # told before its backward pass, which is the one that comes
+            elif not (self.doubt is _SHARDED and self._sharded()):
+                self.forget()
+            return None
+        if self.heard is not None and self._mark != _version(self._first()):
+            if all(p.grad is None or not bool(local(p.grad).any()) for p in self._params()):
+                self.forget()
+            else:
+                self.doubt = _CHANGED
+        return [_version(p.grad) for p in self._params()]
+
+    def after(self, before: list[tuple[int, int] | None] | None) -> bool:
+        """Whether a backward pass has changed the gradients."""
+        if before is None:
+            return self._first() is not None
+        return any(_version(p.grad) != old for p, old in zip(self._params(), before, strict=True))
+
+    def hear(self, roots: list[tuple[Any, Tensor | None]]) -> None:
+        """Take the losses of a backward pass that has changed the gradients."""
+        if len(roots) > 1 and self._sharded():
+            self.doubt = _ROOTS
+            return
+        own = {id(p) for p in self._params()} if len(roots) > 1 else set()
+        for root, gradient in roots:
+            if len(roots) > 1 and own.isdisjoint(_leaves(root)):
+                continue
+            if not isinstance(root, Tensor) or root.numel() != 1 or root.is_complex():
+                self.doubt = _SEVERAL
+                return
+            loss = root.detach().reshape(())
+            if gradient is not None:
+                loss = loss * gradient.detach().reshape(())
+            self.heard = loss if self.heard is None else self.heard + loss
+        self._mark = _version(self._first())
+
+    def miss(self) -> None:
+        """Take note of a backward pass that has changed no gradients of any listening optimizer."""
+        if self._sharded():
+            self.doubt = _SHARDED
+
+    def _params(self) -> Iterator[Tensor]:
+        optimizer = self._optimizer()
+        for group in optimizer.param_groups if optimizer is not None else ():
+            yield from group["params"]
+
+    def _first(self) -> Tensor | None:
+        """The first gradient that there is."""
+        return next((p.grad for p in self._params() if p.grad is not None), None)
+
+    def _sharded(self) -> bool:
+        return any(is_distributed(p) for p in self._params())
+
+
+class _Listeners:
+    """All that listen, and the functions of torch that are wrapped for them."""
+
+    def __init__(self) -> None:
+        self._all: weakref.WeakSet[Losses] = weakref.WeakSet()
+        self._count = 0
+        self._lock = threading.RLock()
+        self._wrapped: list[tuple[Any, str, Callable[..., Any], Callable[..., Any]]] = []
+
+    def add(self, losses: Losses) -> None:
+        with self._lock:
+            self._all.add(losses)
+            self._count += 1
+            weakref.finalize(losses, self._leave).atexit = False
+            if not self._wrapped:
+                self._wrap(torch.autograd, "backward", self._backward)
+                self._wrap(torch.amp.GradScaler, "unscale_", self._unscale)
+
+    def _wrap(self, owner: Any, name: str, heard: Callable[..., Any]) -> None:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return heard(original, *args, **kwargs)
+
+        setattr(owner, name, wrapper)
+        self._wrapped.append((owner, name, original, wrapper))
+
+    def _leave(self) -> None:
+        """Undo the wrapping once nobody listens any more; whoever has wrapped on top of it keeps a hollow wrapper."""
+        with self._lock:
+            self._count -= 1
+            if self._count == 0:
+                for owner, name, original, wrapper in self._wrapped:
+                    if getattr(owner, name) is wrapper:
+                        setattr(owner, name, original)
+                self._wrapped.clear()
+
+    def _backward(
+        self, original: Callable[..., Any], tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        nested = torch._C._current_graph_task_id() != -1  # for example a checkpointed part of the network
+        listening = [] if nested else list(self._all)
+        if not listening:
+            return original(tensors, grad_tensors, *args, **kwargs)
+        before = [losses.before() for losses in listening]
+        try:
+            result = original(tensors, grad_tensors, *args, **kwargs)
+        except BaseException:
+            for losses, old in zip(listening, before, strict=True):
+                losses.doubt = _FAILED if losses.after(old) else losses.doubt
+            raise
+        changed = [losses for losses, old in zip(listening, before, strict=True) if losses.after(old)]
+        if changed:
+            given = kwargs.get("grad_variables") if grad_tensors is None else grad_tensors
+            roots = _pairs(tensors, given)
+            for losses in changed:
+                losses.hear(roots)
+        else:
+            for losses in listening:
+                losses.miss()
+        return result
+
+    @staticmethod
+    def _unscale(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(scaler, optimizer, *args, **kwargs)
+        losses = getattr(optimizer, "_losses", None)
+        if isinstance(losses, Losses) and scaler.is_enabled():
+            losses.divide(scaler._get_scale_async())
+        return result
+
+
+_listeners = _Listeners()
+
+
+def _pairs(tensors: Any, gradients: Any) -> list[tuple[Any, Tensor | None]]:
+    """The roots of a backward pass, with the gradients that were given for them."""
+    roots = list(tensors) if isinstance(tensors, list | tuple) and not hasattr(tensors, "node") else [tensors]
+    weights = list(gradients) if isinstance(gradients, list | tuple) else [gradients]
+    return list(zip(roots, weights * len(roots) if len(weights) == 1 else weights, strict=True))
+
+
+def _version(gradient: Tensor | None) -> tuple[int, int] | None:
+    """What changes with the gradient."""
+    return None if gradient is None else (id(gradient), local(gradient)._version)
+
+
+def _leaves(root: Any) -> set[int]:
+    """The parameters that a loss depends on."""
+    if getattr(root, "grad_fn", None) is None:
+        return {id(root)}
+    seen, found, todo = set(), set(), [root.grad_fn]
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.add(id(node.variable))
+        todo += [following for following, _ in node.next_functions]
+    return found

@@ -1,0 +1,66 @@
+"""The single numbers that an optimizer keeps, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surefoot.optim._arithmetic import Arithmetic, Scalar
+
+_OLD_COMMON = ("count", "skipped", "violations", "value", "bound", "delta", "grad_sq")
+
+
+class Notes:
+    """Named scalars: some for the optimizer, in its first parameter group, and some for every group.
+
+    In the groups, and so in checkpoints, each has its name and is a 0-d tensor. All of them are elements of one vector,
+    which a step reads and writes at once.
+    """
+
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        common: Mapping[str, float],
+        own: Mapping[str, float],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self._names, self._own = tuple(common), tuple(own)
+        places = [(groups[0], name, start) for name, start in common.items()]
+        places += [(group, name, start) for group in groups for name, start in own.items()]
+        known = [_known(group.get(name), start, device, dtype) for group, name, start in places]
+        self._vector = torch.stack(known)
+        for (group, name, _), place in zip(places, self._vector.unbind(), strict=True):
+            group[name] = place
+
+    def read(self, ops: Arithmetic) -> tuple[dict[str, Scalar], list[list[Scalar]]]:
+        """The optimizer's scalars by name, and those of every group."""
+        values = ops.read(self._vector)
+        width = len(self._own)
+        own = [values[i : i + width] for i in range(len(self._names), len(values), width)]
+        return dict(zip(self._names, values, strict=False)), own
+
+    def write(self, ops: Arithmetic, common: Mapping[str, Scalar], own: list[list[Scalar]]) -> None:
+        """Write all scalars."""
+        ops.write(self._vector, [common[name] for name in self._names] + [value for group in own for value in group])
+
+
+def _known(value: Any, start: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value.detach().reshape(()).to(device, dtype)
+    return torch.tensor(value if isinstance(value, float) else start, dtype=dtype).to(device)
+
+
+def renamed(
+    groups: list[dict[str, Any]], *, common: tuple[str, ...] = _OLD_COMMON, own: tuple[str | None, ...] = ()
+) -> None:
+    """Give names to what a checkpoint of version 0.1.0 holds in the vectors ``progress`` and ``own`` of its groups."""
+    for group in groups:
+        for vector, names in (("progress", common), ("own", own)):
+            values = group.pop(vector, None)
+            if isinstance(values, Tensor):
+                known = zip(names, values.reshape(-1).unbind(), strict=False)
+                group.update({name: value for name, value in known if name is not None and name not in group})

@@ -1,0 +1,165 @@
+"""What a step does to the parameters, from top to bottom, for every row of the table.
+
+It is written once for both kinds of arithmetic. With :class:`~surefoot.optim._arithmetic.Host` a bad step returns
+before anything has changed; with :class:`~surefoot.optim._arithmetic.Device` it runs through, masked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from surefoot.optim import _fused
+from surefoot.optim._arithmetic import Arithmetic, Scalar, Tensors
+from surefoot.optim._height import Sight
+from surefoot.optim._settings import Settings
+from surefoot.optim._share import Share
+from surefoot.theory.training import clip_factor, proximal_step
+
+
+class Outcome(NamedTuple):
+    """What a step has done; ``finite`` and ``violated`` say whether it was taken, and if not, why."""
+
+    finite: Scalar
+    violated: Scalar
+    scale: Scalar
+    """What every group's rate was multiplied by."""
+    memories: list[Scalar]
+    """What the averaging keeps for the shares' groups."""
+    noted: dict[str, Scalar]
+    """All scalars that are kept for the optimizer."""
+
+
+class Measured(NamedTuple):
+    """A share's direction, and the norms that decide how far to go."""
+
+    share: Share
+    seen: Tensors
+    """The gradient that the model sees."""
+    seen_sq: Scalar
+    """Its ‖·‖²."""
+    dual_sq: Scalar
+    """Its ‖·‖_*²."""
+    batch_sq: Scalar
+    """‖g‖_*² of the batch's own gradient; None if nobody asks for it."""
+    directions: Tensors
+    factor: float
+    """The directions are this times ``directions``."""
+
+
+def advance(
+    settings: Settings,
+    ops: Arithmetic,
+    shares: list[Share],
+    loss: Scalar,
+    given: Scalar | None,
+    past: Mapping[str, Scalar],
+) -> Outcome:
+    """Take one step: move the parameters and their buffers, and return everything else that changes.
+
+    ``given`` is a lower bound for this step alone, ``past`` what the last one has noted.
+    """
+    averaging, height = settings.averaging, settings.height
+
+    # A loss or gradient that is not finite, or a loss below a firm bound: no step.
+    grad_sq = [share.total(ops.sum_sq(share.grads)) for share in shares]
+    total_sq: Scalar = sum(grad_sq)
+    finite = ops.isfinite(loss + total_sq)
+    firm = height.firm if given is None else given
+    violated = loss < (-math.inf if firm is None else firm)
+    missed = {"delta": ops.either(finite, 0.0, math.inf), "skipped": past["skipped"] + ops.either(finite, 0.0, 1.0)}
+    if not ops.decide(finite, violated):
+        counted = past["violations"] + ops.either(finite & violated, 1.0, 0.0)
+        noted = {**past, **missed, "violations": counted, "grad_sq": total_sq}
+        return Outcome(finite, violated, 0.0, [share.memory for share in shares], noted)
+
+    # The model of the loss: its value f, its gradient g, and the geometry's direction and ‖g‖_*.
+    count = past["count"] + 1.0
+    value = averaging.value(ops, shares, loss, past, count)
+    measured = [_measure(settings, ops, share, sq, count) for share, sq in zip(shares, grad_sq, strict=True)]
+
+    # Rates α, clipped; proximal weight decay makes them h = α/(1 + αλ).
+    clip: Scalar = 1.0
+    if settings.max_grad_norm is not None:
+        clip = clip_factor(sum(each.seen_sq for each in measured), settings.max_grad_norm)
+    rates = [share.lr * clip for share in shares]
+    prox = settings.weight_decay_mode == "prox" and any(share.weight_decay for share in shares)
+    shrink = [1.0 + rate * share.weight_decay if prox else 1.0 for rate, share in zip(rates, shares, strict=True)]
+    full = sum(rate * each.dual_sq for rate, each in zip(rates, measured, strict=True))
+    decrease = sum(rate / s * each.dual_sq for rate, s, each in zip(rates, shrink, measured, strict=True))
+    drift: Scalar = 0.0  # what weight decay does to the linear model
+    if prox or averaging.names:
+        for rate, s, each in zip(rates, shrink, measured, strict=True):
+            if each.share.weight_decay:
+                inner = each.share.total(ops.inner(each.seen, each.share.params))
+                drift = drift + rate / s * each.share.weight_decay * inner
+
+    # Height F = f − C, scale t and index δ.
+    batch: Scalar | None = None
+    if all(each.batch_sq is not None for each in measured):
+        batch = sum(rate * each.batch_sq for rate, each in zip(rates, measured, strict=True))
+    sight = Sight(loss, value, value - drift if prox else value, decrease, full, batch, count)
+    bound = given
+    if given is None:
+        bound, violated = height.bound(sight, past), violated | height.lowered(sight, past)
+    promised = height.decrease(sight, past)
+    if prox:
+        regulariser = 0.0 * ops.one  # Σ hλ²‖x‖²
+        for share, rate, s in zip(shares, rates, shrink, strict=True):
+            if share.weight_decay:
+                regulariser = regulariser + rate / s * share.weight_decay**2 * share.norm_sq(ops, count)
+        step = proximal_step(settings.model, value - bound, promised, drift + 0.0 * value, regulariser)
+    else:
+        step = settings.model.step(value - bound, promised, ops.one)
+
+    # x ← x − tα·direction, and whatever the averaging makes of it.
+    memories = []
+    for each, rate, s in zip(measured, rates, shrink, strict=True):
+        share, size = each.share, step.size * rate
+        decay = size * share.weight_decay if share.weight_decay and not prox else None
+        memories.append(averaging.move(ops, share, each.directions, size * each.factor, decay))
+        if share.weight_decay and prox:
+            ops.mul_(share.params, 1.0 / s)
+
+    new = {"count": count, "bound": bound}
+    new |= averaging.after(value, step.size * decrease + (drift if prox else step.size * drift))
+    new |= height.after(sight, past, bound, step.size)
+    noted = {name: ops.choose(new[name], old) if name in new else old for name, old in past.items()}
+    noted |= missed | {"delta": ops.choose(averaging.index(step.delta, loss, value), missed["delta"])}
+    noted |= {"violations": past["violations"] + ops.either(finite & violated, 1.0, 0.0), "grad_sq": total_sq}
+    memories = [ops.choose(memory, share.memory) for memory, share in zip(memories, shares, strict=True)]
+    return Outcome(finite, violated, ops.choose(step.size * clip, 0.0 * ops.one), memories, noted)
+
+
+def _measure(settings: Settings, ops: Arithmetic, share: Share, grad_sq: Scalar, count: Scalar) -> Measured:
+    """Bring averages and geometry up to date, and find direction and norms."""
+    averaging, clips = settings.averaging, settings.max_grad_norm is not None
+    grads = ops.usable(share.grads)
+    weight: Any = averaging.weight(count)
+    averaged, sees_average = weight is not None, weight is not None and averaging.sees_average
+    along = share.average if averaged else grads
+    along_sq = None if sees_average else grad_sq  # where the model does not see it, nobody asks for it
+    directions: Tensors
+    factor = 1.0
+    if share.scratch:
+        factor, dual_sq = _fused.measure(ops, share, grads, averaged, count, weight if averaged else 1.0)
+        dual_sq, directions = share.total(dual_sq), share.scratch
+        if not averaging.only_scales:
+            ops.mul_(directions, factor)
+            factor = 1.0
+        if sees_average and clips:
+            along_sq = share.total(ops.sum_sq(along))
+    else:
+        if sees_average and (share.geometry.uses_norm or clips):
+            along_sq = share.total(ops.lerp_and_sum_sq(share.average, grads, weight))
+        elif averaged:
+            ops.lerp_(share.average, grads, weight)
+        share.learn(ops, grads, count)
+        directions, dual_sq = share.measure(ops, along, count, along_sq)
+    batch_sq = None if averaged else dual_sq
+    if averaged and (settings.height.uses_batch or not sees_average):
+        _, batch_sq = share.measure(ops, grads, count, grad_sq)
+    if sees_average:
+        return Measured(share, along, along_sq, dual_sq, batch_sq, directions, factor)
+    return Measured(share, grads, grad_sq, batch_sq, batch_sq, directions, factor)
