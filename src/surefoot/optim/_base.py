@@ -21,6 +21,7 @@ from surefoot.optim._settings import COMMON_OPTIONS, Settings, check_bound, chec
 from surefoot.optim._shards import Pieces, check_parameter, is_distributed, local, pieces
 from surefoot.optim._share import Share
 from surefoot.optim._step import Outcome, advance
+from surefoot.optim._watch import Watch
 from surefoot.theory.models import Model, Step
 
 
@@ -118,6 +119,7 @@ class ModelBased(Listening):
             maximize=maximize,
         )
         self._losses = Losses(self, listen=listen)
+        self._watch = Watch()
         self._scratch: dict[Tensor, Tensor] = {}
         rates = {"lr": check_rate("lr", lr), "weight_decay": check_rate("weight_decay", weight_decay)}
         super().__init__(params, rates | self._settings.group_options)
@@ -206,7 +208,7 @@ class ModelBased(Listening):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "_losses" not in self.__dict__:  # a copy; load_state_dict comes here too
-            self._losses = Losses(self, listen=self._settings.listen)
+            self._losses, self._watch = Losses(self, listen=self._settings.listen), Watch()
         self._known = dict(self.param_groups[0].get("settings", {}))
         self._complete()
 
@@ -332,6 +334,9 @@ class ModelBased(Listening):
             for share, memory in zip(active, outcome.memories, strict=True):
                 own[share.group][1] = memory
         self._notes.write(ops, outcome.noted, own)
+        self._watch.look(
+            ops, type(self).__name__, outcome, loss, self._settings.height.firm if bound is None else bound
+        )
 
     def _raise_if_bad(self, outcome: Outcome, loss: Scalar, bound: Scalar) -> None:
         """With ``on_nonfinite="raise"``: say what was wrong. On a device this waits for the values."""
