@@ -293,3 +293,28 @@ def test_the_guide_runs(float32):
 def test_torch_is_not_imported():
     code = "import sys, surefoot.integrations.optax; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("make", [sfx.sps, sfx.ngn, sfx.sgd])
+def test_multi_steps_averages_losses_as_gradients(make, jit):
+    x = jnp.array([1.0, -2.0])
+    parts = [(jnp.array([0.5, 1.0]), 1.0), (jnp.array([1.5, -1.0]), 4.0), (jnp.array([-0.5, 2.0]), 0.5)]
+    whole = make(10.0)
+    gradient = sum(g for g, _ in parts) / 3
+    expected, _ = whole.update(gradient, whole.init(x), x, value=sum(v for _, v in parts) / 3)
+    optimizer = sfx.multi_steps(make(10.0), 3)
+    update = jax.jit(optimizer.update) if jit else optimizer.update
+    state = optimizer.init(x)
+    for index, (g, value) in enumerate(parts):
+        moves, state = update(g, state, x, value=value)
+        assert index == 2 or not moves.any()
+    assert np.asarray(moves) == pytest.approx(np.asarray(expected), rel=1e-5)
+
+
+def test_optaxs_own_multi_steps_is_refused():
+    x = jnp.array([1.0, -2.0])
+    optimizer = optax.MultiSteps(sfx.ngn(1.0), 2)
+    state = optimizer.init(x)
+    with pytest.raises(TypeError, match=r"keeps only the last micro batch's loss: use .*multi_steps"):
+        optimizer.update(x, state, x, value=1.0)

@@ -92,3 +92,33 @@ def run_spp(folder: Path) -> list[list[Tensor]]:
     pairs = [[batch(index, rank) for rank in range(RANKS)] for index in range(2)]
     joint = [(torch.cat([a[0] for a in pair]), torch.cat([a[1] for a in pair])) for pair in pairs]
     return [*ranks, spp_steps(network(), joint)]
+
+
+def join_worker(rank: int, file: str, folder: str) -> None:
+    """Rank 1 has fewer batches than rank 0."""
+    from torch.distributed.algorithms.join import Join
+
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
+    net = torch.nn.parallel.DistributedDataParallel(network())
+    optimizer = sfo.NGN(net.parameters(), lr=0.1)
+    losses = []
+    with Join([net, optimizer]):  # type: ignore[list-item]
+        for index in range(5 if rank == 0 else 3):
+            optimizer.zero_grad()
+            loss_of(net, *batch(index, rank)).backward()
+            losses.append(optimizer.step())
+    torch.save([*net.parameters(), torch.stack(losses)], Path(folder) / f"join{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def zero_worker(rank: int, file: str, folder: str) -> None:
+    """What an optimizer says to being partitioned."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
+    try:
+        ZeroRedundancyOptimizer(network().parameters(), sfo.NGN, lr=0.1)
+    except TypeError as error:
+        (Path(folder) / f"zero{rank}").write_text(str(error))
+    distributed.destroy_process_group()

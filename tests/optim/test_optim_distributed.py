@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.multiprocessing as processes
 from optim_problem import NAMES, make
-from optim_ranks import RANKS, batch, loss_of, network, rate, run
+from optim_ranks import RANKS, batch, join_worker, loss_of, network, rate, run, zero_worker
 from torch import Tensor
 
 
@@ -49,3 +50,17 @@ def test_two_ranks_stay_together_for_a_thousand_steps(tmp_path: Path) -> None:
 def test_without_communication_the_ranks_drift_apart(tmp_path: Path) -> None:
     first, second = (rank["NGN"] for rank in run(tmp_path, ["NGN"], 20, process_group=None))
     assert not all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_rank_that_runs_out_of_batches_joins(tmp_path: Path) -> None:
+    processes.spawn(join_worker, (str(tmp_path / "rendezvous"), str(tmp_path)), nprocs=RANKS)  # type: ignore[attr-defined]
+    first, second = (torch.load(tmp_path / f"join{rank}.pt", weights_only=False) for rank in range(RANKS))
+    assert len(first[-1]) == 5
+    assert len(second[-1]) == 3
+    assert all(torch.equal(a, b) for a, b in zip(first[:-1], second[:-1], strict=True))
+
+
+def test_a_partition_of_the_parameters_is_refused(tmp_path: Path) -> None:
+    processes.spawn(zero_worker, (str(tmp_path / "rendezvous"), str(tmp_path)), nprocs=RANKS)  # type: ignore[attr-defined]
+    for rank in range(RANKS):
+        assert "needs the norm of all of them" in (tmp_path / f"zero{rank}").read_text()

@@ -174,3 +174,16 @@ def test_maximize_is_the_descent_of_the_negative(name: str) -> None:
         twin.step(loss)
     assert distance(ours.values(), theirs.values()) <= 1e-11
     assert math.isfinite(optimizer.last_step.delta.item())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_is_refused_or_finite(name: str) -> None:
+    problem = Problem(torch.float16)
+    if name in (*ADAMS, "Muon", "SPSMuon", "NGNMuon"):
+        with pytest.raises(TypeError, match="must not be float16"):
+            make(name, problem.params)
+        return
+    optimizer = make(name, problem.params)
+    train(problem, optimizer, range(10))
+    assert optimizer.skipped == 0
+    assert all(bool(p.isfinite().all()) for p in problem.params)

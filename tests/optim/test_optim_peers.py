@@ -63,13 +63,16 @@ def test_sps_is_optax_polyak_sgd(lr: float) -> None:
 THEIR_ROUNDING = 1e-5
 """With bias correction, momo-opt keeps its inner products in float32, whatever the parameters' dtype."""
 
+ESTIMATE = sfo.Estimate(cap=None)
+"""MoMo's own rule."""
+
 MOMO = [
     {},
     {"bias_correction": True},
     {"weight_decay": 0.1},
     {"lower_bound": 0.2},
-    {"lower_bound": "estimate"},
-    {"lower_bound": "estimate", "weight_decay": 0.1},
+    {"lower_bound": ESTIMATE},
+    {"lower_bound": ESTIMATE, "weight_decay": 0.1},
     {"beta": 0.5},
 ]
 
@@ -85,7 +88,7 @@ def test_momo_is_the_authors(lr: float, options: dict[str, Any]) -> None:
         "beta": options.get("beta", 0.9),
         "bias_correction": options.get("bias_correction", False),
     }
-    if theirs_options["lb"] == "estimate":
+    if theirs_options["lb"] == ESTIMATE:
         theirs_options |= {"lb": 0.0, "use_fstar": True}
     optimizer = sfo.MoMo(ours.params, lr, weight_decay_mode="prox", **options)
     peer = momo.Momo(theirs.params, lr, **theirs_options)
@@ -95,13 +98,13 @@ def test_momo_is_the_authors(lr: float, options: dict[str, Any]) -> None:
     assert distance(ours.values(), theirs.values()) <= (THEIR_ROUNDING if options.get("bias_correction") else 1e-9)
 
 
-@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"lower_bound": "estimate"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"lower_bound": ESTIMATE}], ids=str)
 @pytest.mark.parametrize("lr", [1e-3, 0.03, 1.0])
 def test_momo_adam_is_the_authors(lr: float, options: dict[str, Any]) -> None:
     momo = pytest.importorskip("momo", reason="the comparison needs momo-opt")
     ours, theirs = Problem(), Problem()
     optimizer = sfo.MoMoAdam(ours.params, lr, weight_decay_mode="prox", **options)
-    estimated = options.get("lower_bound") == "estimate"
+    estimated = options.get("lower_bound") == ESTIMATE
     peer = momo.MomoAdam(theirs.params, lr, weight_decay=options.get("weight_decay", 0), use_fstar=estimated)
     for index in range(25):
         optimizer.step(loss=ours.backward(index))

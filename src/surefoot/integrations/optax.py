@@ -14,14 +14,20 @@ Each turns a gradient g into the update −size·g and keeps size and stability 
 into ``optax.chain``, under ``jit``, ``vmap`` and ``scan``, and ``optax.inject_hyperparams`` changes their arguments
 from outside. What stands before them in a chain must not scale the gradient: ‖g‖² and the loss belong together.
 
+``optax.MultiSteps`` averages gradients and drops all losses but the last: the transformations refuse to work inside of
+it, and :func:`multi_steps` does the same with the mean of the losses.
+
 A loss or gradient that is not finite, or a loss below its lower bound, gives updates of zero and is counted, as in
 torch. Squares are summed in float32 or better, whatever the gradients' dtype.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -164,6 +170,75 @@ def power_step(
     return _transformation("power_step", lambda bound: Power(p, bound), learning_rate, lower_bound)
 
 
+def multi_steps(
+    optimizer: optax.GradientTransformation, every_k_schedule: int | Callable[[Any], Any], **options: Any
+) -> optax.GradientTransformationExtraArgs:
+    """Gradient accumulation, ``optax.MultiSteps``, that averages the losses of the micro batches as their gradients.
+
+    Args:
+        optimizer: a transformation of this module, or a chain with one; any other works too.
+        every_k_schedule: micro batches of a step, or a function from the count of steps to that.
+        **options: other arguments of ``optax.MultiSteps``.
+
+    Returns:
+        A transformation whose ``update`` takes ``value=loss`` of every micro batch.
+
+    >>> import jax.numpy as jnp
+    >>> optimizer = multi_steps(sps(100.0), 2)
+    >>> x = jnp.array(2.0)
+    >>> state = optimizer.init(x)
+    >>> for value in (1.0, 3.0):                               # the mean is 2, the step 2/2²
+    ...     update, state = optimizer.update(x, state, x, value=value)
+    >>> update.item()
+    -1.0
+    """
+    inner = optax.with_extra_args_support(optimizer)
+
+    def update_both(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        gradients, loss = updates
+        with _losses_averaged():
+            moves, state = inner.update(gradients, state, None if params is None else params[0], value=loss, **extra)
+        return (moves, jnp.zeros_like(loss)), state
+
+    both = optax.GradientTransformationExtraArgs(lambda params: inner.init(params[0]), update_both)
+    steps = optax.MultiSteps(both, every_k_schedule, **options)
+
+    def init(params: Any) -> Any:
+        return steps.init((params, jnp.zeros((), _dtype(params))))
+
+    def update(updates: Any, state: Any, params: Any = None, *, value: Any = None, **extra: Any) -> tuple[Any, Any]:
+        loss = _loss("multi_steps", value).astype(_dtype(updates))
+        (moves, _), state = steps.update((updates, loss), state, None if params is None else (params, loss), **extra)
+        return moves, state
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+_averaged = threading.local()
+
+
+@contextlib.contextmanager
+def _losses_averaged() -> Iterator[None]:
+    """Say that the losses inside of ``optax.MultiSteps`` are averaged."""
+    _averaged.depth = getattr(_averaged, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _averaged.depth -= 1
+
+
+def _refuse_lost_losses(name: str) -> None:
+    """Refuse ``optax.MultiSteps``, which hands over the mean of the gradients and the last loss."""
+    frame: Any = None if getattr(_averaged, "depth", 0) else sys._getframe(1)
+    while frame is not None:
+        if isinstance(frame.f_locals.get("self"), optax.MultiSteps):
+            raise TypeError(
+                f"{name} must not stand in optax.MultiSteps, which keeps only the last micro batch's loss: use "
+                "surefoot.integrations.optax.multi_steps"
+            )
+        frame = frame.f_back
+
+
 def _transformation(
     name: str, make: Callable[[Any], Model], learning_rate: Rate, lower_bound: Any
 ) -> optax.GradientTransformationExtraArgs:
@@ -179,6 +254,7 @@ def _transformation(
     def update(
         updates: Any, state: StepState, params: Any = None, *, value: Any = None, **extra: Any
     ) -> tuple[Any, StepState]:
+        _refuse_lost_losses(name)
         dtype = state.delta.dtype
         loss = _loss(name, value).astype(dtype)
         rate = learning_rate(state.count) if callable(learning_rate) else learning_rate

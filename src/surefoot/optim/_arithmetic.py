@@ -47,6 +47,8 @@ class Arithmetic(ABC):
     """The number 1, as a scalar of this kind."""
     fuses: ClassVar[bool] = False
     """Whether torch's fused CPU kernels serve these tensors."""
+    reads: ClassVar[bool] = False
+    """Whether scalars can be read without waiting."""
 
     def __init__(self, foreach: bool) -> None:
         self.foreach = foreach
@@ -149,6 +151,7 @@ class Host(Arithmetic):
 
     one = 1.0
     fuses = True
+    reads = True
 
     def scalar(self, value: Tensor | float) -> float:
         return float(value)

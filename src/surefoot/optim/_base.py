@@ -16,15 +16,17 @@ from surefoot.optim._geometry import Euclidean, Geometry
 from surefoot.optim._height import Height, Unbounded
 from surefoot.optim._listen import Listening, Losses
 from surefoot.optim._notes import Notes, renamed
-from surefoot.optim._scalars import check_closure, mean_over_ranks, scalar, scalar_dtype
+from surefoot.optim._ranks import Joining, refuse_partition
+from surefoot.optim._scalars import check_closure, scalar, scalar_dtype
 from surefoot.optim._settings import COMMON_OPTIONS, Settings, check_bound, check_rate, settings
 from surefoot.optim._shards import Pieces, check_parameter, is_distributed, local, pieces
 from surefoot.optim._share import Share
 from surefoot.optim._step import Outcome, advance
+from surefoot.optim._watch import Watch
 from surefoot.theory.models import Model, Step
 
 
-class ModelBased(Listening):
+class ModelBased(Joining, Listening):
     r"""Gradient descent whose step size comes from a model of the loss: model × geometry × averaging × height.
 
     With F = f − C (the batch loss over its lower bound), directions u_g and q = Σ_g α_g‖g_g‖²_* over the parameter
@@ -117,7 +119,9 @@ class ModelBased(Listening):
             listen=listen,
             maximize=maximize,
         )
+        refuse_partition()
         self._losses = Losses(self, listen=listen)
+        self._watch = Watch()
         self._scratch: dict[Tensor, Tensor] = {}
         rates = {"lr": check_rate("lr", lr), "weight_decay": check_rate("weight_decay", weight_decay)}
         super().__init__(params, rates | self._settings.group_options)
@@ -138,6 +142,12 @@ class ModelBased(Listening):
         try:
             for p in group["params"]:
                 check_parameter(p)
+            for geometry, params in self._settings.geometry.split(group["params"], group):
+                if not geometry.holds_half and any(p.dtype is torch.float16 for p in params):
+                    raise TypeError(
+                        f"parameters in the {type(geometry).__name__} geometry must not be float16, whose range its "
+                        "second moments leave: keep them in float32 under autocast, or use bfloat16"
+                    )
         except TypeError:
             self.param_groups.pop()
             raise
@@ -208,7 +218,7 @@ class ModelBased(Listening):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "_losses" not in self.__dict__:  # a copy; load_state_dict comes here too
-            self._losses = Losses(self, listen=self._settings.listen)
+            self._losses, self._watch = Losses(self, listen=self._settings.listen), Watch()
         self._known = dict(self.param_groups[0].get("settings", {}))
         self._complete()
 
@@ -328,7 +338,7 @@ class ModelBased(Listening):
 
     def _advance(self, ops: Arithmetic, shares: list[Share], value: Tensor | float, bound: Any) -> None:
         """Run the algorithm, and write down what it says."""
-        loss, bound = self._agree(ops.scalar(value), None if bound is None else ops.scalar(bound))
+        loss, bound = self.agree(ops.scalar(value), None if bound is None else ops.scalar(bound))
         active = [share for share in shares if share.params]
         past, own = self._notes.read(ops)
         outcome = advance(self._settings, ops, active, loss, bound, past)
@@ -341,6 +351,9 @@ class ModelBased(Listening):
             for share, memory in zip(active, outcome.memories, strict=True):
                 own[share.group][1] = memory
         self._notes.write(ops, outcome.noted, own)
+        self._watch.look(
+            ops, type(self).__name__, outcome, loss, self._settings.height.firm if bound is None else bound
+        )
 
     def _raise_if_bad(self, outcome: Outcome, loss: Scalar, bound: Scalar) -> None:
         """With ``on_nonfinite="raise"``: say what was wrong. On a device this waits for the values."""
@@ -432,13 +445,6 @@ class ModelBased(Listening):
                     state[name] = p.detach().clone() if copied else torch.zeros_like(p)
             buffers.append([self.state[p][name] for p in params])
         return buffers
-
-    def _agree(self, loss: Scalar, bound: Scalar) -> tuple[Scalar, Scalar]:
-        """Loss and bound as means over the process group."""
-        if bound is None:
-            return mean_over_ranks(self._settings.process_group, loss)[0], None
-        loss, bound = mean_over_ranks(self._settings.process_group, loss, bound)
-        return loss, bound
 
 
 def _laid_out_as(grad: Tensor, p: Tensor) -> Tensor:

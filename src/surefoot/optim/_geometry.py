@@ -40,6 +40,9 @@ class Geometry(ABC):
     uses_norm: ClassVar[bool] = False
     """Whether :meth:`measure` wants ``grad_sq``: it is then computed where that is cheapest."""
 
+    holds_half: ClassVar[bool] = True
+    """Whether float16 has the range for directions and buffers."""
+
     fusable: ClassVar[bool] = False
     """Whether ``fused=True`` goes with it."""
 
@@ -128,6 +131,7 @@ class Diagonal(Geometry):
     buffer_names: ClassVar[tuple[str, ...]] = ("second_moment",)
     separable: ClassVar[bool] = True
     fusable: ClassVar[bool] = True
+    holds_half: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.beta, int | float) or not 0 <= self.beta < 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from surefoot.optim._arithmetic import Scalar
-from surefoot.theory.training import lowered_bound, raised_bound
+from surefoot.theory.training import best_value, capped_bound, lowered_bound, raised_bound
 
 
 class Sight(NamedTuple):
@@ -120,20 +120,38 @@ class Unbounded(Height):
 
 @dataclass(frozen=True)
 class Estimate(Height):
-    """A lower bound that is estimated online by MoMo's rule, starting from ``floor`` and never below it.
+    """A lower bound that is estimated online, starting from ``floor`` and never below it.
 
-    ``lower_bound="estimate"`` is short for ``Estimate(floor=0.0)``.
+    After a step it is MoMo's f̃ − ½tq, what the model had promised to fall to, but at most a share ``cap`` of the way
+    from the floor to the best value so far: it never ends at the current loss, and does not rise after a divergence. A
+    loss below it brings it halfway to the floor. With ``cap=None`` the rule is MoMo's own (``use_fstar``).
+
+    ``lower_bound="estimate"`` is short for ``Estimate(floor=0.0)``. The floor may be negative, for losses that are.
+
+    >>> import torch, surefoot.optim as sfo
+    >>> x = torch.nn.Parameter(torch.tensor(2.0))
+    >>> opt = sfo.SPS([x], lr=1.0, lower_bound=Estimate(floor=-10.0))
+    >>> for _ in range(30):
+    ...     opt.zero_grad()
+    ...     loss = 0.5 * x**2 - 1.0
+    ...     loss.backward()
+    ...     _ = opt.step()
+    >>> round(abs(x.item()), 3)
+    0.0
     """
 
     floor: float = 0.0
+    cap: float | None = 0.5
 
     def __post_init__(self) -> None:
         if not isinstance(self.floor, int | float) or not math.isfinite(self.floor):
             raise ValueError(f"floor must be a finite number, got {self.floor!r}")
+        if self.cap is not None and not (isinstance(self.cap, int | float) and 0 <= self.cap < 1):
+            raise ValueError(f"cap must be None or a number in [0, 1), got {self.cap!r}")
 
     def start(self) -> dict[str, float]:
-        """The floor."""
-        return {"bound": self.floor}
+        """The floor, and no best value yet."""
+        return {"bound": self.floor, "best": math.inf}
 
     def bound(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
         """The estimate, lowered where the model is below it."""
@@ -144,5 +162,7 @@ class Estimate(Height):
         return sight.reach < past["bound"]
 
     def after(self, sight: Sight, past: Mapping[str, Scalar], bound: Scalar, scale: Scalar) -> dict[str, Scalar]:
-        """The estimate for the next step."""
-        return {"bound": raised_bound(sight.value, scale, sight.full_decrease, self.floor)}
+        """The estimate for the next step, and the best value."""
+        best = best_value(past["best"], sight.value)
+        raised = raised_bound(sight.value, scale, sight.full_decrease, self.floor)
+        return {"best": best, "bound": raised if self.cap is None else capped_bound(raised, best, self.floor, self.cap)}

@@ -127,15 +127,15 @@ def is_square_root(model: Model) -> bool:
 
 
 def lowered_bound(bound: Array, reach: Array, floor: float) -> Array:
-    """MoMo's estimate of the lower bound, before a step: halved to max{reach/2, floor} where the model is below it.
+    """An estimate of the lower bound, before a step: halfway from the floor to the model, where that is below it.
 
-    ``reach`` is the model's value at the (decayed) current point.
+    ``reach`` is the model's value at the (decayed) current point. With a floor of 0 this is MoMo's rule.
 
-    >>> lowered_bound(2.0, 1.0, 0.0), lowered_bound(0.5, 1.0, 0.0)
-    (0.5, 0.5)
+    >>> lowered_bound(2.0, 1.0, 0.0), lowered_bound(0.5, 1.0, 0.0), lowered_bound(0.0, -1.0, -5.0)
+    (0.5, 0.5, -3.0)
     """
     xp, (bound, reach) = coerce(bound, reach)
-    return xp.where(reach < bound, xp.maximum(0.5 * reach, floor + 0.0 * reach), bound)
+    return xp.where(reach < bound, xp.maximum(0.5 * (reach + floor), floor + 0.0 * reach), bound)
 
 
 def raised_bound(average: Array, scale: Array, decrease: Array, floor: float) -> Array:
@@ -146,3 +146,23 @@ def raised_bound(average: Array, scale: Array, decrease: Array, floor: float) ->
     """
     xp, (average, scale, decrease) = coerce(average, scale, decrease)
     return xp.maximum(average - 0.5 * scale * decrease, floor + 0.0 * average)
+
+
+def capped_bound(bound: Array, best: Array, floor: float, cap: float) -> Array:
+    """An estimate of the lower bound, at most a share ``cap`` of the way from the floor to the best loss so far.
+
+    >>> capped_bound(1.9, 2.0, 0.0, 0.5), capped_bound(0.5, 2.0, 0.0, 0.5)
+    (1.0, 0.5)
+    """
+    xp, (bound, best) = coerce(bound, best)
+    return xp.minimum(bound, floor + cap * (best - floor))
+
+
+def best_value(best: Array, value: Array) -> Array:
+    """The smaller one of two values.
+
+    >>> best_value(2.0, 1.5)
+    1.5
+    """
+    xp, (best, value) = coerce(best, value)
+    return xp.minimum(best, value)

@@ -1,0 +1,88 @@
+"""Losses below their bound, negative ones, and ones that are not finite: they train, or there is a word about it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from optim_problem import Problem, make, train
+
+import surefoot.optim as sfo
+from surefoot.optim._arithmetic import Device
+from surefoot.theory import training
+
+
+def shifted(problem: Problem, optimizer: sfo.ModelBased, shift: float, steps: int) -> float:
+    loss = math.inf
+    for index in range(steps):
+        loss = float(optimizer.step(loss=problem.backward(index) + shift)) - shift
+    return loss
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_skipped_first_steps_are_worth_one_word(on_device: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem()
+    optimizer = make("NGN", problem.params)
+    if on_device:
+        monkeypatch.setattr(optimizer, "_arithmetic", lambda: Device(True, torch.device("cpu"), torch.float64))
+    with pytest.warns(UserWarning, match=r"NGN has skipped its first steps .* below lower_bound=0") as caught:
+        shifted(problem, optimizer, -100.0, 60)
+    assert len(caught) == 1
+
+
+def test_losses_that_are_not_finite_are_worth_a_word() -> None:
+    problem = Problem()
+    optimizer = make("SGD", problem.params)
+    train(problem, optimizer, range(10))
+    with pytest.warns(UserWarning, match="SGD has skipped many steps in a row: the loss or its gradient is not finite"):
+        shifted(problem, optimizer, math.nan, 20)
+
+
+def test_a_skipped_step_now_and_then_is_no_reason_to_speak() -> None:
+    problem = Problem()
+    optimizer = make("NGN", problem.params)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for index in range(60):
+            loss = problem.backward(index)
+            optimizer.step(loss=loss if index % 4 == 0 else -1.0)
+
+
+@pytest.mark.parametrize("name", ["SPS", "NGN", "MoMo", "NGNAdam", "SPSMuon"])
+def test_an_estimate_with_a_negative_floor_trains_negative_losses(name: str) -> None:
+    problem = Problem()
+    optimizer = make(name, problem.params, lr=0.03, lower_bound=sfo.Estimate(floor=-110.0))
+    first = float(problem.backward(0))
+    assert shifted(problem, optimizer, -100.0, 60) < 0.5 * first
+    assert optimizer.skipped == 0
+
+
+def test_an_estimate_does_not_end_at_the_loss_nor_rise_after_divergence() -> None:
+    problem = Problem()
+    optimizer = make("MoMo", problem.params, lr=1e-4, lower_bound="estimate")
+    losses = []
+    for index in range(200):
+        losses.append(float(problem.backward(index)))
+        optimizer.step(loss=losses[-1])
+    assert 0 < optimizer.lower_bound <= 0.5 * max(losses)
+    before = optimizer.lower_bound.item()
+    for _ in range(20):
+        problem.backward(0)
+        optimizer.step(loss=1e35)
+    assert optimizer.lower_bound <= max(before, 0.5 * max(losses))
+
+
+@given(st.lists(st.floats(-10.0, 1e6), min_size=1, max_size=30), st.floats(-20.0, -10.0), st.floats(0.0, 0.99))
+@settings(max_examples=200, deadline=None)
+def test_a_capped_estimate_stays_between_the_floor_and_the_best(values: list[float], floor: float, cap: float) -> None:
+    bound, best = floor, math.inf
+    for value in values:
+        bound = training.lowered_bound(bound, value, floor)
+        assert bound <= value
+        best = training.best_value(best, value)
+        bound = training.capped_bound(training.raised_bound(value, 0.5, 1.0, floor), best, floor, cap)
+        assert floor - 1e-9 <= bound <= floor + cap * (best - floor) + 1e-9
