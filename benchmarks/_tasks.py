@@ -7,6 +7,7 @@ two tasks of a kind may be looked at while something is built; the other is for 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -154,7 +155,7 @@ def windows(length: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], 
 
 def mlp(sizes: list[int], activation: type[nn.Module] = nn.ReLU, *, flatten: bool = False) -> nn.Sequential:
     layers: list[nn.Module] = [nn.Flatten()] if flatten else []
-    for before, after in zip(sizes[:-1], sizes[1:], strict=True):
+    for before, after in itertools.pairwise(sizes):
         layers += [nn.Linear(before, after), activation()]
     return nn.Sequential(*layers[:-1])
 
@@ -358,14 +359,14 @@ def embedding(seed: int, steps: int) -> Trial:
     (before, after), test, letters = windows(3)
     hashed = lambda codes: (codes * torch.tensor([1, 67, 4489])).sum(-1) % 4096  # noqa: E731
     model = nn.Sequential(nn.Embedding(4096, 48), nn.Linear(48, letters))
-    train, validation, _ = text()
+    validation = text()[1]
     pieces = validation[:6003].unfold(0, 4, 3)
     test = hashed(pieces[:, :3]), pieces[:, 3]
     return supervised(model, (hashed(before), after[:, -1]), test, cross_entropy, batch=64, seed=seed)
 
 
 def linear_logistic(seed: int, steps: int) -> Trial:
-    train, test = libsvm("dna")
+    train, _ = libsvm("dna")
     return supervised(nn.Linear(180, 3, bias=False), train, train, cross_entropy, batch=16, seed=seed)
 
 

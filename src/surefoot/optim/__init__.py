@@ -16,12 +16,13 @@ MoMoAdam       Truncated    Diagonal     linearisations, β = 0.9
 Muon           Linear       Spectral     linearisations, β = 0.95
 SPSMuon        Truncated    Spectral     linearisations, β = 0.9
 NGNMuon        SquareRoot   Spectral     linearisations, β = 0.9
+Surefoot       Truncated    Spectral     agreed direction, β = 0.9
 =============  ===========  ===========  =========================
 
-(Muon in the ball-constrained form, the other two in the regularised one.) ``averaging=ScheduleFree()`` replaces the
-averaging of any of them, and so does ``AveragedDirection(0.9)``, momentum with one scale for the whole step. The height
-is where the loss is measured from: a fixed ``lower_bound``, or an :class:`Estimate`. Beside the table stands SPP, the
-exact model, which needs a closure.
+(Muon and Surefoot in the ball-constrained form, the other two in the regularised one.) ``averaging=ScheduleFree()``
+replaces the averaging of any of them, and so does ``AveragedDirection(0.9)``, momentum with one scale for the whole
+step. The height is where the loss is measured from: a fixed ``lower_bound``, an :class:`Estimate`, or a :class:`Level`,
+which needs no lower bound. Beside the table stands SPP, the exact model, which needs a closure.
 
 They are drop-in replacements for torch's optimizers with one change: the step wants to know the loss.
 
@@ -37,6 +38,7 @@ from surefoot.optim._averaging import AveragedDirection, Averaging, HeavyBall, L
 from surefoot.optim._base import ModelBased
 from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
 from surefoot.optim._height import Estimate, Fixed, Height, Sight
+from surefoot.optim._level import Level
 from surefoot.optim._rows import (
     NGN,
     SGD,
@@ -56,6 +58,7 @@ from surefoot.optim._rows import (
 from surefoot.optim._schedule_free import ScheduleFree
 from surefoot.optim._spectral import Spectral, SpectralBall, orthogonalise
 from surefoot.optim._spp import SPP, ProximalStep
+from surefoot.optim._surefoot import AgreedDirection, Surefoot, split
 
 __all__ = [
     "NGN",
@@ -63,6 +66,7 @@ __all__ = [
     "SPP",
     "SPS",
     "TABLE",
+    "AgreedDirection",
     "AveragedDirection",
     "Averaging",
     "Diagonal",
@@ -72,6 +76,7 @@ __all__ = [
     "Geometry",
     "HeavyBall",
     "Height",
+    "Level",
     "Linearisations",
     "LogNGN",
     "MoMo",
@@ -89,5 +94,7 @@ __all__ = [
     "Sight",
     "Spectral",
     "SpectralBall",
+    "Surefoot",
     "orthogonalise",
+    "split",
 ]

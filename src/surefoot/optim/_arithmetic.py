@@ -78,6 +78,14 @@ class Arithmetic(ABC):
         """One of two numbers."""
 
     @abstractmethod
+    def least(self, one: Scalar, other: Scalar) -> Scalar:
+        """The smaller one of two scalars."""
+
+    @abstractmethod
+    def most(self, one: Scalar, other: Scalar) -> Scalar:
+        """The larger one of two scalars."""
+
+    @abstractmethod
     def ratio(self, part: Scalar, total: Scalar) -> Scalar:
         """part/total, or 0 where the total is 0."""
 
@@ -117,6 +125,10 @@ class Arithmetic(ABC):
         """Move the average, and return its Σ‖·‖² afterwards."""
         self.lerp_(average, new, weight)
         return self.sum_sq(average)
+
+    def copy_(self, tensors: Tensors, new: Tensors) -> None:
+        """Tensors ← new."""
+        torch._foreach_copy_(tensors, new)
 
     @abstractmethod
     def add_(self, tensors: Tensors, directions: Tensors, scale: Scalar) -> None:
@@ -159,6 +171,12 @@ class Host(Arithmetic):
 
     def either(self, condition: Scalar, yes: float, no: float) -> float:
         return yes if condition else no
+
+    def least(self, one: float, other: float) -> float:
+        return min(one, other)
+
+    def most(self, one: float, other: float) -> float:
+        return max(one, other)
 
     def ratio(self, part: float, total: float) -> float:
         return part / total if total else 0.0
@@ -276,6 +294,12 @@ class Device(Arithmetic):
 
     def either(self, condition: Scalar, yes: float, no: float) -> Tensor:
         return torch.where(condition, yes, no).to(self.dtype)
+
+    def least(self, one: Scalar, other: Scalar) -> Tensor:
+        return torch.minimum(one + 0.0 * self.one, other + 0.0 * self.one)
+
+    def most(self, one: Scalar, other: Scalar) -> Tensor:
+        return torch.maximum(one + 0.0 * self.one, other + 0.0 * self.one)
 
     def ratio(self, part: Scalar, total: Scalar) -> Tensor:
         return torch.where(total > 0, part / total, 0.0)

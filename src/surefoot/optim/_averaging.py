@@ -60,6 +60,8 @@ class Averaging:
     """Whether the model sees the average of the gradients, if :meth:`weight` asks for one, or the batch's gradient."""
     only_scales: ClassVar[bool] = False
     """Whether :meth:`move` uses the directions only in the product size·direction."""
+    compares: ClassVar[bool] = False
+    """Whether every batch is compared with the direction of the last step: see :meth:`pace`."""
     proximal: ClassVar[bool] = False
     """Whether weight decay may be part of the proximal problem."""
     evaluates_elsewhere: ClassVar[bool] = False
@@ -91,6 +93,16 @@ class Averaging:
     def index(self, delta: Scalar, loss: Scalar, value: Scalar) -> Scalar:
         """The step's δ, from that of the model at ``value``."""
         return delta
+
+    def pace(
+        self, overlap: Scalar, decrease: Scalar, past: Mapping[str, Scalar], count: Scalar
+    ) -> tuple[Scalar, Scalar, dict[str, Scalar]]:
+        """Two factors of the step, and new values of the scalars in ``names``; asked if the averaging ``compares``.
+
+        ``overlap`` is Σα⟨g, u⟩ with the direction u of the last step, ``decrease`` the batch's own Σα‖g‖_*². A
+        schedule acts on the smaller one of the first factor and its own, and the second multiplies both.
+        """
+        return 1.0, 1.0, {}
 
     def move(self, ops: Arithmetic, share: Share, directions: Tensors, size: Scalar, decay: Scalar | None) -> Scalar:
         """Move the parameters of a share; ``decay`` is None without weight decay. Returns the new ``share.memory``."""

@@ -49,8 +49,8 @@ class ModelBased(Joining, Listening):
         weight_decay_mode: ``"decoupled"``: x ← (1 − tαλ)x before the step, which ignores it (t is the step's scale, so
             that decay and step keep their proportion); ``"prox"``: λ/2‖x‖² is part of the proximal problem (Linear,
             Truncated, SquareRoot), and δ is the index of f + λ/2‖·‖².
-        lower_bound: the height that F is measured from: C, a number; ``"estimate"`` (MoMo's online rule) or
-            :class:`Estimate`; or a :class:`Height` of your own.
+        lower_bound: the height that F is measured from: C, a number; ``"level"`` or :class:`Level`, which need no
+            lower bound; ``"estimate"`` (MoMo's online rule) or :class:`Estimate`; or a :class:`Height` of your own.
         max_grad_norm: clip by scaling α with min{1, max_grad_norm/‖g‖}, where g is the gradient that the model sees.
             Clipping the gradients themselves beforehand shrinks ‖g‖ but not F: a Polyak step is then too long by up
             to the inverse of the clip factor.
@@ -160,6 +160,8 @@ class ModelBased(Joining, Listening):
         for group in self.param_groups:
             for name, value in {"weight_decay": 0.0, **self._settings.group_options}.items():
                 group.setdefault(name, value)
+            if averaging.compares:
+                group.setdefault("cap", float(group["lr"]))
             if averaging.evaluates_elsewhere:
                 group.setdefault("train_mode", self.param_groups[0].get("train_mode", True))
         renamed(self.param_groups, own=("size", averaging.memory_name))
@@ -266,6 +268,11 @@ class ModelBased(Joining, Listening):
         noted: Tensor = self.param_groups[0][name]
         return noted.clone()
 
+    def reset_level(self) -> None:
+        """Forget what a :class:`Level` (or another height) has learned of the losses: for new data, or a new phase."""
+        for name, value in self._settings.height.start().items():
+            self.param_groups[0][name].fill_(value)
+
     @torch.no_grad()
     def train(self) -> None:
         """Before training: with :class:`ScheduleFree` averaging, bring back the point where gradients are taken."""
@@ -337,7 +344,9 @@ class ModelBased(Joining, Listening):
         outcome = advance(self._settings, ops, active, loss, bound, past)
         self._raise_if_bad(outcome, loss, bound)
         for share in shares:  # groups without a gradient, too
-            own[share.group][0] = outcome.scale * share.lr
+            own[share.group][0] = outcome.scales[0] * share.lr
+        for share, scale in zip(active, outcome.scales, strict=True):
+            own[share.group][0] = scale * share.lr
         if self._settings.averaging.memory_name is not None:
             for share, memory in zip(active, outcome.memories, strict=True):
                 own[share.group][1] = memory
@@ -386,6 +395,9 @@ class ModelBased(Joining, Listening):
         name = self._settings.averaging.memory_name
         for index, group in enumerate(self.param_groups):
             lr, memory = ops.rate(group["lr"]), 0.0 if name is None else ops.scalar(group[name])
+            pace: Scalar = 1.0
+            if self._settings.averaging.compares:  # the schedule is apart from the rate that the group began with
+                pace, lr = ops.ratio(lr, group["cap"]), ops.most(lr, group["cap"])
             decay = group["weight_decay"]
             for geometry, found in self._settings.geometry.split(self._differentiated(group), group):
                 gradients = [p.grad for p in found if p.grad is not None]
@@ -397,12 +409,13 @@ class ModelBased(Joining, Listening):
                     parts = pieces(found, gradients, state)
                 for spread, originals, params, grads, buffers in parts:
                     average = [] if self._settings.averaging.buffer_name is None else buffers.pop(0)
+                    last = buffers.pop(0) if self._settings.averaging.compares and geometry.costly else None
                     scratch: list[Tensor] = []
                     if self._settings.fused and ops.fuses:
                         scratch = [self._scratch_for(p, known) for p, known in zip(params, originals, strict=True)]
                         grads = [_laid_out_as(g, p) for g, p in zip(grads, params, strict=True)]
                     own = (params, grads, average, buffers, scratch)
-                    shares.append(Share(index, geometry, lr, decay, *own, memory, spread, originals))
+                    shares.append(Share(index, geometry, lr, decay, *own, memory, pace, last, spread, originals))
         return shares
 
     def _scratch_for(self, p: Tensor, original: Tensor) -> Tensor:

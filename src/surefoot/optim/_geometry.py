@@ -30,6 +30,9 @@ class Geometry(ABC):
     buffer_names: ClassVar[tuple[str, ...]] = ()
     """Names of the buffers that the geometry keeps for every parameter; they have its shape and start at zero."""
 
+    costly: ClassVar[bool] = False
+    """Whether directions are too expensive to be computed twice."""
+
     separable: ClassVar[bool] = False
     """Whether ‖·‖² is a sum over elements, so that a piece of a tensor has that piece of the direction. If not,
     sharded parameters are gathered, one at a time, and the methods see them whole."""
@@ -78,6 +81,10 @@ class Geometry(ABC):
         directions = [self.direction(g, [buffer[i] for buffer in buffers], count) for i, g in enumerate(gradients)]
         norms = [self.dual_norm_sq(g, u) for g, u in zip(gradients, directions, strict=True)]
         return directions, ops.total(norms)
+
+    def likened_sq(self, ops: Arithmetic, gradients: Tensors, alike: Tensors, directions: Tensors) -> Scalar:
+        """About Σ‖g‖_*², from other gradients whose directions are known; for geometries that are ``costly``."""
+        raise NotImplementedError(f"{type(self).__name__} does not define likened_sq")
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """‖x‖² in this geometry: what proximal weight decay shrinks."""

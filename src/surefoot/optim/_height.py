@@ -73,6 +73,10 @@ class Height(ABC):
         """Whether the loss was found below C, and C lowered for it: such a step is counted as a violation."""
         return sight.value < -math.inf
 
+    def index(self, delta: Scalar, excess: Scalar, decrease: Scalar, scale: Scalar) -> Scalar:
+        """δ of a step with scale t at F = ``excess`` and q = ``decrease``, from that of the model."""
+        return delta
+
     def after(self, sight: Sight, past: Mapping[str, Scalar], bound: Scalar, scale: Scalar) -> dict[str, Scalar]:
         """New values of the scalars, after a step at ``bound`` with scale t; what is left out stays.
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypedDict, Unpack
 
 from torch import Tensor
 
-from surefoot.optim._averaging import Averaging, HeavyBall, Linearisations
+from surefoot.optim._averaging import Averaging, HeavyBall, Linearisations, Momentum
 from surefoot.optim._base import ModelBased
 from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
 from surefoot.optim._height import Height
@@ -24,7 +24,7 @@ class Row:
     model: Model
     lr: float
     geometry: Geometry = dataclasses.field(default_factory=Euclidean)
-    averaging: Linearisations | HeavyBall = dataclasses.field(default_factory=lambda: Linearisations(0.0))
+    averaging: Momentum = dataclasses.field(default_factory=lambda: Linearisations(0.0))
 
     @property
     def defaults(self) -> dict[str, Any]:

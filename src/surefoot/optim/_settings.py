@@ -13,6 +13,7 @@ import torch
 from surefoot.optim._averaging import Averaging, Linearisations, Momentum, Unaveraged
 from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
 from surefoot.optim._height import Estimate, Fixed, Height, Unbounded
+from surefoot.optim._level import Level
 from surefoot.theory.models import Linear, Model
 from surefoot.theory.training import is_square_root, is_truncated
 
@@ -88,7 +89,8 @@ class Settings:
     def buffer_names(self, geometry: Geometry) -> tuple[str, ...]:
         """The buffers of its size that are kept for every parameter that has this geometry."""
         averaging = self.averaging.buffer_name
-        return (() if averaging is None else (averaging,)) + geometry.buffer_names
+        kept = ("direction",) if self.averaging.compares and geometry.costly else ()
+        return (() if averaging is None else (averaging,)) + kept + geometry.buffer_names
 
 
 COMMON_OPTIONS = frozenset(
@@ -100,7 +102,7 @@ COMMON_OPTIONS = frozenset(
 )
 """Arguments of the constructors that are no option of a single parameter group, unless the settings say so."""
 
-HEIGHTS: dict[str, type[Height]] = {"estimate": Estimate}
+HEIGHTS: dict[str, type[Height]] = {"estimate": Estimate, "level": Level}
 """What ``lower_bound`` may be in one word."""
 
 

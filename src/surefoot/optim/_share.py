@@ -33,6 +33,10 @@ class Share(NamedTuple):
     """Room for the directions, with ``fused=True``."""
     memory: Scalar
     """What the averaging keeps for the group."""
+    pace: Scalar = 1.0
+    """What a schedule has made of the rate, if ``lr`` is the one that the group began with."""
+    last: list[Tensor] | None = None
+    """The directions of the last step, if they are kept."""
     spread: Spread | None = None
     """The ranks that hold the other pieces of all these tensors; None if they are whole."""
     originals: Tensors = ()
@@ -70,6 +74,21 @@ class Share(NamedTuple):
             directions.append(piece(direction, original))
             total = total + dual_sq
         return directions, total
+
+    def overlap(self, ops: Arithmetic, grads: Tensors, count: Scalar) -> Scalar:
+        """Σ⟨g, u⟩ over all ranks with the directions u of the last step; to be asked before anything is learned."""
+        if self.last is not None:
+            return self.total(ops.inner(grads, self.last))
+        directions, _ = self.measure(ops, self.average, count - 1.0 * (count > 1.0), None)
+        return self.total(ops.inner(grads, directions))
+
+    def batch_sq(
+        self, ops: Arithmetic, grads: Tensors, average: Tensors, directions: Tensors, count: Scalar, norm_sq: Scalar
+    ) -> Scalar:
+        """Σ‖g‖_*² of the batch's own gradients over all ranks, beside the directions of their average."""
+        if self.last is not None and not self.needs_whole:
+            return self.total(self.geometry.likened_sq(ops, grads, average, directions))
+        return self.measure(ops, grads, count, norm_sq)[1]
 
     def norm_sq(self, ops: Arithmetic, count: Scalar) -> Scalar:
         """Σ‖x‖² over the parameters, in their geometry."""

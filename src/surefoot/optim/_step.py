@@ -23,8 +23,8 @@ class Outcome(NamedTuple):
 
     finite: Scalar
     violated: Scalar
-    scale: Scalar
-    """What every group's rate was multiplied by."""
+    scales: list[Scalar]
+    """What the shares' rates were multiplied by."""
     memories: list[Scalar]
     """What the averaging keeps for the shares' groups."""
     noted: dict[str, Scalar]
@@ -72,12 +72,13 @@ def advance(
     if not ops.decide(finite, violated):
         counted = past["violations"] + ops.either(finite & violated, 1.0, 0.0)
         noted = {**past, **missed, "violations": counted, "grad_sq": total_sq}
-        return Outcome(finite, violated, 0.0, [share.memory for share in shares], noted)
+        return Outcome(finite, violated, [0.0] * len(shares), [share.memory for share in shares], noted)
 
     # The model of the loss: its value f, its gradient g, and the geometry's direction and ‖g‖_*.
     count = past["count"] + 1.0
     age = count - past.get("since", 0.0)  # averaging may be switched on later
     value = averaging.value(ops, shares, loss, past, age)
+    overlaps = [share.overlap(ops, ops.usable(share.grads), count) if averaging.compares else 0.0 for share in shares]
     measured = [_measure(settings, ops, share, sq, count, age) for share, sq in zip(shares, grad_sq, strict=True)]
 
     # Rates α, clipped; proximal weight decay makes them h = α/(1 + αλ).
@@ -114,23 +115,32 @@ def advance(
     else:
         step = settings.model.step(value - bound, promised, ops.one)
 
+    # Where batches are compared with the last direction, a shorter step as far as they disagree.
+    scales = [step.size * clip for _ in shares]
+    new: dict[str, Scalar] = {"count": count, "bound": bound}
+    if averaging.compares:
+        overlap = sum(rate * inner for rate, inner in zip(rates, overlaps, strict=True))
+        agreed, damped, kept = averaging.pace(overlap, batch, past, count)
+        scales = [scale * damped * ops.least(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
+        new |= kept
+
     # x ← x − tα·direction, and whatever the averaging makes of it.
     memories = []
-    for each, rate, s in zip(measured, rates, shrink, strict=True):
-        share, size = each.share, step.size * rate
+    for each, scale, s in zip(measured, scales, shrink, strict=True):
+        share, size = each.share, scale * each.share.lr
         decay = size * share.weight_decay if share.weight_decay and not prox else None
         memories.append(averaging.move(ops, share, each.directions, size * each.factor, decay))
         if share.weight_decay and prox:
             ops.mul_(share.params, 1.0 / s)
 
-    new = {"count": count, "bound": bound}
     new |= averaging.after(value, step.size * decrease + (drift if prox else step.size * drift))
     new |= height.after(sight, past, bound, step.size)
+    delta = height.index(step.delta, value - bound, decrease, scales[0] / clip)
     noted = {name: ops.choose(new[name], old) if name in new else old for name, old in past.items()}
-    noted |= missed | {"delta": ops.choose(averaging.index(step.delta, loss, value), missed["delta"])}
+    noted |= missed | {"delta": ops.choose(averaging.index(delta, loss, value), missed["delta"])}
     noted |= {"violations": past["violations"] + ops.either(finite & violated, 1.0, 0.0), "grad_sq": total_sq}
     memories = [ops.choose(memory, share.memory) for memory, share in zip(memories, shares, strict=True)]
-    return Outcome(finite, violated, ops.choose(step.size * clip, 0.0 * ops.one), memories, noted)
+    return Outcome(finite, violated, [ops.choose(scale, 0.0 * ops.one) for scale in scales], memories, noted)
 
 
 def _measure(
@@ -162,7 +172,9 @@ def _measure(
         directions, dual_sq = share.measure(ops, along, count, along_sq)
     batch_sq = None if averaged else dual_sq
     if averaged and (settings.height.uses_batch or not sees_average):
-        _, batch_sq = share.measure(ops, grads, count, grad_sq)
+        batch_sq = share.batch_sq(ops, grads, along, directions, count, grad_sq)
+    if share.last is not None:
+        ops.copy_(share.last, directions)
     if sees_average:
         return Measured(share, along, along_sq, dual_sq, batch_sq, directions, factor)
     return Measured(share, grads, grad_sq, batch_sq, batch_sq, directions, factor)

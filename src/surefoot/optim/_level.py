@@ -1,0 +1,86 @@
+"""A level: the height of the loss above what a few good steps can reach, where no lower bound is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from surefoot.optim._arithmetic import Scalar
+from surefoot.optim._height import Height, Sight
+from surefoot.theory import level
+from surefoot.theory.models import safe_delta
+
+
+@dataclass(frozen=True)
+class Level(Height):
+    """A level below the best loss so far, lowered as it is reached; ``lower_bound="level"`` is ``Level()``.
+
+        F = (f − b)₊ + G,    G = share·(f₁ − b), at least first·|f₁|, at most b
+
+    f is the batch loss, f₁ the first one and b the smallest value that the smoothed loss has had. A step at the best
+    loss so far asks for a ``share`` of what has been gained; after a spike F has the spike's height, so that the step
+    leads back down; a lucky batch (f < b) still has F = G, and does not stop the run. t is the model's at F and at the
+    larger one of q and its running average, so that a batch that happens to be fitted does not get the longest step.
+
+    * *Smoothing*: an exponential average with weights that sum to one from the first loss on, as Adam's.
+    * *Losses below zero*: "at most b" takes zero for a lower bound, and is dropped at the first batch loss below zero.
+      Only |f₁| depends on where zero is, in the first steps: a loss that is shifted by many times what training can
+      gain wants a smaller ``first``. A first loss of 0 counts as 1.
+    * *Losses that can be fitted* converge to 0, but more slowly than with ``lower_bound=0``.
+    * *Gradient accumulation*: the loss that :meth:`step <ModelBased.step>` is given or hears, the sum over micro
+      batches. *DDP*: its mean over the ranks, so that all of them agree. *AMP*: a step that the scaler skips is none.
+    * *Losses that are not finite* leave everything as it was, and are counted.
+    * All of it is in the checkpoint; :meth:`ModelBased.reset_level` forgets it, for new data or a new phase.
+
+    δ is the safe index with this height, F(1 − t) + ½t²q. Its bounds hold with max{f(u), C} in place of f(u): partial
+    sums are no certificates.
+
+    Args:
+        share: of what has been gained so far, in (0, 1).
+        first: share of the first loss that the first steps ask for, in (0, 1).
+        smoothing: share of the past in the smoothed loss, in [0, 1).
+
+    >>> import torch, surefoot.optim as sfo
+    >>> x = torch.nn.Parameter(torch.tensor(2.0))
+    >>> opt = sfo.SPS([x], lr=100.0, lower_bound=Level(first=0.1))
+    >>> loss = 0.5 * x**2 + 7.0                                # nobody knows the 7
+    >>> loss.backward()
+    >>> _ = opt.step()
+    >>> round(opt.lower_bound.item(), 6)                       # a tenth below the first loss
+    8.1
+    """
+
+    share: float = 0.2
+    first: float = 0.1
+    smoothing: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name, value in (("share", self.share), ("first", self.first)):
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1:
+                raise ValueError(f"{name} must be a number in (0, 1), got {value!r}")
+        if not isinstance(self.smoothing, int | float) or not 0 <= self.smoothing < 1:
+            raise ValueError(f"smoothing must be a number in [0, 1), got {self.smoothing!r}")
+
+    def start(self) -> dict[str, float]:
+        """Nothing seen yet."""
+        return {"bound": 0.0} | {f"level_{name}": value for name, value in level.Seen()._asdict().items()}
+
+    def bound(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
+        """The level C = f − F."""
+        return sight.value - level.height(self._seen(sight, past), sight.value, self.share, self.first)
+
+    def decrease(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
+        """The larger one of q and its running average."""
+        return level.steady_decrease(self._seen(sight, past), sight.decrease)
+
+    def index(self, delta: Scalar, excess: Scalar, decrease: Scalar, scale: Scalar) -> Scalar:
+        """The safe index: the model's own holds below the infimum only."""
+        return safe_delta(excess, decrease, 1.0, scale)
+
+    def after(self, sight: Sight, past: Mapping[str, Scalar], bound: Scalar, scale: Scalar) -> dict[str, Scalar]:
+        """What is remembered for the next step."""
+        return {f"level_{name}": value for name, value in self._seen(sight, past)._asdict().items()}
+
+    def _seen(self, sight: Sight, past: Mapping[str, Scalar]) -> level.Seen:
+        before = level.Seen(*(past[f"level_{name}"] for name in level.Seen._fields))
+        return level.observe(before, sight.loss, sight.decrease, self.smoothing)

@@ -1,0 +1,146 @@
+"""The optimizer that needs no learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Unpack
+
+from torch import Tensor, nn
+
+from surefoot.optim._arithmetic import Scalar
+from surefoot.optim._averaging import AveragedDirection
+from surefoot.optim._geometry import Diagonal
+from surefoot.optim._level import Level
+from surefoot.optim._rows import Options, Row, _Named
+from surefoot.optim._spectral import Spectral, SpectralBall
+from surefoot.theory import level
+from surefoot.theory.models import Truncated
+from surefoot.theory.training import average_weight
+
+
+@dataclass(frozen=True)
+class AgreedDirection(AveragedDirection):
+    """An averaged direction whose step is as long as new batches agree with it.
+
+        a = clip(⟨g, u⟩/‖g‖_*, 0, 1)^power,    x⁺ = x − t·α·min{a, η}·min{1, q/q̄}·direction(d)
+
+    ⟨g, u⟩ is the slope that a new batch sees along the direction u of the *last* step, in which it has had no part, and
+    ‖g‖_* the slope along its own; a uses running averages of both. Signal makes it 1, noise makes it small: the run
+    anneals itself. η is what a schedule has made of the rate: it shortens a step that is longer than it allows, not one
+    that is short already. q̄ is the running average of q = α‖g‖_*: a batch that is fitted already moves little.
+
+    In a spectral geometry q is taken from the norm of the batch and the singular values of the average, so that a step
+    costs one orthogonalisation, as Muon's.
+    """
+
+    beta: float = 0.9
+    power: float = 0.6
+    memory: float = 0.95
+    """Share of the past in the running averages."""
+
+    label: ClassVar[str] = "an agreed direction"
+    names: ClassVar[tuple[str, ...]] = ("overlap", "promise")
+    compares: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.power, int | float) or not 0 <= self.power <= 1:
+            raise ValueError(f"power must be a number in [0, 1], got {self.power!r}")
+        if not isinstance(self.memory, int | float) or not 0 <= self.memory < 1:
+            raise ValueError(f"memory must be a number in [0, 1), got {self.memory!r}")
+
+    @property
+    def plain(self) -> bool:
+        """It compares batches even if it averages nothing."""
+        return False
+
+    def pace(
+        self, overlap: Scalar, decrease: Scalar, past: Mapping[str, Scalar], count: Scalar
+    ) -> tuple[Scalar, Scalar, dict[str, Scalar]]:
+        """a, and min{1, q/q̄}."""
+        weight = average_weight(self.memory, count, bias_correction=True)
+        begun = 1.0 * (count > 1.0)  # nothing to compare the first batch with
+        overlap = past["overlap"] + weight * (begun * overlap + (1.0 - begun) * decrease - past["overlap"])
+        promise = past["promise"] + weight * (decrease - past["promise"])
+        agreed = level.agreement(overlap, promise, self.power)
+        return agreed, level.agreement(decrease, promise, 1.0), {"overlap": overlap, "promise": promise}
+
+
+class Surefoot(_Named):
+    """Needs no learning rate: it asks for a share of what it has gained, along directions that batches agree on.
+
+        d ← running average of the gradients,    u = direction(d),    q = α‖g‖_*
+        F = (f − b)₊ + G,    G = share·(f₁ − b), at least |f₁|/10, at most b
+        x⁺ = x − min{1, F/max{q, q̄}}·α·min{a, η}·min{1, q/q̄}·u
+
+    f is the loss of the batch, f₁ the first one and b the best smoothed one: see :class:`Level`. a is how far new
+    batches agree with the last direction: see :class:`AgreedDirection`. Matrices and kernels move along the orthogonal
+    factor of d, as with Muon, and everything else in Adam's metric, at one common rate. Any unit of the parameters and
+    of the loss gives the same run, as long as the cap does not bind.
+
+    Nothing of this is proved for networks. For convex losses the base inequality holds with δ (``last_step.delta``) and
+    the level in place of a lower bound, without momentum: see docs/theory.md.
+
+    Args:
+        params: ``model.parameters()``, ``model.named_parameters()`` or groups. Groups with ``"spectral": False`` have
+            Adam's metric throughout; :func:`split` makes such groups of embeddings and the last layer.
+        lr: a cap, not a rate: no element of a matrix moves by more than about 0.2·lr in a step. Schedulers of torch
+            work: η, the group's rate now over that at the beginning, limits the step as said above.
+        beta: share of the past in d.
+        share: of what has been gained, in (0, 1).
+        **options: as for every optimizer, see :class:`ModelBased`; ``weight_decay`` is in proportion to the step.
+
+    >>> import torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    >>> opt = Surefoot(net.parameters())
+    >>> for _ in range(100):
+    ...     opt.zero_grad()
+    ...     inputs = torch.randn(32, 4)
+    ...     loss = (net(inputs).squeeze(-1) - inputs.prod(-1).tanh()).square().mean()
+    ...     loss.backward()
+    ...     _ = opt.step()
+    """
+
+    row = Row(
+        Truncated(),
+        10.0,
+        SpectralBall(rest=Diagonal(0.99, 1e-12), scale="match_rms_adamw", polish=0),
+        AgreedDirection(),
+    )
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor | None = None,
+        *,
+        beta: float | None = None,
+        share: float = 0.9,
+        geometry: Spectral | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        options.setdefault("lower_bound", Level(share))
+        self._row(params, lr, options, beta, geometry=geometry)
+
+
+def split(model: nn.Module) -> list[dict[str, Any]]:
+    """Parameter groups of a network: matrices inside it, and embeddings, the last layer and vectors in Adam's metric.
+
+    For :class:`Surefoot` and the spectral optimizers, where ``model.parameters()`` puts every matrix into the spectral
+    metric.
+
+    >>> groups = split(nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 4), nn.Linear(4, 10)))
+    >>> [len(group["params"]) for group in groups], groups[1]["spectral"]
+    ([1, 4], False)
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    layers = [layer for layer in model.modules() if any(True for _ in layer.parameters(recurse=False))]
+    matrices = [layer for layer in layers if any(p.ndim >= 2 for p in layer.parameters(recurse=False))]
+    outer = {id(p) for layer in layers if isinstance(layer, nn.Embedding | nn.EmbeddingBag) for p in layer.parameters()}
+    outer |= {id(p) for layer in matrices[-1:] for p in layer.parameters(recurse=False)}
+    inside = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in outer]
+    kept = {id(p) for p in inside}
+    rest = [p for p in model.parameters() if id(p) not in kept]
+    groups: list[dict[str, Any]] = [{"params": inside}, {"params": rest, "spectral": False}]
+    return [group for group in groups if group["params"]]

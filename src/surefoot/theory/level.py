@@ -1,0 +1,121 @@
+"""A level in place of a lower bound: how high the loss is above what a few good steps can reach.
+
+SPS and NGN protect by F = f − C. Where C is far below what training can reach, F is several times what a step can gain,
+and the step is never shortened. A level C_t needs no lower bound: it lies below the best smoothed loss so far, and is
+lowered as that is reached.
+
+**What holds.** For a convex loss, any number C < f(x), below or above the infimum, and any step x⁺ = x − tαg with t in
+[0, 1],
+
+    α(f(x) − max{f(u), C} − δ) ≤ ½‖x − u‖² − ½‖x⁺ − u‖²,    δ = F(1 − t) + ½t²α‖g‖²,    F = f(x) − C
+
+for every u. (f(x) − max{f(u), C} is at most both ⟨g, x − u⟩ and F: take t of the first and 1 − t of the second.) So
+bounds that rest on the base inequality hold with max{f(u), C_t} in place of f(u): a level above the infimum costs
+:func:`price` in the comparator, and nothing else. δ is :func:`surefoot.theory.models.safe_delta`.
+
+**What does not.** In the last-iterate bound earlier iterates are comparators, too: in the window that starts at k, δ_t
+becomes δ_t + (C_t − f(x_k, s_t))₊. That does not telescope into one pass, so that partial sums certify nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from surefoot.theory._arrays import Array, coerce
+from surefoot.theory.training import average_weight
+
+
+class Seen(NamedTuple):
+    """What a level remembers of the losses so far."""
+
+    count: Array = 0.0
+    """How many there were."""
+    smooth: Array = 0.0
+    """Their running average, whose weights sum to one from the first loss on."""
+    best: Array = math.inf
+    """The smallest value that the average has had."""
+    first: Array = 0.0
+    """The first loss."""
+    lowest: Array = math.inf
+    """The smallest loss of a batch: below zero, or never yet."""
+    promise: Array = 0.0
+    """Running average of the decrease q that the linear model promises for a full step."""
+
+
+def observe(seen: Seen, loss: Array, decrease: Array, smoothing: float = 0.9) -> Seen:
+    """What is remembered after a batch with this loss and promised decrease q = α‖g‖².
+
+    >>> seen = observe(Seen(), loss=2.0, decrease=1.0)
+    >>> seen.best, observe(seen, loss=1.0, decrease=1.0).best < 2.0
+    (2.0, True)
+    """
+    xp, (loss, decrease, count, smooth, best, first, lowest, promise) = coerce(loss, decrease, *seen)
+    count = count + 1.0
+    weight = average_weight(smoothing, count, bias_correction=True)
+    smooth = smooth + weight * (loss - smooth)
+    return Seen(
+        count,
+        smooth,
+        xp.minimum(best, smooth),
+        xp.where(count > 1.0, first, loss),
+        xp.minimum(lowest, loss),
+        promise + weight * (decrease - promise),
+    )
+
+
+def height(seen: Seen, value: Array, share: float, start: float = 0.1) -> Array:
+    """How high a loss is above the level, F = (f − b)₊ + G with b the best smoothed loss.
+
+    G is a ``share`` of what has been gained so far, f₁ − b, and at least ``start`` times the first loss (whatever its
+    sign; a first loss of 0 counts as 1). If no loss was ever below zero, zero is taken for a lower bound: G is at
+    most b, so that losses that can be fitted converge to zero.
+
+    After a spike F is as large as the spike is high, which leads back down; a lucky batch has at least G.
+
+    >>> seen = observe(Seen(), loss=2.0, decrease=1.0)
+    >>> height(seen, 2.0, share=0.5), height(seen, 5.0, share=0.5)
+    (0.2, 3.2)
+    """
+    xp, (value, best, first, lowest) = coerce(value, seen.best, seen.first, seen.lowest)
+    size = xp.maximum(first, -first)
+    size = xp.where(size > 0.0, size, 1.0 + 0.0 * size)
+    gained = xp.maximum(share * (first - best), start * size)
+    gained = xp.where(lowest < 0.0, gained, xp.minimum(gained, xp.maximum(best, 0.0 * best)))
+    return xp.maximum(value - best, 0.0 * value) + gained
+
+
+def steady_decrease(seen: Seen, decrease: Array) -> Array:
+    """The larger one of a batch's promised decrease and its running average.
+
+    A batch that happens to be fitted promises almost nothing; a Polyak step for it would be as long as the rate allows.
+    """
+    xp, (decrease, promise) = coerce(decrease, seen.promise)
+    return xp.maximum(decrease, promise)
+
+
+def price(level: Array, comparator: Array) -> Array:
+    """What a level costs in the comparator: max{f(u), C} − f(u) = (C − f(u))₊.
+
+    >>> price(0.5, 0.2), price(0.1, 0.2)
+    (0.3, 0.0)
+    """
+    xp, (level, comparator) = coerce(level, comparator)
+    return xp.maximum(level - comparator, 0.0 * level)
+
+
+def agreement(overlap: Array, promise: Array, power: float = 0.5) -> Array:
+    """How far batches agree with the direction that the last ones gave, as a factor of the step in [0, 1].
+
+        a = clip(⟨g, u⟩/‖g‖_*, 0, 1)^power
+
+    with running averages of both: u is the last direction, which the new batch has had no part in. Where noise rules,
+    batches hardly agree with it, and shorter steps average over more of them.
+
+    >>> agreement(0.25, 1.0), agreement(-1.0, 1.0), agreement(2.0, 1.0)
+    (0.5, 0.0, 1.0)
+    """
+    xp, (overlap, promise) = coerce(overlap, promise)
+    live = promise > 0.0
+    ratio = xp.where(live, overlap, 0.0 * overlap) / xp.where(live, promise, 1.0 + 0.0 * promise)
+    return xp.minimum(xp.maximum(ratio, 0.0 * ratio), 1.0 + 0.0 * ratio) ** power
