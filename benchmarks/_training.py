@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def train(
     optimizer = factory(made.model, lr)
     eta = factors(schedule, steps)
     rates = [group["lr"] for group in optimizer.param_groups]
-    wants_loss = hasattr(optimizer, "add_loss")
+    wants_loss = "loss" in inspect.signature(optimizer.step).parameters
     losses: list[float] = []
     _mode(optimizer, "train")
     for step in range(steps):

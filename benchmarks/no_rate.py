@@ -113,8 +113,8 @@ DEFAULTS = {
     "D-Adaptation": Method(peer("dadaptation", "DAdaptAdam"), (1.0,)),
     "MoMo-Adam": Method(peer("momo", "MomoAdam"), (0.01,)),
 }
-CONSTANTS = ("AdamW, clipped", "Muon, ours")
-"""Tuned methods that are also judged at the one rate that is best for all tasks together."""
+CONSTANTS = {"AdamW, clipped": tuple(HALF_DECADES[3:9]), "Muon, ours": tuple(HALF_DECADES[3:9])}
+"""Methods that are judged at the one rate that is best for all tasks together, and the rates to choose from."""
 
 
 class Key(NamedTuple):
@@ -237,7 +237,7 @@ def constant_rate(
 ) -> tuple[float, list[float]]:
     """The one rate with the smallest mean regret over all tasks, and its regrets."""
     found = []
-    for lr in TUNED[method].rates:
+    for lr in CONSTANTS[method]:
         everywhere = {(method, task, steps, schedule): lr for task in tasks}
         found.append((lr, regrets(runs, [method], tasks, seeds, steps, schedule, {**rates, **everywhere})[method]))
     return min(found, key=lambda pair: statistics.fmean(pair[1]))
@@ -299,7 +299,7 @@ def main() -> None:
                     methods if options.quick else [*methods, *tuned], description=f"{schedule}, {len(tasks)} tasks"
                 ):
                     table |= regrets(runs, [method], tasks, seeds, options.steps, schedule, rates)
-                for method in () if options.quick else [m for m in CONSTANTS if m in tuned]:
+                for method in () if options.quick else CONSTANTS:
                     lr, row = constant_rate(runs, method, tasks, seeds, options.steps, schedule, rates)
                     table[f"{method}, {lr:.2g} everywhere"] = row
                 kind = "held out: for this table only" if held else "looked at while building"
