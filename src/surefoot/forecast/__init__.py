@@ -4,7 +4,8 @@ The room is called like its function, so it can be called itself: ``sf.forecast(
 
 >>> import surefoot as sf
 >>> measured = lambda lr, steps: 1 + (lr * steps) ** -0.5 + 2 * lr
->>> runs = [dict(lr=lr, schedule="linear", steps=T, loss=measured(lr, T)) for lr in (0.01, 0.03, 0.1) for T in (200, 800)]
+>>> cases = [(lr, steps) for lr in (0.01, 0.03, 0.1) for steps in (200, 800)]
+>>> runs = [dict(lr=lr, schedule="linear", steps=steps, loss=measured(lr, steps)) for lr, steps in cases]
 >>> fit = sf.forecast(runs)
 >>> fit.best(steps=1600, schedules=["linear"]).steps
 1600
@@ -17,7 +18,8 @@ from types import ModuleType
 from typing import Any
 
 from surefoot.forecast._answers import BestSchedule, Choice, Option, Prediction
-from surefoot.forecast._forecast import Forecast, forecast
+from surefoot.forecast._forecast import Forecast
+from surefoot.forecast._groups import forecast
 
 __all__ = ["BestSchedule", "Choice", "Forecast", "Option", "Prediction", "forecast"]
 

@@ -52,7 +52,8 @@ class Choice:
     table: list[Option]
 
     def __str__(self) -> str:
-        return f"{self.schedule} with lr = {self.lr:.3g} for {self.steps} steps: {self.loss:.4f} [{self.low:.4f}, {self.high:.4f}]"
+        value = Prediction(self.loss, self.low, self.high)
+        return f"{self.schedule} with lr = {self.lr:.3g} for {self.steps} steps: {value}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,4 +70,5 @@ class BestSchedule:
     high: float
 
     def __repr__(self) -> str:
-        return f"BestSchedule(lr={self.lr:.3g}, steps={self.steps}, loss={self.loss:.4f} [{self.low:.4f}, {self.high:.4f}])"
+        value = Prediction(self.loss, self.low, self.high)
+        return f"BestSchedule(lr={self.lr:.3g}, steps={self.steps}, loss={value})"

@@ -12,22 +12,22 @@ from surefoot.forecast._read import Run
 from surefoot.forecast._schedules import Floats
 from surefoot.theory import forecast as form
 
-POINTS = 6
+POINTS = 8
 """At most so many points of a curve are used."""
-CURVE_WEIGHT = 0.3
+CURVE_WEIGHT = 0.25
 """Weight of such a point's residual: neighbours on a curve err alike."""
-EARLIEST = 0.25
+EARLIEST = 0.35
 """Points before this share of the longest run are not used: early training follows other laws."""
 LEAST_RUNS = 4
 """Runs below which there is nothing to fit."""
 DRAWS = 300
 
 PRIOR = {
-    "bias_power": (0.42, 0.08),
+    "bias_power": (0.42, 0.1),
     "noise_power": (0.75, 0.2),
-    "rate_power": (-0.15, 0.15),
-    "time_power": (0.08, 0.08),
-    "log_growth": (1.0, 1.0),
+    "rate_power": (-0.15, 0.1),
+    "time_power": (0.03, 0.04),
+    "log_growth": (1.4, 0.6),
 }
 """Where the exponents are expected, and how sure that is: it decides only where runs are few."""
 
@@ -99,7 +99,7 @@ def fit(runs: list[Run], prior: dict[str, tuple[float, float]] | None = None, *,
         check(finite, lost)
         data = points(finite)
         if not len(data.losses):
-            raise ValueError("runs must have losses after their warmup and first quarter, and none has")
+            raise ValueError("runs must have losses after their warmup and first third, and none has")
         reference = _reference(data)
         values, scale = _solve(data, reference, expected)
         far = _far_above(data, values, reference, scale, len(finite))
@@ -241,18 +241,18 @@ class _Problem:
         rows = np.nan_to_num(gradient * (self.weights * _soft_slope(raw))[:, None])
         return np.concatenate([rows, np.diag(1 / self.prior[:, 1])])
 
-    def pulls(self, values: Floats, centre: Floats | None = None) -> Floats:
+    def pulls(self, values: Floats) -> Floats:
         """How far the parameters are from where they are expected."""
-        return (values - (self.prior[:, 0] if centre is None else centre)) / self.prior[:, 1]
+        return np.asarray((values - self.prior[:, 0]) / self.prior[:, 1])
 
 
 def _soft(raw: Floats) -> Floats:
-    return np.sign(raw) * np.sqrt(2 * (raw * raw / (np.sqrt(1 + raw * raw) + 1)))
+    return np.asarray(np.sign(raw) * np.sqrt(2 * (raw * raw / (np.sqrt(1 + raw * raw) + 1))))
 
 
 def _soft_slope(raw: Floats) -> Floats:
     root = np.sqrt(1 + raw * raw)
-    return np.sqrt((root + 1) / 2) / root
+    return np.asarray(np.sqrt((root + 1) / 2) / root)
 
 
 def _far_above(data: Points, values: Floats, reference: form.Reference, scale: float, count: int) -> list[int]:

@@ -32,9 +32,7 @@ def draw(fit: Fit, steps: int, over_rates: Callable[[str], tuple[Floats, list[Pr
     for schedule, colour in COLOURS.items():
         rates, found = over_rates(schedule)
         right.plot(rates, [each.loss for each in found], color=colour, label=schedule.replace("decay_fraction=", ""))
-        right.fill_between(
-            rates, [each.low for each in found], [each.high for each in found], color=colour, alpha=0.15
-        )
+        right.fill_between(rates, [each.low for each in found], [each.high for each in found], color=colour, alpha=0.15)
     right.set_xscale("log")
     right.set_xlabel("learning rate")
     right.set_ylabel(f"forecast loss after {steps} steps")

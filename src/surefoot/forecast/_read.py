@@ -89,7 +89,8 @@ def read(
     for name in groups or ():
         if name not in table:
             raise ValueError(f"groups must name columns of runs, got {name!r}; there are {', '.join(map(str, table))}")
-    found = [_of_row(row, final, logs, columns) for row in table.to_dict("records")]
+    rows: list[dict[str, Any]] = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    found = [_of_row(row, final, logs, columns) for row in rows]
     if logs is not None and not any(len(run.curve[0]) for run in found):
         raise ValueError("curves must belong to runs: no 'run' of curves stands in runs with a loss")
     return found
@@ -144,17 +145,22 @@ def _of_row(row: dict[str, Any], final: str | None, logs: Any, columns: list[str
     decay = _optional(row.get("weight_decay"), 0.0)
     if not 0 <= decay < math.inf:
         raise ValueError(f"weight_decay must be at least 0, got {decay!r} in {name}")
-    curve = _curve(row.get("losses"), name) if log is None else (log.step.to_numpy(float), log.loss.to_numpy(float))
-    curve = _cleaned(*curve, steps)
+    if log is None:
+        at, losses = _curve(row.get("losses"), name)
+    else:
+        at, losses = log.step.to_numpy(float), log.loss.to_numpy(float)
+    curve = _cleaned(at, losses, steps)
     last = math.nan if final is None else _number(row[final])
     if math.isnan(last) and not len(curve[0]):
-        raise ValueError(f"{final or 'the loss'} must be a number (∞ if the run diverged), got NaN in {name}, without a curve")
+        raise ValueError(
+            f"{final or 'the loss'} must be a number (∞ if the run diverged), got NaN in {name}, without a curve"
+        )
     group = tuple((key, _plain(row[key])) for key in columns)
     return Run(name, group, lr, rates, int(warmup), decay, label, last, curve)
 
 
 def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any, name: str) -> tuple[Floats, str]:
-    schedule = row.get("schedule")
+    schedule: Any = row.get("schedule")
     logged = None
     if log is not None and "lr" in log:
         there = log.lr.notna().to_numpy() & (log.step.to_numpy() <= steps)
@@ -228,7 +234,8 @@ def _of_result(result: Any) -> list[Run]:
                     last = float(epochs[-1])
                 if str(data.status.values[a, k, s]) == "diverged":
                     last = math.inf
-                curve = _cleaned(np.arange(len(epochs)) * float(every), np.asarray(epochs, float), result.steps)
+                at = np.array([epoch * float(every) for epoch in range(len(epochs))])
+                curve = _cleaned(at, np.asarray(epochs, float), result.steps)
                 label = str(result.settings["schedule"])
                 rates = np.asarray(result.rates[k], float)
                 found.append(Run(name, (("algorithm", method),), float(lr), rates, 0, 0.0, label, last, curve))

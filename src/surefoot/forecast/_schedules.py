@@ -15,9 +15,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 Schedule = str | Sequence[float] | Floats | Callable[[int], Any]
 
 NAMES = ("constant", "cosine", "linear", "wsd", "inverse_sqrt")
-ALIASES = {
-    "cos": "cosine", "const": "constant", "warmup": "constant", "wsd_linear": "wsd", "trapezoidal": "wsd", "rsqrt": "inverse_sqrt",
-}  # fmt: skip
+ALIASES = {"cos": "cosine", "const": "constant", "warmup": "constant", "wsd_linear": "wsd", "rsqrt": "inverse_sqrt"}
 OPTIONS = ("warmup", "decay_fraction", "decay_shape", "end")
 OPTION_ALIASES = {"cooldown": "decay_fraction", "warmup_steps": "warmup", "steps": "warmup"}
 SHAPES = ("linear", "sqrt", "cosine")

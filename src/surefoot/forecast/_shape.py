@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,7 +22,7 @@ def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats
     ends = form.part_ends(steps)
     middle = 0.5 * (ends[:-1] + ends[1:])
     head = np.concatenate([done, np.zeros(steps - len(done))])
-    known = np.array([head[b:a].mean() for a, b in zip(ends[:-1], ends[1:], strict=True)])
+    known = np.array([head[b:a].mean() for a, b in pairwise(ends)])
     past = middle < len(done)
     ramp = np.clip((middle - len(done)) / max(warmup, 1), 0.0, 1.0) if warmup else np.ones(len(middle))
     place = np.clip((middle - len(done) - warmup) / free, 0.0, 1.0)
@@ -45,7 +46,9 @@ def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats
         ratios = np.clip(heights[1:] / heights[:-1], 1e-3, 0.999)
         start = np.concatenate([[0.5 * (low + high)], np.log(ratios / (1 - ratios))])
         limits = [(low, high), *[(-7.0, 7.0)] * (len(knots) - 1)]
-        solution = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": 150})
+        solution = minimize(
+            value_and_slope, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": 150}
+        )
         if best is None or solution.fun < best[0]:
             best = float(solution.fun), solution.x
     assert best is not None
@@ -64,4 +67,4 @@ def _knots() -> Floats:
 def _heights(ratios: Floats) -> Floats:
     """Falling heights from logits of the ratio of each to the one before it."""
     falls = -np.logaddexp(0.0, -ratios)
-    return np.exp(np.concatenate([np.zeros((len(ratios), 1)), np.cumsum(falls, axis=1)], axis=1))
+    return np.asarray(np.exp(np.pad(np.cumsum(falls, axis=1), ((0, 0), (1, 0)))))

@@ -1,7 +1,7 @@
 """The last-iterate bound as a form that is fitted to measured losses: any rate, schedule and horizon.
 
-The bound of Theorem 3.4 is a bias that falls with the sum of the rates, and a noise that sums w_t·δ_t. With δ_t ∝ α_t both
-are known for every schedule up to constants. Measured losses follow that shape if its constants are fitted:
+The bound of Theorem 3.4 is a bias that falls with the sum of the rates, and a noise that sums w_t·δ_t. With δ_t ∝ α_t
+both are known for every schedule up to constants. Measured losses follow that shape if its constants are fitted:
 
     loss = floor + exp(log_bias)·S^(−bias_power) + exp(log_noise)·N^(noise_power)·A^(rate_power)·S^(−time_power)
 
@@ -224,9 +224,7 @@ def loss(parameters: ArrayLike, parts: Trace, reference: Reference | None = None
     return _parts(given, sums(parts, given[..., 7], reference), parts.rates.ndim - 1)[0]
 
 
-def loss_and_gradient(
-    parameters: ArrayLike, parts: Trace, reference: Reference | None = None
-) -> tuple[Floats, Floats]:
+def loss_and_gradient(parameters: ArrayLike, parts: Trace, reference: Reference | None = None) -> tuple[Floats, Floats]:
     """The form, and its derivatives by the eight parameters on a new last axis."""
     given = np.asarray(parameters, float)
     found = sums(parts, given[..., 7], reference)
