@@ -9,7 +9,7 @@ Splits, all of 124 M parameters on one data set unless another model is named, a
 
 - *horizon*: fit the runs of at most 25,000 steps, forecast all longer ones;
 - *schedule*: fit the WSD runs with a cooldown of 20 %, forecast cosine, constant and all other cooldowns;
-- *other models*: fit five of the runs of another model or data set, forecast the one of most steps with a cosine.
+- *other models*: fit the shorter runs of another model or data set, forecast its longest one with a cosine.
 
 The form and its prior were chosen on runs of at most 25,000 steps and on longer ones with rates 5e-4 and 2e-3. Longer
 runs with the rates 1e-4, 1e-3 and 3e-3, and all other models, were not looked at: rows "untouched" are about these.
@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
@@ -199,9 +198,8 @@ def language_models(folder: Path, with_curves: bool) -> None:
 
 def other_models(everything: Runs, main: Runs) -> None:
     prior = sf.forecast._groups._leaning(_fit.fit(main))
-    print(
-        "\n| other models, untouched | fitted | forecast | measured | error, exponents apart | and leaning |\n|---|---|---|---|---|---|"
-    )
+    print("\n| other models, untouched | fitted | forecast | measured | error, exponents apart | and leaning |")
+    print("|---|---|---|---|---|---|")
     for group in sorted({run.group for run in everything} - {main[0].group}, key=str):
         members = [run for run in everything if run.group == group]
         if len(members) < 5:
@@ -210,21 +208,20 @@ def other_models(everything: Runs, main: Runs) -> None:
         train = [run for run in members if run is not last and run.steps < last.steps]
         named = dict(group)
         for_all = [_fit.fit(train), _fit.fit(train, prior)]
-        values = [float(form.loss(fit.parameters, form.trace(last.rates, weight_decay=last.weight_decay), fit.reference))
-                  for fit in for_all]  # fmt: skip
+        ending = form.trace(last.rates, weight_decay=last.weight_decay)
+        values = [float(form.loss(fit.parameters, ending, fit.reference)) for fit in for_all]
         gaps = " | ".join(f"{100 * (value - last.loss) / last.loss:+.2f} %" for value in values)
         name = f"{named['dataset']}, {named['parameters'] / 1e6:.0f} M"
-        print(
-            f"| {name} | {len(train)} runs of less than {last.steps} steps | {values[1]:.4f} | {last.loss:.4f} | {gaps} |"
-        )
+        fitted = f"{len(train)} runs of less than {last.steps} steps"
+        print(f"| {name} | {fitted} | {values[1]:.4f} | {last.loss:.4f} | {gaps} |")
 
 
 def small_networks(path: Path, seed: int) -> None:
     networks.record(path, seed)
     rows = [row for row in networks.read(path) if row["seed"] == seed]
-    print(
-        f"\n| small networks, T ≤ {max(networks.SHORT)} → {networks.LONG} | rank correlation | error | in the interval | regret |\n|---|---|---|---|---|"
-    )
+    lengths = f"T ≤ {max(networks.SHORT)} → {networks.LONG}"
+    print(f"\n| small networks, {lengths} | rank correlation | error | in the interval | regret |")
+    print("|---|---|---|---|---|")
     for name in networks.RATES:
         mine: list[dict[str, Any]] = [{**row, "run": k} for k, row in enumerate(rows) if row["dataset"] == name]
         short = [row for row in mine if row["steps"] < networks.LONG]
@@ -248,10 +245,8 @@ def main() -> None:
     if (folder / "runs.csv").is_file():
         language_models(folder, not given.no_curves)
     else:
-        print(
-            f"no language models: {folder / 'runs.csv'} is not there; name the folder, or set SUREFOOT_DATA",
-            file=sys.stderr,
-        )
+        missing = folder / "runs.csv"
+        print(f"no language models: {missing} is not there; name the folder, or set SUREFOOT_DATA", file=sys.stderr)
         if given.networks is None:
             raise SystemExit(2)
     if given.networks is not None:
