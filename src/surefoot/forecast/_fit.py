@@ -24,10 +24,10 @@ DRAWS = 300
 
 PRIOR = {
     "bias_power": (0.42, 0.1),
-    "noise_power": (0.75, 0.2),
-    "rate_power": (-0.15, 0.1),
+    "noise_power": (0.7, 0.1),
+    "rate_power": (-0.12, 0.06),
     "time_power": (0.03, 0.04),
-    "log_growth": (1.4, 0.6),
+    "log_growth": (1.0, 0.5),
 }
 """Where the exponents are expected, and how sure that is: it decides only where runs are few."""
 
@@ -145,15 +145,17 @@ def _shape(run: Run) -> float:
 
 
 def _box(runs: list[Run], data: Points) -> dict[str, tuple[float, float]]:
-    shapes = shape(data.parts)
-    lengths = np.concatenate([[run.steps for run in runs], data.parts.counts.sum(axis=-1)])
+    """What the runs cover: lengths, rates, and N/A at all points and at the ends of runs."""
+    at = data.parts.counts.sum(axis=-1)
+    ends = data.final if data.final.any() else np.ones(len(at), bool)
+    shapes = np.exp(shape(data.parts))
     rates = [run.lr for run in runs]
     return {
-        "steps": (float(lengths.min()), float(max(run.steps if math.isfinite(run.loss) else 0 for run in runs)) or
-                  float(data.parts.counts.sum(axis=-1).max())),
+        "steps": (float(at.min()), float(at[ends].max())),
         "lr": (min(rates), max(rates)),
         "shape": (float(shapes.min()), float(shapes.max())),
-    }  # fmt: skip
+        "finished": (float(shapes[ends].min()), float(shapes[ends].max())),
+    }
 
 
 def _reference(data: Points) -> form.Reference:

@@ -27,8 +27,9 @@ LONGEST = 10.0
 """Times the longest run: beyond, a forecast is refused."""
 HIGHEST, LOWEST = 4.0, 20.0
 """Times the largest rate, and the smallest one's share, beyond which it is refused."""
-PER_DOUBLING = {"steps": 1.2, "lr": 2.0, "shape": 3.0}
-"""By how many residuals the interval widens outside of what the runs cover: a doubling of steps or rate, or of N/A."""
+PER_DOUBLING = {"steps": 1.0, "lr": 2.0, "shape": 3.0, "finished": 1.2}
+"""By how many residuals the interval widens outside of what the runs cover: a doubling of steps or rate, of N/A at any
+step, and of N/A at the end of a run."""
 NORMAL = 1.645
 """90 % of a normal distribution lie within so many standard deviations."""
 
@@ -296,7 +297,7 @@ class Forecast:
         spread = NORMAL * typical * math.sqrt(1 + sum((PER_DOUBLING[key] * far) ** 2 for key, far in beyond.items()))
         low = value - math.hypot(max(below, 0.0), spread)
         high = value + math.hypot(max(above, 0.0), spread)
-        outside = ", ".join(key for key, far in beyond.items() if far > 0.01)
+        outside = ", ".join(key for key, far in beyond.items() if far > 0.01 and key != "finished")
         return Prediction(value, low, high, f"outside of what the runs cover in {outside}" if outside else "")
 
 
@@ -314,12 +315,12 @@ def _traces(rates: Floats, fit: Fit) -> form.Trace:
 
 def _beyond(fit: Fit, rates: Floats, parts: form.Trace) -> dict[str, float]:
     """By how many doublings a schedule lies outside of what the runs cover."""
-    values = {"steps": float(len(rates)), "lr": float(rates.max()), "shape": math.exp(float(_fit.shape(parts)))}
-    found = {}
-    for key, value in values.items():
-        low, high = fit.box[key] if key != "shape" else tuple(map(math.exp, fit.box[key]))
-        found[key] = max(0.0, math.log2(value / high), math.log2(low / value))
-    return found
+    shape = math.exp(float(_fit.shape(parts)))
+    values = {"steps": float(len(rates)), "lr": float(rates.max()), "shape": shape, "finished": shape}
+    return {
+        key: max(0.0, math.log2(value / fit.box[key][1]), math.log2(fit.box[key][0] / value))
+        for key, value in values.items()
+    }
 
 
 def _span(fit: Fit) -> float:
