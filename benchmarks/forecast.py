@@ -85,7 +85,7 @@ def power_law(train: Runs, test: Runs) -> np.ndarray:
 def multi_power_law(train: Runs, test: Runs) -> np.ndarray:
     """Luo et al. 2025, arXiv 2503.12811: L_0 + A·S^(−α) − B Σ_k (η_{k−1} − η_k)·(1 − (1 + C·η_k^(−γ)·S_k)^(−β)).
 
-    Seven numbers for every rate, because it is a law of one peak rate, and the nearest rate's where there is none; Huber
+    Seven numbers for every rate (it is a law of one peak rate), and the nearest rate's where there is none; Huber
     loss of logarithms (0.001) as in the paper, on the points that our fit sees; the warmup counts in S only.
     """
     rates = sorted({run.lr for run in train})

@@ -22,8 +22,10 @@ LEAST_RUNS = 4
 """Runs below which there is nothing to fit."""
 DRAWS = 300
 
-PRIOR = {
-    "bias_power": (0.42, 0.1),
+Prior = dict[str, tuple[float, float]]
+
+PRIOR: Prior = {
+    "bias_power": (0.42, 0.15),
     "noise_power": (0.7, 0.1),
     "rate_power": (-0.12, 0.06),
     "time_power": (0.03, 0.04),
@@ -90,7 +92,7 @@ def points(runs: list[Run]) -> Points:
     return Points(form.stack(traces), np.array(losses), np.array(final), np.array(owner))
 
 
-def fit(runs: list[Run], prior: dict[str, tuple[float, float]] | None = None, *, seed: int = 0) -> Fit:
+def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
     """Fit the form to runs of one model and data set; ``check`` says beforehand whether that makes sense."""
     expected = prior or PRIOR
     finite = [run for run in runs if math.isfinite(run.loss) or (math.isnan(run.loss) and len(run.curve[0]))]
@@ -101,7 +103,7 @@ def fit(runs: list[Run], prior: dict[str, tuple[float, float]] | None = None, *,
         if not len(data.losses):
             raise ValueError("runs must have losses after their warmup and first third, and none has")
         reference = _reference(data)
-        values, scale = _solve(data, reference, expected)
+        values, scale, whole = _solve(data, reference, expected)
         far = _far_above(data, values, reference, scale, len(finite))
         if not far:
             break
@@ -110,7 +112,7 @@ def fit(runs: list[Run], prior: dict[str, tuple[float, float]] | None = None, *,
     residual = np.full(len(finite), np.nan)
     fitted = form.loss(values[:FREE], data.parts, reference)
     residual[data.run[data.final]] = (data.losses - fitted)[data.final]
-    draws = _draws(data, values, reference, expected, scale, seed)
+    draws = _draws(data, values, reference, whole, scale, seed)
     offset = float(values[FREE]) if _has_offset(data) else 0.0
     return Fit(values[:FREE], offset, reference, scale, draws, finite, lost, residual, _box(finite, data))
 
@@ -175,8 +177,8 @@ def _has_offset(data: Points) -> bool:
     return bool(data.final.any() and not data.final.all())
 
 
-def _solve(data: Points, reference: form.Reference, expected: dict[str, tuple[float, float]]) -> tuple[Floats, float]:
-    """The parameters and the offset, and the residuals' scale, which is estimated on the way."""
+def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, float, Prior]:
+    """The parameters and the offset, the residuals' scale (estimated on the way) and the prior that was used."""
     from scipy.optimize import least_squares
 
     counted = data.final if data.final.any() else np.ones(len(data.losses), bool)
@@ -194,31 +196,45 @@ def _solve(data: Points, reference: form.Reference, expected: dict[str, tuple[fl
     values[1], values[3] = math.log(bias), math.log(noise)
     values[0] = float(np.median((data.losses - bias * gradient[:, 1] - noise * gradient[:, 3])[central]))
     values[FREE] = float(linear[3]) if _has_offset(data) else 0.0
+    # Amplitudes within two powers of e: where there is no noise to be seen, its logarithm would run away.
+    expected = {**expected, "log_bias": (values[1], 2.0), "log_noise": (values[3], 2.0)}
     smallest = 5e-4 * max(abs(float(np.median(level))), spread)
     scale = max(0.05 * spread, smallest)
     freedom = max(counted.sum() - 5, counted.sum() / 3)
+    # Losses that are never negative have a floor that is not.
+    lowest = np.full(len(values), -math.inf)
+    if data.losses.min() >= 0:
+        lowest[0] = 0.0
+        values[0] = max(values[0], 1e-3 * spread)
     for _ in range(4):
         problem = _Problem(data, reference, expected, scale)
         solution = least_squares(
-            problem.residuals, values, problem.jacobian, x_scale="jac", max_nfev=50, ftol=1e-6, xtol=1e-6
+            problem.residuals,
+            values,
+            problem.jacobian,
+            x_scale="jac",
+            max_nfev=50,
+            ftol=1e-6,
+            xtol=1e-6,
+            bounds=(lowest, math.inf),
         )
         values = solution.x
         left = np.abs(problem.differences(values)[0][counted])
         before, scale = scale, max(1.4826 * float(np.median(left)) * math.sqrt(counted.sum() / freedom), smallest)
         if abs(math.log(scale / before)) < 0.05:
             break
-    return values, scale
+    return values, scale, expected
 
 
 class _Problem:
     """Residuals in units of the scale, each made robust (soft L1), and those of the prior."""
 
-    def __init__(
-        self, data: Points, reference: form.Reference, expected: dict[str, tuple[float, float]], scale: float
-    ) -> None:
+    def __init__(self, data: Points, reference: form.Reference, expected: Prior, scale: float) -> None:
         self.data, self.reference, self.scale = data, reference, scale
         self._last: tuple[Floats, tuple[Floats, Floats]] | None = None
-        self.weights = np.where(data.final, 1.0, CURVE_WEIGHT if data.final.any() else 1.0) / scale
+        # What comes last says most about what comes next: a loss counts in proportion to its step.
+        at = data.parts.counts.sum(axis=-1)
+        self.weights = np.where(data.final, 1.0, CURVE_WEIGHT if data.final.any() else 1.0) * at / at.max() / scale
         self.prior = np.array([expected.get(name, (0.0, math.inf)) for name in form.PARAMETERS] + [(0.0, 30 * scale)])
 
     def differences(self, values: Floats) -> tuple[Floats, Floats]:
@@ -271,7 +287,7 @@ def _draws(
     data: Points,
     values: Floats,
     reference: form.Reference,
-    expected: dict[str, tuple[float, float]],
+    expected: Prior,
     scale: float,
     seed: int,
 ) -> Floats:
@@ -297,4 +313,13 @@ def _draws(
     steepness = np.einsum("bi,ijk->bjk", times, squares) + np.diag(precision + 1e-9)
     pull = precision * (values - problem.prior[:, 0] - shift)
     step = np.linalg.solve(steepness, (times @ slopes + pull)[..., None])[..., 0]
-    return values[:FREE] - step[:, :FREE]
+    moved = -step[:, :FREE]
+    # One step from the fit cannot say more than this: a bias that hardly falls, or amplitudes near zero, are cut short.
+    for place, room in ((1, 0.8), (2, 0.6 * values[2]), (3, 0.8)):
+        moved *= np.minimum(1.0, room / np.maximum(-moved[:, place], 1e-9))[:, None]
+    # A step in the logarithm of an amplitude is one in the amplitude: exponentials of long steps would mean nothing.
+    moved[:, [1, 3]] = np.log1p(moved[:, [1, 3]])
+    drawn = values[:FREE] + moved
+    if data.losses.min() >= 0:
+        drawn[:, 0] = np.maximum(drawn[:, 0], 0.0)
+    return drawn

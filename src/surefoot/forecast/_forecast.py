@@ -293,9 +293,11 @@ class Forecast:
         beyond = _beyond(fit, rates, parts)
         # Few runs make the residuals' own size uncertain; runs of about one length say little on longer ones.
         typical = fit.scale * (1 + 1 / max(len(fit.runs) - 5, 2))
-        beyond["steps"] /= min(max(_span(fit), 0.25), 1.0)
+        beyond["steps"] = beyond["steps"] ** 1.5 / min(max(_span(fit), 0.25), 1.0)
         spread = NORMAL * typical * math.sqrt(1 + sum((PER_DOUBLING[key] * far) ** 2 for key, far in beyond.items()))
         low = value - math.hypot(max(below, 0.0), spread)
+        if all(run.loss >= 0 for run in fit.runs if math.isfinite(run.loss)):
+            low = max(low, 0.0)
         high = value + math.hypot(max(above, 0.0), spread)
         outside = ", ".join(key for key, far in beyond.items() if far > 0.01 and key != "finished")
         return Prediction(value, low, high, f"outside of what the runs cover in {outside}" if outside else "")
