@@ -76,7 +76,7 @@ def _group(fitted: Forecast, chosen: dict[str, str] | None) -> dict[str, Any] | 
         if all(key in group and str(group[key]) == value for key, value in chosen.items())
     ]
     if len(found) != 1:
-        there = "; ".join(", ".join(f"{key}={value}" for key, value in group.items()) for group in fitted.groups)
+        there = "; ".join(map(fitted._title, fitted.fits))
         raise ValueError(f"--group must fit one group of runs, got {chosen} (fits {len(found)}); there are {there}")
     return found[0]
 

@@ -114,7 +114,7 @@ class Forecast:
         rows = []
         for label, schedule in named.items():
             shape = self._factors(fit, schedule, total, options)
-            parts = _traces(candidates[:, None] * shape, fit)
+            parts = form.coarse(total, candidates[:, None] * form.part_means(shape), weight_decay=_decay(fit))
             losses = form.loss(fit.parameters, parts, fit.reference)
             place = int(np.argmin(losses))
             prediction = self._of_rates(fit, candidates[place] * shape)
@@ -180,7 +180,7 @@ class Forecast:
         """What was fitted, in a few lines."""
         lines = []
         for group, fit in self.fits.items():
-            name = ", ".join(f"{key} {value}" for key, value in group) or "all runs"
+            name = self._title(group).replace("=", " ").replace("'", "") or "all runs"
             left = fit.residuals[np.isfinite(fit.residuals)]
             typical = float(np.mean(np.abs(left))) if len(left) else fit.scale
             low, high = fit.box["lr"]
@@ -208,18 +208,25 @@ class Forecast:
     def __repr__(self) -> str:
         return f"Forecast of\n{self.summary()}"
 
+    def _title(self, group: Group) -> str:
+        """What tells a group from the others."""
+        everything = [*self.fits, *self.refused]
+        return ", ".join(
+            f"{key}={value!r}" for key, value in group if len({dict(each)[key] for each in everything}) > 1
+        )
+
     def _fit(self, group: Mapping[str, Any] | None) -> Fit:
         if group is None:
             if len(self.fits) == 1:
                 return next(iter(self.fits.values()))
-            known = "; ".join(", ".join(f"{key}={value!r}" for key, value in each) for each in self.fits)
+            known = "; ".join(map(self._title, self.fits))
             raise ValueError(f"group must say which of {len(self.fits)} models or data sets is meant: {known}")
         if not isinstance(group, Mapping):
             raise TypeError(f"group must be a mapping such as {{'dataset': 'mine'}}, got {group!r}")
         found = [key for key in [*self.fits, *self.refused] if group.items() <= dict(key).items()]
         if len(found) != 1:
-            all_of = "; ".join(", ".join(f"{key}={value!r}" for key, value in each) for each in self.fits)
-            raise ValueError(f"group must fit one of the groups, got {dict(group)!r} (fits {len(found)}): {all_of}")
+            known = "; ".join(map(self._title, self.fits))
+            raise ValueError(f"group must fit one of the groups, got {dict(group)!r} (fits {len(found)}): {known}")
         if found[0] in self.refused:
             raise ValueError(f"group {dict(group)!r} was not fitted: {self.refused[found[0]]}")
         return self.fits[found[0]]
@@ -309,10 +316,6 @@ def _named(schedules: Iterable[Schedule]) -> dict[str, Schedule]:
         label = _schedules.describe(schedule)
         named[label if label not in named else f"{label} {place + 1}"] = schedule
     return named
-
-
-def _traces(rates: Floats, fit: Fit) -> form.Trace:
-    return form.stack([form.trace(row[None], weight_decay=_decay(fit)) for row in rates])
 
 
 def _beyond(fit: Fit, rates: Floats, parts: form.Trace) -> dict[str, float]:

@@ -76,7 +76,9 @@ def forecast(
             tell(done + 1)
     if not fits:
         raise ValueError(f"runs must have one group that can be fitted, of {len(ordered)}: {refused[ordered[0]]}")
-    return Forecast(fits, refused, _notes(fits, refused, share))
+    found = Forecast(fits, refused, [])
+    found.notes += _notes(found, share)
+    return found
 
 
 def _leaning(fit: Fit) -> dict[str, tuple[float, float]]:
@@ -89,14 +91,12 @@ def _leaning(fit: Fit) -> dict[str, tuple[float, float]]:
     }
 
 
-def _notes(fits: dict[Group, Fit], refused: dict[Group, str], share: bool) -> list[str]:
-    notes = []
+def _notes(found: Forecast, share: bool) -> list[str]:
+    fits, notes = found.fits, []
     if len(fits) > 1:
         how = "exponents lean on those of the largest" if share else "fitted apart"
         notes.append(f"{len(fits)} groups of runs, each with its own floor, bias and noise; {how}.")
-    for group, reason in refused.items():
-        name = ", ".join(f"{key} {value}" for key, value in group)
-        notes.append(f"Not fitted: {name}: {reason}.")
+    notes += [f"Not fitted: {found._title(group)}: {reason}." for group, reason in found.refused.items()]
     lost = [run for fit in fits.values() for run in fit.lost]
     if lost:
         named = ", ".join(f"{run.name} (lr {run.lr:g}, loss {run.loss:.4g})" for run in lost[:5])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import numpy as np
 
@@ -21,8 +20,7 @@ def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats
     free = steps - len(done) - warmup
     ends = form.part_ends(steps)
     middle = 0.5 * (ends[:-1] + ends[1:])
-    head = np.concatenate([done, np.zeros(steps - len(done))])
-    known = np.array([head[b:a].mean() for a, b in pairwise(ends)])
+    known = form.part_means(np.concatenate([done, np.zeros(steps - len(done))]))
     past = middle < len(done)
     ramp = np.clip((middle - len(done)) / max(warmup, 1), 0.0, 1.0) if warmup else np.ones(len(middle))
     place = np.clip((middle - len(done) - warmup) / free, 0.0, 1.0)

@@ -162,6 +162,18 @@ def part_ends(steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return steps - _offsets(steps)
 
 
+def part_means(values: ArrayLike) -> Floats:
+    """Means over the parts of a schedule, latest first, as :func:`coarse` takes them.
+
+    >>> part_means([1.0, 2.0, 3.0])
+    array([3., 2., 1.])
+    """
+    given = np.asarray(values, float)
+    ends = part_ends(given.shape[-1])
+    sums = np.concatenate([np.zeros((*given.shape[:-1], 1)), np.cumsum(given, axis=-1)], axis=-1)
+    return np.maximum(np.diff(sums[..., ends], axis=-1) / np.diff(ends), 0.0)
+
+
 def stack(traces: Sequence[Trace]) -> Trace:
     """One trace of several with the same number of leading axes, along the first."""
     longest = max(item.counts.shape[-1] for item in traces)
