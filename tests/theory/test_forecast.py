@@ -84,12 +84,9 @@ def test_without_growth_rates_stay_as_they_are_and_the_form_is_the_bound():
 def test_coarse_schedules_cost_little_and_say_the_same(decay):
     steps = 5000
     rates = 0.02 * schedules.cosine(steps)
-    ends = forecast.part_ends(steps)
-    means = [rates[b:a].mean() for a, b in pairwise(ends)]
-    close = forecast.loss(PARAMETERS, forecast.coarse(steps, means, weight_decay=decay))
-    assert float(close) == pytest.approx(
-        float(forecast.loss(PARAMETERS, forecast.trace(rates, weight_decay=decay))), 2e-3
-    )
+    close = float(forecast.loss(PARAMETERS, forecast.coarse(steps, forecast.part_means(rates), weight_decay=decay)))
+    exact = float(forecast.loss(PARAMETERS, forecast.trace(rates, weight_decay=decay)))
+    assert close == pytest.approx(exact, rel=2e-3)
 
 
 def test_a_schedule_may_end_at_zero():
