@@ -107,6 +107,7 @@ def test_studies_are_runs_with_methods_as_groups():
         ("wsd(cooldown=0.5)", {}, [1, 1, 0.75, 0.25]),
         ("wsd", {"decay_fraction": 0.5, "decay_shape": "sqrt"}, [1, 1, 0.5, 1 - math.sqrt(0.75)]),
         ("wsd", {"decay_fraction": 0}, [1, 1, 1, 1]),
+        ("wsd", {"decay_fraction": np.float64(0.5), "decay_shape": math.nan}, [1, 1, 0.75, 0.25]),
         ("linear", {"end": 0.5}, [1, 0.875, 0.75, 0.625]),
         ("constant", {"warmup": 1}, [0.5, 1, 1, 1]),
     ],

@@ -103,7 +103,8 @@ def _canonical(name: str) -> str:
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
-    named = {OPTION_ALIASES.get(key, key): value for key, value in given.items() if value is not None}
+    there = {key: value for key, value in given.items() if value is not None and value == value}  # NaN: an empty cell
+    named = {OPTION_ALIASES.get(key, key): value for key, value in there.items()}
     for key in named:
         if key not in OPTIONS:
             raise unknown("option of a schedule", key, OPTIONS)
