@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OTHERS = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
 
-SLOW = ("dask.md", "own-network.md", "pep.md", "quick-start.md", "tune.md", "when-a-run-diverges.md")
+SLOW = ("dask.md", "forecast.md", "own-network.md", "pep.md", "quick-start.md", "tune.md", "when-a-run-diverges.md")
 """Pages whose code takes more than a few seconds."""
 
 EXACT = ("extending.md", "theory.md")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot._version import __version__
 
 if TYPE_CHECKING:
+    from surefoot.forecast import forecast
     from surefoot.monitor import StabilityMonitor
     from surefoot.search import tune
     from surefoot.study import Result, Study
@@ -20,15 +21,17 @@ _HOMES = {
     "Result": "surefoot.study",
     "StabilityMonitor": "surefoot.monitor",
     "Study": "surefoot.study",
+    "forecast": "surefoot.forecast",
     "tune": "surefoot.search",
 }
 
-__all__ = ["Result", "StabilityMonitor", "Study", "__version__", "tune"]
+__all__ = ["Result", "StabilityMonitor", "Study", "__version__", "forecast", "tune"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        room = importlib.import_module(_HOMES[name])
+        return room if _HOMES[name] == f"surefoot.{name}" else getattr(room, name)
     raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
 
 

@@ -19,7 +19,7 @@ COMMANDS = {name: command for name, command in GROUP.commands.items() if name !=
 COMMANDS |= {f"data {name}": command for name, command in GROUP.commands["data"].commands.items()}
 QUIET = set(COMMANDS) - {"data list", "doctor"}
 """Commands that show more than their result."""
-MACHINE_READ = {"claims", "study", "tune", "pep", "doctor", "data list"}
+MACHINE_READ = {"claims", "forecast", "study", "tune", "pep", "doctor", "data list"}
 
 
 def shown(*arguments):

@@ -249,6 +249,52 @@ def tune(
 
 
 @app.command(rich_help_panel=_OWN)
+def forecast(
+    runs: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUNS.csv",
+            help="One row a run: lr, steps, schedule, final_loss; optional are run, warmup, decay_fraction, "
+            "decay_shape, weight_decay, and what tells models and data apart, such as model and dataset.",
+        ),
+    ],
+    curves: Annotated[
+        Path | None,
+        typer.Option("--curves", help="Losses along the way, .csv or .csv.gz: run, step, valid_loss, and rates as lr."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", help="The length to plan; by default the longest run's, and twice that.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option("--lr", help="Forecast one run with this rate; needs --schedule.")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option("--schedule", help="constant, cosine, linear, 'wsd(decay_fraction=0.1)', …; needs --lr."),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="KEY=VALUE", help="Which model or data set, if there are several; may repeat."),
+    ] = None,
+    picture: Annotated[Path | None, typer.Option("--plot", help="Draw the fit and the forecast to this file.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Forecast the final loss of other rates, schedules and lengths from a table of finished runs.
+
+    A handful of short runs is enough: two or more rates, schedules and lengths. Intervals say how sure it is.
+
+    [bold]Examples[/]
+
+      surefoot forecast RUNS.csv
+      surefoot forecast RUNS.csv --curves curves.csv.gz --steps 100000
+      surefoot forecast RUNS.csv --steps 50000 --lr 0.001 --schedule "wsd(decay_fraction=0.2)"
+      surefoot forecast RUNS.csv --group dataset=mine --json
+    """
+    from surefoot.cli._forecast import run
+
+    run(runs, curves, steps, lr, schedule, group or [], picture, quiet, as_json)
+
+
+@app.command(rich_help_panel=_OWN)
 def report(
     store: Annotated[Path, typer.Argument(metavar="STUDY.db", help="The runs, as `surefoot study` keeps them.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),

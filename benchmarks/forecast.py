@@ -1,0 +1,266 @@
+"""Forecasts of final losses against four simpler ones, on the same splits of real runs.
+
+    python benchmarks/forecast.py [DATA] [--networks RUNS.csv] [--no-curves]
+
+DATA is a folder with ``runs.csv`` and ``curves.csv.gz`` of language models (by default ``llama-runs`` inside of the
+folder that SUREFOOT_DATA names). ``--networks`` trains small networks here, or reads them if the file is there.
+
+Splits, all of 124 M parameters on one data set unless another model is named, and without the one run that diverged:
+
+- *horizon*: fit the runs of at most 25,000 steps, forecast all longer ones;
+- *schedule*: fit the WSD runs with a cooldown of 20 %, forecast cosine, constant and all other cooldowns;
+- *other models*: fit the shorter runs of another model or data set, forecast its longest one with a cosine.
+
+The form and its prior were chosen on runs of at most 25,000 steps and on longer ones with rates 5e-4 and 2e-3. Longer
+runs with the rates 1e-4, 1e-3 and 3e-3, and all other models, were not looked at: rows "untouched" are about these.
+
+Error: mean |forecast − loss|/loss. Regret: loss of the run with the smallest forecast, minus the smallest loss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import least_squares
+from scipy.stats import spearmanr
+
+import _forecast_networks as networks
+import surefoot as sf
+from surefoot.forecast import _fit, _read
+from surefoot.theory import forecast as form
+
+PARAMETERS, DATASET = 123_587_328, "slimpajama"
+MUST = {"horizon": 0.35, "schedule": 0.28, "regret": 0.005, "coverage": (0.80, 0.97), "rank": 0.9}
+
+Runs = list[_read.Run]
+
+
+# ---- the forecasts: each takes runs to fit and runs to forecast, and returns losses
+
+
+def ours(train: Runs, test: Runs) -> np.ndarray:
+    return intervals(train, test)[:, 0]
+
+
+def intervals(train: Runs, test: Runs) -> np.ndarray:
+    fitted = sf.forecast.Forecast({(): _fit.fit(train)}, {}, [])
+    return np.array([fitted._of_rates(fitted._fit(None), run.rates) for run in test])
+
+
+def best_of_the_short(train: Runs, test: Runs) -> np.ndarray:
+    """What was measured at the longest run with the nearest rate, and schedule if it was there."""
+
+    def nearest(run: _read.Run) -> float:
+        def distance(other: _read.Run) -> tuple[float, float, float]:
+            shape = abs(_fit._shape(run) - _fit._shape(other))
+            return round(abs(np.log(run.lr / other.lr)), 6), round(shape, 1), abs(np.log(run.steps / other.steps))
+
+        return min(train, key=distance).loss
+
+    return np.array([nearest(run) for run in test])
+
+
+def power_law(train: Runs, test: Runs) -> np.ndarray:
+    """c·T^(−b) with a c for every rate and schedule and one b; where a pair is new, that of the nearest."""
+    keys = sorted({(run.lr, run.schedule) for run in train})
+    columns = np.zeros((len(train), len(keys) + 1))
+    for row, run in zip(columns, train, strict=True):
+        row[keys.index((run.lr, run.schedule))], row[-1] = 1.0, -np.log(run.steps)
+    found = np.linalg.lstsq(columns, np.log([run.loss for run in train]), rcond=None)[0]
+    shapes = {key: np.mean([_fit._shape(run) for run in train if (run.lr, run.schedule) == key]) for key in keys}
+
+    def predict(run: _read.Run) -> float:
+        key = min(keys, key=lambda key: (abs(np.log(key[0] / run.lr)), abs(shapes[key] - _fit._shape(run))))
+        return float(np.exp(found[keys.index(key)] - found[-1] * np.log(run.steps)))
+
+    return np.array([predict(run) for run in test])
+
+
+def multi_power_law(train: Runs, test: Runs) -> np.ndarray:
+    """Luo et al. 2025, arXiv 2503.12811: L_0 + A·S^(−α) − B Σ_k (η_{k−1} − η_k)·(1 − (1 + C·η_k^(−γ)·S_k)^(−β)).
+
+    Seven numbers for every rate (it is a law of one peak rate), and the nearest rate's where there is none; Huber
+    loss of logarithms (0.001) as in the paper, on the points that our fit sees; the warmup counts in S only.
+    """
+    rates = sorted({run.lr for run in train})
+    nearest = {run.lr: min(rates, key=lambda rate: abs(np.log(rate / run.lr))) for run in test}
+    fits = {rate: _multi_power_law([run for run in train if run.lr == rate]) for rate in set(nearest.values())}
+    return np.concatenate([fits[nearest[run.lr]](form.trace(run.rates, [run.steps])) for run in test])
+
+
+def _multi_power_law(train: Runs) -> Callable[[form.Trace], np.ndarray]:
+
+    def losses(values: np.ndarray, parts: form.Trace) -> np.ndarray:
+        floor, log_a, alpha, log_b, log_c, beta, gamma, _ = values
+        mass = parts.counts * parts.rates
+        behind = np.cumsum(mass, axis=-1)
+        earlier = np.pad(parts.rates, ((0, 0), (0, 1)))[:, 1:]
+        drop = np.where(np.pad(parts.counts, ((0, 0), (0, 1)))[:, 1:] > 0, np.maximum(earlier - parts.rates, 0.0), 0.0)
+        scaled = np.exp(log_c) * np.maximum(parts.rates, 1e-12) ** -gamma * behind
+        gone = (drop * (1 - (1 + scaled) ** -beta)).sum(axis=-1)
+        return np.asarray(floor + np.exp(log_a) * behind[:, -1] ** -alpha - np.exp(log_b) * gone)
+
+    data = _fit.points(train)
+    weights = np.where(data.final, 1.0, _fit.CURVE_WEIGHT)
+
+    def residuals(values: np.ndarray) -> np.ndarray:
+        fitted = losses(values, data.parts) - values[-1] * ~data.final
+        return np.nan_to_num(weights * (np.log(np.maximum(fitted, 0.1)) - np.log(data.losses)) / 1e-3, nan=1e3)
+
+    starts = [np.array([2.6, -0.6, 0.5, np.log(b), np.log(c), 0.6, 0.5, 0.03]) for b, c in ((100, 2.0), (400, 0.1))]
+    low = [0, -5, 0.05, 0, -8, 0.05, 0, -1]
+    high = [10, 5, 2, 12, 8, 3, 2, 1]
+    options: dict[str, Any] = {"loss": "huber", "bounds": (low, high), "x_scale": "jac", "max_nfev": 100}
+    solved = [least_squares(residuals, start, **options) for start in starts]
+    best = min(solved, key=lambda solution: float(solution.cost))
+    return lambda parts: losses(best.x, parts)
+
+
+def plain_bound(train: Runs, test: Runs) -> np.ndarray:
+    """c + a/S + b·N: the bound as it stands, with p = q = 1 and three numbers, robustly fitted."""
+    data = _fit.points(train)
+
+    def columns(parts: form.Trace) -> np.ndarray:
+        found = form.sums(parts)
+        return np.stack([np.ones_like(found.total), 1 / found.total, found.noise], axis=-1)
+
+    design = np.column_stack([columns(data.parts), -1.0 * ~data.final])
+    scaled = np.abs(design).max(axis=0) + 1e-12
+    weights = np.where(data.final, 1.0, _fit.CURVE_WEIGHT)
+    start = np.linalg.lstsq(design / scaled, data.losses, rcond=None)[0]
+    found = least_squares(
+        lambda values: weights * (design / scaled @ values - data.losses) / 0.004, start, loss="soft_l1"
+    ).x
+    ends = form.stack([form.trace(run.rates, [run.steps]) for run in test])
+    return np.asarray(columns(ends) @ (found / scaled)[:3])
+
+
+FORECASTS: dict[str, Callable[[Runs, Runs], np.ndarray]] = {
+    "surefoot": ours,
+    "best of the short runs": best_of_the_short,
+    "power law in T": power_law,
+    "multi-power law": multi_power_law,
+    "bound, p = q = 1": plain_bound,
+}
+
+
+# ---- the splits
+
+
+def error(forecast: np.ndarray, runs: Runs) -> float:
+    measured = np.array([run.loss for run in runs])
+    return float(100 * np.mean(np.abs(forecast - measured) / measured))
+
+
+def regret(forecast: np.ndarray, runs: Runs) -> float:
+    measured = np.array([run.loss for run in runs])
+    return float(measured[np.argmin(forecast)] - measured.min())
+
+
+def language_models(folder: Path, with_curves: bool) -> None:
+    everything = _read.read(folder / "runs.csv", folder / "curves.csv.gz")  # rates as logged, for every forecast
+    if not with_curves:
+        empty = (np.empty(0), np.empty(0))
+        everything = [_read.Run(**{**run.__dict__, "curve": empty}) for run in everything]
+    main = [run for run in everything if {("parameters", PARAMETERS), ("dataset", DATASET)} <= set(run.group)]
+    main = [run for run in main if run.lr < 0.005]  # the one that diverged
+    is_wsd20 = {run.name: run.schedule == "wsd(decay_fraction=0.2)" for run in main}
+    short, longer = [r for r in main if r.steps <= 25_000], [r for r in main if r.steps > 25_000]
+    wsd20, other = [r for r in main if is_wsd20[r.name]], [r for r in main if not is_wsd20[r.name]]
+    splits = {"horizon": (short, longer), "schedule": (wsd20, other)}
+    print(f"{len(main)} runs; final losses{' and curves' if with_curves else ' only'}; mean error in %")
+    head = "| forecast | " + " | ".join(f"{name} ({len(a)} → {len(b)})" for name, (a, b) in splits.items())
+    print(f"{head} | of these untouched | | regret at 50k |\n|---|---|---|---|---|---|")
+    at_end = [place for place, run in enumerate(longer) if run.steps == 50_000]
+    fresh = {
+        name: [k for k, run in enumerate(b) if run.steps > 25_000 and run.lr in (1e-4, 1e-3, 3e-3)]
+        for name, (_, b) in splits.items()
+    }
+    for name, forecast in FORECASTS.items():
+        found = {split: forecast(*runs) for split, runs in splits.items()}
+        errors = [error(found[split], runs[1]) for split, runs in splits.items()]
+        untouched = [error(found[s][fresh[s]], [splits[s][1][k] for k in fresh[s]]) for s in splits]
+        missed = regret(found["horizon"][at_end], [longer[k] for k in at_end])
+        print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in (*errors, *untouched)) + f" | {missed:.4f} |")
+    for split, (train, test) in splits.items():
+        found = intervals(train, test)
+        measured = np.array([run.loss for run in test])
+        inside = (found[:, 1] <= measured) & (measured <= found[:, 2])
+        wide = 50 * np.mean((found[:, 2] - found[:, 1]) / found[:, 0])
+        print(f"{split}: {inside.mean():.0%} of {len(test)} runs lie in the 90 % interval, of ±{wide:.2f} % on average")
+        by_kind: dict[str, list[float]] = {}
+        for run, value in zip(test, found[:, 0], strict=True):
+            constant = run.schedule == "wsd(decay_fraction=0.0)"
+            kind = "constant" if constant else "cosine" if run.schedule == "cosine" else "wsd"
+            by_kind.setdefault(kind, []).append(100 * (value - run.loss) / run.loss)
+        words = (f"{kind} {np.mean(np.abs(v)):.2f} ({np.mean(v):+.2f})" for kind, v in sorted(by_kind.items()))
+        print(f"  error (and its mean) by schedule: {', '.join(words)}")
+    other_models(everything, main)
+
+
+def other_models(everything: Runs, main: Runs) -> None:
+    prior = sf.forecast._groups._leaning(_fit.fit(main))
+    print("\n| other models, untouched | fitted | forecast | measured | error, exponents apart | and leaning |")
+    print("|---|---|---|---|---|---|")
+    for group in sorted({run.group for run in everything} - {main[0].group}, key=str):
+        members = [run for run in everything if run.group == group]
+        if len(members) < 5:
+            continue
+        last = max(members, key=lambda run: (run.schedule == "cosine", run.steps))
+        train = [run for run in members if run is not last and run.steps < last.steps]
+        named = dict(group)
+        for_all = [_fit.fit(train), _fit.fit(train, prior)]
+        ending = form.trace(last.rates, weight_decay=last.weight_decay)
+        values = [float(form.loss(fit.parameters, ending, fit.reference)) for fit in for_all]
+        gaps = " | ".join(f"{100 * (value - last.loss) / last.loss:+.2f} %" for value in values)
+        name = f"{named['dataset']}, {named['parameters'] / 1e6:.0f} M"
+        fitted = f"{len(train)} runs of less than {last.steps} steps"
+        print(f"| {name} | {fitted} | {values[1]:.4f} | {last.loss:.4f} | {gaps} |")
+
+
+def small_networks(path: Path, seed: int) -> None:
+    networks.record(path, seed)
+    rows = [row for row in networks.read(path) if row["seed"] == seed]
+    lengths = f"T ≤ {max(networks.SHORT)} → {networks.LONG}"
+    print(f"\n| small networks, {lengths} | rank correlation | error | in the interval | regret |")
+    print("|---|---|---|---|---|")
+    for name in networks.RATES:
+        mine: list[dict[str, Any]] = [{**row, "run": k} for k, row in enumerate(rows) if row["dataset"] == name]
+        short = [row for row in mine if row["steps"] < networks.LONG]
+        longer = [row for row in mine if row["steps"] == networks.LONG and np.isfinite(row["final_loss"])]
+        table = sf.forecast(short).compare(longer)
+        inside = ((table.low <= table.measured) & (table.measured <= table.high)).mean()
+        missed = table.measured[table.loss.idxmin()] - table.measured.min()
+        rank = spearmanr(table.loss, table.measured).statistic
+        off = (table.error.abs() / table.measured).mean()
+        print(f"| {name} ({len(short)} → {len(table)} runs) | {rank:.3f} | {off:.2%} | {inside:.0%} | {missed:.4f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", type=Path, help="folder with runs.csv and curves.csv.gz")
+    parser.add_argument("--networks", type=Path, metavar="RUNS.csv", help="train small networks, or read them")
+    parser.add_argument("--seed", type=int, default=0, help="of the small networks")
+    parser.add_argument("--no-curves", action="store_true", help="fit final losses only")
+    given = parser.parse_args()
+    folder = given.data or Path(os.environ.get("SUREFOOT_DATA", ".")) / "llama-runs"
+    if (folder / "runs.csv").is_file():
+        language_models(folder, not given.no_curves)
+    else:
+        missing = folder / "runs.csv"
+        print(f"no language models: {missing} is not there; name the folder, or set SUREFOOT_DATA", file=sys.stderr)
+        if given.networks is None:
+            raise SystemExit(2)
+    if given.networks is not None:
+        small_networks(given.networks, given.seed)
+    print("must:", ", ".join(f"{name} {limit}" for name, limit in MUST.items()))
+
+
+if __name__ == "__main__":
+    main()

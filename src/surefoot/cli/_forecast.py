@@ -1,0 +1,95 @@
+"""``surefoot forecast``: how long, how high, how to cool down, from a table of runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from surefoot.cli._json import without_nonfinite
+from surefoot.forecast import Choice, Forecast, forecast
+
+
+def run(
+    runs: Path,
+    curves: Path | None,
+    steps: int | None,
+    lr: float | None,
+    schedule: str | None,
+    group: list[str],
+    picture: Path | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Fit, then print the fit, the best rate of each schedule, and the forecast that was asked for."""
+    if (lr is None) != (schedule is None):
+        raise ValueError("--lr and --schedule go together: a forecast of one run needs both")
+    chosen = dict(_pair(text) for text in group) or None
+    fitted = forecast(runs, curves=curves, progress=False if quiet or as_json else None)
+    which = _group(fitted, chosen)
+    choices = [] if which is None and len(fitted.fits) > 1 else _choices(fitted, which, steps)
+    answer: dict[str, Any] = {"groups": fitted.groups, "notes": fitted.notes}
+    if choices:
+        answer["parameters"] = fitted.parameters(which)
+        answer["best"] = [{**asdict(choice), "table": [row._asdict() for row in choice.table]} for choice in choices]
+        if lr is not None and schedule is not None:
+            value = fitted.predict(lr, schedule, choices[-1].steps, group=which)
+            answer["forecast"] = {"lr": lr, "schedule": schedule, "steps": choices[-1].steps, **value._asdict()}
+        if picture is not None:
+            fitted.plot(choices[-1].steps, group=which).savefig(picture, dpi=150)
+    elif steps is not None or lr is not None or picture is not None:
+        fitted.parameters(None)  # says which groups there are
+    if as_json:
+        typer.echo(json.dumps(without_nonfinite(answer), indent=2, default=str))
+        return
+    typer.echo(fitted.summary())
+    for choice in choices:
+        typer.echo("")
+        Console().print(_table(choice))
+    if choices:
+        last = choices[-1]
+        typer.echo(f"\nBest for {last.steps} steps: {last.schedule} with lr = {last.lr:.3g}")
+    else:
+        typer.echo("\nForecasts are of one model and data set: name one with --group KEY=VALUE.")
+    if "forecast" in answer:
+        typer.echo(f"Forecast of {schedule} with lr = {lr:g} for {last.steps} steps: {value}")
+
+
+def _choices(fitted: Forecast, which: dict[str, Any] | None, steps: int | None) -> list[Choice]:
+    """At the length that was asked for, or at the longest run's and twice that."""
+    longest = int(fitted._fit(which).box["steps"][1])
+    return [fitted.best(length, group=which) for length in ([longest, 2 * longest] if steps is None else [steps])]
+
+
+def _group(fitted: Forecast, chosen: dict[str, str] | None) -> dict[str, Any] | None:
+    """The group whose values print as those on the command line."""
+    if chosen is None:
+        return None
+    found = [
+        group
+        for group in [*fitted.groups, *map(dict, fitted.refused)]
+        if all(key in group and str(group[key]) == value for key, value in chosen.items())
+    ]
+    if len(found) != 1:
+        there = "; ".join(map(fitted._title, fitted.fits))
+        raise ValueError(f"--group must fit one group of runs, got {chosen} (fits {len(found)}); there are {there}")
+    return found[0]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign or not key or not value:
+        raise ValueError(f"--group must be of the form KEY=VALUE, got {text!r}")
+    return key, value
+
+
+def _table(choice: Choice) -> Table:
+    shown = Table("schedule", "best lr", "loss", "90 % interval", title=f"{choice.steps} steps")
+    for row in choice.table:
+        shown.add_row(row.schedule, f"{row.lr:.3g}", f"{row.loss:.4f}", f"{row.low:.4f} – {row.high:.4f}")
+    return shown

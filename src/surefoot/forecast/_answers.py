@@ -1,0 +1,74 @@
+"""What a forecast answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from surefoot.forecast._schedules import Floats
+
+
+class _Interval(NamedTuple):
+    loss: float
+    low: float
+    high: float
+
+
+class Prediction(_Interval):
+    """A forecast loss with its 90 % interval: three numbers, ``loss, low, high``, and a ``note`` on extrapolation."""
+
+    note: str
+
+    def __new__(cls, loss: float, low: float, high: float, note: str = "") -> Prediction:
+        made = super().__new__(cls, loss, low, high)
+        made.note = note
+        return made
+
+    def __str__(self) -> str:
+        tail = f" ({self.note})" if self.note else ""
+        return f"{self.loss:.4f} [{self.low:.4f}, {self.high:.4f}]{tail}"
+
+
+class Option(NamedTuple):
+    """One schedule with its best rate."""
+
+    schedule: str
+    lr: float
+    loss: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best rate and schedule of those asked for, and the best rate of every schedule in ``table``."""
+
+    lr: float
+    schedule: str
+    steps: int
+    loss: float
+    low: float
+    high: float
+    table: list[Option]
+
+    def __str__(self) -> str:
+        value = Prediction(self.loss, self.low, self.high)
+        return f"{self.schedule} with lr = {self.lr:.3g} for {self.steps} steps: {value}"
+
+
+@dataclass(frozen=True, repr=False)
+class BestSchedule:
+    """An optimised schedule: rates are ``lr * factors``, and never rise after the warmup."""
+
+    lr: float
+    """The largest rate."""
+    factors: Floats
+    """One a step, the largest is 1."""
+    steps: int
+    loss: float
+    low: float
+    high: float
+
+    def __repr__(self) -> str:
+        value = Prediction(self.loss, self.low, self.high)
+        return f"BestSchedule(lr={self.lr:.3g}, steps={self.steps}, loss={value})"

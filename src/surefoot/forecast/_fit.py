@@ -1,0 +1,325 @@
+"""The fit of one group of runs: robust least squares on final losses and on points along the curves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from surefoot.forecast._read import Run
+from surefoot.forecast._schedules import Floats
+from surefoot.theory import forecast as form
+
+POINTS = 8
+"""At most so many points of a curve are used."""
+CURVE_WEIGHT = 0.25
+"""Weight of such a point's residual: neighbours on a curve err alike."""
+EARLIEST = 0.35
+"""Points before this share of the longest run are not used: early training follows other laws."""
+LEAST_RUNS = 4
+"""Runs below which there is nothing to fit."""
+DRAWS = 300
+
+Prior = dict[str, tuple[float, float]]
+
+PRIOR: Prior = {
+    "bias_power": (0.42, 0.15),
+    "noise_power": (0.7, 0.1),
+    "rate_power": (-0.12, 0.06),
+    "time_power": (0.03, 0.04),
+    "log_growth": (1.0, 0.5),
+}
+"""Where the exponents are expected, and how sure that is: it decides only where runs are few."""
+
+FREE = len(form.PARAMETERS)
+
+
+class Points(NamedTuple):
+    """Measured losses, and the schedules up to them."""
+
+    parts: form.Trace
+    losses: Floats
+    final: np.ndarray[Any, np.dtype[np.bool_]]
+    run: np.ndarray[Any, np.dtype[np.int64]]
+    """Position of each point's run."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The fitted numbers of one group."""
+
+    parameters: Floats
+    """In the order of ``theory.forecast.PARAMETERS``."""
+    offset: float
+    """By how much final losses lie above the curves at the same step."""
+    reference: form.Reference
+    scale: float
+    """Typical size of a final loss's residual."""
+    draws: Floats
+    """Parameters of fits to resampled runs."""
+    runs: list[Run]
+    """Those that were used."""
+    lost: list[Run]
+    """Those that diverged or stand far above the fit."""
+    residuals: Floats
+    """Measured minus fitted final loss, NaN where there is none, for ``runs``."""
+    box: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """What the runs cover: steps, lr, shape."""
+
+
+def points(runs: list[Run]) -> Points:
+    """Final losses, and up to ``POINTS`` points of each curve."""
+    earliest = EARLIEST * max(run.steps for run in runs)
+    traces, losses, final, owner = [], [], [], []
+    for place, run in enumerate(runs):
+        steps, values = run.curve
+        usable = np.flatnonzero(steps >= max(earliest, 2 * run.warmup, 1))
+        if len(usable):
+            usable = usable[np.unique(np.linspace(0, len(usable) - 1, POINTS).round().astype(int))]
+        at = [int(step) for step in steps[usable]]
+        measured = [float(value) for value in values[usable]]
+        ends = [False] * len(at)
+        if math.isfinite(run.loss):
+            at, measured, ends = [*at, run.steps], [*measured, run.loss], [*ends, True]
+        if not at:
+            continue
+        traces.append(form.trace(run.rates, at, weight_decay=run.weight_decay))
+        losses += measured
+        final += ends
+        owner += [place] * len(at)
+    return Points(form.stack(traces), np.array(losses), np.array(final), np.array(owner))
+
+
+def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
+    """Fit the form to runs of one model and data set; ``check`` says beforehand whether that makes sense."""
+    expected = prior or PRIOR
+    finite = [run for run in runs if math.isfinite(run.loss) or (math.isnan(run.loss) and len(run.curve[0]))]
+    lost = [run for run in runs if math.isinf(run.loss)]
+    while True:
+        check(finite, lost)
+        data = points(finite)
+        if not len(data.losses):
+            raise ValueError("runs must have losses after their warmup and first third, and none has")
+        reference = _reference(data)
+        values, scale, whole = _solve(data, reference, expected)
+        far = _far_above(data, values, reference, scale, len(finite))
+        if not far:
+            break
+        lost += [finite[place] for place in far]
+        finite = [run for place, run in enumerate(finite) if place not in far]
+    residual = np.full(len(finite), np.nan)
+    fitted = form.loss(values[:FREE], data.parts, reference)
+    residual[data.run[data.final]] = (data.losses - fitted)[data.final]
+    draws = _draws(data, values, reference, whole, scale, seed)
+    offset = float(values[FREE]) if _has_offset(data) else 0.0
+    return Fit(values[:FREE], offset, reference, scale, draws, finite, lost, residual, _box(finite, data))
+
+
+def check(runs: list[Run], lost: list[Run]) -> None:
+    """Say what is missing, before anything is computed."""
+    gone = f" ({len(lost)} more diverged)" if lost else ""
+    wants = (
+        f"a forecast wants at least {LEAST_RUNS} runs that did not diverge, better 8 to 12, with two or more rates or "
+        "schedules and two or more lengths (or losses along the way)"
+    )
+    if len(runs) < LEAST_RUNS:
+        raise ValueError(f"{wants}; got {len(runs)}{gone}")
+    rates, lengths = {run.lr for run in runs}, {run.steps for run in runs}
+    shapes = {round(float(_shape(run)), 2) for run in runs}
+    if len(rates) == 1 and len(shapes) == 1:
+        raise ValueError(
+            f"{wants}; all {len(runs)} runs have one schedule and lr={runs[0].lr:g}: nothing tells noise from progress"
+        )
+    if len(lengths) == 1 and not any(len(run.curve[0]) > 1 for run in runs):
+        raise ValueError(f"{wants}; all {len(runs)} runs have steps={runs[0].steps} and no curve")
+
+
+def shape(parts: form.Trace) -> Floats:
+    """log(N/A): what a schedule's form does to the noise, whatever its rate."""
+    found = form.sums(parts)
+    return np.log(found.noise / found.typical)
+
+
+def _shape(run: Run) -> float:
+    return float(shape(form.trace(run.rates)))
+
+
+def _box(runs: list[Run], data: Points) -> dict[str, tuple[float, float]]:
+    """What the runs cover: lengths, rates, and N/A at all points and at the ends of runs."""
+    at = data.parts.counts.sum(axis=-1)
+    ends = data.final if data.final.any() else np.ones(len(at), bool)
+    shapes = np.exp(shape(data.parts))
+    rates = [run.lr for run in runs]
+    return {
+        "steps": (float(at.min()), float(at[ends].max())),
+        "lr": (min(rates), max(rates)),
+        "shape": (float(shapes.min()), float(shapes.max())),
+        "finished": (float(shapes[ends].min()), float(shapes[ends].max())),
+    }
+
+
+def _reference(data: Points) -> form.Reference:
+    def middle(values: Floats) -> float:
+        return float(np.exp(np.mean(np.log(values))))
+
+    chosen = data.final if data.final.any() else np.ones(len(data.losses), bool)
+    parts = form.Trace(*(part[chosen] for part in data.parts))
+    peak = middle(parts.rates.max(axis=-1))
+    growth = middle(parts.growths.max(axis=-1))
+    unit = form.Reference(rate=peak, growth=growth)
+    found = form.sums(parts, PRIOR["log_growth"][0], unit)
+    return form.Reference(peak, growth, middle(found.total), middle(found.noise))
+
+
+def _has_offset(data: Points) -> bool:
+    return bool(data.final.any() and not data.final.all())
+
+
+def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, float, Prior]:
+    """The parameters and the offset, the residuals' scale (estimated on the way) and the prior that was used."""
+    from scipy.optimize import least_squares
+
+    counted = data.final if data.final.any() else np.ones(len(data.losses), bool)
+    level = data.losses[counted]
+    spread = float(np.percentile(level, 75) - np.percentile(level, 5)) or abs(float(np.median(level))) or 1.0
+    # A start in the middle of the prior; amplitudes and floor by linear least squares.
+    values = np.array([expected.get(name, (0.0, 1.0))[0] for name in form.PARAMETERS] + [0.0])
+    values[[1, 3]] = 0.0
+    _, gradient = form.loss_and_gradient(values[:FREE], data.parts, reference)
+    columns = [gradient[:, 0], gradient[:, 1], gradient[:, 3], *([-1.0 * ~data.final] if _has_offset(data) else [])]
+    ordered = np.argsort(data.losses)
+    central = ordered[: max(len(columns), math.ceil(0.9 * len(ordered)))]  # a diverged run must not set the start
+    linear = np.linalg.lstsq(np.stack(columns, axis=1)[central], data.losses[central], rcond=None)[0]
+    bias, noise = (max(float(amount), 0.02 * spread) for amount in linear[1:3])
+    values[1], values[3] = math.log(bias), math.log(noise)
+    values[0] = float(np.median((data.losses - bias * gradient[:, 1] - noise * gradient[:, 3])[central]))
+    values[FREE] = float(linear[3]) if _has_offset(data) else 0.0
+    # Amplitudes within two powers of e: where there is no noise to be seen, its logarithm would run away.
+    expected = {**expected, "log_bias": (values[1], 2.0), "log_noise": (values[3], 2.0)}
+    smallest = 5e-4 * max(abs(float(np.median(level))), spread)
+    scale = max(0.05 * spread, smallest)
+    freedom = max(counted.sum() - 5, counted.sum() / 3)
+    # Losses that are never negative have a floor that is not.
+    lowest = np.full(len(values), -math.inf)
+    if data.losses.min() >= 0:
+        lowest[0] = 0.0
+        values[0] = max(values[0], 1e-3 * spread)
+    for _ in range(4):
+        problem = _Problem(data, reference, expected, scale)
+        solution = least_squares(
+            problem.residuals,
+            values,
+            problem.jacobian,
+            x_scale="jac",
+            max_nfev=50,
+            ftol=1e-6,
+            xtol=1e-6,
+            bounds=(lowest, math.inf),
+        )
+        values = solution.x
+        left = np.abs(problem.differences(values)[0][counted])
+        before, scale = scale, max(1.4826 * float(np.median(left)) * math.sqrt(counted.sum() / freedom), smallest)
+        if abs(math.log(scale / before)) < 0.05:
+            break
+    return values, scale, expected
+
+
+class _Problem:
+    """Residuals in units of the scale, each made robust (soft L1), and those of the prior."""
+
+    def __init__(self, data: Points, reference: form.Reference, expected: Prior, scale: float) -> None:
+        self.data, self.reference, self.scale = data, reference, scale
+        self._last: tuple[Floats, tuple[Floats, Floats]] | None = None
+        # What comes last says most about what comes next: a loss counts in proportion to its step.
+        at = data.parts.counts.sum(axis=-1)
+        self.weights = np.where(data.final, 1.0, CURVE_WEIGHT if data.final.any() else 1.0) * at / at.max() / scale
+        self.prior = np.array([expected.get(name, (0.0, math.inf)) for name in form.PARAMETERS] + [(0.0, 30 * scale)])
+
+    def differences(self, values: Floats) -> tuple[Floats, Floats]:
+        """Fitted minus measured, and its derivatives; kept, because the solver asks for both at the same place."""
+        if self._last is not None and np.array_equal(self._last[0], values):
+            return self._last[1]
+        fitted, gradient = form.loss_and_gradient(values[:FREE], self.data.parts, self.reference)
+        curve = 1.0 * ~self.data.final if self.data.final.any() else np.zeros(len(fitted))
+        found = fitted - values[FREE] * curve - self.data.losses, np.column_stack([gradient, -curve])
+        self._last = values.copy(), found
+        return found
+
+    def residuals(self, values: Floats) -> Floats:
+        """Their squares are what is minimised."""
+        raw = np.nan_to_num(self.differences(values)[0] * self.weights, nan=1e6, posinf=1e6, neginf=-1e6)
+        return np.concatenate([_soft(raw), self.pulls(values)])
+
+    def jacobian(self, values: Floats) -> Floats:
+        """Derivatives of the residuals."""
+        off, gradient = self.differences(values)
+        raw = np.nan_to_num(off * self.weights, nan=1e6, posinf=1e6, neginf=-1e6)
+        rows = np.nan_to_num(gradient * (self.weights * _soft_slope(raw))[:, None])
+        return np.concatenate([rows, np.diag(1 / self.prior[:, 1])])
+
+    def pulls(self, values: Floats) -> Floats:
+        """How far the parameters are from where they are expected."""
+        return np.asarray((values - self.prior[:, 0]) / self.prior[:, 1])
+
+
+def _soft(raw: Floats) -> Floats:
+    return np.asarray(np.sign(raw) * np.sqrt(2 * (raw * raw / (np.sqrt(1 + raw * raw) + 1))))
+
+
+def _soft_slope(raw: Floats) -> Floats:
+    root = np.sqrt(1 + raw * raw)
+    return np.asarray(np.sqrt((root + 1) / 2) / root)
+
+
+def _far_above(data: Points, values: Floats, reference: form.Reference, scale: float, count: int) -> list[int]:
+    """Runs whose final loss is beyond anything that the form explains: they diverged and did not come back."""
+    off = (data.losses - form.loss(values[:FREE], data.parts, reference))[data.final]
+    owner = data.run[data.final]
+    best = float(data.losses[data.final].min()) if data.final.any() else 0.0
+    limit = max(15 * scale, 0.1 * abs(best))
+    far = [int(place) for place, gap in zip(owner, off, strict=True) if gap > limit]
+    return far if len(far) <= max(1, count // 4) else []
+
+
+def _draws(
+    data: Points,
+    values: Floats,
+    reference: form.Reference,
+    expected: Prior,
+    scale: float,
+    seed: int,
+) -> Floats:
+    """Parameters that other samples of the runs would have given: one Gauss–Newton step from the fit for each.
+
+    Runs are drawn with replacement, with all their points; the centre of the prior is drawn as well, so that what the
+    runs do not determine is not taken for certain.
+    """
+    random = np.random.default_rng(seed)
+    problem = _Problem(data, reference, expected, scale)
+    off, gradient = problem.differences(values)
+    raw = off * problem.weights
+    rows = gradient * (problem.weights * _soft_slope(raw))[:, None]
+    soft = _soft(raw)
+    count = int(data.run.max()) + 1
+    squares, slopes = np.zeros((count, FREE + 1, FREE + 1)), np.zeros((count, FREE + 1))
+    np.add.at(squares, data.run, rows[:, :, None] * rows[:, None, :])
+    np.add.at(slopes, data.run, rows * soft[:, None])
+    times = random.multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(float)
+    finite = np.isfinite(problem.prior[:, 1])
+    precision = np.where(finite, 1 / problem.prior[:, 1] ** 2, 0.0)
+    shift = random.standard_normal((DRAWS, FREE + 1)) * np.where(finite, problem.prior[:, 1], 0.0)
+    steepness = np.einsum("bi,ijk->bjk", times, squares) + np.diag(precision + 1e-9)
+    pull = precision * (values - problem.prior[:, 0] - shift)
+    step = np.linalg.solve(steepness, (times @ slopes + pull)[..., None])[..., 0]
+    moved = -step[:, :FREE]
+    # One step from the fit cannot say more than this: a bias that hardly falls, or amplitudes near zero, are cut short.
+    for place, room in ((1, 0.8), (2, 0.6 * values[2]), (3, 0.8)):
+        moved *= np.minimum(1.0, room / np.maximum(-moved[:, place], 1e-9))[:, None]
+    # A step in the logarithm of an amplitude is one in the amplitude: exponentials of long steps would mean nothing.
+    moved[:, [1, 3]] = np.log1p(moved[:, [1, 3]])
+    drawn = values[:FREE] + moved
+    if data.losses.min() >= 0:
+        drawn[:, 0] = np.maximum(drawn[:, 0], 0.0)
+    return drawn

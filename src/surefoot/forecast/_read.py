@@ -1,0 +1,264 @@
+"""Runs in every form that a forecast takes: a table, a file, rows, columns, or the result of a study."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot.forecast import _schedules
+from surefoot.forecast._schedules import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GROUPS = ("dataset", "model", "parameters", "batch", "sequence", "optimizer", "algorithm", "weight_decay")
+"""Columns that tell models, data sets and trainings apart: runs that differ in one are not fitted as one."""
+FINAL = ("final_valid_loss", "final_loss", "loss", "valid_loss")
+CURVE = ("valid_loss", "loss", "train_loss")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, finished or not."""
+
+    name: str
+    """What it is called in messages."""
+    group: tuple[tuple[str, Any], ...]
+    """Model, data, …"""
+    lr: float
+    rates: Floats
+    """α_t, one a step."""
+    warmup: int
+    weight_decay: float
+    schedule: str
+    loss: float
+    """At the end; NaN if only the curve is known, ∞ if it diverged."""
+    curve: tuple[Floats, Floats]
+    """Steps, rising, and the losses there; may be empty."""
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.rates)
+
+
+def read(
+    runs: Any,
+    curves: Any = None,
+    *,
+    loss: str | None = None,
+    curve_loss: str | None = None,
+    groups: Sequence[str] | None = None,
+) -> list[Run]:
+    """All runs, checked; see :func:`surefoot.forecast.forecast`."""
+    import pandas as pd
+
+    if hasattr(runs, "dataset") and hasattr(runs, "algorithms") and hasattr(runs, "rates"):
+        return _of_result(runs)
+    table = _table("runs", runs, pd)
+    if not len(table):
+        raise ValueError("runs must have at least one run, got an empty table")
+    logs = None if curves is None else _curves(_table("curves", curves, pd), curve_loss)
+    if "steps" not in table and "step" in table:  # losses along the way only
+        if logs is not None:
+            raise ValueError("runs has a column 'step', as curves have: give either runs with 'steps', or only curves")
+        if "run" not in table:
+            raise ValueError(f"runs must have a column 'run' that tells runs apart, got {list(table)}")
+        logs = _curves(table, curve_loss or loss)
+        rest = [name for name in table if name not in ("step", "lr", "grad_norm", *CURVE, *FINAL)]
+        table = table[rest].groupby("run", sort=False).first().reset_index()
+        table["lr"] = [logs[name].lr.max() if "lr" in logs[name] else math.nan for name in table["run"]]
+        table["steps"] = [int(logs[name].step.max()) for name in table["run"]]
+    for name in ("lr", "steps"):
+        if name not in table:
+            raise ValueError(f"runs must have a column {name!r}, got {', '.join(map(str, table.columns))}")
+    final = loss or next((name for name in FINAL if name in table), None)
+    if final is not None and final not in table:
+        raise ValueError(f"loss must name a column of runs, got {loss!r}; there are {', '.join(map(str, table))}")
+    if final is None and logs is None and "losses" not in table:
+        raise ValueError(f"runs must have a column of final losses ({', '.join(FINAL)}), or curves must be given")
+    if logs is not None and "run" not in table:
+        raise ValueError("runs must have a column 'run' that says which curve is whose")
+    columns = [name for name in (GROUPS if groups is None else groups) if name in table]
+    for name in groups or ():
+        if name not in table:
+            raise ValueError(f"groups must name columns of runs, got {name!r}; there are {', '.join(map(str, table))}")
+    rows: list[dict[str, Any]] = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    found = [_of_row(row, final, logs, columns) for row in rows]
+    if logs is not None and not any(len(run.curve[0]) for run in found):
+        raise ValueError("curves must belong to runs: no 'run' of curves stands in runs with a loss")
+    return found
+
+
+def _table(name: str, given: Any, pd: Any) -> pd.DataFrame:
+    if isinstance(given, str | os.PathLike):
+        path = Path(given)
+        if not path.is_file():
+            raise FileNotFoundError(f"{name}: there is no file {str(path)!r}")
+        try:
+            return pd.read_csv(path)  # type: ignore[no-any-return]
+        except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+            raise ValueError(f"{name}: {str(path)!r} is not a table in CSV: {error}") from None
+    if isinstance(given, pd.DataFrame):
+        return given.reset_index() if given.index.name == "run" and "run" not in given else given  # type: ignore[no-any-return]
+    if isinstance(given, Mapping):
+        return pd.DataFrame(dict(given))  # type: ignore[no-any-return]
+    if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
+        return pd.DataFrame([dict(row) for row in given])  # type: ignore[no-any-return]
+    raise TypeError(
+        f"{name} must be a CSV file's path, a table (DataFrame, list of dicts, dict of columns) or the result of a "
+        f"study, got {type(given).__name__}"
+    )
+
+
+def _curves(table: pd.DataFrame, column: str | None) -> dict[Any, pd.DataFrame]:
+    for name in ("run", "step"):
+        if name not in table:
+            raise ValueError(f"curves must have a column {name!r}, got {', '.join(map(str, table.columns))}")
+    chosen = column or next((name for name in CURVE if name in table), None)
+    if chosen is None or chosen not in table:
+        raise ValueError(f"curves must have a column of losses ({', '.join(CURVE)}), got {', '.join(map(str, table))}")
+    kept = table[["run", "step", *(["lr"] if "lr" in table else [])]].assign(loss=table[chosen])
+    return dict(iter(kept.groupby("run")))
+
+
+def _of_row(row: dict[str, Any], final: str | None, logs: Any, columns: list[str]) -> Run:
+    name = f"run {row['run']}" if "run" in row else "a run"
+    lr = _number(row["lr"])
+    if not 0 < lr < math.inf:
+        raise ValueError(f"lr must be a positive number, got {row['lr']!r} in {name}")
+    try:
+        steps = _schedules.whole("steps", row["steps"], 1)
+    except ValueError as error:
+        raise ValueError(f"{error} in {name}") from None
+    log = None if logs is None else logs.get(row["run"])
+    warmup = _optional(row.get("warmup"), 0.0)
+    if not 0 <= warmup < steps:
+        raise ValueError(f"steps must be more than the warmup, got {steps} steps and a warmup of {warmup:g} in {name}")
+    rates, label = _rates(row, lr, steps, int(warmup), log, name)
+    decay = _optional(row.get("weight_decay"), 0.0)
+    if not 0 <= decay < math.inf:
+        raise ValueError(f"weight_decay must be at least 0, got {decay!r} in {name}")
+    if log is None:
+        at, losses = _curve(row.get("losses"), name)
+    else:
+        at, losses = log.step.to_numpy(float), log.loss.to_numpy(float)
+    curve = _cleaned(at, losses, steps)
+    last = math.nan if final is None else _number(row[final])
+    if math.isnan(last) and not len(curve[0]):
+        raise ValueError(
+            f"{final or 'the loss'} must be a number (∞ if the run diverged), got NaN in {name}, without a curve"
+        )
+    group = tuple((key, _plain(row[key])) for key in columns)
+    return Run(name, group, lr, rates, int(warmup), decay, label, last, curve)
+
+
+def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any, name: str) -> tuple[Floats, str]:
+    schedule: Any = row.get("schedule")
+    logged = None
+    if log is not None and "lr" in log:
+        there = log.lr.notna().to_numpy() & (log.step.to_numpy() <= steps)
+        if there.sum() > 1:
+            logged = log.step.to_numpy(float)[there], log.lr.to_numpy(float)[there]
+    absent = schedule is None or (isinstance(schedule, float) and math.isnan(schedule))
+    if absent or (isinstance(schedule, str) and not _schedules.known(schedule)):
+        if logged is None:
+            what = "no schedule" if absent else f"the schedule {schedule!r}"
+            raise ValueError(
+                f"schedule must be one of {', '.join(_schedules.NAMES)}, or the curve must have the rates ('lr'); "
+                f"{name} has {what} and no logged rates"
+            )
+        label, base = (str(schedule) if not absent else "logged"), _schedules.factors("constant", steps, warmup=warmup)
+    else:
+        options: dict[str, Any] = {}
+        if isinstance(schedule, str):
+            options = {"warmup": warmup} if "warmup" not in schedule else {}
+            kind = _schedules.describe(schedule)
+            if kind.startswith("wsd") and "decay_fraction" not in kind:
+                options["decay_fraction"] = _optional(row.get("decay_fraction", row.get("cooldown")), 0.2)
+                options["decay_shape"] = row.get("decay_shape") if isinstance(row.get("decay_shape"), str) else None
+            end = _optional(row.get("end"), math.nan)
+            if not math.isnan(end):
+                options["end"] = end
+        try:
+            base = _schedules.factors(schedule, steps, **options)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{error} in {name}") from None
+        shown = {key: value for key, value in options.items() if key in ("decay_fraction", "end")}
+        label = _schedules.describe(schedule, **shown)
+    rates = lr * base
+    if logged is not None:
+        rates = _schedules.from_log(rates, *logged)
+    if not ((rates >= 0).all() and (rates < math.inf).all() and rates.max() > 0):
+        raise ValueError(f"rates must be finite, at least 0 and not all 0, which they are not in {name}")
+    return rates, label
+
+
+def _curve(given: Any, name: str) -> tuple[Floats, Floats]:
+    if given is None or isinstance(given, float):
+        return np.empty(0), np.empty(0)
+    pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
+    try:
+        found = np.array(pairs, float).reshape(-1, 2)
+    except (TypeError, ValueError):
+        raise ValueError(f"losses must be {{step: loss}} or pairs of step and loss, got {given!r} in {name}") from None
+    return found[:, 0], found[:, 1]
+
+
+def _cleaned(steps: Floats, losses: Floats, horizon: int) -> tuple[Floats, Floats]:
+    """Finite losses at steps of the run, in order."""
+    kept = np.isfinite(losses) & (steps >= 1) & (steps <= horizon)
+    order = np.argsort(steps[kept], kind="stable")
+    return steps[kept][order], losses[kept][order]
+
+
+def _of_result(result: Any) -> list[Run]:
+    """The runs of a study: full training losses at the end and after each epoch, methods as groups."""
+    data, found = result.dataset, []
+    every = int(result.settings["steps_per_epoch"])
+    for a, method in enumerate(result.algorithms):
+        for k, lr in enumerate(result.lrs):
+            for s, seed in enumerate(data.seed.values):
+                if str(data.status.values[a, k, s]) == "missing":
+                    continue
+                name = f"{method}, lr {lr:g}, seed {seed}"
+                epochs = data.train_loss.values[a, k, s]
+                last = float(data.last_loss.values[a, k, s])
+                if math.isnan(last):
+                    last = float(epochs[-1])
+                if str(data.status.values[a, k, s]) == "diverged":
+                    last = math.inf
+                at = np.array([epoch * float(every) for epoch in range(len(epochs))])
+                curve = _cleaned(at, np.asarray(epochs, float), result.steps)
+                label = str(result.settings["schedule"])
+                rates = np.asarray(result.rates[k], float)
+                found.append(Run(name, (("algorithm", method),), float(lr), rates, 0, 0.0, label, last, curve))
+    if not found:
+        raise ValueError("runs must have at least one run, and the study has none yet")
+    return found
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _optional(value: Any, default: float) -> float:
+    number = _number(value)
+    return default if math.isnan(number) else number
+
+
+def _plain(value: Any) -> Any:
+    """A value that compares and prints as one expects: no NumPy scalars, None for NaN."""
+    item = value.item() if isinstance(value, np.generic) else value
+    if isinstance(item, float):
+        return None if math.isnan(item) else int(item) if item == int(item) else item
+    return item

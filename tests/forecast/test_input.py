@@ -1,0 +1,176 @@
+"""All forms of input mean the same; what makes no sense is said before anything is computed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from forecast_cases import curves_of, make, row
+
+import surefoot as sf
+from surefoot.forecast import _read, _schedules
+
+ASK = {"lr": 0.01, "schedule": "linear", "steps": 2000}
+
+
+@pytest.fixture
+def expected(rows):
+    return sf.forecast(rows).predict(**ASK)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pd.DataFrame,
+        lambda rows: pd.DataFrame(rows).set_index("run"),
+        lambda rows: {key: [each.get(key) for each in rows] for key in [*rows[0], "decay_fraction"]},
+        lambda rows: [{**each, "loss": each["final_loss"]} for each in rows],
+        lambda rows: [{**each, "steps": float(each["steps"])} for each in rows],
+    ],
+    ids=["table", "index", "columns", "rows", "whole floats"],
+)
+def test_tables_of_every_kind(rows, expected, form):
+    assert sf.forecast(form(rows)).predict(**ASK) == expected
+
+
+def test_files(rows, expected, tmp_path):
+    pd.DataFrame(rows).to_csv(tmp_path / "runs.csv", index=False)
+    pd.DataFrame(curves_of(rows)).to_csv(tmp_path / "curves.csv.gz", index=False)
+    np.testing.assert_allclose(sf.forecast(tmp_path / "runs.csv").predict(**ASK), expected, rtol=1e-9)
+    from_files = sf.forecast(str(tmp_path / "runs.csv"), curves=tmp_path / "curves.csv.gz").predict(**ASK)
+    np.testing.assert_allclose(from_files, sf.forecast(rows, curves=curves_of(rows)).predict(**ASK), rtol=1e-6)
+
+
+def test_schedules_may_be_arrays_and_functions(rows, expected):
+    def factors(each):
+        options = {"decay_fraction": each["decay_fraction"]} if "decay_fraction" in each else {}
+        return _schedules.factors(each["schedule"], each["steps"], warmup=20, **options)
+
+    plain = [{key: value for key, value in each.items() if key != "decay_fraction"} for each in rows]
+    arrays = [{**each, "schedule": factors(given)} for each, given in zip(plain, rows, strict=True)]
+    functions = [{**each, "schedule": lambda T, g=given: factors(g)} for each, given in zip(plain, rows, strict=True)]
+    assert sf.forecast(arrays).predict(**ASK) == expected
+    assert sf.forecast(functions).predict(**ASK) == expected
+
+
+def test_losses_along_the_way_may_stand_in_the_row(rows):
+    table = pd.DataFrame(curves_of(rows))
+    inside = [
+        {**each, "losses": dict(table[table.run == each["run"]][["step", "valid_loss"]].itertuples(index=False))}
+        for each in rows
+    ]
+    assert sf.forecast(inside).predict(**ASK) == sf.forecast(rows, curves=table).predict(**ASK)
+
+
+def test_logged_rates_count_more_than_the_schedules_name(rows):
+    """A run that says cosine, but was logged to end at a tenth of its rate."""
+    steps = np.arange(50, 1201, 50)
+    logged = 0.01 * _schedules.factors("cosine", 1200, warmup=20, end=0.1)[steps - 1]
+    log = pd.DataFrame({"run": 1, "step": steps, "lr": logged, "valid_loss": 3.0})
+    (run,) = _read.read([row(0.01, "cosine", 1200, 1)], log)
+    assert run.rates[-1] == pytest.approx(0.001, rel=0.05)
+    assert run.rates[600] == pytest.approx(0.01 * _schedules.factors("cosine", 1200, warmup=20, end=0.1)[600], rel=0.01)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_a_last_logged_rate_of_zero_is_an_artefact_unless_the_rates_lead_there(decay):
+    steps = np.arange(0, 1001, 50).astype(float)
+    rates = _schedules.factors("wsd", 1000, decay_fraction=decay)
+    logged = np.append(rates[steps[:-1].astype(int)], 0.0)
+    np.testing.assert_allclose(_schedules.from_log(np.ones(1000), steps, logged), rates, atol=0.01)
+
+
+def test_unknown_schedules_are_taken_from_the_log():
+    steps = np.arange(0, 1001, 50)
+    log = pd.DataFrame({"run": 0, "step": steps, "lr": np.where(steps < 500, 0.01, 0.002), "valid_loss": 3.0})
+    (run,) = _read.read([{**row(0.01, "constant", 1000, 0), "schedule": "wsd_twostage"}], log)
+    assert (run.schedule, run.rates[300], run.rates[800]) == ("wsd_twostage", 0.01, 0.002)
+
+
+def test_studies_are_runs_with_methods_as_groups():
+    study = sf.Study(
+        "linear-regression", methods=["sgd", "sps"], lrs=[0.003, 0.01, 0.03, 10.0], seeds=2, epochs=10, batch_size=5
+    )
+    fit = sf.forecast(study.run())
+    assert [group["algorithm"] for group in fit.groups] == ["sps", "sgd"] or len(fit.groups) == 2
+    assert any("Left out as diverged: sgd, lr 10" in note for note in fit.notes)
+    assert math.isfinite(fit.predict(lr=0.01, schedule="linear", steps=200, group={"algorithm": "sgd"}).loss)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("cos", {}, [1.0, 0.853553, 0.5, 0.146447]),
+        ("wsd", {"decay_fraction": 0.5}, [1, 1, 0.75, 0.25]),
+        ("wsd(cooldown=0.5)", {}, [1, 1, 0.75, 0.25]),
+        ("wsd", {"decay_fraction": 0.5, "decay_shape": "sqrt"}, [1, 1, 0.5, 1 - math.sqrt(0.75)]),
+        ("wsd", {"decay_fraction": 0}, [1, 1, 1, 1]),
+        ("wsd", {"decay_fraction": np.float64(0.5), "decay_shape": math.nan}, [1, 1, 0.75, 0.25]),
+        ("linear", {"end": 0.5}, [1, 0.875, 0.75, 0.625]),
+        ("constant", {"warmup": 1}, [0.5, 1, 1, 1]),
+    ],
+)
+def test_named_schedules(name, options, expected):
+    np.testing.assert_allclose(_schedules.factors(name, 4, **options), expected, rtol=1e-5)
+
+
+def without(key):
+    return [{name: value for name, value in each.items() if name != key} for each in make()]
+
+
+def changed(**values):
+    return [{**make()[0], **values}, *make()[1:]]
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ([], "at least one run"),
+        (make()[:1], "wants at least 4 runs that did not diverge.*; got 1$"),
+        ([{**each, "final_loss": math.inf} for each in make()], r"got 0 \(18 more diverged\)"),
+        ([make()[0]] * 6, "all 6 runs have one schedule and lr=0.003: nothing tells noise from progress"),
+        ([each for each in make() if each["steps"] == 600], "all 9 runs have steps=600 and no curve"),
+        (without("lr"), "runs must have a column 'lr'"),
+        (without("steps"), "runs must have a column 'steps'"),
+        (without("final_loss"), "runs must have a column of final losses"),
+        (without("schedule"), "run 0 has no schedule and no logged rates"),
+        (changed(final_loss=math.nan), "final_loss must be a number.*NaN in run 0"),
+        (changed(lr=math.nan), "lr must be a positive number, got nan in run 0"),
+        (changed(lr=-1.0), "lr must be a positive number, got -1.0 in run 0"),
+        (changed(steps=10.5), "steps must be a whole number.*10.5 in run 0"),
+        (changed(warmup=600), "more than the warmup, got 600 steps and a warmup of 600 in run 0"),
+        (changed(schedule="wsd_twostage"), "run 0 has the schedule 'wsd_twostage' and no logged rates"),
+        (changed(schedule=np.ones(5)), "one factor a step, steps=600.* in run 0"),
+        (changed(weight_decay=-1.0), "weight_decay must be at least 0"),
+    ],
+)
+def test_bad_runs_are_named(runs, message):
+    with pytest.raises(ValueError, match=message):
+        sf.forecast(runs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "bleu"}, "loss must name a column of runs, got 'bleu'"),
+        ({"groups": ["colour"]}, "groups must name columns of runs, got 'colour'"),
+        ({"curves": [{"run": 0, "loss": 1.0}]}, "curves must have a column 'step'"),
+        ({"curves": [{"run": 0, "step": 1, "bleu": 1.0}]}, "curves must have a column of losses"),
+        ({"curves": [{"run": 99, "step": 500, "loss": 1.0}]}, "no 'run' of curves stands in runs"),
+    ],
+)
+def test_bad_options_are_named(rows, options, message):
+    with pytest.raises(ValueError, match=message):
+        sf.forecast(rows, **options)
+
+
+def test_what_is_no_table(tmp_path):
+    with pytest.raises(TypeError, match="runs must be a CSV file's path, a table"):
+        sf.forecast(3)
+    with pytest.raises(FileNotFoundError, match="runs: there is no file"):
+        sf.forecast(tmp_path / "none.csv")
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(ValueError, match="is not a table in CSV"):
+        sf.forecast(tmp_path / "empty.csv")
