@@ -111,13 +111,24 @@ def test_a_warmup_counts_with_the_rate_that_it_leads_to(another):
 
 
 def test_a_schedule_that_is_known_tells_the_peak(another):
+    """The rate is set by hand, so that nobody but the schedule knows where the warmup leads."""
     factors = np.minimum(1.0, np.arange(1, HORIZON + 1) / 100)
 
-    def warmup(optimizer):
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: factors[min(t, HORIZON - 1)])
+    class ByHand:
+        def __init__(self, optimizer):
+            self.group, self.done = optimizer.param_groups[0], 0
+            self.group["lr"] = 0.05 * factors[0]
 
-    monitor = watched(another, OPTIMIZERS["sgd"][0], 0.05, scheduler=warmup, schedule=factors)
-    assert monitor._peak(monitor.trace().rate.values) == pytest.approx(0.05)
+        def step(self):
+            self.done += 1
+            self.group["lr"] = 0.05 * factors[self.done]
+
+    told, untold = (
+        watched(another, OPTIMIZERS["sgd"][0], 0.05, scheduler=ByHand, **options).verdict()
+        for options in ({"schedule": factors}, {})
+    )
+    assert told.lr_range[0] <= 0.05 <= told.lr_range[1]
+    assert untold.details["step"] == pytest.approx(told.details["step"] - math.log10(5), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.monitor import _checks, _reading
+from surefoot.monitor import _checks, _plan, _reading
 from surefoot.monitor._columns import COLUMNS, SAMPLED, SOURCES, build_trace, own_index
 from surefoot.monitor._counterfactual import parse_models
 from surefoot.monitor._history import Floats, History, Stop
@@ -245,29 +245,17 @@ class StabilityMonitor:
         return judge(
             {**columns, "size": np.where(np.isnan(columns["size"]), columns["rate"], columns["size"])},
             horizon=self.horizon,
-            peak=self._peak(columns["rate"]),
+            peak=_plan.peak(self._planned(columns), columns["rate"], self.optimizer.param_groups[0]),
             elements=0 if self._sample is None else self._sample.elements,
             every=self.every,
             stop_reason=self.stopped.reason if stopped and self.stopped is not None else None,
         )
 
-    def _peak(self, seen: Floats) -> float:
-        """The largest rate of the run: of those seen and planned, or the one that a warmup is on its way to."""
-        if not len(seen):
-            return math.nan
-        peak = float(np.max(self._planned_rates(seen)))
-        group = self.optimizer.param_groups[0]
-        for name in ("initial_lr", "max_lr"):  # torch's schedulers leave them in the groups
-            planned = float(group.get(name, 0.0))
-            if seen[0] < seen[-1] and peak < planned < 20 * peak:
-                peak = planned
-        return peak
-
     def plot(self) -> Figure:
-        """Draw loss, indices, step sizes and the partial bound over the steps."""
+        """Draw loss, indices, step sizes and the partial bound over the steps, under the verdict."""
         from surefoot.monitor._plot import draw
 
-        return draw(self.trace())
+        return draw(self.trace(), str(self.verdict()))
 
     # -- what happens at a step ---------------------------------------------------------------------------------------
 
@@ -402,21 +390,11 @@ class StabilityMonitor:
 
     def _history(self, columns: dict[str, Floats], since: int = 0) -> History:
         delta = own_index(columns, self.delta_source)
-        rates = self._planned_rates(columns["rate"])
+        rates = self._planned(columns)
         return History(columns["loss"], columns["grad_sq"], delta, rates, self.distance, self.every, since)
 
-    def _planned_rates(self, seen: Floats) -> Floats:
-        """The rates of all steps: those seen, then the schedule's, or the last one again and again."""
-        done = np.repeat(seen, self.every)
-        horizon = max(self.horizon or 0, (len(seen) - 1) * self.every + 1, 1)
-        done = done[:horizon]
-        left = horizon - len(done)
-        if not len(done):
-            return np.ones(horizon)
-        future = np.full(left, done[-1])
-        if self._schedule is not None and len(done) < len(self._schedule):
-            future = self._schedule[len(done) :] * (done[0] / self._schedule[0])
-        return np.concatenate([done, future])
+    def _planned(self, columns: dict[str, Floats]) -> Floats:
+        return _plan.rates(columns["rate"], self.every, self.horizon, self._schedule)
 
     def _ask_rules(self) -> None:
         if self.rules and self.stopped is None:
