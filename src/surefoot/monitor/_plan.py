@@ -30,8 +30,8 @@ def rates(seen: Floats, every: int, horizon: int | None, schedule: Floats | None
 def peak(planned: Floats, seen: Floats, group: Mapping[str, Any]) -> float:
     """The largest rate of the run: of those planned, or the one that a warmup is on its way to.
 
-    torch's schedulers leave the latter in the groups, as ``initial_lr`` or ``max_lr``. Far larger ones do not count: some
-    schedules start from a rate of 1 and multiply it by the real one.
+    torch's schedulers leave the latter in the groups, as ``initial_lr`` or ``max_lr``. Far larger ones do not count:
+    some schedules start from a rate of 1 and multiply it by the real one.
 
     >>> peak(np.array([0.1, 0.2, 0.2]), np.array([0.1, 0.2]), {"initial_lr": 1.0})
     1.0
