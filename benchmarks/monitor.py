@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import surefoot.optim as sfo
 from surefoot.monitor import Dead, DeltaExplosion, NonFinite, PartialBound, StabilityMonitor
 
-DEFAULT = ("loss", "grad_sq")
+DEFAULT = ("loss", "grad_sq", "step")
 EVERYTHING = (*DEFAULT, "interval", "update_norm", "distance")
 RULES = [NonFinite(), DeltaExplosion(), Dead(), PartialBound(100.0)]
 
@@ -153,7 +153,7 @@ def main() -> None:
         met = "yes" if own / other <= goal else "NO"
         table.add_row(what, f"{own * 1e3:.3g} ms", f"{other * 1e3:.4g} ms", f"{own / other:.2%}", f"≤ {goal:.0%}", met)
 
-    for name, make in (("torch.optim.SGD", torch.optim.SGD), ("surefoot.optim.NGN", sfo.NGN)):
+    for name, make in (("torch.optim.AdamW", torch.optim.AdamW), ("surefoot.optim.NGN", sfo.NGN)):
         for what, track, goal in (("default", DEFAULT, 0.01), ("everything, 4 rules", EVERYTHING, 0.03)):
             rest, own = on_resnet(track, make)
             add(f"ResNet20 step, batch 128, {name}: {what}", own, rest, goal)

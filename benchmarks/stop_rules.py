@@ -1,4 +1,4 @@
-"""What the stop rules and the verdict do on the sweeps of the paper: which SGD runs end, when, and which by mistake.
+"""What the stop rules do on the sweeps of the paper: which SGD runs end, when, and which by mistake.
 
     python benchmarks/stop_rules.py [--studies out/studies]
 
@@ -15,14 +15,12 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from surefoot.figures import experiments, presets
 from surefoot.monitor import Dead, DeltaExplosion, History, NonFinite, PartialBound, StopRule, first_stop
-from surefoot.monitor._verdict import judge
 from surefoot.study import Result
 
 PROBLEMS = ("linear-regression", "v1", "vowel", "dna", "v2")
@@ -97,53 +95,12 @@ def mistakes(shares: list[float | None]) -> str:
     return f"{len(wrong)} of {len(shares)}" + (f", first at {min(wrong):.0%}" if wrong else "")
 
 
-def verdict_of(run: Run, steps: int) -> Any:
-    history = run.history
-    promised = history.rates[:steps] * history.grad_sq[:steps]
-    return judge(
-        history.loss[:steps],
-        promised,
-        promised,
-        history.rates[:steps],
-        lower_bound=0.0,
-        window=max(1, min(20, steps // 2)),
-    )
-
-
-def verdict_rows(runs: list[Run]) -> list[str]:
-    """Verdicts after the first twentieth of the steps, and whether the suggested ranges hold a good rate."""
-    steps = max(10, len(runs[0].history.rates) // 20)
-    verdicts = [verdict_of(run, steps) for run in runs]
-    pairs = list(zip(runs, verdicts, strict=True))
-    unstable = [verdict.state for run, verdict in pairs if run.unstable]
-    good = [verdict.state for run, verdict in pairs if run.good]
-    good_rates = {run.lr for run in runs if run.good}
-    bad_rates = {run.lr for run in runs if run.unstable}
-    ranges = [verdict.lr_range for verdict in verdicts if verdict.lr_range is not None]
-    helpful = [_any(good_rates, found) and not _any(bad_rates, found) for found in ranges]
-    return [
-        f"{unstable.count('unstable')} of {len(unstable)}",
-        f"{good.count('unstable')} of {len(good)}",
-        f"{sum(helpful)} of {len(runs)}",
-    ]
-
-
-def _any(rates: set[float], found: tuple[float, float]) -> bool:
-    return any(found[0] <= rate <= found[1] for rate in rates)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=Path, help="folder that keeps the runs of cifar10, such as out/studies")
     arguments = parser.parse_args()
     console = Console(width=130)
     table = Table("problem", "rule", "unstable runs ended", "median step", f"≤ {EARLY:.0%}", "good runs ended")
-    verdicts = Table(
-        "problem",
-        "unstable runs called unstable",
-        "good runs called unstable",
-        "range with a good and no unstable rate",
-    )
     pooled: dict[str, list[tuple[list[StopRule], list[Run]]]] = {}
     for problem, result in sweeps(arguments.studies):
         runs, best = runs_of(result)
@@ -159,7 +116,6 @@ def main() -> None:
             table.add_row(problem, *row(name, chosen, runs))
             pooled.setdefault(name, []).append((chosen, runs))
         table.add_section()
-        verdicts.add_row(problem, *verdict_rows(runs))
     for name, parts in pooled.items():
         shares = [ended(chosen, run) for chosen, runs in parts for run in runs if run.unstable]
         good = [ended(chosen, run) for chosen, runs in parts for run in runs if run.good]
@@ -169,8 +125,6 @@ def main() -> None:
         table.add_row("all", name, f"{caught} of {len(shares)}", f"{median:.1%}", met, mistakes(good))
     console.print("SGD on the sweeps of the paper")
     console.print(table)
-    console.print("The verdict after the first 5 % of the steps (at least 10)")
-    console.print(verdicts)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Attach a monitor to an optimizer of torch: is this rate too large, and which would do?"""
+"""Attach a monitor to an optimizer of torch: is this rate too small or too large, and which would do?"""
 
 import torch
 
@@ -9,7 +9,7 @@ data = load("vowel")  # comes with the package
 inputs, labels = torch.tensor(data.X, dtype=torch.float32), torch.tensor(data.y)
 
 
-def watched(lr, steps=40):
+def watched(lr, steps=60):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(10, 64), torch.nn.ReLU(), torch.nn.Linear(64, 11))
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
@@ -24,6 +24,6 @@ def watched(lr, steps=40):
     return monitor
 
 
-for lr in (0.3, 30.0):
+for lr in (0.003, 0.3, 30.0):
     print(f"lr {lr:g}:", watched(lr).verdict(), "\n")
 watched(30.0).plot().savefig("monitor.png")  # loss, step sizes, indices, partial bound

@@ -10,7 +10,7 @@ import torch
 import surefoot.optim as sfo
 from surefoot.monitor import NonFinite, StabilityMonitor
 
-EVERYTHING = ("loss", "grad_sq", "interval", "update_norm", "distance")
+EVERYTHING = ("loss", "grad_sq", "step", "interval", "update_norm", "distance")
 
 
 def test_the_size_is_right_where_the_first_group_has_no_gradient(problem):

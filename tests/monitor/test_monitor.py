@@ -14,7 +14,7 @@ import surefoot.optim as sfo
 from surefoot.monitor import DeltaExplosion, NonFinite, PartialBound, StabilityMonitor
 from surefoot.theory import bounds, models, schedules
 
-EVERYTHING = ("loss", "grad_sq", "interval", "update_norm", "distance")
+EVERYTHING = ("loss", "grad_sq", "step", "interval", "update_norm", "distance")
 FOREIGN = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3, nesterov=True),
@@ -196,8 +196,6 @@ def test_without_the_interval_a_foreign_index_is_a_named_stand_in(problem):
     with StabilityMonitor(optimizer) as monitor:
         problem.train(optimizer, 5, monitor)
     assert monitor.trace().attrs["delta_source"] == "linear stand-in"
-    assert monitor.verdict().state == "unknown"
-    assert '"interval"' in monitor.verdict().reason
 
 
 def test_update_norm_and_distance(problem):
@@ -284,7 +282,7 @@ def test_divergence_is_infinite_and_never_nan(problem):
     assert monitor.stopped.step == int(np.flatnonzero(np.isinf(trace.loss + trace.grad_sq + trace.delta))[0])
     for name in ("loss", "grad_sq", "delta", "noise", "counterfactual_delta"):
         assert not np.isnan(trace[name]).any(), name
-    assert monitor.verdict().state == "unstable"
+    assert monitor.verdict().state == "too large"
 
 
 def test_an_unstable_run_is_stopped_within_a_few_steps(problem):
@@ -372,25 +370,6 @@ def test_as_on_a_device_the_numbers_are_the_same(another):
         np.testing.assert_allclose(traces[1][name], traces[0][name], rtol=1e-5, err_msg=str(name))
 
 
-@pytest.mark.parametrize("name", ["SPSAdam", "NGNAdam", "MoMoAdam", "SPSMuon", "NGNMuon"])
-def test_a_metric_of_ours_is_judged_by_its_step_and_the_rate_before_it_was_shortened(another, name):
-    ranges = []
-    for lr in (1e-2, 1e2):
-        problem = another()
-        optimizer = sfo.TABLE[name](problem.model.parameters(), lr=lr)
-        with StabilityMonitor(optimizer, track=("loss", "grad_sq", "interval")) as monitor:
-            problem.train(optimizer, 1, monitor, "loss")
-        ranges.append(monitor.verdict().lr_range)
-    assert ranges[1] == pytest.approx(ranges[0], rel=1e-3)
-
-
-def test_a_metric_of_ours_without_the_interval_asks_for_it(problem):
-    optimizer = sfo.NGNAdam(problem.model.parameters())
-    with StabilityMonitor(optimizer) as monitor:
-        problem.train(optimizer, 3, monitor, "loss")
-    assert 'track "interval"' in monitor.verdict().reason
-
-
 @pytest.mark.parametrize("make", [FOREIGN["lbfgs"], lambda p: sfo.SPP(p, lr=1.0)], ids=["lbfgs", "spp"])
 def test_a_step_of_many_gradients_is_unknown_whatever_is_tracked(problem, make):
     optimizer = make(problem.model.parameters())
@@ -402,9 +381,10 @@ def test_a_step_of_many_gradients_is_unknown_whatever_is_tracked(problem, make):
 
 def test_a_verdict_says_what_it_would_have_to_track(problem):
     optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
-    with StabilityMonitor(optimizer, track=("loss",)) as monitor:
+    with StabilityMonitor(optimizer, track=("loss", "grad_sq")) as monitor:
         problem.train(optimizer, 3, monitor)
-    assert '"grad_sq" in track' in monitor.verdict().reason
+    assert monitor.verdict().state == "unknown"
+    assert '"step" in track' in monitor.verdict().reason
 
 
 def test_plot_draws_all_models(problem):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.monitor._history import History, Stop
 from surefoot.monitor._rules import Dead, DeltaExplosion, NonFinite, PartialBound, StopRule, first_stop
-from surefoot.monitor._verdict import Verdict
+from surefoot.monitor._verdict import State, Verdict
 
 if TYPE_CHECKING:
     from surefoot.monitor._monitor import StabilityMonitor
@@ -33,6 +33,7 @@ __all__ = [
     "NonFinite",
     "PartialBound",
     "StabilityMonitor",
+    "State",
     "Stop",
     "StopRule",
     "Verdict",

@@ -11,7 +11,7 @@ import numpy as np
 from surefoot.monitor._history import Floats
 from surefoot.theory._names import unknown
 
-TRACKED = ("loss", "grad_sq", "interval", "update_norm", "distance")
+TRACKED = ("loss", "grad_sq", "step", "interval", "update_norm", "distance")
 """What can be asked for; the last three cost copies of the parameters and passes over them."""
 
 

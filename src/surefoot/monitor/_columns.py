@@ -25,7 +25,14 @@ COLUMNS = (
     "update_sq",  # ‖Δ‖²
     "scaled_update_sq",  # Σ_g ‖Δ_g‖²/α_g
     "distance_sq",  # ‖x_t − x_1‖²
+    "sample_sq",  # from here on: of a sample of the parameters. ‖g‖²
+    "slope",  # ⟨g, Δ⟩
+    "moved_sq",  # ‖Δ‖²
+    "carried",  # ⟨g, Δ⟩ with the step before: the slope that is left at its end, on another batch
+    "point_sq",  # ‖x_t‖²
+    "away_sq",  # ‖x_t − x_1‖²
 )
+SAMPLED = COLUMNS[-6:]
 
 SOURCES = {
     "model": "the optimizer's own model",

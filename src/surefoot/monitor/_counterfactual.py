@@ -9,7 +9,7 @@ import numpy as np
 
 from surefoot.monitor._history import Floats
 from surefoot.theory._names import parse_call, unknown
-from surefoot.theory.models import NAMED, Model, Step, Truncated
+from surefoot.theory.models import NAMED, Model, Step
 
 
 def parse_models(models: Any, lower_bound: float) -> dict[str, Model]:
@@ -42,20 +42,6 @@ def counterfactual(model: Model, loss: Floats, decrease: Floats, rate: Floats) -
     missing = np.isnan(loss) | np.isnan(decrease) | np.isnan(rate)
     step = model.step(np.where(missing, 1.0, loss), np.where(missing, 1.0, decrease), np.ones_like(rate))
     return Step(np.where(missing, np.nan, step.size * rate), np.where(missing, np.nan, step.delta))
-
-
-def polyak_scale(loss: Floats, decrease: Floats, lower_bound: float) -> Floats:
-    """1/z = F/q: the factor of the rate at which SPS begins to shorten a step; ∞ where the gradient is zero.
-
-    It is the uncapped step of the truncated model, whatever the rate was.
-
-    >>> polyak_scale(np.array([1.0]), np.array([4.0]), 0.0)
-    array([0.25])
-    """
-    missing = np.isnan(loss) | np.isnan(decrease) | ~(decrease >= 0)
-    unlimited = np.full_like(loss, np.inf)
-    step = Truncated(lower_bound).step(np.where(missing, 1.0, loss), np.where(missing, 1.0, decrease), unlimited)
-    return np.where(missing, np.nan, np.where(decrease > 0, step.size, np.inf))
 
 
 def _parse(spec: Any, lower_bound: float) -> tuple[str, Model]:

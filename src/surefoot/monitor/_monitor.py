@@ -12,14 +12,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.monitor import _checks, _reading
-from surefoot.monitor._columns import COLUMNS, SOURCES, build_trace, own_index
+from surefoot.monitor import _checks, _plan, _reading
+from surefoot.monitor._columns import COLUMNS, SAMPLED, SOURCES, build_trace, own_index
 from surefoot.monitor._counterfactual import parse_models
 from surefoot.monitor._history import Floats, History, Stop
+from surefoot.monitor._judge import judge
 from surefoot.monitor._ring import Ring
 from surefoot.monitor._rules import StopRule, check_rules, first_stop
-from surefoot.monitor._verdict import Verdict, judge
-from surefoot.optim import ModelBased
+from surefoot.monitor._sample import StepSample
+from surefoot.monitor._verdict import State, Verdict
 from surefoot.optim._arithmetic import Host
 from surefoot.optim._scalars import scalar
 from surefoot.theory.bounds import Bound
@@ -29,17 +30,17 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-_WINDOW = 20
-"""Steps at either end of a run that the verdict compares, at most."""
-
 
 class StabilityMonitor:
-    r"""Watches any torch optimizer, and says whether its learning rate holds.
+    r"""Watches any torch optimizer, and says whether its learning rate is too small, holds, or is too large.
 
-    Of every step it keeps the loss f, ‖g‖² and the rate α. From these alone follow the *counterfactual* steps: the size
-    and index δ that SGD, SPS, NGN or the Lambert-W step would have had at the same point
-    (:mod:`surefoot.theory.models`), and the noise that the run has added so far to the bound of its last iterate,
-    Ω = D²/(2 S_1) + Σ w_t δ_t (Theorem 3.4, telescoped).
+    Of every step it keeps the loss f, ‖g‖², the rate α, and, on a sample of at most 2¹⁸ parameters, the step Δ that was
+    taken: ⟨g, Δ⟩, ‖Δ‖², and ⟨g⁺, Δ⟩ with the gradient of the *next* batch, which is negative where the step was too
+    long. :meth:`verdict` follows from these after a tenth of the horizon, for SGD, momentum, Adam, Muon and ours alike.
+
+    From f, ‖g‖² and α follow the *counterfactual* steps: the size and index δ that SGD, SPS, NGN or the Lambert-W step
+    would have had at the same point (:mod:`surefoot.theory.models`), and the noise that the run has added so far to the
+    bound of its last iterate, Ω = D²/(2 S_1) + Σ w_t δ_t (Theorem 3.4, telescoped).
 
     The monitor only reads: it works through torch's step hooks, changes nothing about a step, and reads numbers of a
     device in blocks, so that nobody waits for it. The loss comes from ``step(loss=…)`` or ``add_loss`` of our own
@@ -52,17 +53,19 @@ class StabilityMonitor:
 
     Args:
         optimizer: Any torch optimizer.
-        horizon: T, the steps of the whole run; by default those done so far.
+        horizon: T, the steps of the whole run; by default those done so far for the bound, and ten times as many for
+            the verdict.
         distance: D of the bound; without it the bias is left out, and the noise is a lower bound of Ω for every D.
-        track: ``"loss"`` and ``"grad_sq"`` (at most one pass over the gradients); at the price of a copy of the
-            parameters and a pass over them each: ``"interval"`` and ``"update_norm"`` (one copy for both),
-            ``"distance"`` ‖x_t − x_1‖ (parameters that are added later count from there on).
+        track: ``"loss"``, ``"grad_sq"`` (at most one pass over the gradients) and ``"step"`` (the sample, for the
+            verdict: three vectors of at most 2¹⁸ numbers, 6 MB); at the price of a copy of the parameters and a pass
+            over them each: ``"interval"`` and ``"update_norm"`` (one copy for both), ``"distance"`` ‖x_t − x_1‖
+            (parameters that are added later count from there on).
         models: Counterfactual models, by name (``"sgd"``, ``"sps"``, ``"ngn"``, ``"log-ngn"``, ``"power(p=0.25)"``) or
             from :mod:`surefoot.theory.models`.
         every: Look at every k-th step only.
         stop: Rules such as :class:`NonFinite`; :attr:`stopped` says what they found.
-        schedule: T factors of the rate, known beforehand, for the weights of the bound; by default the present rate is
-            taken to stay, and the partial bound proves something for constant rates only.
+        schedule: T factors of the rate, known beforehand, for the weights of the bound and the peak rate; by default
+            the present rate is taken to stay, and the partial bound proves something for constant rates only.
         lower_bound: C of the models that are given by name.
         flush_every: Steps after which numbers are fetched from the device and rules are asked.
         process_group: The ranks whose losses are averaged, so that all of them stop at the same step; ``"auto"`` is the
@@ -71,17 +74,15 @@ class StabilityMonitor:
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
     >>> optimizer = torch.optim.SGD([x], lr=3.0)
-    >>> with StabilityMonitor(optimizer, horizon=20) as monitor:
-    ...     for _ in range(20):
+    >>> with StabilityMonitor(optimizer, horizon=100) as monitor:
+    ...     for _ in range(10):
     ...         optimizer.zero_grad()
     ...         loss = 0.5 * x.square().sum()
     ...         loss.backward()
     ...         monitor.record(loss)
     ...         optimizer.step()
-    >>> monitor.verdict().state
-    'unstable'
-    >>> monitor.verdict().lr_range
-    (0.05, 0.5)
+    >>> print(monitor.verdict())
+    Too large: after 10 steps the loss is 6.6e+04 times the first. Try 0.0035 to 0.11.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class StabilityMonitor:
         optimizer: Optimizer,
         horizon: int | None = None,
         distance: float | None = None,
-        track: Sequence[str] = ("loss", "grad_sq"),
+        track: Sequence[str] = ("loss", "grad_sq", "step"),
         models: Sequence[str | Model] = ("sgd", "sps", "ngn"),
         every: int = 1,
         *,
@@ -128,9 +129,11 @@ class StabilityMonitor:
         self._handles: list[Any] = []
         self._recorded: Tensor | float | None = None
         self._row: dict[str, Any] = {}
+        self._carried: dict[str, Any] = {}
         self._is_due = False
         self._start: dict[Tensor, Tensor] = {}
         self._before: dict[Tensor, Tensor] = {}
+        self._sample = StepSample(optimizer) if "step" in self.track else None
 
     def attach(self) -> Self:
         """Start watching."""
@@ -147,6 +150,8 @@ class StabilityMonitor:
             handle.remove()
         self._handles = []
         self._before = {}
+        if self._sample is not None:
+            self._sample.forget()
 
     def __enter__(self) -> Self:
         return self.attach()
@@ -222,60 +227,48 @@ class StabilityMonitor:
         return Bound(history.bias(), float(noise[-1]) if len(noise) else 0.0)
 
     def verdict(self) -> Verdict:
-        """Stable, at the edge or unstable, the reason in one sentence, and a range of rates that should hold.
+        """Too small, holds, at the edge or too large: why, and which rates to try.
 
-        It looks at z = q/F, the decrease that the linear model promises over what there is to gain, summed over the
-        last 20 steps (fewer in a short run): above 1 SPS would have shortened the step (at the edge); above 4 it raises
-        every quadratic (unstable). A loss that has grown by half over the first one is unstable too.
+        It is known once a tenth of the horizon is done. It looks at the slope ⟨g, Δ⟩ of every step and at what is left
+        of it at the step's end, at how far the parameters have moved, and at the loss; ``verdict().details`` has the
+        numbers. A run without a horizon is taken to be ten times as long as it is now.
         """
-        columns = self._columns(self._ring.all())
-        name, ours = type(self.optimizer).__name__, isinstance(self.optimizer, ModelBased)
-        along = _reading.is_gradient_step(self.optimizer)
         if _reading.looks_around(self.optimizer):
+            name = type(self.optimizer).__name__
             return Verdict(
-                "unknown", f"{name} looks at several points within a step: no single gradient explains it.", None
+                State.UNKNOWN, f"{name} looks at several points within a step, and no single gradient explains it"
             )
-        if not along and "interval" not in self.track:
-            reason = f'{name} does not step along the gradient: track "interval" to compare its steps with the loss.'
-            return Verdict("unknown", reason, None)
-        if "loss" not in self.track or not {"grad_sq", "interval"} & set(self.track):
-            return Verdict("unknown", f'A verdict needs "loss" and "grad_sq" in track, which is {self.track}.', None)
-        # The step that was really taken has the word where the rate alone does not say what it is.
-        if "interval" in self.track and not (ours and along):
-            promised = taken = columns["inner"]
-        else:
-            promised = taken = columns["decrease"]
-        if ours:  # they shorten their steps: what they promise belongs to the whole rate
-            with np.errstate(invalid="ignore", divide="ignore"):
-                scale = columns["size"] / columns["rate"]
-                promised, taken = (promised, promised * scale) if along else (taken / scale, taken)
-        window = max(1, min(_WINDOW, len(promised) // 2))
+        if not {"loss", "step"} <= set(self.track):
+            return Verdict(State.UNKNOWN, f'a verdict needs "loss" and "step" in track, which is {self.track}')
+        columns = self._columns(self._ring.all())
+        stopped = self.stopped is not None and "with_bias=True" not in self.stopped.rule
         return judge(
-            columns["loss"],
-            promised,
-            taken,
-            columns["rate"],
-            lower_bound=self.lower_bound,
-            window=window,
-            stop_reason=None if self.stopped is None else self.stopped.reason,
+            {**columns, "size": np.where(np.isnan(columns["size"]), columns["rate"], columns["size"])},
+            horizon=self.horizon,
+            peak=_plan.peak(self._planned(columns), columns["rate"], self.optimizer.param_groups[0]),
+            elements=0 if self._sample is None else self._sample.elements,
+            every=self.every,
+            stop_reason=self.stopped.reason if stopped and self.stopped is not None else None,
         )
 
     def plot(self) -> Figure:
-        """Draw loss, indices, step sizes and the partial bound over the steps."""
+        """Draw loss, indices, step sizes and the partial bound over the steps, under the verdict."""
         from surefoot.monitor._plot import draw
 
-        return draw(self.trace())
+        return draw(self.trace(), str(self.verdict()))
 
     # -- what happens at a step ---------------------------------------------------------------------------------------
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         """Look at the point before the step; a closure is wrapped, because only it knows loss and gradient."""
         self._is_due = self.steps % self.every == 0
-        if not self._is_due:
-            return None
-        self._row = {}
-        self._measure_start()
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if not self._is_due:
+            if self._sample is not None and closure is None:  # the first step after one that was looked at
+                self._carried |= self._sample.remainder()
+            return None
+        self._row, self._carried = self._carried, {}
+        self._measure_start()
         if closure is None:
             self._measure_gradient()
             given = kwargs.get("loss")
@@ -327,17 +320,21 @@ class StabilityMonitor:
                 row["decrease"] = rates[0] * row["grad_sq"]
         elif _reading.is_plain_sgd(optimizer):
             values["size"] = rates[0]
-        for name in ("grad_sq", "decrease", "distance_sq"):
+        if self._sample is not None and "moved" not in row:
+            row |= self._sample.after()
+        for name in ("grad_sq", "decrease", "distance_sq", *SAMPLED):
             if name in row:
                 values[name] = _reading.measured(row[name], self._ops)
         self._measure_update(values, rates)
         overflow = _reading.overflowed(optimizer)
-        for name in ("grad_sq", "decrease", "inner", "scaled_update_sq"):
+        for name in ("grad_sq", "decrease", "inner", "scaled_update_sq", *SAMPLED):
             values[name] = _reading.unless(overflow, values[name], self._ops)
         if self._ring.write([values[name] for name in COLUMNS]):
             self._ask_rules()
 
     def _measure_gradient(self) -> None:
+        if self._sample is not None:
+            self._row |= self._sample.gradient()
         if "grad_sq" not in self.track or _reading.knows_square(self.optimizer):
             return
         rates = _reading.rates(self.optimizer, self._ops)
@@ -349,6 +346,8 @@ class StabilityMonitor:
     @torch.no_grad()
     def _measure_start(self) -> None:
         """Distance from the start, and a copy of the point, where they are asked for."""
+        if self._sample is not None:
+            self._row |= self._sample.before()
         if not {"distance", "interval", "update_norm"} & set(self.track):
             return
         here = _reading.parameters(self.optimizer)
@@ -391,21 +390,11 @@ class StabilityMonitor:
 
     def _history(self, columns: dict[str, Floats], since: int = 0) -> History:
         delta = own_index(columns, self.delta_source)
-        rates = self._planned_rates(columns["rate"])
+        rates = self._planned(columns)
         return History(columns["loss"], columns["grad_sq"], delta, rates, self.distance, self.every, since)
 
-    def _planned_rates(self, seen: Floats) -> Floats:
-        """The rates of all steps: those seen, then the schedule's, or the last one again and again."""
-        done = np.repeat(seen, self.every)
-        horizon = max(self.horizon or 0, (len(seen) - 1) * self.every + 1, 1)
-        done = done[:horizon]
-        left = horizon - len(done)
-        if not len(done):
-            return np.ones(horizon)
-        future = np.full(left, done[-1])
-        if self._schedule is not None and len(done) < len(self._schedule):
-            future = self._schedule[len(done) :] * (done[0] / self._schedule[0])
-        return np.concatenate([done, future])
+    def _planned(self, columns: dict[str, Floats]) -> Floats:
+        return _plan.rates(columns["rate"], self.every, self.horizon, self._schedule)
 
     def _ask_rules(self) -> None:
         if self.rules and self.stopped is None:

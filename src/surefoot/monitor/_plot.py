@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(trace: xr.Dataset) -> Figure:
+def draw(trace: xr.Dataset, title: str) -> Figure:
     """Four panels over the steps; what is not finite or not positive leaves a gap."""
     from matplotlib import pyplot as plt
 
@@ -33,6 +34,7 @@ def draw(trace: xr.Dataset) -> Figure:
         ax.grid(alpha=0.25)
     for ax in (delta, noise):
         ax.set_xlabel("step")
+    figure.suptitle("\n".join(textwrap.wrap(title, 100)), fontsize="medium")
     return figure
 
 

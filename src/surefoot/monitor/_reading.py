@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.optim import SPP, Euclidean, ModelBased
+from surefoot.optim import SPP, ModelBased
 from surefoot.optim._arithmetic import Arithmetic, Device, Host, Scalar
 
 
@@ -86,13 +86,6 @@ def is_plain_sgd(optimizer: Optimizer) -> bool:
     return type(optimizer) is torch.optim.SGD and not any(
         group["momentum"] or group["weight_decay"] or group["maximize"] for group in optimizer.param_groups
     )
-
-
-def is_gradient_step(optimizer: Optimizer) -> bool:
-    """Whether the optimizer moves along −g, so that its rate can be compared with Polyak's."""
-    if isinstance(optimizer, ModelBased):
-        return isinstance(optimizer.geometry, Euclidean)
-    return isinstance(optimizer, torch.optim.SGD)
 
 
 def knows_square(optimizer: Optimizer) -> bool:

@@ -1,0 +1,180 @@
+"""Runs for judging verdicts: task × optimizer × rate, with the loss at which each one ends.
+
+The windows need whole runs, which take minutes; they do not depend on the monitor, and are kept in a cache that a
+broken-off recording resumes. The first tenth, which is all that a verdict sees, is run again with the monitor attached.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import surefoot.optim as sfo
+from _tasks import TASKS, Trial, trial
+from _training import factors, halves
+from surefoot.monitor import StabilityMonitor
+
+SHARE = 0.1
+"""Of the steps after which a verdict is asked for."""
+RATES = 10
+
+Stepper = tuple[torch.optim.Optimizer, list[torch.optim.Optimizer]]
+"""The optimizer that is watched, and those that train the rest of the network."""
+
+
+TORCH_MUON = (
+    *("batch-2-heavy", "change-targets", "labels-wrong", "likelihood", "mse-noise-2"),
+    *("separable-blobs", "separable-dna", "shifted-down", "units-1/30", "width-8"),
+)
+"""Tasks whose matrices torch's Muon trains, and AdamW the rest; elsewhere ours does, which is faster on processors."""
+
+
+def muon(model: nn.Module, lr: float, task: str) -> Stepper:
+    matrices, rest = halves(model.named_parameters())
+    if task not in TORCH_MUON:
+        return sfo.Muon(model.parameters(), lr), []
+    others = [torch.optim.AdamW(rest, lr / 10)] if rest else []
+    return torch.optim.Muon(matrices, lr, weight_decay=0.0), others
+
+
+OPTIMIZERS: dict[str, tuple[float, Callable[[nn.Module, float, str], Stepper]]] = {
+    "SGD": (1e-3, lambda m, lr, _: (torch.optim.SGD(m.parameters(), lr), [])),
+    "momentum": (1e-4, lambda m, lr, _: (torch.optim.SGD(m.parameters(), lr, momentum=0.9), [])),
+    "AdamW": (1e-5, lambda m, lr, _: (torch.optim.AdamW(m.parameters(), lr), [])),
+    "Muon": (1e-4, muon),
+    "NGN": (1e-2, lambda m, lr, _: (sfo.NGN(m.parameters(), lr), [])),
+    "NGNAdam": (1e-4, lambda m, lr, _: (sfo.NGNAdam(m.parameters(), lr), [])),
+}
+"""The smallest of the rates, which are a factor √10 apart, and how the optimizer is built."""
+
+SLOW = {"gpt": 120, "cnn-norm": 160, "cnn-plain": 160, "rnn": 140, "fine-tuning": 200}
+SHIFT = {"units-1/30": 30.0, "units-30": 1 / 30, "reward": math.sqrt(10.0)}
+"""Factor of the rates on tasks in other units; its square where steps are along the gradient."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One run."""
+
+    task: str
+    optimizer: str
+    schedule: str
+    steps: int
+    clip: float | None
+    lr: float
+
+    @property
+    def key(self) -> str:
+        return f"{self.task} {self.optimizer} {self.schedule} {self.steps} {self.clip} {self.lr:.3g}"
+
+    @property
+    def group(self) -> str:
+        """What a window belongs to: all but the rate."""
+        return self.key.rsplit(" ", 1)[0]
+
+
+def specs(held_out: bool, slow: bool = True) -> Iterator[Spec]:
+    """All runs of one half, with or without those that take long; held-out ones mostly with every second optimizer."""
+    names = [name for name, task in TASKS.items() if task.held_out == held_out]
+    names.sort(key=_slow_last)
+    kinds = sorted({task.kind for task in TASKS.values()})
+    for name in names:
+        place = kinds.index(TASKS[name].kind)
+        for turn, (optimizer, (smallest, _)) in enumerate(OPTIMIZERS.items()):
+            long = TASKS[name].kind in SLOW or name == "width-512" or (name == "embedding" and optimizer == "Muon")
+            left_out = held_out and (turn + place) % 2 and name != "separable-dna"
+            if left_out or (long and not slow):
+                continue
+            steps = SLOW.get(TASKS[name].kind) or (240 if held_out else (240, 320, 450)[place % 3])
+            parity = place // 2 + turn // 2 if held_out else place + turn + turn // 2
+            schedule = "cosine" if parity % 2 else "constant"
+            clip = 1.0 if optimizer in ("momentum", "AdamW") and place % 4 == 1 else None
+            shift = SHIFT.get(name, 1.0) ** (2 if optimizer in ("SGD", "momentum", "NGN") else 1)
+            for k in range(RATES):
+                yield Spec(name, optimizer, schedule, steps, clip, shift * smallest * 10 ** (k / 2))
+
+
+def _slow_last(name: str) -> tuple[int, str]:
+    order = [None, "fine-tuning", "cnn-plain", "cnn-norm", "rnn", "gpt"]
+    kind = TASKS[name].kind
+    return (order.index(kind) if kind in order else 0, name)
+
+
+@functools.lru_cache(maxsize=1)
+def _built(task: str, steps: int) -> tuple[Trial, dict[str, Any], float]:
+    made = trial(TASKS[task], 0, steps)
+    return made, copy.deepcopy(made.model.state_dict()), made.held_out()
+
+
+def run(spec: Spec, steps: int, watch: Callable[[torch.optim.Optimizer], Any] | None = None) -> tuple[float, Any]:
+    """Train for some steps: the held-out loss at the end (∞ if the run was lost), and what watched."""
+    made, start, _ = _built(spec.task, spec.steps)
+    made.model.load_state_dict(start)
+    made.model.train()
+    torch.manual_seed(0)
+    optimizer, others = OPTIMIZERS[spec.optimizer][1](made.model, spec.lr, spec.task)
+    watcher = watch(optimizer) if watch else None
+    rates = [(group, group["lr"]) for opt in (optimizer, *others) for group in opt.param_groups]
+    eta = factors(spec.schedule, spec.steps)
+    for step in range(steps):
+        for group, rate in rates:
+            group["lr"] = rate * eta[step]
+        made.model.zero_grad()
+        loss = made.batch_loss(step)
+        loss.backward()
+        if watcher is None and not math.isfinite(loss.item()):
+            return math.inf, watcher
+        if spec.clip is not None:
+            nn.utils.clip_grad_norm_(made.model.parameters(), spec.clip)
+        if isinstance(optimizer, sfo.ModelBased):
+            optimizer.step(loss=loss)
+        else:
+            if watcher is not None:
+                watcher.record(loss)
+            optimizer.step()
+        for other in others:
+            other.step()
+    return made.held_out(), watcher
+
+
+def ended(wanted: list[Spec], cache: Path, progress: Callable[[str], Any] = print) -> dict[str, tuple[float, float]]:
+    """First and last held-out loss of the wanted runs, by their keys; what the cache lacks is trained."""
+    known: dict[str, tuple[float, float]] = {}
+    if cache.exists():
+        for line in cache.read_text().splitlines():
+            entry = json.loads(line)
+            known[entry["key"]] = (entry["first"], entry["last"])
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with cache.open("a") as file:
+        for count, spec in enumerate(wanted):
+            if spec.key in known:
+                continue
+            if count % 10 == 0:
+                progress(f"{count} of {len(wanted)}: {spec.group}")
+            last, _ = run(spec, spec.steps)
+            first = _built(spec.task, spec.steps)[2]
+            known[spec.key] = (first, last)
+            file.write(json.dumps({"key": spec.key, "first": first, "last": last}) + "\n")
+            file.flush()
+    return known
+
+
+def watched(spec: Spec) -> StabilityMonitor:
+    """A monitor that has seen the first tenth of a run."""
+
+    def watch(optimizer: torch.optim.Optimizer) -> StabilityMonitor:
+        return StabilityMonitor(optimizer, horizon=spec.steps).attach()
+
+    monitor = run(spec, int(SHARE * spec.steps), watch)[1]
+    monitor.detach()
+    assert isinstance(monitor, StabilityMonitor)
+    return monitor

@@ -1,0 +1,179 @@
+"""From the evidence of a run's first tenth to a verdict.
+
+Three weighted sums of a few numbers decide. Their weights were fitted on runs of the development tasks of
+``benchmarks/verdict.py`` (logistic regression with the edges of the window of good rates, and linear regression with
+the best rate), and rounded; the same command judges them on tasks that were held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from surefoot.monitor._evidence import NEEDED, Evidence, gather
+from surefoot.monitor._history import Floats
+from surefoot.monitor._verdict import State, Verdict
+
+Indices = np.ndarray[Any, np.dtype[np.intp]]
+
+SHARE = 10
+"""A verdict looks at the first T/10 steps: so much was looked at when the weights were fitted."""
+FEWEST = 5
+"""Steps below which nothing is said, however short the run."""
+WITHOUT_HORIZON = 20
+"""Steps that are wanted where nobody has said how long the run will be."""
+SOARED = 1.5
+"""Times the first loss from which on it has the last word."""
+FAR = 3.0
+"""Rise of the loss, in first losses, beyond which a place says nothing about rates that would not have led there."""
+
+_LIMITS = {
+    "promise": (-3.0, 4.0),
+    "kept": (-2.0, 2.0),
+    "worst_height": (-4.0, 2.0),
+    "late_height": (-4.0, 1.0),
+    "step": (-5.0, 1.0),
+    "away": (-4.0, 1.5),
+    "ratio": (-1.0, 1.0),
+    "shortened": (-3.0, 0.0),
+    "warmup": (0.0, 1.0),
+}
+_TOO_SMALL = -3.98, {"worst_height": -0.98, "promise": -1.00, "away": -1.75, "warmup": 1.19}
+"""Above 0: a run that will not get far. All its steps are short, and it has not gone far."""
+_TOO_LARGE = -0.15, {"step": 1.69, "kept": -0.70, "ratio": 1.15, "late_height": 0.45}
+"""Above 0: long steps that overshoot, and a loss that does not fall."""
+_EDGE = -1.28
+"""The same sum, from which on a rate is at the edge."""
+_BEST = -1.13, {"step": -0.76, "shortened": 0.82, "warmup": 0.55, "promise": -0.20}
+"""log10 of the best rate over this one."""
+_HALF_WIDTH = 0.75
+"""Decades of the range on either side of its middle; for a rate that holds the evidence is better."""
+_HALF_WIDTH_HOLDS = 0.5
+
+
+def judge(
+    columns: Mapping[str, Floats],
+    *,
+    horizon: int | None,
+    peak: float,
+    elements: int,
+    every: int = 1,
+    stop_reason: str | None = None,
+) -> Verdict:
+    """The verdict on the steps so far.
+
+    Args:
+        columns: The numbers of the steps: ``NEEDED`` and ``carried``; ∞ is divergence, NaN what was not measured.
+        horizon: T; None for a run of unknown length, which is then taken to be ten times as long as it is.
+        peak: The largest rate of the run, as far as it is known.
+        elements: Parameters that were looked at.
+        every: Steps from one entry to the next.
+        stop_reason: What a stop rule has said, if one has.
+    """
+    loss = columns["loss"]
+    done = len(loss) * every
+    wanted = WITHOUT_HORIZON if horizon is None else min(max(horizon // SHARE, FEWEST), horizon)
+    length = SHARE * done if horizon is None else horizon
+    infinite = np.isinf(loss) | np.isinf(columns["slope"]) | np.isinf(columns["sample_sq"])
+    broken = int(np.argmax(infinite)) if infinite.any() else None
+    seen = _usable(columns)[: -(-wanted // every) if horizon is not None else None]
+    seen = seen if broken is None else seen[seen < broken]
+
+    def gathered(chosen: Any) -> Evidence | None:
+        if len(chosen) < 2:
+            return None
+        with np.errstate(all="ignore"):
+            return gather({name: columns[name][chosen] for name in (*NEEDED, "carried")}, length, peak, elements)
+
+    found, sane = gathered(seen), gathered(_sane(loss, seen))
+    soared = found is not None and found.worst_height > -1.0 and _soared(found, _late(loss))
+    if broken is not None or stop_reason is not None:
+        reason = stop_reason or f"loss or gradient are not finite from step {(broken or 0) * every} on"
+        details = {} if found is None else dict(found._asdict())
+        return Verdict(State.TOO_LARGE, reason, _range(State.TOO_LARGE, sane, peak), details=details)
+    if done < wanted and not (soared and done >= FEWEST):
+        reason = f"{done} of the {wanted} steps that a verdict needs were seen"
+        return Verdict(State.UNKNOWN, reason, more_steps=wanted - done)
+    if found is None or len(seen) < min(3, wanted):
+        if not np.isfinite(loss).any():
+            return Verdict(State.UNKNOWN, "no loss was told; call monitor.record(loss) before every step")
+        return Verdict(State.UNKNOWN, f"the optimizer has moved at {len(seen)} of {len(loss)} steps only")
+    small, large = _sum(_TOO_SMALL, found), _sum(_TOO_LARGE, found)
+    state = State.TOO_LARGE if large > 0 or soared else State.TOO_SMALL if small > 0 else State.HOLDS
+    if state is State.HOLDS and large > _EDGE:
+        state = State.AT_THE_EDGE
+    assumed = "" if horizon is not None else f", if the run is to have {length} steps"
+    details = {**found._asdict(), "too small": small, "too large": large, "horizon": float(length)}
+    reason = _reason(state, found, _late(loss), done) + assumed
+    return Verdict(state, reason, _range(state, sane, peak), details=details)
+
+
+def _usable(columns: Mapping[str, Floats]) -> Indices:
+    """Steps that were measured and taken: a GradScaler or a loss below its lower bound leaves steps out."""
+    measured = np.all([np.isfinite(columns[name]) for name in NEEDED], axis=0)
+    return np.flatnonzero(measured & (columns["rate"] > 0) & (columns["moved_sq"] > 0))
+
+
+def _sane(loss: Floats, seen: Indices) -> Indices:
+    """The steps before the loss has left for places that say nothing about other rates; at least two."""
+    if not len(seen):
+        return seen
+    first = loss[seen[0]]
+    with np.errstate(over="ignore"):
+        away = loss[seen] - first > FAR * abs(first)
+    return seen[: max(2, int(np.argmax(away)))] if away.any() else seen
+
+
+def _sum(weights: tuple[float, Mapping[str, float]], found: Evidence) -> float:
+    return weights[0] + sum(
+        weight * float(np.clip(getattr(found, name), *_LIMITS[name])) for name, weight in weights[1].items()
+    )
+
+
+def _range(state: State, sane: Evidence | None, peak: float) -> tuple[float, float] | None:
+    middle, half = -2.0 if sane is None else _sum(_BEST, sane), _HALF_WIDTH
+    if state is State.HOLDS:  # a rate that holds belongs to it
+        half = _HALF_WIDTH_HOLDS
+        middle = float(np.clip(middle, -half, half))
+    elif state is State.TOO_LARGE:  # and one that does not stays outside
+        middle = min(middle, -half - 0.1)
+    elif state is State.TOO_SMALL:
+        middle = max(middle, half + 0.1)
+    low, high = (peak * 10.0 ** (middle + side) for side in (-half, half))
+    return (low, high) if 0 < low <= high < np.inf else None
+
+
+def _late(loss: Floats) -> float:
+    """The mean loss of the last steps, of the whole run so far."""
+    known = loss[np.isfinite(loss)]
+    return float(np.mean(known[-max(2, min(20, len(known) // 4)) :])) if len(known) else np.nan
+
+
+def _soared(found: Evidence, now: float) -> bool:
+    return max(now, found.last) > found.first + (SOARED - 1.0) * abs(found.first)
+
+
+def _reason(state: State, found: Evidence, now: float, done: int) -> str:
+    """What decided, for a person."""
+    if found.first > 0 and now > 0:
+        change = f"after {done} steps the loss is {now / found.first:.2g} times the first"
+    else:
+        change = f"after {done} steps the loss has gone from {found.first:.3g} to {now:.3g}"
+    if state is State.TOO_SMALL:
+        if found.promise < 0:
+            return f"at this pace the whole run can lower the loss by {_percent(found.promise)} at most"
+        return f"{change}, and the weights have moved by {_percent(found.away)} only"
+    if state is State.HOLDS:
+        return f"{change}, and its steps are neither too short nor do they overshoot"
+    if now > found.first:
+        return change
+    if found.kept <= -2.0:
+        return f"{change}, but its steps overshoot: where one ends, the next batch's slope points back"
+    return f"{change}, but a single step moves the weights by {_percent(found.step)}"
+
+
+def _percent(logarithm: float) -> str:
+    share = 10.0 ** min(logarithm, 300)
+    return f"{100 * share:.2g} %" if share < 1 else f"{share:.2g} times their length" if share > 3 else f"{share:.0%}"

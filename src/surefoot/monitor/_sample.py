@@ -1,0 +1,104 @@
+"""The step that was taken, measured on a sample of the parameters.
+
+What Adam, Muon or momentum did to the parameters is not to be had from rate and gradient; it takes the point before the
+step. A verdict needs a few inner products of it only, and those of an evenly spread sample serve as well: the sample
+has about ``LIMIT`` elements at most, so that its memory (three vectors: start, point, last step) and time do not grow
+with the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from surefoot.monitor import _reading
+
+LIMIT = 1 << 18
+"""Elements of the sample, about; smaller networks are looked at as a whole."""
+
+
+class StepSample:
+    """Inner products of gradients and steps, on every k-th element of the parameters.
+
+    Numbers are 0-d tensors on the device of the parameters; nobody waits for them here.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._point: Tensor | None = None
+        self._gradient: Tensor | None = None
+        self._moved: Tensor | None = None
+        self._start: Tensor | None = None
+        self.elements = 0
+        """Of the sample."""
+
+    def before(self) -> dict[str, Tensor]:
+        """Look at the point before a step."""
+        self._gradient = None
+        self._point = point = self._gather(p.detach() for p in self._parameters())
+        if self._start is None or self._start.shape != point.shape:  # the first step, or a group was added
+            self._start, self._moved, self.elements = point, None, len(point)
+        return {"point_sq": point @ point, "away_sq": (point - self._start).square().sum()}
+
+    def gradient(self) -> dict[str, Tensor]:
+        """Look at the gradient of the point before a step."""
+        self._gradient = gradient = self._gradients()
+        return {"sample_sq": gradient @ gradient} | self.remainder()
+
+    def remainder(self) -> dict[str, Tensor]:
+        """The slope along the last step that was looked at, at its end and on another batch; once a step."""
+        if self._moved is None:
+            return {}
+        gradient = self._gradients() if self._gradient is None else self._gradient
+        moved, self._moved = self._moved, None
+        return {"carried": gradient @ moved} if gradient.shape == moved.shape else {}
+
+    def after(self) -> dict[str, Tensor]:
+        """Look at the step that was taken; the next gradient is held against it."""
+        if self._point is None or self._gradient is None:
+            return {}
+        moved = self._point - self._gather(p.detach() for p in self._parameters())
+        values = {"slope": self._gradient @ moved, "moved_sq": moved @ moved}
+        self._point = self._gradient = None
+        self._moved = moved
+        return values
+
+    def forget(self) -> None:
+        """Let go of everything but the start."""
+        self._point = self._gradient = self._moved = None
+
+    def _gradients(self) -> Tensor:
+        found = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in self._parameters()]
+        gradient = self._gather(grad if grad.layout is torch.strided else grad.to_dense() for grad in found)
+        scale = getattr(self._optimizer, "grad_scale", None)  # of a GradScaler that leaves the division to the step
+        return gradient if scale is None else gradient / scale
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for group in self._optimizer.param_groups for p in group["params"]]
+
+    def _gather(self, tensors: Iterable[Tensor]) -> Tensor:
+        """Every k-th element of all tensors in one vector; k is a prime, which no width of a layer is a multiple of."""
+        pieces = [_reading.real(_local(tensor)) for tensor in tensors]
+        total = sum(piece.numel() for piece in pieces)
+        stride = _prime(-(-total // LIMIT))
+        device = pieces[0].device if pieces else torch.device("cpu")
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        found = [piece.reshape(-1)[::stride].to(device, dtype, non_blocking=True) for piece in pieces]
+        return torch.cat(found) if found else torch.zeros(0, dtype=dtype)
+
+
+def _local(tensor: Any) -> Tensor:
+    """The piece of a DTensor that this rank holds, which is a sample too; any other tensor itself."""
+    found: Tensor = tensor.to_local() if hasattr(tensor, "device_mesh") else tensor
+    return found
+
+
+def _prime(least: int) -> int:
+    """The smallest prime of at least this size, or 1."""
+    while any(least % divisor == 0 for divisor in range(2, int(least**0.5) + 1)):
+        least += 1
+    return max(1, least)
