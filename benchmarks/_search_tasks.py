@@ -15,15 +15,17 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from rich.progress import track
+from torch.func import functional_call, grad_and_value, vmap
 
 import surefoot.optim as sfo
 from _search_grids import RANGE_STEPS, Case
 from _tasks import TASKS, Trial, trial
-from _training import Factory, factors
+from _training import factors
 
 _coin = random.Random(22)
 NEW_KINDS = tuple(
@@ -31,12 +33,14 @@ NEW_KINDS = tuple(
 )
 """Kinds that development leaves out."""
 
+Factory = Callable[[list[torch.nn.Parameter], float], torch.optim.Optimizer]
+
 OPTIMIZERS: dict[str, tuple[Factory, float, int]] = {
-    "sgd": (lambda model, lr: torch.optim.SGD(model.parameters(), lr), 0.3, 2),
-    "momentum": (lambda model, lr: torch.optim.SGD(model.parameters(), lr, momentum=0.9), 0.03, 2),
-    "adamw": (lambda model, lr: torch.optim.AdamW(model.parameters(), lr), 3e-3, 1),
-    "muon": (lambda model, lr: sfo.Muon(model.parameters(), lr), 2e-2, 1),
-    "ngn": (lambda model, lr: sfo.NGN(model.parameters(), lr), 3.0, 2),
+    "sgd": (torch.optim.SGD, 0.3, 2),
+    "momentum": (lambda run, lr: torch.optim.SGD(run, lr, momentum=0.9), 0.03, 2),
+    "adamw": (torch.optim.AdamW, 3e-3, 1),
+    "muon": (sfo.Muon, 2e-2, 1),
+    "ngn": (sfo.NGN, 3.0, 2),
 }
 """How it is made, the middle of its rates, and the power of a weight's unit that its rates go with."""
 
@@ -119,71 +123,117 @@ UNSEEN = [
 
 def grids(recipes: Iterable[Recipe], cache: Path) -> Iterator[Case]:
     """The grids of some recipes; those that the cache lacks are trained."""
+    recipes = list(recipes)
     cache.mkdir(parents=True, exist_ok=True)
     missing = [recipe for recipe in recipes if not (cache / recipe.file).exists()]
-    if missing:
-        jobs = [(recipe, float(lr)) for recipe in missing for lr in [*recipe.lrs, np.nan]]
-        kept: dict[str, dict[float, dict[str, np.ndarray]]] = {}
-        for recipe, lr in track(jobs, description=f"{len(missing)} grids to record"):
-            rows = kept.setdefault(recipe.file, {})
-            if math.isnan(lr):  # all its rates are there
-                _write(cache / recipe.file, recipe, [rows[float(lr)] for lr in recipe.lrs])
-                del kept[recipe.file]
-            else:
-                rows[lr] = run(recipe, lambda step, lr=lr: lr, recipe.steps)  # type: ignore[misc]
+    for recipe in track(missing, description=f"{len(missing)} grids to record") if missing else ():
+        _write(cache / recipe.file, recipe)
     for recipe in recipes:
         yield Case.read(cache / recipe.file, recipe.task, recipe.name.partition(", ")[2], recipe.kind)
 
 
-def _write(path: Path, recipe: Recipe, rows: list[dict[str, np.ndarray]]) -> None:
+def _write(path: Path, recipe: Recipe) -> None:
+    eta = np.array(factors(recipe.schedule, recipe.steps))
+    rates = recipe.lrs[:, None] * eta
+    if recipe.kind in _SLOW:  # convolutions and loops gain nothing from being batched
+        parts = [train(recipe, row[None]) for row in rates]
+        losses, final = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+    else:
+        losses, final = train(recipe, rates)
     growing = np.geomspace(recipe.lrs[0], recipe.lrs[-1], RANGE_STEPS)
-    test = run(recipe, lambda step: growing[step], RANGE_STEPS)
     start = trial(TASKS[recipe.task], recipe.order, recipe.steps)
-    constant = recipe.schedule == "constant"
     arrays = {
         "name": np.array(recipe.name),
         "order": np.array(recipe.order),
         "lrs": recipe.lrs,
         "steps": np.array(recipe.steps),
-        "schedule": np.array([] if constant else factors(recipe.schedule, recipe.steps)),
+        "schedule": eta if recipe.schedule == "cosine" else np.array([]),
         "initial": np.array([train_loss(start, recipe), start.held_out()]),
-        "losses": np.array([row["losses"] for row in rows], np.float32),
-        "final": np.array([row["final"] for row in rows]),
+        "losses": losses.astype(np.float32),
+        "final": final,
         "range_rates": growing,
-        "range_losses": test["losses"],
+        "range_losses": train(recipe, growing[None])[0][0],
     }
     part = path.with_suffix(".part")
     with part.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     part.replace(path)
 
 
-def run(recipe: Recipe, rate: Callable[[int], float], steps: int) -> dict[str, np.ndarray]:
-    """Train once: the batch losses, and (train, held-out) at the end; ∞ from the step on that is not finite."""
+class BatchLoss(torch.nn.Module):
+    """The loss of a step as a module, so that it can be called with other parameters."""
+
+    def __init__(self, made: Trial) -> None:
+        super().__init__()
+        self.model, self.batch_loss = made.model, made.batch_loss
+
+    def forward(self, step: int) -> torch.Tensor:
+        """On the batch of a step."""
+        return self.batch_loss(step)
+
+
+def train(recipe: Recipe, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Train runs side by side, one a row of ``rates`` (runs, steps); batch losses, and (train, held-out) at the end.
+
+    Gradients of all runs are one computation; every run has an optimizer of its own. ∞ from the step on that is not
+    finite.
+    """
+    count, steps = rates.shape
     made = trial(TASKS[recipe.task], recipe.order, recipe.steps)
-    optimizer = OPTIMIZERS[recipe.optimizer][0](made.model, rate(0))
-    if recipe.optimizer == "ngn" and recipe.task in _FLOORS:
-        optimizer = sfo.NGN(made.model.parameters(), rate(0), lower_bound=_FLOORS[recipe.task])
-    eta = factors(recipe.schedule, recipe.steps) if steps == recipe.steps else [1.0] * steps
-    losses, final = np.full(steps, np.inf), np.full(2, np.inf)
+    whole = BatchLoss(made)
+    names = [name for name, _ in whole.named_parameters()]
+    stacks = {name: p.detach().expand(count, *p.shape).clone() for name, p in whole.named_parameters()}
+    runs = [[torch.nn.Parameter(stacks[name][i]) for name in names] for i in range(count)]
+    optimizers = [_optimizer(recipe, run, float(row[0])) for run, row in zip(runs, rates, strict=True)]
+
+    def loss_of(parameters: dict[str, torch.Tensor], step: int) -> torch.Tensor:
+        return functional_call(whole, parameters, (step,))
+
+    gradients_of = vmap(grad_and_value(loss_of), in_dims=(0, None), randomness="same")
+    if count == 1:
+        gradients_of = lambda stacks, step: _alone(whole, names, runs[0], step)  # noqa: E731
+    losses, final = np.full((count, steps), np.inf), np.full((count, 2), np.inf)
+    alive = np.ones(count, bool)
     for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = rate(step) * eta[step]
-        optimizer.zero_grad()
-        loss = made.batch_loss(step)
-        loss.backward()
-        if not math.isfinite(loss.item()):
+        gradients, values = gradients_of(stacks, step)
+        values = values.detach()
+        alive &= np.isfinite(values.numpy())
+        losses[alive, step] = values.numpy()[alive]
+        for i in np.flatnonzero(alive):
+            for name, p in zip(names, runs[i], strict=True):
+                p.grad = gradients[name][i]
+            for group in optimizers[i].param_groups:
+                group["lr"] = float(rates[i, step])
+            if recipe.clip is not None:
+                torch.nn.utils.clip_grad_norm_(runs[i], recipe.clip)
+            if isinstance(optimizers[i], sfo.ModelBased):
+                optimizers[i].step(loss=values[i])
+            else:
+                optimizers[i].step()
+        if not alive.any():
             break
-        losses[step] = loss.item()
-        if recipe.clip is not None:
-            torch.nn.utils.clip_grad_norm_(made.model.parameters(), recipe.clip)
-        if isinstance(optimizer, sfo.ModelBased):
-            optimizer.step(loss=loss)
-        else:
-            optimizer.step()
-    else:
-        final = np.array([train_loss(made, recipe), made.held_out()])
-    return {"losses": losses, "final": final}
+    if steps == recipe.steps:
+        for i in np.flatnonzero(alive):
+            for p, found in zip(whole.parameters(), runs[i], strict=True):
+                p.data.copy_(found.data)
+            final[i] = train_loss(made, recipe), made.held_out()
+    return losses, final
+
+
+def _alone(whole: BatchLoss, names: list[str], run: list[torch.nn.Parameter], step: int) -> tuple[dict[str, Any], Any]:
+    """The same for one run, whose model is its own (batch norm keeps its averages)."""
+    parameters = list(whole.parameters())
+    for p, found in zip(parameters, run, strict=True):
+        p.data = found.data
+    loss = whole(step)
+    gradients = torch.autograd.grad(loss, parameters)
+    return {name: g[None] for name, g in zip(names, gradients, strict=True)}, loss[None]
+
+
+def _optimizer(recipe: Recipe, run: list[torch.nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    if recipe.optimizer == "ngn" and recipe.task in _FLOORS:
+        return sfo.NGN(run, lr, lower_bound=_FLOORS[recipe.task])
+    return OPTIMIZERS[recipe.optimizer][0](run, lr)
 
 
 def train_loss(made: Trial, recipe: Recipe) -> float:

@@ -59,9 +59,11 @@ def spoiling_step(race: Race, chosen: int, gain: float) -> int | None:
     others = [
         h for i, h in enumerate(race.histories) if i != chosen and not race.lost(i) and len(h) > step + 2 * _REACH
     ]
+    if len(others) < 2:
+        return None
     for one in (losses, *others):
         usual = float(np.median(np.abs(np.diff(one))))
-        if len(others) < 2 or not _rises(one)[step] > max(0.5 * gain, _OUTLIER * usual):
+        if not _rises(one)[step] > max(0.5 * gain, _OUTLIER * usual):
             return None
     return step + _REACH - 1
 
