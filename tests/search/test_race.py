@@ -77,11 +77,16 @@ def test_a_schedule_that_falls_favours_larger_rates():
     schedule = np.linspace(1.0, 0.01, HORIZON)
     way = LRS[:, None] * np.cumsum(schedule)
     losses = 1.0 / (1.0 + way) ** 0.5 + 0.1 * LRS[:, None] * schedule**2
-    early, final = int(np.argmin(losses[:, HORIZON // 2])), losses[:, -1]
-    ends = finished(run(losses, schedule))
-    assert max(ends) > early
-    assert final[ends].min() - final.min() <= 0.01 * (1.0 - final.min())
-    assert final[early] - final.min() > 0.01 * (1.0 - final.min())
+    told, untold = finished(run(losses, schedule)), finished(run(losses))
+    assert losses[told, -1].min() < losses[untold, -1].min()
+    assert losses[told, -1].min() - losses[:, -1].min() <= 0.05
+
+
+def test_a_run_that_explodes_is_dropped_long_before_it_is_infinite():
+    losses = flow(0.3)
+    losses[9:] += np.exp(0.2 * np.arange(HORIZON))
+    race = run(losses)
+    assert all(race.taken(i) <= HORIZON / 8 for i in range(9, 13))
 
 
 def test_lost_runs_are_left_and_others_take_their_place():

@@ -146,6 +146,13 @@ class Race:
         """Why each candidate was left behind, empty for the others."""
         return [self.reasons.get(place, "") for place in range(len(self.rates))]
 
+    def hopeless(self, place: int, leader: int, step: int, gain: float) -> bool:
+        """Whether nearly all recent losses are far above the start's: one that explodes has a large error, too."""
+        recent = slice(step - max(min(step, 3), step // 4), step)
+        difference = self.histories[place][recent] - self.histories[leader][recent]
+        noise = float(self.histories[leader][window(step)].std())
+        return bool(np.quantile(difference, 0.25) > gain + 2.0 * noise)
+
     # ---- who goes on
 
     def rungs(self) -> list[int]:
@@ -238,12 +245,14 @@ class Race:
                 continue
             leader = min(here, key=lambda i: self.level(i, step))
             if not seen:
-                kept |= self._on_a_plateau(here, leader, step)
+                kept |= self._on_a_plateau([i for i in here if not self.hopeless(i, leader, step, gain)], leader, step)
             elif self._method_goes_on(leader, best, step, gain):
                 kept.add(leader)
                 pace = max(self.level(leader, max(step // 2, 1)) - self.level(leader, step), 0.0) / gain
                 for i in here:
-                    if i != leader and self._goes_on(i, leader, step, first, pace, self.gap(i, leader, step, gain)):
+                    if i == leader or self.hopeless(i, leader, step, gain):
+                        continue
+                    if self._goes_on(i, leader, step, first, pace, self.gap(i, leader, step, gain)):
                         kept.add(i)
         for i in present:
             behind = self.gap(i, best, step, gain).now if seen else 0.0
@@ -327,4 +336,6 @@ def _spread(chain: list[int], logs: Floats) -> list[int]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 10 else "more than 1000 %"
+    if share >= 10:
+        return "more than 1000 %"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
