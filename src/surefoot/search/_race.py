@@ -283,7 +283,7 @@ class Race:
             return surely < -self.tolerance or (
                 distance < _NEXT and not first and gap.ahead(left) - _ERRORS * gap.error < -self.tolerance
             )
-        if self.cools and step >= 0.11 * self.horizon:
+        if self.cools and step >= 0.45 * self.horizon:
             return gap.now - 0.5 * gap.error < -self.tolerance
         reach = self._doublings(step)
         if distance < -reach - 0.6 and left > 0.9 and surely >= 0:
