@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,33 @@ class Case:
     final: np.ndarray
     initial: float
     envelope: Callable[[Any], Any] | None
-    range_test: Callable[[], tuple[np.ndarray, np.ndarray]]
+    range_test: Callable[[], tuple[np.ndarray, np.ndarray]] | None
     """Trains with rates that grow from the smallest to the largest; rates and losses."""
+    schedule: np.ndarray | None = None
+    """Factors of the rates; constant without."""
+    kind: str = ""
+
+    @classmethod
+    def read(cls, path: Path, problem: str = "", method: str = "", kind: str = "") -> Case:
+        """From a file: lrs, losses and final (train, held-out) of every rate, initial (train, held-out), schedule."""
+        with np.load(path, allow_pickle=False) as found:
+            losses, final = (np.where(np.isfinite(found[name]), found[name], np.inf) for name in ("losses", "final"))
+            test = (found["range_rates"], found["range_losses"]) if "range_rates" in found else None
+            schedule = found["schedule"]
+            return cls(
+                problem or str(found["name"]),
+                method,
+                found["lrs"],
+                losses.astype(float),
+                np.zeros(losses.shape),
+                np.zeros(losses.shape),
+                np.where(np.isfinite(losses[:, -1]), final[:, 0], np.inf),
+                float(found["initial"][0]),
+                None,
+                None if test is None else lambda: test,
+                schedule if len(schedule) else None,
+                kind,
+            )
 
     @property
     def steps(self) -> int:
@@ -92,6 +118,7 @@ class Recorded:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.envelope = case.envelope
+        self.schedule = case.schedule
 
     def __call__(self, lr: float, seed: int) -> Replay:
         """The run of a rate."""

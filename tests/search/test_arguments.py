@@ -49,8 +49,8 @@ def test_bad_rates(lrs, message):
         ({"horizon": 0}, "horizon must be a whole number of at least 1, got 0"),
         ({"horizon": 2.5}, "horizon must be a whole number of at least 1, got 2.5"),
         ({"objective": "accuracy"}, "objective must be 'loss' or 'bound', got 'accuracy'"),
-        ({"slack": 0.5}, "slack must be at least 1, got 0.5"),
-        ({"factor": 1.0}, "factor must be at least 1.5, got 1.0"),
+        ({"horizon": None}, "horizon must be given"),
+        ({"maximize": True, "objective": "bound"}, "maximize must be False for objective='bound'"),
         ({"bias": "distance"}, "bias must be a distance D, 'envelope', 'pool' or 'auto', got 'distance'"),
         ({"bias": -1.0}, "bias must be above 0, got -1.0"),
         ({"bias": "envelope"}, "bias='envelope' needs factories with an envelope"),
@@ -67,6 +67,16 @@ def test_bad_rates(lrs, message):
 def test_bad_settings(options, message):
     with pytest.raises(ValueError, match=message):
         tune(never, [0.1, 1.0], **({"horizon": 10} | options))
+
+
+def test_a_bound_needs_rates():
+    with pytest.raises(ValueError, match="lrs must be given for objective='bound'"):
+        tune(never, horizon=10, objective="bound")
+
+
+def test_maximising_needs_an_evaluation():
+    with pytest.raises(TypeError, match=r"maximize=True needs runs with evaluate\(\); those of run_factory have none"):
+        tune(lambda lr, seed: Run(), [0.1, 1.0], 10, maximize=True)
 
 
 @pytest.mark.parametrize(("factory", "message"), [(3, "run_factory must be called"), ({}, "at least one method")])

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from surefoot.cli._json import without_nonfinite
 from surefoot.cli._spec import read
-from surefoot.search import tune_study
+from surefoot.search import tune as search
 
 
 def tune(spec: Path, objective: str, store: Path | None, quiet: bool, as_json: bool) -> None:
@@ -22,20 +22,19 @@ def tune(spec: Path, objective: str, store: Path | None, quiet: bool, as_json: b
     columns = (SpinnerColumn(), steps, BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=quiet or as_json, transient=True) as bar:
         task = bar.add_task("steps", total=len(sweep.runs) * sweep.steps)
-        found = tune_study(
+        found = search(
             sweep,
-            store or spec.with_suffix(".db"),
-            objective=objective,
+            store=store or spec.with_suffix(".db"),
+            objective=objective,  # type: ignore[arg-type]
             progress=lambda done: bar.update(task, completed=done),
         )
     if as_json:
         rows = [{**asdict(row), "bound": row.bound} for row in found.table]
         answer = {"method": found.method, "lr": found.lr, "loss": found.loss, "bound": found.bound, "cost": found.cost}
+        sure = {"confidence": found.confidence, "warnings": list(found.warnings)}
         certified = {"certified": found.certificate is not None, "table": rows}
-        typer.echo(json.dumps(without_nonfinite({**answer, **certified}), indent=2))
+        typer.echo(json.dumps(without_nonfinite({**answer, **sure, **certified}), indent=2))
         return
-    typer.echo(found.table)
-    price = f"for {found.cost:.0%} of the grid's steps"
-    typer.echo(f"\n{found.method} with lr = {found.lr:g}: loss {found.loss:.4g}, {price}")
+    typer.echo(found)
     if found.certificate is not None:
         typer.echo(f"\n{found.certificate}")

@@ -14,6 +14,9 @@ from surefoot.search._bias import Bias, Distance, Envelope, Pool
 from surefoot.search._run import Floats, RunFactory
 from surefoot.study import _checks
 
+OWN_RATES = [float(lr) for lr in np.geomspace(1e-6, 1e3, 28)]
+"""Where a search starts that was given no rates: a factor of 2.15 apart."""
+
 
 def factories_of(run_factory: Any, orders: int) -> dict[str, RunFactory]:
     """The factory of each method; one without a name stands under the empty one."""

@@ -103,19 +103,6 @@ class Candidate:
         return sum(parts) / len(self.lanes) * (1.0 - _ROUNDING)
 
     @np.errstate(over="ignore")
-    def projected_noise(self) -> float:
-        """What the noise will be if the indices stay as they were in the last third of the steps (a guess)."""
-        if self.diverged:
-            return np.inf
-        total = 0.0
-        for lane in self.lanes:
-            recent = lane.deltas[lane.done - -(-lane.done // 3) : lane.done]
-            level = float(recent.mean()) if len(recent) else 0.0
-            total += float(self.weights[: lane.done] @ lane.deltas[: lane.done])
-            total += level * float(self.weights[lane.done :].sum())
-        return total / len(self.lanes)
-
-    @np.errstate(over="ignore")
     def mean_deltas(self) -> Floats:
         """The mean over the data orders of complete runs, which stands for E[δ_t]."""
         return np.asarray(np.mean([lane.deltas for lane in self.lanes], axis=0))

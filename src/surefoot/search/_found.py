@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import TYPE_CHECKING
 
 from surefoot.search._candidate import raised
@@ -95,6 +96,8 @@ class Table:
     """One row a candidate, in the order of methods and rates."""
 
     rows: tuple[Row, ...]
+    bounds: bool = True
+    """Whether it is printed with the bounds, which a search for the loss does not use."""
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -111,16 +114,21 @@ class Table:
 
         return pd.DataFrame([asdict(row) | {"bound": row.bound} for row in self.rows])
 
-    def __str__(self) -> str:
+    def cells(self) -> list[list[str]]:
+        """The table as text, its head first."""
         named = any(row.method for row in self.rows)
-        head = [*(["method"] if named else []), "lr", "steps", "loss", "bound", "outcome", "reason"]
-        lines = [head]
+        bound = ["bound"] if self.bounds else []
+        lines = [[*(["method"] if named else []), "lr", "steps", "loss", *bound, "outcome", "reason"]]
         for row in self.rows:
             mark = "" if row.outcome in ("chosen", "finished") else "≥ "
             loss = f"{row.loss:.4g}" if row.steps else "–"  # nothing was measured
-            cells = [f"{row.lr:.4g}", str(row.steps), loss, f"{mark}{row.bound:.4g}"]
+            cells = [f"{row.lr:.4g}", str(row.steps), loss, *([f"{mark}{row.bound:.4g}"] if self.bounds else [])]
             lines.append([*([row.method] if named else []), *cells, row.outcome, row.reason])
-        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+        return lines
+
+    def __str__(self) -> str:
+        lines = self.cells()
+        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
         )
@@ -128,7 +136,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Found:
-    """The answer of :func:`~surefoot.search.tune`."""
+    """The answer of :func:`~surefoot.search.tune`; ``print`` shows it as a table, with what to be careful with."""
 
     lr: float
     """The rate."""
@@ -136,10 +144,19 @@ class Found:
     """Its method, empty if there was one only, without a name."""
     loss: float
     """Its loss: what its run evaluates at the end, or the mean batch loss over the last tenth of the steps."""
+    score: float
+    """What decided among the finished runs: the loss, or with ``maximize`` what is to be large."""
     bound: float
     """Ω of the last iterate (Theorem 3.4) with the search's bias and the indices of its runs."""
     certificate: Certificate | None
     """Proof that ``bound`` is the smallest of all; None where the theory gives none."""
+    confidence: float | None
+    """How surely the rate is near the best, from 0 to 1: the probability that no other candidate ends lower by more
+    than 5 % of the gain from the start. None for ``objective="bound"``."""
+    warnings: tuple[str, ...]
+    """What to be careful with, in words."""
+    start: float
+    """The loss at the start, as the first batches tell it; NaN for ``objective="bound"``."""
     steps: int
     """Steps taken (or taken over from a store), over all candidates and data orders."""
     cost: float
@@ -156,3 +173,31 @@ class Found:
         from surefoot.search._plot import draw
 
         return draw(self, ax)
+
+    def summary(self) -> list[str]:
+        """The answer in a few lines: the rate, the price, how sure it is, and the warnings."""
+        name = f"{self.method + ' with ' if self.method else ''}lr = {self.lr:.4g}"
+        lines = [f"{name} for {self.cost:.0%} of the grid's steps ({self.steps} steps; a run has {self.horizon})"]
+        if self.certificate is not None:
+            lines.append(f"loss {self.loss:.4g}; its bound {self.bound:.4g} is the smallest (see .certificate)")
+        elif self.confidence is None:
+            lines.append(f"loss {self.loss:.4g}; bound {self.bound:.4g}, without a proof that it is the smallest")
+        else:
+            score = "" if self.score == self.loss else f", score {self.score:.4g}"
+            lines.append(f"loss {self.loss:.4g}{score} (at the start {self.start:.4g})")
+            lines.append(f"confidence {self.confidence:.2f} that no other rate here ends 5 % of that gain lower")
+        return [*lines, *(f"warning: {text}" for text in self.warnings)]
+
+    def __str__(self) -> str:
+        return "\n".join([*self.summary(), "", str(self.table)])
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        head, *body = self.table.cells()
+        lines = "".join(f"<div>{escape(line)}</div>" for line in self.summary())
+        titles = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+        rows = []
+        for row, cells in zip(self.table, body, strict=True):
+            style = ' style="font-weight: bold"' if row.outcome == "chosen" else ""
+            rows.append(f"<tr{style}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
+        return f"{lines}<table><thead><tr>{titles}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

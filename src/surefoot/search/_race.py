@@ -1,205 +1,341 @@
-"""The search for the smallest measured loss: a race over rungs that climbs along the rates.
+"""Who goes on in the search for the smallest loss: a policy on histories of losses, without runs and without torch.
 
-All candidates see the same batches, so their mean batch losses over the same steps compare well, and over the rate they
-fall and rise once. So a rung needs few candidates: it starts with those that the last rung has kept, and takes the
-neighbours of the leader to the same step until both are worse. A candidate is kept for the next rung if the trend of
-its loss, a power law in the steps, takes it below the leader's at the horizon.
+All candidates see the same batches, so two of them are compared by the paired differences of their losses, with the
+standard error of their mean. Three things are known of such differences, and nothing else is assumed: neither a sign
+of the loss, nor a lower bound, nor an index.
+
+* What a rate has done by step t, half the rate has done by 2t. So while steps are left the best rate moves to the
+  left, by at most one doubling of the rate for every doubling of the steps, and a smaller rate that has not begun to
+  move may still be the best.
+* Where the schedule ends low, the noise of a large rate goes away at the end: there the best rate moves to the right.
+* Differences that change go on to change: from t/2 to t, so from t to 2t.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from surefoot.search._best_first import is_dead
-from surefoot.search._bias import Bias, initial_loss
-from surefoot.search._candidate import Candidate
-from surefoot.search._runner import Runner
+from surefoot.search._run import Floats
 
-_STRIDE = 4
-"""The first rung looks at every fourth rate, and climbs from there."""
-_LEAST = 3
-"""Steps of the shortest rung."""
-_RUNGS = 6
-_FIRST = 2
-"""Kept of each method after the first rung, which knows no trends."""
-_WORST = 1e3
-"""Largest ratio that a trend is extrapolated with; losses above this multiple of the initial one end a run."""
+RUNGS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 0.35, 1 / 2, 0.72, 1.0)
+"""Shares of the horizon at which candidates are compared."""
+_FIRST = 1 / 25
+_LEAST = 8
+"""The first rung is at this share of the horizon, and has at least these steps."""
+_SPREAD = 4.0
+"""Ratio of the rates that the first rung looks at."""
+_ERRORS = 1.5
+"""Standard errors within which nobody is dropped."""
+_SEEN = 2.0
+"""Standard errors that make a gain visible."""
+_PACE = 0.7
+"""How much of the leader's last gain, for every doubling after the next, a smaller rate may be behind."""
+_ASLEEP = 0.25
+"""A smaller rate that is further behind than this, and not nearer than before, has not begun to move."""
+_COOLING = 0.15
+"""How far a larger rate may be behind before a schedule ends low."""
+_NEXT = 1.3
+"""Two rates within this many doublings stand beside each other."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far a candidate is behind another one, relative to the gain from the start."""
+
+    now: float
+    before: float
+    """At half the steps."""
+    error: float
+    """Standard error of ``now``."""
+
+    def ahead(self, doublings: float) -> float:
+        """After further doublings of the steps, if it goes on to shrink; one that grows is left as it is."""
+        return self.now + doublings * min(self.now - self.before, 0.0)
 
 
 @dataclass
 class Race:
-    """The rungs are the horizon divided by powers of ``factor``."""
+    """The rungs of a search: :meth:`requests` says who is to be taken where, and reads what came of it.
 
-    runner: Runner
-    bias: Bias
-    notify: Callable[[], None]
-    tolerance: float
-    """Share of f(x_1) − C that does not matter: a lead of half of it keeps a candidate in the race, a tenth is a tie,
-    and nobody is followed any more once the leader is that close to C."""
-    slack: float
-    factor: float
-    lower_bound: float
-    _ruled_out: set[int] = field(default_factory=set)
+    Args:
+        rates: The rate of each candidate.
+        methods: The method of each; rates are compared along one method, methods by their leaders.
+        horizon: T.
+        schedule: Factors of the rates; constant without.
+        tolerance: Share of the gain that does not matter.
+    """
 
-    def search(self, candidates: list[Candidate], start: Sequence[Candidate] = ()) -> Candidate | None:
-        """The candidate with the smallest loss at the horizon among those that got there; None if there is none.
+    rates: Sequence[float]
+    methods: Sequence[str]
+    horizon: int
+    schedule: Floats | None = None
+    tolerance: float = 0.005
+    histories: list[Floats] = field(default_factory=list)
+    """The losses of each candidate as far as it was taken (the mean over data orders), ∞ at last if it was lost. Filled
+    by whoever drives the race."""
+    reasons: dict[int, str] = field(default_factory=dict)
+    """Why candidates were left behind."""
 
-        ``candidates`` are sorted by method and rate. The race starts with ``start``, or with every fourth rate.
+    def __post_init__(self) -> None:
+        self.histories = self.histories or [np.empty(0) for _ in self.rates]
+        factors = np.ones(self.horizon) if self.schedule is None else self.schedule
+        self._travelled = np.cumsum(factors)
+        self._logs = np.log2(self.rates)
+        last = factors[-max(1, self.horizon // 10) :].mean()
+        self.cools = bool(last < 0.5 * factors.max())
+
+    # ---- what is read from the histories
+
+    def lost(self, place: int) -> bool:
+        """Whether a candidate ended with a loss that is not finite."""
+        history = self.histories[place]
+        return bool(len(history)) and not math.isfinite(history[-1])
+
+    def taken(self, place: int) -> int:
+        """Steps of a candidate."""
+        return len(self.histories[place])
+
+    def level(self, place: int, step: int) -> float:
+        """Mean loss over the second half of the steps."""
+        return float(self.histories[place][window(step)].mean())
+
+    def gain(self, place: int, step: int) -> tuple[float, bool]:
+        """How far a candidate is below the start, and whether that can be told from the batches' noise.
+
+        The start is the first losses of the smallest rate, and its later losses as far as it was taken: those are on
+        the same batches.
         """
-        chains = [[i for i, c in enumerate(candidates) if c.method == method] for method in self.runner.factories]
-        rungs = self.rungs()
-        if start:
-            started = {i for i, candidate in enumerate(candidates) if candidate in start}
-        elif len(rungs) > 1:
-            started = {i for chain in chains for i in _spread(chain)}
-        else:  # too few steps to compare anything on the way
-            started = set(range(len(candidates)))
-        previous: int | None = None
-        for step in rungs:
-            present = self._climb(candidates, chains, started, step)
-            if not present:
-                break
-            if step < self.runner.horizon:
-                started = self._kept(candidates, chains, present, step, previous)
-                self._explain(candidates, present, started, step)
-            previous = step
-        final = [c for c in candidates if c.complete and not c.out and np.isfinite(self.final_loss(c))]
-        return min(final, key=self.final_loss, default=None)
+        still = self._smallest()
+        shared = min(self.taken(still), step)
+        first = self._first(step)
+        now, error = mean_and_error(self.histories[place][window(step)])
+        difference, paired_error = mean_and_error(
+            self.histories[still][window(shared)] - self.histories[place][window(shared)]
+        )
+        fall = float(first.mean()) - now
+        seen = fall > _SEEN * math.hypot(error, float(first.std()) / math.sqrt(len(first)))
+        seen |= difference > _SEEN * paired_error
+        return max(fall, difference, np.finfo(float).tiny), seen
+
+    def start(self) -> float:
+        """The loss at the start, as the first losses of the smallest rate tell it."""
+        return float(self._first(self.horizon // 8).mean())
+
+    def gap(self, place: int, leader: int, step: int, gain: float) -> Gap:
+        """How far a candidate is behind the leader at a step."""
+        difference = self.histories[place][:step] - self.histories[leader][:step]
+        half = max(step // 2, min(3, step))
+        now, error = mean_and_error(difference[window(step)])
+        return Gap(now / gain, float(difference[window(half)].mean()) / gain, error / gain)
+
+    def _first(self, step: int) -> Floats:
+        history = self.histories[self._smallest()]
+        return history[: max(4, min(len(history), step) // 8)]
+
+    def _smallest(self) -> int:
+        """The smallest rate that was taken anywhere: it has moved least."""
+        return min(
+            (i for i in range(len(self.rates)) if self.taken(i) and not self.lost(i)), key=lambda i: self.rates[i]
+        )
+
+    def reasons_in_order(self) -> list[str]:
+        """Why each candidate was left behind, empty for the others."""
+        return [self.reasons.get(place, "") for place in range(len(self.rates))]
+
+    def hopeless(self, place: int, leader: int, step: int, gain: float) -> bool:
+        """Whether nearly all recent losses are far above the start's: one that explodes has a large error, too."""
+        recent = slice(step - max(min(step, 3), step // 4), step)
+        difference = self.histories[place][recent] - self.histories[leader][recent]
+        noise = float(self.histories[leader][window(step)].std())
+        return bool(np.quantile(difference, 0.25) > gain + 2.0 * noise)
+
+    # ---- who goes on
 
     def rungs(self) -> list[int]:
         """Steps at which candidates are compared, the horizon at last."""
-        steps = {math.ceil(self.runner.horizon / self.factor**power) for power in range(_RUNGS)}
-        return sorted(step for step in steps if step >= min(_LEAST, self.runner.horizon))
+        first = max(math.ceil(self.horizon * _FIRST), _LEAST)
+        later = [math.ceil(self.horizon * share) for share in RUNGS if self.horizon * share > 1.3 * first]
+        return [first, *later] if later else [self.horizon]
 
-    def final_loss(self, candidate: Candidate) -> float:
-        """What the runs evaluate at their end, or the mean batch loss over the last tenth of the steps."""
-        return candidate.final_loss(-(-self.runner.horizon // 10))
+    def chains(self) -> list[list[int]]:
+        """The candidates of each method, by rate."""
+        names = dict.fromkeys(self.methods)
+        places = sorted(range(len(self.rates)), key=lambda i: self.rates[i])
+        return [[i for i in places if self.methods[i] == name] for name in names]
 
-    def _climb(self, candidates: list[Candidate], chains: list[list[int]], started: set[int], step: int) -> set[int]:
-        """Take candidates to a step: those that start, and neighbours of each method's leader while that pays."""
-        present: set[int] = set()
-        todo = set(started)
-        while todo:
-            self.runner.advance([candidates[i] for i in sorted(todo)], step)
-            self._end_hopeless(candidates)
-            present |= {i for i in todo if not candidates[i].out}
-            self._rule_out(candidates)
-            todo = set()
-            for chain in chains:
-                if started.isdisjoint(chain):
+    def requests(self, start: Sequence[int] = ()) -> Iterator[tuple[list[int], int]]:
+        """Who is to be taken to which step, one request after the other.
+
+        After each the caller brings :attr:`histories` up to date. ``start`` are the candidates of a search that goes
+        on with new rates; otherwise it begins with some of each method's.
+        """
+        chains = self.chains()
+        rungs = [step for step in self.rungs() if not start or 8 * step >= self.horizon]
+        active = set(start) or {i for chain in chains for i in _spread(chain, self._logs)}
+        if len(rungs) == 1:  # too few steps to compare anything on the way
+            active = active if start else set(range(len(self.rates)))
+        leaders: dict[int, int] = {}
+        for step in rungs:
+            yield sorted(active), step
+            present: set[int] = set()
+            for number, chain in enumerate(chains):
+                if active.isdisjoint(chain):
                     continue
-                here = [i for i in chain if i in present]
-                if not here:
-                    todo |= self._replacement(candidates, [i for i in chain if self._may_run(candidates, i)])
-                elif step < self.runner.horizon and not self._is_settled(candidates, here, step):
-                    place = chain.index(self._leader(candidates, here, step))
-                    beside = chain[max(0, place - 1) : place] + chain[place + 1 : place + 2]
-                    todo |= {i for i in beside if i not in present and self._may_run(candidates, i)}
-            self.notify()
-        allowed = present - self._ruled_out
-        return allowed or present
+                here = {i for i in active if i in chain and not self.lost(i)}
+                first = step == rungs[0] and not start
+                yield from self._climb(chain, here, step, leaders.get(number), first)
+                present |= here
+                if here:
+                    leaders[number] = min(here, key=lambda i: self.level(i, step))
+            if step == self.horizon or not present:
+                return
+            active = self._kept(chains, present, step, step == rungs[0])
 
-    def _replacement(self, candidates: list[Candidate], rest: list[int]) -> set[int]:
-        """Who goes on where all of a method's candidates have ended: the best of the most advanced, or the middle."""
-        advanced = max((candidates[i].lanes[0].done for i in rest), default=0)
-        if not advanced:
-            return set(rest[len(rest) // 2 : len(rest) // 2 + 1])
-        there = [i for i in rest if candidates[i].lanes[0].done == advanced]
-        return {min(there, key=lambda i: self._score(candidates[i], advanced))}
+    def _climb(
+        self, chain: list[int], here: set[int], step: int, before: int | None, first: bool
+    ) -> Iterator[tuple[list[int], int]]:
+        """Take neighbours of the leader to its step: those that never ran, or towards which the lead moves."""
+        while True:
+            if here:
+                leader = min(here, key=lambda i: self.level(i, step))
+                new = self._neighbours(chain, here, leader, step, before, first)
+            else:
+                new = self._replacement(chain)
+            if not new or (here and step == self.horizon):
+                return
+            yield new, step
+            here |= {i for i in new if not self.lost(i)}
 
-    def _may_run(self, candidates: list[Candidate], index: int) -> bool:
-        return not candidates[index].out and index not in self._ruled_out
+    def _neighbours(
+        self, chain: list[int], here: set[int], leader: int, step: int, before: int | None, first: bool
+    ) -> list[int]:
+        place, new = chain.index(leader), []
+        for other in (*chain[max(0, place - 1) : place], *chain[place + 1 : place + 2]):
+            if other in here or self.lost(other):
+                continue
+            moves = (
+                before is not None
+                and (self.rates[other] - self.rates[leader]) * (self.rates[leader] - self.rates[before]) > 0
+            )
+            if (not self.taken(other) and not first) or (moves and step <= 0.55 * self.horizon):
+                new.append(other)
+        return new
 
-    def _kept(
-        self, candidates: list[Candidate], chains: list[list[int]], present: set[int], step: int, previous: int | None
-    ) -> set[int]:
-        """Those that go on: the leader, and whoever is on the way to beat it."""
-        if previous is None:
-            kept: set[int] = set()
-            for chain in chains:
-                here = [i for i in chain if i in present]
-                leader = [self._leader(candidates, here, step)] if here else []
-                rest = sorted(set(here) - set(leader), key=lambda i: self._score(candidates[i], step))
-                kept |= set((leader + rest)[:_FIRST])
-            return kept
-        leader_ = self._leader(candidates, sorted(present), step)
-        if self._is_settled(candidates, [leader_], step):
-            return {leader_}
-        mark = self._predicted(candidates[leader_], step, previous) - 0.5 * self.tolerance * self._scale(candidates)
-        return {leader_} | {i for i in present if self._predicted(candidates[i], step, previous) < mark}
+    def _replacement(self, chain: list[int]) -> list[int]:
+        """Who goes on where all of a method's candidates are lost: the best of the most advanced, or the middle."""
+        rest = [i for i in chain if not self.lost(i)]
+        furthest = max((self.taken(i) for i in rest), default=0)
+        if not furthest:
+            return rest[len(rest) // 2 : len(rest) // 2 + 1]
+        there = [i for i in rest if self.taken(i) == furthest]
+        return [min(there, key=lambda i: self.level(i, furthest))]
 
-    def _leader(self, candidates: list[Candidate], here: Sequence[int], step: int) -> int:
-        """The smallest loss of those that move; of equals the smallest rate, because plateaus reach to the right."""
-        moving = [i for i in here if self._moves(candidates, i, step)]
-        scores = {i: self._score(candidates[i], step) for i in moving or here}
-        tie = min(scores.values()) + 0.1 * self.tolerance * self._scale(candidates)
-        return min(i for i in scores if scores[i] <= tie)
-
-    @np.errstate(over="ignore")
-    def _moves(self, candidates: list[Candidate], index: int, step: int) -> bool:
-        """Whether a candidate has done more than stand still, which beats any rate whose first steps are unlucky."""
-        promised = np.mean([lane.deltas[:step].sum() for lane in candidates[index].lanes])
-        return bool(promised > 0.1 * self.tolerance * self._scale(candidates))
-
-    def _score(self, candidate: Candidate, step: int) -> float:
-        """Mean batch loss over the last third of the steps."""
-        return candidate.loss_at(step, max(1, round(step / 3)))
-
-    def _predicted(self, candidate: Candidate, step: int, previous: int) -> float:
-        """The loss at the horizon if it goes on as from the last rung to this one: f − C as a power of the steps."""
-        now, before = (self._score(candidate, s) - self.lower_bound for s in (step, previous))
-        if not (now > 0 and before > 0):
-            return self.lower_bound + now
-        power = math.log(self.runner.horizon / step) / math.log(step / previous)
-        trend: float = min(now / before, _WORST) ** power
-        return self.lower_bound + now * trend
-
-    def _is_settled(self, candidates: list[Candidate], here: Sequence[int], step: int) -> bool:
-        """Whether the leader is so close to C that nobody can be better by more than the tolerance."""
-        best = min(self._score(candidates[i], step) for i in here)
-        return best - self.lower_bound <= self.tolerance * self._scale(candidates)
-
-    def _scale(self, candidates: list[Candidate]) -> float:
-        initial = initial_loss(candidates)
-        return 0.0 if initial is None else max(initial - self.lower_bound, 0.0)
-
-    @np.errstate(over="ignore")
-    def _end_hopeless(self, candidates: list[Candidate]) -> None:
-        """End runs that are dead, or so far above the start that they will not come back."""
-        initial, scale = initial_loss(candidates), self._scale(candidates)
-        for candidate in candidates:
-            if candidate.done and not candidate.out:
-                for lane in candidate.lanes:
-                    last = lane.losses[max(0, lane.done - 3) : lane.done].mean()
-                    high = bool(scale) and last - self.lower_bound > _WORST * scale
-                    if high or is_dead(lane, initial):
-                        candidate.dead = True
-                        candidate.reason = "far above the start" if high else "gradients vanished, loss high"
-
-    def _rule_out(self, candidates: list[Candidate]) -> None:
-        """Candidates whose bound is beyond slack × the best one, as far as it is known; looked at anew every time."""
-        biases = self.bias(candidates)
-        totals = [b + c.projected_noise() for b, c in zip(biases, candidates, strict=True) if c.done and not c.out]
-        best = min(totals, default=math.inf) - min(self.lower_bound, 0.0)
-        self._ruled_out = set()
-        if not 0 < best < math.inf:
-            return
-        for i, (bias, candidate) in enumerate(zip(biases, candidates, strict=True)):
-            if not candidate.out and bias + candidate.noise() - min(self.lower_bound, 0.0) > self.slack * best:
-                self._ruled_out.add(i)
-                candidate.reason = f"bound above {self.slack:g} × the best"
-            elif candidate.reason.startswith("bound"):
-                candidate.reason = ""
-
-    def _explain(self, candidates: list[Candidate], present: set[int], kept: set[int], step: int) -> None:
+    def _kept(self, chains: list[list[int]], present: set[int], step: int, first: bool) -> set[int]:
+        """Those that go on from a rung."""
+        best = min(present, key=lambda i: self.level(i, step))
+        gain, seen = self.gain(best, step)
+        kept: set[int] = set()
+        for chain in chains:
+            here = [i for i in chain if i in present]
+            if not here:
+                continue
+            leader = min(here, key=lambda i: self.level(i, step))
+            if not seen:
+                kept |= self._on_a_plateau([i for i in here if not self.hopeless(i, leader, step, gain)], leader, step)
+            elif self._method_goes_on(leader, best, step, gain):
+                kept.add(leader)
+                pace = max(self.level(leader, max(step // 2, 1)) - self.level(leader, step), 0.0) / gain
+                for i in here:
+                    if i == leader or self.hopeless(i, leader, step, gain):
+                        continue
+                    if self._goes_on(i, leader, step, first, pace, self.gap(i, leader, step, gain)):
+                        kept.add(i)
         for i in present:
-            candidates[i].reason = "" if i in kept else f"not the leader at step {step}"
+            behind = self.gap(i, best, step, gain).now if seen else 0.0
+            self.reasons[i] = "" if i in kept else f"{_percent(behind)} of the gain behind at step {step}"
+        return kept
+
+    def _on_a_plateau(self, here: list[int], leader: int, step: int) -> set[int]:
+        """Nothing is to be seen yet. The largest rates leave a plateau first; the smallest stays as the yardstick."""
+        noise = float(self.histories[leader][window(step)].std())
+        near = [leader]
+        for i in here:
+            difference, error = mean_and_error((self.histories[i][:step] - self.histories[leader][:step])[window(step)])
+            if difference - _ERRORS * error < 2.0 * noise:
+                near.append(i)
+        top = max(self._logs[i] for i in near)
+        kept = {i for i in near if self._logs[i] >= top - self._doublings(step) - 0.1}
+        return kept | {leader} | ({self._smallest()} & set(here))
+
+    def _goes_on(self, place: int, leader: int, step: int, first: bool, pace: float, gap: Gap) -> bool:
+        """Whether a candidate may be better than its method's leader at the end."""
+        left = math.log2(self.horizon / step)
+        distance = self._logs[place] - self._logs[leader]
+        surely = gap.now - _ERRORS * gap.error
+        if distance > 0:
+            if self.cools:
+                room = _COOLING * min(left, 2.0) * (1.0 if distance < _NEXT else 0.7)
+                return distance < 2.0 * _NEXT and surely < room
+            return surely < -self.tolerance or (
+                distance < _NEXT and not first and gap.ahead(left) - _ERRORS * gap.error < -self.tolerance
+            )
+        if self.cools and step >= 0.45 * self.horizon:
+            return gap.now - 0.5 * gap.error < -self.tolerance
+        reach = self._doublings(step)
+        if distance < -reach - 0.6 and left > 0.9 and surely >= 0:
+            return False
+        if first:
+            return True
+        asleep = gap.now >= _ASLEEP and gap.now >= 0.9 * gap.before and distance >= -reach - 0.15
+        room = _PACE * pace * max(left - 1.0, 0.0) - self.tolerance
+        return asleep or gap.ahead(left) - _ERRORS * gap.error < room
+
+    def _method_goes_on(self, leader: int, best: int, step: int, gain: float) -> bool:
+        left = math.log2(self.horizon / step)
+        if leader == best or left > 3.0:
+            return True
+        gap = self.gap(leader, best, step, gain)
+        pace = max(self.level(best, max(step // 2, 1)) - self.level(best, step), 0.0) / gain
+        return gap.ahead(left) - _ERRORS * gap.error < _PACE * pace * left
+
+    def _doublings(self, step: int) -> float:
+        """How often the way travelled until a step will still double."""
+        return math.log2(self._travelled[-1] / self._travelled[step - 1])
 
 
-def _spread(chain: list[int]) -> list[int]:
-    """Every fourth of a method's rates, as far from either end."""
-    return chain[(len(chain) - 1) % _STRIDE // 2 :: _STRIDE]
+def window(step: int) -> slice:
+    """The second half of the steps, of short runs a little more."""
+    return slice(step - max(min(step, 6), -(-step // 2)), step)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def mean_and_error(values: Floats) -> tuple[float, float]:
+    """Mean and its standard error, for neighbours that resemble each other; ∞ for fewer than three numbers."""
+    mean = float(values.mean())
+    if len(values) < 3:
+        return mean, math.inf
+    rest = values - mean
+    square = float(rest @ rest)
+    if not 0 < square < math.inf:
+        return mean, 0.0 if square == 0 else math.inf
+    alike = min(max(float(rest[1:] @ rest[:-1]) / square, 0.0), 0.8)
+    return mean, math.sqrt(square / (len(values) - 1) / len(values) * (1 + alike) / (1 - alike))
+
+
+def _spread(chain: list[int], logs: Floats) -> list[int]:
+    """Some of a method's rates, about a factor of four apart, as far from either end."""
+    if len(chain) < 2:
+        return chain
+    spacing = (logs[chain[-1]] - logs[chain[0]]) / (len(chain) - 1)
+    stride = max(1, round(math.log2(_SPREAD) / float(spacing)))
+    return chain[(len(chain) - 1) % stride // 2 :: stride]
+
+
+def _percent(share: float) -> str:
+    if share >= 10:
+        return "more than 1000 %"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"

@@ -1,4 +1,4 @@
-"""The search: checks, the choice of the bias, and what is returned."""
+"""The search: checks, the choice of the policy, and what is returned."""
 
 from __future__ import annotations
 
@@ -11,69 +11,80 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-from surefoot.search._arguments import bias_of, factories_of, number_from, rates_of, schedule_of
+from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, number_from, rates_of, schedule_of
 from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
 from surefoot.search._candidate import Candidate, make_candidate
+from surefoot.search._confidence import confidence
 from surefoot.search._found import Certificate, Dropped, Found, Row, Table
 from surefoot.search._journal import Journal
-from surefoot.search._race import Race
+from surefoot.search._loss import LossSearch
+from surefoot.search._notes import notes, spoiled_by
 from surefoot.search._run import Floats, NoRateWorks, RunFactory
 from surefoot.search._runner import Runner
-from surefoot.study import _checks
+from surefoot.study import Study, _checks
 
 Objective = Literal["loss", "bound"]
 Factories = RunFactory | Mapping[str, RunFactory]
 
+FINE = 1.3
+"""Ratio of neighbouring rates around the answer, if the search chooses the rates."""
+_EXTENSIONS = 8
+"""How often rates are added beyond the grid's end."""
+
 
 def tune(
-    run_factory: Factories,
-    lrs: float | Iterable[float] | Mapping[str, float],
-    horizon: int,
+    run_factory: Factories | Study,
+    lrs: float | Iterable[float] | Mapping[str, float] | None = None,
+    horizon: int | None = None,
     *,
     objective: Objective = "loss",
-    slack: float = 3.0,
+    maximize: bool = False,
     bias: float | str = "auto",
-    seeds: int | Sequence[int] = 1,
+    seeds: int | Sequence[int] | None = None,
     tolerance: float | None = None,
-    refine: int = 0,
+    refine: int | None = None,
+    extend: bool | None = None,
     schedule: ArrayLike | None = None,
     lower_bound: float = 0.0,
-    factor: float = 3.0,
     max_states: int = 8,
     store: str | os.PathLike[str] | Journal | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Found:
     """Find the best learning rate of a grid without running the grid.
 
-    The noise of the last-iterate bound (Theorem 3.4) is a sum of terms w_t δ_t ≥ 0, so a part of it is a lower bound
-    of the whole, and rules rates out long before their runs end.
-
-    * ``objective="bound"`` finds the rate with the smallest Ω = bias + Σ w_t δ_t, best first. Where the theory allows
-      it, ``found.certificate`` proves the answer for the indices measured on these data orders.
-    * ``objective="loss"`` finds the rate with the smallest loss at the horizon. The bound only drops rates beyond
-      ``slack`` × the best; a race on the measured losses decides. There is no proof of that.
+    * ``objective="loss"`` finds the rate with the smallest loss at the horizon. Runs are compared on the same batches
+      as they go, and are left behind once they cannot catch up. There is no proof of the answer, but
+      ``found.confidence`` says how surely it is near the best.
+    * ``objective="bound"`` finds the rate with the smallest last-iterate bound Ω = bias + Σ w_t δ_t (Theorem 3.4), best
+      first: no term is negative, so a part of the sum is a lower bound of the whole. Where the theory allows it,
+      ``found.certificate`` proves the answer for the indices measured on these data orders.
 
     Args:
         run_factory: ``run_factory(lr, seed)`` gives a new run (:class:`~surefoot.search.Run`), such as
             :class:`~surefoot.search.TorchRun` or :class:`~surefoot.search.ProblemRun`; or one such factory a method. A
-            function of the rate alone will do for one data order.
-        lrs: The candidate rates, rising, or ``{"from": 1e-2, "to": 1e2, "count": 9}``, evenly in log.
+            function of the rate alone will do for one data order. Or a :class:`~surefoot.study.Study`, which tells
+            methods, rates, horizon, schedule and seeds itself.
+        lrs: The candidate rates, rising, or ``{"from": 1e-2, "to": 1e2, "count": 9}``, evenly in log. Without them the
+            search finds its own range and refines it to a factor of 1.3.
         horizon: T, the steps of a whole run.
         objective: What is minimised.
-        slack: How far a candidate's bound may be above the best one, for ``objective="loss"``.
+        maximize: Whether what the runs evaluate at their end is to be large, such as an accuracy. On the way runs are
+            compared by their losses in any case.
         bias: D of the bias D²/(2S₁); ``"envelope"``, the Moreau envelope of the full loss at the start, for factories
             that have it; ``"pool"``, the best stand-in for it among all points that any run has visited; or
-            ``"auto"``, the envelope if there is one, else the pool.
-        seeds: How many data orders a candidate (then 0, 1, …), or a list of them.
+            ``"auto"``, the envelope if there is one, else the pool. Of the bound only; the loss search needs none.
+        seeds: How many data orders a candidate (then 0, 1, …), or a list of them; one by default.
         tolerance: For ``"bound"``, the ε of "no other is better by more than a factor 1 + ε" (default 0). For
-            ``"loss"``, the share of f(x₁) − C that does not matter (default 0.01).
+            ``"loss"``, the share of the gain from the start that does not matter (default 0.005).
         refine: Rounds of refinement: each adds the two rates halfway (in log) between the winner and its neighbours.
+        extend: Whether rates are added beyond the grid while the best is at its end.
         schedule: The factors η_t of the rates if they are not constant and the factory does not tell; T numbers > 0.
-        lower_bound: C, a lower bound of the loss.
-        factor: Ratio of two rungs of the race.
+            The loss search uses them, too: a rate that looks bad before the schedule falls may be the best after it.
+        lower_bound: C, a lower bound of the loss; ``found.warnings`` says if losses pass below it.
         max_states: Runs kept in memory; others wait on disk.
-        store: A folder that keeps traces and states. After an interruption, the same call goes on where it stopped.
+        store: A folder that keeps traces and states (of a study, its file). After an interruption, the same call goes
+            on where it stopped; finished runs in it count.
         progress: Called with the number of steps taken so far, after each advance.
 
     Raises:
@@ -83,25 +94,41 @@ def tune(
     >>> from surefoot.problems import LinearRegression
     >>> from surefoot.search import ProblemRun, tune
     >>> found = tune(ProblemRun(LinearRegression(), "sgd", batch_size=5), [0.001, 0.01, 0.1, 1.0, 10.0], horizon=100)
-    >>> found.lr, found.cost < 0.5
+    >>> found.lr, found.cost < 0.6
     (0.1, True)
     """
-    orders = _checks.seeds(seeds)
+    if isinstance(run_factory, Study):
+        if maximize:
+            raise ValueError("maximize must be False for a study, whose runs evaluate a loss, got True")
+        for name, value in (("lrs", lrs), ("horizon", horizon), ("seeds", seeds), ("schedule", schedule)):
+            if value is not None:
+                raise TypeError(f"{name} is told by the study; tune takes no {name!r} with one")
+        from surefoot.search._study import tune_study
+
+        options: dict[str, Any] = {"objective": objective, "bias": bias, "tolerance": tolerance, "refine": refine}
+        options |= {"extend": extend, "lower_bound": lower_bound, "max_states": max_states, "progress": progress}
+        return tune_study(run_factory, store, **options)  # type: ignore[arg-type]
+    orders = _checks.seeds(1 if seeds is None else seeds)
     factories = factories_of(run_factory, len(orders))
-    horizon = _checks.whole("horizon", horizon, 1)
-    rates = rates_of(lrs)
-    factors = schedule_of(schedule, factories, horizon)
     if objective not in ("loss", "bound"):
         raise ValueError(f"objective must be 'loss' or 'bound', got {objective!r}")
-    slack = number_from("slack", slack, 1.0)
-    factor = number_from("factor", factor, 1.5)
+    if horizon is None:
+        raise ValueError("horizon must be given: the steps of a whole run")
+    horizon = _checks.whole("horizon", horizon, 1)
+    if lrs is None and objective == "bound":
+        raise ValueError("lrs must be given for objective='bound', whose certificate speaks of these rates, got None")
+    rates = OWN_RATES if lrs is None else rates_of(lrs)
+    extend = lrs is None if extend is None else bool(extend)
+    factors = schedule_of(schedule, factories, horizon)
     lower_bound = _checks.number("lower_bound", lower_bound)
     if tolerance is None:
-        tolerance = 0.01 if objective == "loss" else 0.0
+        tolerance = 0.005 if objective == "loss" else 0.0
     tolerance = number_from("tolerance", tolerance, 0.0)
-    refine = _checks.whole("refine", refine, 0)
+    rounds = 0 if refine is None else _checks.whole("refine", refine, 0)
     max_states = _checks.whole("max_states", max_states, 1)
     rule = bias_of(bias, factories, horizon)
+    if maximize:
+        _check_evaluates(factories, rates, orders, objective)
     if store is not None and not isinstance(store, Journal):
         store = Journal(Path(store), _settings(factories, horizon, factors))
     piece = math.ceil(horizon / 32)
@@ -118,35 +145,69 @@ def tune(
             if progress is not None:
                 progress(sum(candidate.done for candidate in candidates))
 
-        search: Race | BestFirst
+        search: LossSearch | BestFirst
         if objective == "loss":
-            search = Race(runner, rule, notify, tolerance, slack, factor, lower_bound)
+            search = LossSearch(runner, factors, notify, tolerance, maximize)
         else:
             search = BestFirst(runner, rule, notify, tolerance, piece, watch=not rule.is_known)
-        winner = search.search(candidates)
-        for _ in range(refine):
-            if winner is None:
-                break
-            added = [make_candidate(winner.method, lr, factors, orders) for lr in _between(candidates, winner)]
+
+        def go_on(winner: Candidate, new: list[float]) -> Candidate | None:
+            added = [make_candidate(winner.method, lr, factors, orders) for lr in new]
             for candidate in added:
                 runner.restore(candidate)
             candidates.extend(added)
             candidates.sort(key=lambda c: (list(factories).index(c.method), c.lr))
-            winner = search.search(candidates, start=[winner, *added])
+            return search.search(candidates, start=[winner, *added])
+
+        winner = search.search(candidates)
+        for _ in range(_EXTENSIONS if extend else 0):
+            beyond = [] if winner is None else _beyond(candidates, winner)
+            if winner is None or not beyond:
+                break
+            winner = go_on(winner, beyond)
+        while winner is not None and (rounds > 0 or (lrs is None and refine is None)):
+            between = _between(candidates, winner, 1.0 if rounds else FINE)
+            if not between:
+                break
+            rounds -= 1
+            winner = go_on(winner, between)
+        steps = sum(candidate.done for candidate in candidates)
+        if isinstance(search, LossSearch):
+            _count_finished(candidates, runner)
+            winner = search.best(candidates)
         if winner is None:
             raise NoRateWorks(_failure(candidates, objective))
-        return _found(candidates, winner, runner, rule, orders, tolerance, objective)
+        return _found(candidates, winner, search, rule, orders, tolerance, steps, lower_bound)
+
+
+def _count_finished(candidates: list[Candidate], runner: Runner) -> None:
+    """Runs that a store holds to their end count, wherever the search has not been."""
+    known = [c for c in candidates if all(lane.recorded == len(lane.losses) for lane in c.lanes)]
+    runner.advance(known, runner.horizon)
+
+
+def _check_evaluates(
+    factories: Mapping[str, RunFactory], rates: Sequence[float], orders: tuple[int, ...], objective: Objective
+) -> None:
+    if objective == "bound":
+        raise ValueError("maximize must be False for objective='bound', got True")
+    for name, factory in factories.items():
+        if not hasattr(factory(rates[0], orders[0]), "evaluate"):
+            where = f"run_factory[{name!r}]" if name else "run_factory"
+            raise TypeError(f"maximize=True needs runs with evaluate(); those of {where} have none")
 
 
 def _found(
     candidates: list[Candidate],
     winner: Candidate,
-    runner: Runner,
+    search: LossSearch | BestFirst,
     rule: Bias,
     seeds: tuple[int, ...],
     tolerance: float,
-    objective: Objective,
+    steps: int,
+    lower_bound: float,
 ) -> Found:
+    runner, objective = search.runner, "loss" if isinstance(search, LossSearch) else "bound"
     biases = rule(candidates)
     rows, dropped = [], []
     for candidate, bias in zip(candidates, biases, strict=True):
@@ -160,23 +221,37 @@ def _found(
     proved = all(lane.certifies for candidate in candidates for lane in candidate.lanes)
     if objective == "bound" and rule.is_known and proved:
         certificate = Certificate(winner.method, winner.lr, own, rule.name, tolerance, tuple(dropped))
-    steps = sum(candidate.done for candidate in candidates)
+    window = -(-runner.horizon // 10)
+    sure: float | None = None
+    start, words = math.nan, tuple[str, ...]()
+    if isinstance(search, LossSearch):
+        race, place = search.race(candidates), candidates.index(winner)
+        sure, start = confidence(race, place), race.start()
+        words = tuple(notes(race, place, lower_bound))
     return Found(
         lr=winner.lr,
         method=winner.method,
-        loss=winner.final_loss(-(-runner.horizon // 10)),
+        loss=winner.loss_at(runner.horizon, window) if _maximizes(search) else winner.final_loss(window),
+        score=winner.final_loss(window),
         bound=own,
         certificate=certificate,
+        confidence=sure,
+        warnings=words,
+        start=start,
         steps=steps,
         cost=steps / (len(candidates) * len(seeds) * runner.horizon),
         horizon=runner.horizon,
         seeds=seeds,
-        table=Table(tuple(rows)),
+        table=Table(tuple(rows), bounds=objective == "bound"),
         run=runner.run_of(winner),
     )
 
 
-def _row(candidate: Candidate, bias: float, noise: float, winner: Candidate, horizon: int, objective: Objective) -> Row:
+def _maximizes(search: LossSearch | BestFirst) -> bool:
+    return isinstance(search, LossSearch) and search.maximize
+
+
+def _row(candidate: Candidate, bias: float, noise: float, winner: Candidate, horizon: int, objective: str) -> Row:
     window = -(-horizon // 10)
     reason = candidate.reason
     if candidate is winner:
@@ -206,15 +281,31 @@ def _failure(candidates: list[Candidate], objective: str) -> str:
             ends.append(f"{candidate.name}: {candidate.reason}")
         else:
             ends.append(f"{candidate.name}: no finite {objective} after {candidate.done} steps")
-    return f"no rate works: none of {len(candidates)} candidates ended with a finite {objective}. " + "; ".join(ends)
+    spoiled = spoiled_by([lane.ended_at for candidate in candidates for lane in candidate.lanes if lane.done])
+    return (
+        f"no rate works: none of {len(candidates)} candidates ended with a finite {objective}. {spoiled}"
+        + "; ".join(ends)
+    )
 
 
-def _between(candidates: list[Candidate], winner: Candidate) -> list[float]:
-    """The rates halfway, in log, between the winner and its neighbours."""
+def _beyond(candidates: list[Candidate], winner: Candidate) -> list[float]:
+    """Two rates beyond the end of a method's rates where the winner is, as far apart as its neighbours."""
+    lrs = sorted(candidate.lr for candidate in candidates if candidate.method == winner.method)
+    if winner.lr not in (lrs[0], lrs[-1]):
+        return []
+    up = winner.lr == lrs[-1] and (len(lrs) == 1 or winner.lr != lrs[0])
+    ratio = 2.0 if len(lrs) == 1 else (lrs[-1] / lrs[-2] if up else lrs[1] / lrs[0])
+    new = [winner.lr * (ratio if up else 1.0 / ratio) ** power for power in (1, 2)]
+    return sorted(lr for lr in new if 0 < lr < math.inf)
+
+
+def _between(candidates: list[Candidate], winner: Candidate, ratio: float) -> list[float]:
+    """The rates halfway, in log, between the winner and those neighbours that are further apart than a ratio."""
     lrs = sorted(candidate.lr for candidate in candidates if candidate.method == winner.method)
     place = lrs.index(winner.lr)
     beside = lrs[max(0, place - 1) : place] + lrs[place + 1 : place + 2]
-    middle = [math.exp(0.5 * (math.log(winner.lr) + math.log(other))) for other in beside]
+    far = [other for other in beside if max(other, winner.lr) > ratio * min(other, winner.lr)]
+    middle = [math.exp(0.5 * (math.log(winner.lr) + math.log(other))) for other in far]
     return [lr for lr in middle if lr not in lrs]
 
 

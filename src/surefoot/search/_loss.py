@@ -1,0 +1,70 @@
+"""The search for the smallest loss at the horizon: drives the policy with real runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.search._candidate import Candidate
+from surefoot.search._race import Race
+from surefoot.search._run import Floats
+from surefoot.search._runner import Runner
+
+
+@dataclass
+class LossSearch:
+    """Advances whom the race asks for, and chooses among those that got to the end."""
+
+    runner: Runner
+    schedule: Floats
+    notify: Callable[[], None]
+    tolerance: float
+    maximize: bool = False
+    """Whether what the runs evaluate is to be large."""
+
+    def search(self, candidates: list[Candidate], start: Sequence[Candidate] = ()) -> Candidate | None:
+        """The best candidate at the horizon among those that got there; None if there is none."""
+        race = self.race(candidates)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for places, step in race.requests([candidates.index(candidate) for candidate in start]):
+                self.runner.advance([candidates[i] for i in places], step)
+                for i in places:
+                    race.histories[i] = history(candidates[i])
+                self.notify()
+        for candidate, reason in zip(candidates, race.reasons_in_order(), strict=True):
+            candidate.reason = reason
+        return self.best(candidates)
+
+    def race(self, candidates: Sequence[Candidate]) -> Race:
+        """The policy with all that is known of the candidates."""
+        return Race(
+            [candidate.lr for candidate in candidates],
+            [candidate.method for candidate in candidates],
+            self.runner.horizon,
+            self.schedule,
+            self.tolerance,
+            [history(candidate) for candidate in candidates],
+        )
+
+    def best(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        """The best of those that are complete."""
+        final = [c for c in candidates if c.complete and not c.out and np.isfinite(self.score(c))]
+        return min(final, key=lambda c: -self.score(c) if self.maximize else self.score(c), default=None)
+
+    def score(self, candidate: Candidate) -> float:
+        """What decides among the finished: what the runs evaluate, or the mean of the last tenth of their losses."""
+        return candidate.final_loss(-(-self.runner.horizon // 10))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def history(candidate: Candidate) -> Floats:
+    """The losses of a candidate as far as all its runs were taken, the mean over its data orders; ∞ where it ended."""
+    ends = [lane.ended_at for lane in candidate.lanes if lane.diverged and lane.ended_at is not None]
+    if ends:
+        lost = min(ends)
+        parts = [lane.losses[:lost] for lane in candidate.lanes if lane.done >= lost]
+        return np.append(np.mean(parts, axis=0), np.inf)
+    done = min(lane.done for lane in candidate.lanes)
+    return np.asarray(np.mean([lane.losses[:done] for lane in candidate.lanes], axis=0))
