@@ -7,7 +7,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from surefoot._identity import digest
+from surefoot._identity import Identity, identify
 from surefoot.study._runs import Method
 from surefoot.theory._names import unknown
 
@@ -94,7 +94,13 @@ def identity(method: Method) -> str:
     optimizer = method.optimizer
     if isinstance(optimizer, NamedOptimizer):
         return f"{optimizer.name}{dict(sorted(optimizer.options))}"
-    return f"{method.name}#{digest(optimizer)}"
+    return f"{method.name}#{code_of(method).digest}"
+
+
+def code_of(method: Method) -> Identity:
+    """What of a method's numbers rests on a function of the user's."""
+    optimizer = method.optimizer
+    return identify() if optimizer is None or isinstance(optimizer, NamedOptimizer) else identify(optimizer)
 
 
 def lower_bound_of(method: Method) -> float | None:

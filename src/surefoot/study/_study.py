@@ -12,25 +12,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot._identity import Identity, identify, is_foreign, merged, require
 from surefoot._version import __version__
 from surefoot.monitor import StopRule
 from surefoot.monitor._rules import check_rules
 from surefoot.problems import NetworkProblem, Problem, TiledProblem, create
 from surefoot.study import _checks, _ranks
 from surefoot.study._archive import Key, MemoryArchive, Record
+from surefoot.study._claimed import ClaimedRuns
 from surefoot.study._engine import NUMERICS_VERSION, BatchedJob
 from surefoot.study._execute import Engine, Job, engine_of
-from surefoot.study._methods import identity, lower_bound_of, parse_methods
+from surefoot.study._methods import code_of, identity, lower_bound_of, parse_methods
 from surefoot.study._networks import NetworkJob
 from surefoot.study._result import Result
-from surefoot.study._runs import Method, Run, Settings
+from surefoot.study._reuse import IDENTITY_RULE, adopt, described, tell_reuse
+from surefoot.study._runs import EPOCH_FIELDS, STEP_FIELDS, Method, Run, Settings
 from surefoot.study._shared import best_of, cut, is_shared, with_best
 from surefoot.study._store import FileArchive, Store
 from surefoot.study._sweep import Progress, compute, dismiss, follow, led
@@ -67,6 +70,8 @@ class Study:
         distance: D of the bound, for later; any other can be asked for.
         stop: Rules of :mod:`surefoot.monitor` that end runs early: their numbers are ∞ from then on, and their status
             is ``stopped``.
+        version: A word of yours for what cannot be identified, such as a file that your code reads: runs are used again
+            only under the same word. Needed where a store would have to guess.
         data: Name of the data set, for problems that have one; the same as ``problem_options={"data": …}``.
         problem_options: What the named problem takes.
 
@@ -93,9 +98,13 @@ class Study:
         every: int = 1,
         distance: float | None = None,
         stop: StopRule | Sequence[StopRule] = (),
+        version: str | None = None,
         data: str | None = None,
         problem_options: Mapping[str, Any] | None = None,
     ) -> None:
+        if version is not None and (not isinstance(version, str) or not version):
+            raise ValueError(f"version must be a word of yours, as in version='2', got {version!r}")
+        self.version = version
         if lower_bound is not None:
             lower_bound = _checks.number("lower_bound", lower_bound)
         self.methods = parse_methods(methods, lower_bound=lower_bound)
@@ -174,6 +183,26 @@ class Study:
         left = len(self._missing(done))
         return Plan(len(self.runs), len(self.runs) - left, left)
 
+    def identity(self) -> Identity:
+        """What it rests on that stored runs are those of this study: code, values, packages. ``print`` it."""
+        return self._identity
+
+    def adopt(self, store: str | os.PathLike[str], *, study: int | None = None) -> int:
+        """Take over runs that a file holds under another identity, because you know that their numbers are the same.
+
+        That is so for runs of surefoot 0.1, which remembered them by a weaker rule, and after changes of code or
+        versions that change no number. Settings must be the same; methods are matched by their names.
+
+        Args:
+            store: The file.
+            study: Position of the study in it, in the order in which they were last started; by default the last one
+                with these settings.
+
+        Returns:
+            How many runs were taken over: the next ``run`` does not compute them.
+        """
+        return adopt(self, store, study)
+
     def run(
         self,
         store: str | os.PathLike[str] | None = None,
@@ -240,17 +269,22 @@ class Study:
 
     def _run_stored(self, path: Path, engine: Engine, progress: Progress) -> Result:
         study, context, folder = self, self._context(), Path(f"{path.absolute()}.runs")
+        require(self._identity, self.version, f"store {str(path)!r}")
         job = self._job(str(folder))
-        with Store.write(path) as opened:
+        with Store.write(path) as opened, ClaimedRuns(opened, context, self._identities) as claims:
+            self._check_size(opened)
+            missing = self._missing(opened.done(context))
+            tell_reuse(self, opened, len(self.runs) - len(missing), progress)
             opened.register(context, self._settings())
             compute(
                 job,
-                self._missing(opened.done(context)),
+                missing,
                 self._identities,
                 lambda records: opened.add(context, records),
                 engine=engine,
                 advice=f"finished runs are kept: run the same study with the store {str(path)!r} to resume",
                 progress=progress,
+                claims=claims,
             )
             if self._shares:
                 study, records = self._settled(opened.records(context))
@@ -297,9 +331,26 @@ class Study:
         keys = self._identities
         return [run for run in self.runs if Key(keys[run.method.name], run.lr, run.seed) not in done]
 
+    def _check_size(self, store: Store) -> None:
+        """Refuse runs that do not fit into the store before the first step is taken."""
+        limit, numbers = store.largest_row() - 65536, len(EPOCH_FIELDS) * (self.epochs + 1)
+        size = 8 * (len(STEP_FIELDS) * self.shared.kept + numbers)
+        if size > limit:
+            room = (limit // 8 - numbers) // len(STEP_FIELDS)
+            advice = f"at least {-(-self.steps // room)}" if room > 0 else "larger, and epochs fewer"
+            raise ValueError(
+                f"every must be {advice} to store runs of {self.steps} steps: a run would take {size:,} bytes, and "
+                f"{store.path} takes {limit:,}; got every={self.every}"
+            )
+
     @cached_property
     def _fingerprint(self) -> str:
         return self.problem.fingerprint()  # reads all data
+
+    @cached_property
+    def _identity(self) -> Identity:
+        rules = [identify(rule) for rule in self.stop if not is_foreign(type(rule))]
+        return merged([self.problem.identity(), *map(code_of, self.methods), *rules])
 
     def _context(self) -> str:
         """Hash of all that the runs of this study share and that their numbers depend on."""
@@ -310,9 +361,14 @@ class Study:
             "sampling": self.sampling,
             "every": self.every,
             "numerics": NUMERICS_VERSION,
+            "identity": IDENTITY_RULE,
+            "packages": self._packages(),
         }
+        if self.version is not None:
+            shared["version"] = self.version
         if self.stop:
-            shared["stop"] = [self.distance, *(repr(rule) for rule in self.stop)]
+            rules = [repr(rule) if is_foreign(type(rule)) else identify(rule).digest for rule in self.stop]
+            shared["stop"] = [self.distance, *rules]
         if self._shares:  # what is kept of a run then depends on the others
             shared["runs"] = [sorted(self._identities.values()), self.lrs, self.seeds]
         if self._ranks() > 1:
@@ -320,6 +376,13 @@ class Study:
         digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
         digest.update(self.factors.astype("<f8").tobytes())
         return digest.hexdigest()
+
+    def _packages(self) -> dict[str, str]:
+        """Versions of the packages that compute the numbers, whatever code is the user's."""
+        found = {"numpy": np.__version__}
+        if isinstance(self.problem, NetworkProblem):
+            found["torch"] = metadata.version("torch")
+        return {name: told.partition("+")[0] for name, told in found.items()}
 
     def _settings(self) -> dict[str, Any]:
         """All that a result needs when the problem is not at hand, JSON-able."""
@@ -348,12 +411,13 @@ class Study:
             "every": self.every,
             "distance": self.distance,
             "stop": [repr(rule) for rule in self.stop],
+            "identity": described(self._identity, self.version),
             "versions": {
                 "surefoot": __version__,
                 "numerics": NUMERICS_VERSION,
                 "numpy": np.__version__,
                 "python": platform.python_version(),
-                **({"torch": version("torch")} if isinstance(problem, NetworkProblem) else {}),
+                **({"torch": metadata.version("torch")} if isinstance(problem, NetworkProblem) else {}),
             },
         }
 
