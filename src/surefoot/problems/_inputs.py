@@ -98,7 +98,7 @@ class DatasetInputs(PlacedInputs):
             raise ValueError(f"dataset is empty: {dataset!r}")
         self.dataset, self.full_hash = dataset, bool(full_hash)
         self._place(device)
-        with _seeded(0):
+        with seeded(0):
             item = dataset[0]
         if not (isinstance(item, tuple | list) and len(item) == 2):
             raise TypeError(f"dataset must have pairs (input, target) as items, its first item is {type(item)}")
@@ -109,7 +109,7 @@ class DatasetInputs(PlacedInputs):
     def batch(self, rows: Rows, *, seed: int | None) -> tuple[Any, Any]:
         """The items, collated by ``torch.utils.data.default_collate``."""
         numbers = np.asarray(rows).tolist()
-        with _seeded(0 if seed is None else seed):
+        with seeded(0 if seed is None else seed):
             if hasattr(self.dataset, "__getitems__"):
                 items = self.dataset.__getitems__(numbers)
             else:
@@ -237,7 +237,7 @@ def _tensor(name: str, values: Tensor | ArrayLike) -> Tensor:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(*seed: int) -> Iterator[None]:
     """Seed the global generators that data sets draw from, and put them back."""
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     for_python, for_numpy, for_torch = np.random.SeedSequence(seed).generate_state(3).tolist()

@@ -11,6 +11,7 @@ import numpy as np
 
 from surefoot._identity import Identity, identify, is_foreign, merged
 from surefoot.problems._problem import Floats, Problem, Rows
+from surefoot.problems._starts import Starts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -90,7 +91,7 @@ class NetworkProblem(Problem):
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise ValueError(f"device must be one that is here, got {device!r} on a machine without CUDA")
         self.name = name
-        self._model_factory = model_factory
+        self._starts = Starts(model_factory, model_seed)
         self._loss = torch.nn.functional.cross_entropy if loss is None else loss
         self._autocast, self._channels_last = autocast, channels_last
         self._model_seed, self.threads = model_seed, threads
@@ -134,13 +135,7 @@ class NetworkProblem(Problem):
         """A new model with the initial parameters, on the device."""
         import torch
 
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(self._model_seed)
-            model = self._model_factory()
-        if not isinstance(model, torch.nn.Module):
-            raise TypeError(f"model_factory must give a torch.nn.Module, got {model!r}")
-        if not any(p.requires_grad for p in model.parameters()):
-            raise ValueError("model_factory must give a model with parameters to train, got one without")
+        model = self._starts()
         if self._channels_last:
             return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
         return model.to(self.device)
@@ -218,11 +213,10 @@ class NetworkProblem(Problem):
 
     @cached_property
     def _facts(self) -> _Facts:
-        """Build the model twice, and try it on a row, before any work starts."""
+        """Build the model once, and try it on a row, before any work starts."""
         import torch
 
         model = self.model()
-        check_starts(model, self.model())
         found = _Facts(sum(p.numel() for p in model.parameters() if p.requires_grad), identify(model))
         model.eval()
         batch = self._train_placed.batch(np.arange(min(2, self.n_rows)), seed=None)
@@ -266,27 +260,3 @@ class NetworkProblem(Problem):
                 total += len(rows) * self._checked_loss(model, inputs.batch(rows, seed=None)).double().reshape(())
         model.train(was_training)
         return float(total) / len(inputs)
-
-
-def check_starts(one: nn.Module, other: nn.Module) -> None:
-    """Refuse a factory of models whose runs would share what they train, or start from different points."""
-    import torch
-
-    trained = [{name: p for name, p in model.named_parameters() if p.requires_grad} for model in (one, other)]
-    kept = [values | dict(model.named_buffers()) for values, model in zip(trained, (one, other), strict=True)]
-    for name, value in kept[0].items():
-        beside = kept[1].get(name)
-        if beside is not None and value.numel() and _place(value) == _place(beside):
-            raise ValueError(
-                f"model_factory must give a new model at every call, got two that share {name!r}: all runs would train "
-                "the same weights. Make the model inside of the function"
-            )
-        if beside is None or value.shape != beside.shape or not torch.equal(value, beside):
-            raise ValueError(
-                f"model_factory must give the same model at every call, got two that differ in {name!r}: draw its "
-                "parameters with torch's random numbers, which are seeded with model_seed before each call"
-            )
-
-
-def _place(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()

@@ -16,6 +16,7 @@ from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
 from surefoot.search._candidate import Candidate, make_candidate
 from surefoot.search._found import Certificate, Dropped, Found, Row, Table
+from surefoot.search._identity import identities_of
 from surefoot.search._journal import Journal
 from surefoot.search._race import Race
 from surefoot.search._run import Floats, NoRateWorks, RunFactory
@@ -103,7 +104,7 @@ def tune(
     max_states = _checks.whole("max_states", max_states, 1)
     rule = bias_of(bias, factories, horizon)
     if store is not None and not isinstance(store, Journal):
-        store = Journal(Path(store), _settings(factories, horizon, factors))
+        store = Journal(Path(store), _settings(factories, horizon, factors), identities_of(factories, Path(store)))
     piece = math.ceil(horizon / 32)
 
     candidates = [make_candidate(method, lr, factors, orders) for method in factories for lr in rates]
@@ -219,11 +220,8 @@ def _between(candidates: list[Candidate], winner: Candidate) -> list[float]:
 
 
 def _settings(factories: Mapping[str, RunFactory], horizon: int, factors: Floats) -> dict[str, Any]:
-    prints = {
-        name: factory.fingerprint() if hasattr(factory, "fingerprint") else "" for name, factory in factories.items()
-    }
     return {
         "horizon": horizon,
         "schedule": hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest(),
-        "methods": prints,
+        "methods": list(factories),
     }

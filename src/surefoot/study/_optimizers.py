@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torch import Tensor
+    from torch.nn import Module
     from torch.optim import Optimizer
 
     from surefoot.problems import NetworkProblem
@@ -65,28 +66,47 @@ def method(name: str, options: dict[str, Any], lower_bound: float | None) -> Met
     return Method(f"{name}({text})" if text else name, optimizer=found)
 
 
-def build(method: Method, parameters: list[Tensor], lr: float) -> Optimizer:
+def build(method: Method, model: Module, lr: float) -> Optimizer:
     """The torch optimizer of a method."""
-    import torch
-
     from surefoot.optim import ModelBased
 
     if method.model is not None:
-        return ModelBased(parameters, lr, model=method.model)
+        return ModelBased([p for p in model.parameters() if p.requires_grad], lr, model=method.model)
     if method.optimizer is None:
         raise ValueError(f"the method {method.name!r} cannot train a network: it needs a prox")
-    optimizer: Optimizer = method.optimizer(parameters, lr)
+    return made(method.optimizer, model, lr, f"optimizer of the method {method.name!r}")
+
+
+def made(factory: Any, model: Module, lr: float, name: str) -> Optimizer:
+    """What ``factory(parameters, lr)`` gives, or ``factory(model, lr)`` if that is what its first argument is called.
+
+    A scheduler that it attaches is refused: its place is not part of a run's state.
+    """
+    import torch
+
+    given: Any = model if _wants_model(factory) else [p for p in model.parameters() if p.requires_grad]
+    optimizer: Optimizer = factory(given, lr)
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(
-            f"optimizer of the method {method.name!r} must give a torch.optim.Optimizer for (parameters, lr), "
-            f"got {optimizer!r}"
+        raise TypeError(f"{name} must give a torch.optim.Optimizer for (parameters, lr), got {optimizer!r}")
+    if any("initial_lr" in group for group in optimizer.param_groups):
+        raise ValueError(
+            f"{name} must not attach a learning-rate scheduler, whose place is not kept when a run is put aside: give "
+            "the factors as schedule=, or TorchRun a function of the optimizer as scheduler="
         )
     return optimizer
 
 
+def _wants_model(factory: Any) -> bool:
+    try:
+        names = list(inspect.signature(factory).parameters)
+    except (TypeError, ValueError):  # of C
+        return False
+    return bool(names) and names[0] in ("model", "module", "net", "network")
+
+
 def check(method: Method, problem: NetworkProblem) -> None:
     """Build the optimizer of a method once, so that what is wrong with it shows before any work starts."""
-    build(method, [p for p in problem.model().parameters() if p.requires_grad], 1e-3)
+    build(method, problem.model(), 1e-3)
 
 
 def identity(method: Method) -> str:

@@ -292,7 +292,9 @@ class Study:
                 opened.register(context, study._settings())
                 opened.add(context, records)
         if job.settings.best is not None:
-            Path(job.settings.best).unlink(missing_ok=True)
+            best = Path(job.settings.best)
+            for left in (best, *best.parent.glob(f".{best.name}.*")):  # and what a killed process was writing
+                left.unlink(missing_ok=True)
         with suppress(OSError):  # it is not there, or another study has begun runs in it
             folder.rmdir()
         result = Result(study._settings(), FileArchive(path, context, self._fingerprint), problem=self.problem)
