@@ -58,7 +58,10 @@ def refuse_foreign(path: Path) -> None:
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         raise StoreError(f"{path}: not a surefoot study (no SQLite database); it was left as it is")
     if struct.unpack(">I", header[68:72])[0] != APPLICATION_ID:
-        raise StoreError(f"{path}: not a surefoot study (an SQLite database of another program); it was left as it is")
+        raise StoreError(
+            f"{path}: not a surefoot study (an SQLite database of another program); it was left as it is. If it is one "
+            "with a damaged header, surefoot.study.rescue can read it"
+        )
 
 
 def write_ahead(connection: sqlite3.Connection) -> None:

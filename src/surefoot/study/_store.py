@@ -198,6 +198,15 @@ class Store:
                 (problem, name, text, seal("fact", problem, name, text)),
             )
 
+    def copy_study(self, context: str, settings: str, created: str, started: float) -> None:
+        """Note a study as another file has it."""
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT INTO studies (context, settings, created, started, seal) VALUES (?, ?, ?, ?, ?)",
+                (self._context(connection, context), settings, created, started,
+                 seal("study", context, settings, created, started)),
+            )  # fmt: skip
+
     def claim(self, context: str, keys: Iterable[Key], owner: str) -> bool:
         """Claim runs for an owner: all of them, or none if one is stored already or claimed by somebody alive."""
         wanted = [tuple(key) for key in keys]
