@@ -74,33 +74,35 @@ def sound(tmp_path_factory):
 
 
 def check_flipped_store(sound, folder, bit):
-    """True if the flip was found, else the file gave what it had given before; what is saved is as it was."""
+    """None if the file gave what it had given before; if the flip was found, how many runs could not be saved."""
     path, new = folder / "s.db", folder / "new.db"
     shutil.copy(sound, path)
     flip(path, bit)
     before = path.read_bytes()
     try:
-        found = content(path)
+        found, message = content(path), None
     except StoreError as error:
-        assert str(path) in str(error)
-        assert path.read_bytes() == before, "a damaged file was changed"
-        saved = rescue(path, new)
-        kept, all_rows = rows(new), rows(sound)
-        assert saved.runs == len(kept)
-        assert kept.items() <= all_rows.items()
-        new.unlink()
+        found, message = None, str(error)
+    if message is None:
+        assert found == content(sound)
         path.unlink()
-        return len(all_rows) - len(kept)
-    assert found == content(sound)
+        return None
+    assert str(path) in message
+    assert path.read_bytes() == before, "a damaged file was changed"
+    saved = rescue(path, new)
+    kept, all_rows = rows(new), rows(sound)
+    assert saved.runs == len(kept)
+    assert kept.items() <= all_rows.items()
+    new.unlink()
     path.unlink()
-    return None
+    return len(all_rows) - len(kept)
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_a_flipped_bit_of_a_store_gives_no_wrong_number(sound, tmp_path, part):
     lost = [check_flipped_store(sound, tmp_path, bit) for bit in spread(sound, 40, part)[part::4]]
     assert any(count is not None for count in lost)
-    assert max((count for count in lost if count is not None), default=0) <= len(rows(sound)) // 2
+    assert max((count for count in lost if count is not None), default=0) <= 1  # the damaged one itself
 
 
 def test_a_study_does_not_go_on_with_a_damaged_store(sound, tmp_path):
@@ -225,14 +227,13 @@ def check_flipped_search(run, whole, folder, name, bit):
     shutil.copytree(whole, folder)
     flip(folder / name, bit)
     try:
-        found = answer(run(folder))
-    except (SearchError, ValueError) as error:
-        assert name.split("-")[0] in str(error) or "search.json" in str(error)
-        return True
+        found, message = answer(run(folder)), None
+    except SearchError as error:
+        found, message = None, str(error)
     finally:
         shutil.rmtree(folder)
-    assert found == answer(run(whole))
-    return False
+    assert found == answer(run(whole)) if message is None else f"{name} is damaged" in message
+    return message is not None
 
 
 @pytest.mark.parametrize("run", [search, torch_search])
@@ -265,4 +266,4 @@ def test_five_hundred_flipped_bits_give_no_wrong_number(sound, tmp_path):
     print(
         f"store: {len(found)} of 300 found, {sum(found)} of {total * len(found)} runs not saved; search: {hits} of 100"
     )
-    assert sum(found) < 0.05 * total * len(found)
+    assert max(found) <= 1  # the damaged one itself

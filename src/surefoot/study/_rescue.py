@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sqlite3
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from surefoot.study._connection import StoreError, decoded
 from surefoot.study._rows import record_of
-from surefoot.study._schema import APPLICATION_ID, MIGRATIONS, STUDY_QUERY, run_query, seal
+from surefoot.study._schema import APPLICATION_ID, MIGRATIONS, RUN_COLUMNS, STUDY_QUERY, run_query, seal
 from surefoot.study._store import Store
 
 _PAGE = 4096
@@ -74,11 +75,22 @@ class _Rows:
         self.facts: dict[int, Sequence[Any]] = {}
         self.lost: list[str] = []
 
-    def take(self, kind: str, where: dict[int, Sequence[Any]], rows: Iterable[Sequence[Any]]) -> None:
-        """Keep those rows, (number, seal, values …), whose seal is right."""
+    def take(
+        self,
+        kind: str,
+        where: dict[int, Sequence[Any]],
+        rows: Iterable[Sequence[Any]],
+        others: dict[int, set[str]],
+    ) -> None:
+        """Keep those rows, (number, seal, values …), whose seal is right; ``others`` may stand at some of the places.
+
+        What many rows refer to is written in two places, a table and its index: one that is sound is enough.
+        """
         for number, found, *values in rows:
-            if found == seal(kind, *values):
-                where[number] = values
+            choices = [[value, *sorted(others.get(k, set()) - {value})] for k, value in enumerate(values)]
+            sound = next((told for told in itertools.product(*choices) if found == seal(kind, *told)), None)
+            if sound is not None:
+                where[number] = sound
             else:
                 told = ", ".join(str(value) for value in values[1:4]) if kind == "run" else str(number)
                 self.lost.append(f"{kind} {told}")
@@ -122,10 +134,24 @@ def _read(content: bytes, copy: Path) -> _Rows:
     with closing(sqlite3.connect(f"file:{copy}?immutable=1", uri=True)) as connection:
         connection.text_factory = decoded
         facts = "problem, name, value FROM facts"
-        rows.take("run", rows.runs, _each(connection, "runs", "runs.id", run_query()))
-        rows.take("study", rows.studies, _each(connection, "studies", "studies.id", STUDY_QUERY))
-        rows.take("fact", rows.facts, _each(connection, "facts", "facts.rowid", facts))
+        contexts, layouts = _texts(connection, "contexts", "hash"), _texts(connection, "layouts", "layout")
+        places = {0: contexts, 1 + len(RUN_COLUMNS): layouts}
+        rows.take("run", rows.runs, _each(connection, "runs", "runs.id", run_query()), places)
+        settings = _texts(connection, "studies", "settings")
+        places = {0: contexts, 1: settings}
+        rows.take("study", rows.studies, _each(connection, "studies", "studies.id", STUDY_QUERY), places)
+        rows.take("fact", rows.facts, _each(connection, "facts", "facts.rowid", facts), {})
     return rows
+
+
+def _texts(connection: sqlite3.Connection, table: str, column: str) -> set[str]:
+    """What a table and its index hold."""
+    found: set[str] = set()
+    for where in ("NOT INDEXED", f"INDEXED BY sqlite_autoindex_{table}_1"):
+        with suppress(sqlite3.Error):
+            for (value,) in connection.execute(f"SELECT {column} FROM {table} {where}"):
+                found |= {value} if isinstance(value, str) else set()
+    return found
 
 
 def _each(connection: sqlite3.Connection, table: str, number: str, query: str) -> Iterator[Sequence[Any]]:
