@@ -46,8 +46,8 @@ def study(path=None):
     from surefoot.study import Study
 
     sweep = Study(
-        "linear-regression", problem_options={"d": 500}, methods=["sps", "ngn"], lrs=np.geomspace(1e-3, 1e2, 20).tolist(),
-        seeds=4, epochs=25, batch_size=5, every=10,
+        "linear-regression", problem_options={"d": 500}, methods=["sps", "ngn"],
+        lrs=np.geomspace(1e-3, 1e2, 20).tolist(), seeds=4, epochs=25, batch_size=5, every=10,
     )  # fmt: skip
     return sweep.run(path, processes=1)
 
@@ -92,6 +92,7 @@ class Zygote:
 
     def close(self):
         self._process.stdin.close()
+        self._process.stdout.close()
         self._process.wait(timeout=60)
 
 

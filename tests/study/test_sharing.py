@@ -238,7 +238,7 @@ def test_what_is_not_the_same_study_is_not_adopted(old, tmp_path):
     other = Study("linear-regression", methods=["sgd"], lrs=[0.01], seeds=1, epochs=3, batch_size=10)
     with pytest.raises(ValueError, match="holds no other study with these settings: they differ in epochs"):
         other.adopt(old)
-    with pytest.raises(ValueError, match="study 0 of .* is another one: epochs differ"):
+    with pytest.raises(ValueError, match=r"study 0 of .* is another one: epochs differ"):
         other.adopt(old, study=0)
     with pytest.raises(ValueError, match="study must be a position below 1"):
         other.adopt(old, study=5)
