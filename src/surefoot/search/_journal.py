@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,11 +19,6 @@ from surefoot._states import DamagedFile, load_state, read_arrays, save_state, s
 from surefoot.search._candidate import Candidate, Lane
 from surefoot.search._run import Floats, Run, SearchError
 from surefoot.study._progress import tell
-
-try:
-    import fcntl
-except ImportError:
-    fcntl = None  # type: ignore[assignment]
 
 _HEADER = "search.json"
 _FORMAT = 2
@@ -69,17 +65,9 @@ class Journal:
         self.folder = folder
 
     def __enter__(self) -> Self:
-        if fcntl is None:  # Windows: nobody is kept out
-            return self
-        self._lock = os.open(self.folder, os.O_RDONLY)
+        self._lock = None if sys.platform == "win32" else os.open(self.folder, os.O_RDONLY)
         told = False
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
-                    break  # a file system without locks
+        while self._lock is not None and not _locked(self._lock):
             if not told:
                 told = True
                 tell(None, f"another process searches in {self.folder}; waiting for its runs")
@@ -160,6 +148,17 @@ class Journal:
     @staticmethod
     def _trace(stem: Path) -> Path:
         return stem.with_name(stem.name + ".npz")
+
+
+def _locked(folder: int) -> bool:
+    """Whether the open folder is this process's alone now; also where the file system has no locks."""
+    import fcntl
+
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EACCES)
+    return True
 
 
 def _compare(folder: Path, wanted: dict[str, Any], identities: Mapping[str, Identity]) -> None:

@@ -98,7 +98,7 @@ class NetworkRuns:
         self._problem, self._method, self._settings = problem, method, settings
         self.schedule: Floats = settings.schedule
         model = problem.model()
-        self.certifies = certifies(build(method, model, 1e-3), model)
+        self.certifies = certifies(build(method, list(model.parameters()), 1e-3, model), model)
 
     def __call__(self, lr: float, seed: int) -> SearchedNetwork:
         """A new run with this rate and data order."""

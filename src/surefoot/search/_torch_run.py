@@ -141,7 +141,7 @@ class TorchRun:
     @cached_property
     def _identity(self) -> Identity:
         model = self._parts[0]()
-        optimizer = made(self._parts[3], model, 1e-3, "optimizer_factory")
+        optimizer = _optimizer(self._parts[3], model, 1e-3)
         groups = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
         first = _First(self._data_of(0)).digest()
         return merged(
@@ -163,7 +163,7 @@ class TorchRun:
         options = self._options
         self.model = self._parts[0]()
         self._start = [p.detach().clone() for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = made(self._parts[3], self.model, self.lr, "optimizer_factory")
+        self.optimizer = _optimizer(self._parts[3], self.model, self.lr)
         if options["clip"] is not None and isinstance(self.optimizer, ModelBased):
             raise ValueError("clip is for other optimizers: give those of surefoot max_grad_norm, which δ knows of")
         self._stepper = Stepper(
@@ -275,6 +275,10 @@ class _First:
     def digest(self) -> str:
         """A hash of its numbers."""
         return digest(self._batch)
+
+
+def _optimizer(factory: Any, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
+    return made(factory, [p for p in model.parameters() if p.requires_grad], lr, model, "optimizer_factory")
 
 
 def _dry_run(scheduler: Callable[[torch.optim.Optimizer], Any], lr: float, horizon: int) -> Floats | None:

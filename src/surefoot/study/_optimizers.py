@@ -66,26 +66,25 @@ def method(name: str, options: dict[str, Any], lower_bound: float | None) -> Met
     return Method(f"{name}({text})" if text else name, optimizer=found)
 
 
-def build(method: Method, model: Module, lr: float) -> Optimizer:
-    """The torch optimizer of a method."""
+def build(method: Method, parameters: list[Tensor], lr: float, model: Module | None = None) -> Optimizer:
+    """The torch optimizer of a method; ``model`` is for functions that want it in place of its parameters."""
     from surefoot.optim import ModelBased
 
     if method.model is not None:
-        return ModelBased([p for p in model.parameters() if p.requires_grad], lr, model=method.model)
+        return ModelBased(parameters, lr, model=method.model)
     if method.optimizer is None:
         raise ValueError(f"the method {method.name!r} cannot train a network: it needs a prox")
-    return made(method.optimizer, model, lr, f"optimizer of the method {method.name!r}")
+    return made(method.optimizer, parameters, lr, model, f"optimizer of the method {method.name!r}")
 
 
-def made(factory: Any, model: Module, lr: float, name: str) -> Optimizer:
+def made(factory: Any, parameters: list[Tensor], lr: float, model: Module | None, name: str) -> Optimizer:
     """What ``factory(parameters, lr)`` gives, or ``factory(model, lr)`` if that is what its first argument is called.
 
     A scheduler that it attaches is refused: its place is not part of a run's state.
     """
     import torch
 
-    given: Any = model if _wants_model(factory) else [p for p in model.parameters() if p.requires_grad]
-    optimizer: Optimizer = factory(given, lr)
+    optimizer: Optimizer = factory(model if model is not None and _wants_model(factory) else parameters, lr)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"{name} must give a torch.optim.Optimizer for (parameters, lr), got {optimizer!r}")
     if any("initial_lr" in group for group in optimizer.param_groups):
@@ -106,7 +105,8 @@ def _wants_model(factory: Any) -> bool:
 
 def check(method: Method, problem: NetworkProblem) -> None:
     """Build the optimizer of a method once, so that what is wrong with it shows before any work starts."""
-    build(method, problem.model(), 1e-3)
+    model = problem.model()
+    build(method, [p for p in model.parameters() if p.requires_grad], 1e-3, model)
 
 
 def identity(method: Method) -> str:

@@ -104,7 +104,7 @@ def _attempts(path: Path, folder: Path) -> Iterator[bytes]:
         content += bytes(_PAGE)
     pages = len(content) // _PAGE
     fields = {0: b"SQLite format 3\0", 16: struct.pack(">HBBBBBB", _PAGE, 1, 1, 0, 64, 32, 32)}
-    fields |= {28: struct.pack(">IIIII", pages, 0, 0, 0, 4), 52: struct.pack(">II", 0, 1), 92: content[24:28]}
+    fields |= {28: struct.pack(">IIIII", pages, 0, 0, 0, 4), 52: struct.pack(">II", 0, 1), 92: bytes(content[24:28])}
     fields |= {60: struct.pack(">III", len(MIGRATIONS), 0, APPLICATION_ID)}
     for place, value in fields.items():
         content[place : place + len(value)] = value
