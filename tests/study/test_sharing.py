@@ -139,11 +139,9 @@ def test_runs_of_somebody_else_are_waited_for(tmp_path, monkeypatch, assert_same
     keys = [Key(study._identities[run.method.name], run.lr, run.seed) for run in study.runs]
     looks = []
     with Store.write(tmp_path / "s.db") as store:
-        now = time.time()
-        store._connection.executemany(
-            "INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?)",
-            [(study._context(), *key, owner_of("elsewhere", 1), now + 3.0) for key in keys[:2]],
-        )
+        now, other = time.time(), owner_of("elsewhere", 1)
+        assert store.claim(study._context(), keys[:2], other)
+        store._connection.execute("UPDATE owners SET until = ?", (now + 3.0,))
     do = NetworkJob.do
     monkeypatch.setattr(
         NetworkJob, "do", lambda self, run, *a: (looks.append((run.lr, time.time())), do(self, run, *a))[1]

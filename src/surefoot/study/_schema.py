@@ -7,7 +7,7 @@ import math
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -78,10 +78,14 @@ def _seal_rows(connection: sqlite3.Connection) -> None:
     for number, *values in connection.execute("SELECT rowid, problem, name, value FROM facts").fetchall():
         connection.execute("UPDATE facts SET seal = ? WHERE rowid = ?", (seal("fact", *values), number))
     connection.execute("ALTER TABLE runs DROP COLUMN checksum")
-    connection.execute(
-        "CREATE TABLE claims (context TEXT NOT NULL, method TEXT NOT NULL, lr REAL NOT NULL, seed INTEGER NOT NULL, "
-        "owner TEXT NOT NULL, until REAL NOT NULL, PRIMARY KEY (context, method, lr, seed))"
-    )
+    # Both small: every claim is a commit.
+    connection.execute("CREATE TABLE owners (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, until REAL NOT NULL)")
+    connection.execute("CREATE TABLE claims (run INTEGER PRIMARY KEY, owner INTEGER NOT NULL REFERENCES owners)")
+
+
+def claim_of(context: str, key: Sequence[Any]) -> int:
+    """The number that a run is claimed under."""
+    return int.from_bytes(seal("claim", context, *key)[:8], "little", signed=True)
 
 
 def run_query(more: str = "") -> str:

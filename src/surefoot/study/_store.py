@@ -34,6 +34,7 @@ from surefoot.study._schema import (
     MIGRATIONS,
     RUN_COLUMNS,
     STUDY_QUERY,
+    claim_of,
     expected_tables,
     run_query,
     seal,
@@ -163,8 +164,7 @@ class Store:
                 " ON CONFLICT (context, method, lr, seed) DO NOTHING",
                 rows,
             )
-            ended = [(context, *row[1:4]) for row in rows]
-            connection.executemany("DELETE FROM claims WHERE (context, method, lr, seed) = (?, ?, ?, ?)", ended)
+            connection.executemany("DELETE FROM claims WHERE run = ?", [(claim_of(context, row[1:4]),) for row in rows])
 
     def records(self, context: str) -> Iterator[Record]:
         """The finished runs with their traces, each checked against its seal."""
@@ -209,35 +209,41 @@ class Store:
 
     def claim(self, context: str, keys: Iterable[Key], owner: str) -> bool:
         """Claim runs for an owner: all of them, or none if one is stored already or claimed by somebody alive."""
-        wanted = [tuple(key) for key in keys]
+        wanted = list(keys)
         with self._transaction() as connection:
-            busy = self._busy(connection, context, owner) | {tuple(key) for key in self.done(context)}
-            if not busy.isdisjoint(wanted):
+            if not self.done(context).isdisjoint(wanted) or len(self.free(context, wanted, owner)) < len(wanted):
                 return False
-            until = time.time() + LEASE
-            connection.executemany(
-                "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?)",
-                [(context, *key, owner, until) for key in wanted],
+            connection.execute(
+                "INSERT INTO owners (name, until) VALUES (?, ?) ON CONFLICT (name) "
+                "DO UPDATE SET until = excluded.until",
+                (owner, time.time() + LEASE),
             )
+            (number,) = connection.execute("SELECT id FROM owners WHERE name = ?", (owner,)).fetchone()
+            rows = [(claim_of(context, key), number) for key in wanted]
+            connection.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
         return True
 
     def free(self, context: str, keys: Iterable[Key], owner: str) -> list[Key]:
         """Those of some runs that can be claimed now."""
+        query = "SELECT run, name, until FROM claims JOIN owners ON owners.id = claims.owner WHERE name != ?"
         with explained(self.path):
-            busy = self._busy(self._connection, context, owner)
-        return [key for key in keys if tuple(key) not in busy]
+            rows, now = self._connection.execute(query, (owner,)).fetchall(), time.time()
+        living = {told: is_alive(*told, now) for told in {(name, until) for _, name, until in rows}}
+        busy = {run for run, *told in rows if living[tuple(told)]}
+        return [key for key in keys if claim_of(context, key) not in busy]
 
     def renew(self, owner: str) -> None:
         """Let the claims of an owner hold on."""
         with self._transaction() as connection:
-            connection.execute("UPDATE claims SET until = ? WHERE owner = ?", (time.time() + LEASE, owner))
+            connection.execute("UPDATE owners SET until = ? WHERE name = ?", (time.time() + LEASE, owner))
 
     def release(self, owner: str) -> None:
         """End all claims of an owner, and of those that are dead."""
         with self._transaction() as connection:
-            rows = connection.execute("SELECT DISTINCT owner, until FROM claims").fetchall()
-            ended = [(other,) for other, until in rows if other == owner or not is_alive(other, until, time.time())]
+            rows, now = connection.execute("SELECT id, name, until FROM owners").fetchall(), time.time()
+            ended = [(number,) for number, name, until in rows if name == owner or not is_alive(name, until, now)]
             connection.executemany("DELETE FROM claims WHERE owner = ?", ended)
+            connection.executemany("DELETE FROM owners WHERE id = ?", ended)
 
     def largest_row(self) -> int:
         """Bytes that SQLite takes for one run."""
@@ -247,11 +253,6 @@ class Store:
         """What to raise about damage."""
         words = f"the file is damaged: {what}" if whole else what
         return StoreError(f"{self.path}: {words}; {ADVICE.format(path=str(self.path))}")
-
-    def _busy(self, connection: sqlite3.Connection, context: str, owner: str) -> set[tuple[Any, ...]]:
-        query = "SELECT method, lr, seed, owner, until FROM claims WHERE context = ?"
-        rows, now = connection.execute(query, (context,)).fetchall(), time.time()
-        return {tuple(key) for *key, other, until in rows if other != owner and is_alive(other, until, now)}
 
     def _check(self) -> None:
         """Refuse a file whose structure is damaged: rows could be missing, or found in the wrong place."""
