@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import os
-import platform
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._identity import Identity, identify, is_foreign, merged, require
-from surefoot._version import __version__
 from surefoot.monitor import StopRule
 from surefoot.monitor._rules import check_rules
 from surefoot.problems import NetworkProblem, Problem, TiledProblem, create
 from surefoot.study import _checks, _ranks
 from surefoot.study._archive import Key, MemoryArchive, Record
 from surefoot.study._claimed import ClaimedRuns
-from surefoot.study._engine import NUMERICS_VERSION, BatchedJob
+from surefoot.study._described import check_size, context_of, settings_of
+from surefoot.study._engine import BatchedJob
 from surefoot.study._execute import Engine, Job, engine_of
-from surefoot.study._methods import code_of, identity, lower_bound_of, parse_methods
+from surefoot.study._methods import code_of, identity, parse_methods
 from surefoot.study._networks import NetworkJob
 from surefoot.study._result import Result
-from surefoot.study._reuse import IDENTITY_RULE, adopt, described, tell_reuse
-from surefoot.study._runs import EPOCH_FIELDS, STEP_FIELDS, Method, Run, Settings
+from surefoot.study._reuse import adopt, tell_reuse
+from surefoot.study._runs import Method, Run, Settings
 from surefoot.study._shared import best_of, cut, is_shared, with_best
 from surefoot.study._store import FileArchive, Store
 from surefoot.study._sweep import Progress, compute, dismiss, follow, led
@@ -334,16 +329,7 @@ class Study:
         return [run for run in self.runs if Key(keys[run.method.name], run.lr, run.seed) not in done]
 
     def _check_size(self, store: Store) -> None:
-        """Refuse runs that do not fit into the store before the first step is taken."""
-        limit, numbers = store.largest_row() - 65536, len(EPOCH_FIELDS) * (self.epochs + 1)
-        size = 8 * (len(STEP_FIELDS) * self.shared.kept + numbers)
-        if size > limit:
-            room = (limit // 8 - numbers) // len(STEP_FIELDS)
-            advice = f"at least {-(-self.steps // room)}" if room > 0 else "larger, and epochs fewer"
-            raise ValueError(
-                f"every must be {advice} to store runs of {self.steps} steps: a run would take {size:,} bytes, and "
-                f"{store.path} takes {limit:,}; got every={self.every}"
-            )
+        check_size(self, store)
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -356,72 +342,11 @@ class Study:
 
     def _context(self) -> str:
         """Hash of all that the runs of this study share and that their numbers depend on."""
-        shared = {
-            "problem": self._fingerprint,
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "sampling": self.sampling,
-            "every": self.every,
-            "numerics": NUMERICS_VERSION,
-            "identity": IDENTITY_RULE,
-            "packages": self._packages(),
-        }
-        if self.version is not None:
-            shared["version"] = self.version
-        if self.stop:
-            rules = [repr(rule) if is_foreign(type(rule)) else identify(rule).digest for rule in self.stop]
-            shared["stop"] = [self.distance, *rules]
-        if self._shares:  # what is kept of a run then depends on the others
-            shared["runs"] = [sorted(self._identities.values()), self.lrs, self.seeds]
-        if self._ranks() > 1:
-            shared["ranks"] = self._ranks()
-        digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
-        digest.update(self.factors.astype("<f8").tobytes())
-        return digest.hexdigest()
-
-    def _packages(self) -> dict[str, str]:
-        """Versions of the packages that compute the numbers, whatever code is the user's."""
-        found = {"numpy": np.__version__}
-        if isinstance(self.problem, NetworkProblem):
-            found["torch"] = metadata.version("torch")
-        return {name: told.partition("+")[0] for name, told in found.items()}
+        return context_of(self)
 
     def _settings(self) -> dict[str, Any]:
         """All that a result needs when the problem is not at hand, JSON-able."""
-        problem = self.problem
-        return {
-            "problem": {
-                "name": problem.name,
-                "fingerprint": self._fingerprint,
-                "rows": int(problem.n_rows),
-                "validation_rows": int(problem.n_valid),
-                "dimension": int(problem.dimension),
-                "description": problem.describe(),
-            },
-            "methods": [
-                {"name": method.name, "identity": self._identities[method.name], "lower_bound": lower_bound_of(method)}
-                for method in self.methods
-            ],
-            "lrs": list(self.lrs),
-            "seeds": list(self.seeds),
-            "epochs": self.epochs,
-            "steps_per_epoch": self.steps_per_epoch,
-            "batch_size": self.batch_size,
-            "schedule": self.schedule,
-            "factors": None if self.schedule != "custom" else self.factors.tolist(),
-            "sampling": self.sampling,
-            "every": self.every,
-            "distance": self.distance,
-            "stop": [repr(rule) for rule in self.stop],
-            "identity": described(self._identity, self.version),
-            "versions": {
-                "surefoot": __version__,
-                "numerics": NUMERICS_VERSION,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-                **({"torch": metadata.version("torch")} if isinstance(problem, NetworkProblem) else {}),
-            },
-        }
+        return settings_of(self)
 
 
 def _problem(problem: str | Problem, data: str | None, options: dict[str, Any]) -> Problem:
