@@ -282,6 +282,8 @@ class Walk:
             found += [key.encode(), self._noted(f"{name}.{key}", key, item, package_of(type(item).__module__))]
         if is_dataclass(value):
             found += [self._all("field", f.name, f.default, f.default_factory, f.init) for f in fields(value)]
+        told = vars(value).get("__pydantic_fields__", {})
+        found += [self._all("field", name, item.default, item.default_factory) for name, item in sorted(told.items())]
         self._path.pop()
         return _hash("class", *found)
 
