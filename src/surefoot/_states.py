@@ -1,7 +1,12 @@
-"""States of runs on disk: NumPy's format, or torch's for states with tensors; neither is ever unpickled."""
+"""States of runs on disk: NumPy's format, or torch's for states with tensors; neither is ever unpickled.
+
+Every file ends with a seal, a checksum over all before it: a damaged file is an error, never another state. NumPy and
+torch read the files as they are; what comes after their own content does not bother them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -14,6 +19,12 @@ from typing import IO, Any
 import numpy as np
 
 _SKELETON = "skeleton"
+_MARK = b"\nsurefoot-seal "
+_SEAL_BYTES = 32
+
+
+class DamagedFile(ValueError):
+    """A file is not what was written."""
 
 
 def save_state(stem: Path, state: Any) -> Path:
@@ -26,18 +37,16 @@ def save_state(stem: Path, state: Any) -> Path:
     skeleton = json.dumps(_taken_apart(state, arrays))
     path = stem.with_name(stem.name + ".npz")
     arrays[_SKELETON] = np.array(skeleton)
-    write_whole(path, lambda file: np.savez(file, **arrays))
+    write_arrays(path, arrays)
     return path
 
 
 def load_state(path: Path) -> Any:
-    """Read what :func:`save_state` has written."""
+    """Read what :func:`save_state` has written; :class:`DamagedFile` if it is not what was written."""
     if path.suffix == ".pt":
-        import torch
-
-        return torch.load(path, weights_only=True)
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return _put_together(json.loads(str(arrays[_SKELETON])), arrays)
+        return read_tensors(path)
+    arrays = read_arrays(path)
+    return _put_together(json.loads(str(arrays[_SKELETON])), arrays)
 
 
 def write_tensors(path: Path, state: Any) -> None:
@@ -46,7 +55,50 @@ def write_tensors(path: Path, state: Any) -> None:
 
     content = io.BytesIO()  # torch's own writer hides why it could not write
     torch.save(state, content)
-    write_whole(path, lambda file: file.write(content.getbuffer()))
+    _write_sealed(path, content)
+
+
+def read_tensors(path: Path) -> Any:
+    """Read what :func:`write_tensors` has written, to the CPU."""
+    import torch
+
+    return torch.load(_read_sealed(path), map_location="cpu", weights_only=True)
+
+
+def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """Write arrays by name in NumPy's format, in one piece."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    _write_sealed(path, content)
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """Read what :func:`write_arrays` has written."""
+    with np.load(_read_sealed(path), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def seal_of(content: bytes | memoryview) -> bytes:
+    """A checksum."""
+    return hashlib.blake2b(content, digest_size=_SEAL_BYTES // 2).hexdigest().encode()
+
+
+def _write_sealed(path: Path, content: io.BytesIO) -> None:
+    end = _MARK + seal_of(content.getbuffer())
+
+    def write(file: IO[bytes]) -> None:
+        file.write(content.getbuffer())
+        file.write(end)
+
+    write_whole(path, write)
+
+
+def _read_sealed(path: Path) -> io.BytesIO:
+    content = path.read_bytes()
+    length = len(content) - _SEAL_BYTES - len(_MARK)
+    if length < 0 or content[length:] != _MARK + seal_of(memoryview(content)[:length]):
+        raise DamagedFile("its checksum is wrong")
+    return io.BytesIO(content[:length])
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:

@@ -222,3 +222,308 @@ def test_bad_parts(change, message):
 def test_parts_that_are_no_functions():
     with pytest.raises(TypeError, match="loss_fn must be a function, got 3"):
         TorchRun(lambda: None, batches, 3, lambda p, lr: None)
+
+
+# What a run has to keep, and what has to be the same.
+
+
+def lambda_lr(optimizer):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+
+
+def test_a_scheduler_of_torch_goes_on_where_it_was():
+    """With one state in memory all runs are put aside again and again."""
+    few = tune(recipe(torch.optim.SGD, scheduler=lambda_lr), LRS, 40, max_states=1)
+    many = tune(recipe(torch.optim.SGD, scheduler=lambda_lr), LRS, 40, max_states=100)
+    assert few.table == many.table
+    factors = 1 / (1 + np.arange(40))
+    by_hand = tune(recipe(torch.optim.SGD, schedule=factors), LRS, 40)
+    assert few.lr == by_hand.lr
+    assert few.loss == pytest.approx(by_hand.loss, rel=1e-4)
+    assert few.bound == pytest.approx(by_hand.bound, rel=1e-4)
+
+
+def test_a_scheduler_inside_of_the_optimizer_factory_is_refused_by_name():
+    def factory(parameters, lr):
+        optimizer = torch.optim.SGD(parameters, lr=lr)
+        scheduler = lambda_lr(optimizer)
+        optimizer.register_step_post_hook(lambda *_: scheduler.step())
+        return optimizer
+
+    with pytest.raises(RunError, match=r"must not attach a learning-rate scheduler.*give.*scheduler="):
+        tune(recipe(factory), LRS, 20)
+
+
+def test_a_scheduler_that_follows_the_loss_has_no_certificate():
+    def plateau(optimizer):
+        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=2)
+
+    found = tune(recipe(torch.optim.SGD, scheduler=plateau), [0.01, 0.1], 20, objective="bound", bias=2.0)
+    assert found.certificate is None
+    known = tune(recipe(torch.optim.SGD, scheduler=lambda_lr), [0.01, 0.1], 20, objective="bound", bias=2.0)
+    assert known.certificate is not None
+
+
+def test_a_schedule_and_a_scheduler_are_one_too_many():
+    with pytest.raises(ValueError, match="schedule and scheduler both set the rates"):
+        recipe(schedule=np.ones(3), scheduler=lambda_lr)
+
+
+@pytest.mark.parametrize("layers", [False, True])
+def test_runs_of_one_global_model_do_not_share_its_weights(layers):
+    one = nn.Linear(3, 1)
+    runs = recipe(model=(lambda: nn.Sequential(one)) if layers else (lambda: one))
+    before = one.weight.detach().clone()
+    first, second = runs(0.1), runs(0.1)
+    first.advance(5)
+    assert second.distance() == 0.0
+    assert torch.equal(one.weight, before)
+    assert tune(runs, LRS, 40, max_states=1).table == tune(runs, LRS, 40, max_states=100).table
+
+
+def test_a_model_that_starts_elsewhere_each_time_is_refused_by_name():
+    def model():
+        layer = nn.Linear(3, 1)
+        layer.weight.data = torch.tensor(np.random.default_rng().normal(size=(1, 3)), dtype=torch.float32)
+        return layer
+
+    with pytest.raises(ValueError, match="same model at every call, got two that differ in 'weight'"):
+        recipe(model=model)(0.1)
+
+
+def shuffled(seed):
+    data = torch.utils.data.TensorDataset(X, Y)
+    return torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+
+
+def drawn(seed):
+    noise = np.random.normal(size=(40, 3))  # noqa: NPY002
+    return [(X[rows] + torch.tensor(noise[rows], dtype=X.dtype), Y[rows]) for rows in torch.randperm(40).split(8)]
+
+
+@pytest.mark.parametrize("data", [shuffled, drawn])
+def test_batches_that_nobody_has_seeded_are_the_same_after_a_pause(data):
+    def runs():
+        return TorchRun(lambda: nn.Linear(3, 1), data, squared, lambda p, lr: sfo.SGD(p, lr=lr))
+
+    straight, first, second = runs()(0.01, 1), runs()(0.01, 1), runs()(0.01, 1)
+    straight.advance(12)
+    torch.manual_seed(99)
+    np.random.seed(5)  # noqa: NPY002
+    first.advance(7)
+    second.load_state_dict(first.state_dict())
+    second.advance(5)
+    assert same(straight, second)
+    other = runs()(0.01, 2)
+    other.advance(12)
+    assert not same(straight, other)
+
+
+def test_batches_that_differ_at_every_call_are_refused_by_name():
+    generator = torch.Generator().manual_seed(0)
+
+    def data(seed):
+        return [(X[rows], Y[rows]) for rows in torch.randperm(40, generator=generator).split(8)]
+
+    runs = TorchRun(lambda: nn.Linear(3, 1), data, squared, lambda p, lr: sfo.SGD(p, lr=lr))
+    with pytest.raises(RunError, match=r"data_factory\(0\) must give the same batches.*manual_seed\(seed\)"):
+        tune(runs, LRS, 20)
+
+
+def clipped(parameters, lr):
+    optimizer = torch.optim.SGD(parameters, lr=lr)
+
+    def clip(optimizer, args, kwargs):
+        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 0.01)
+
+    optimizer.register_step_pre_hook(clip)
+    return optimizer
+
+
+def halved():
+    layer = nn.Linear(3, 1)
+    layer.weight.register_hook(lambda gradient: gradient / 2)
+    return layer
+
+
+def replaced(parameters, lr):
+    optimizer = torch.optim.SGD(parameters, lr=lr)
+    optimizer.step = lambda: None
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"optimizer": clipped}, {"optimizer": replaced}, {"model": halved, "optimizer": torch.optim.SGD}],
+    ids=["step hook", "another step", "gradient hook"],
+)
+def test_hooks_leave_no_certificate(changes):
+    factory = changes.get("optimizer")
+    model = changes.get("model", lambda: nn.Linear(3, 1))
+    runs = TorchRun(model, batches, squared, factory)
+    assert tune(runs, [0.01, 0.1], 10, objective="bound", bias=2.0).certificate is None
+
+
+def test_the_index_of_a_clipped_step_is_that_of_the_step():
+    hooked = TorchRun(lambda: nn.Linear(3, 1), batches, squared, clipped, lr=0.1).advance(5)
+    asked = TorchRun(lambda: nn.Linear(3, 1), batches, squared, torch.optim.SGD, clip=0.01, lr=0.1).advance(5)
+    plain = TorchRun(lambda: nn.Linear(3, 1), batches, squared, torch.optim.SGD, lr=0.1).advance(5)
+    np.testing.assert_allclose(hooked.deltas, asked.deltas, rtol=1e-5)
+    assert max(asked.deltas) < 0.1 * min(plain.deltas)
+
+
+def test_clipping_is_torch_s():
+    run = TorchRun(lambda: nn.Linear(3, 1), batches, squared, torch.optim.SGD, clip=0.01, lr=0.1)
+    run.advance(10)
+    by_hand = TorchRun(lambda: nn.Linear(3, 1), batches, squared, clipped, lr=0.1)
+    by_hand.advance(10)
+    assert same(run, by_hand)
+    assert not run.certifies
+    with pytest.raises(ValueError, match="max_grad_norm"):
+        recipe(sfo.SGD, clip=1.0)(0.1)
+
+
+@pytest.mark.parametrize("optimizer", [sfo.NGN, torch.optim.SGD])
+def test_accumulated_batches_are_one_large_one(optimizer):
+    def large(seed):
+        parts = batches(seed)
+        pairs = (parts[0], parts[1]), (parts[2], parts[3])
+        return [(torch.cat([a[0], b[0]]), torch.cat([a[1], b[1]])) for a, b in pairs]
+
+    def make(data, **options):
+        factory = lambda parameters, lr: optimizer(parameters, lr=lr)  # noqa: E731
+        return TorchRun(lambda: nn.Linear(3, 1), data, squared, factory, lr=0.1, **options)
+
+    one, two = make(large), make(lambda seed: batches(seed)[:4], accumulate=2)
+    for ours, theirs in zip(two.advance(6), one.advance(6), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+    again = make(lambda seed: batches(seed)[:4], accumulate=2)
+    again.load_state_dict(two.state_dict())
+    two.advance(3)
+    again.advance(3)
+    assert same(two, again)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("optimizer", [sfo.NGN, torch.optim.SGD])
+def test_mixed_precision_trains_and_goes_on(dtype, optimizer):
+    runs = recipe(optimizer, autocast=dtype)
+    straight, first, second = runs(0.1), runs(0.1), runs(0.1)
+    losses, deltas = straight.advance(40)
+    assert losses[-1] < 0.5 * losses[0]
+    assert min(deltas) >= 0
+    first.advance(15)
+    second.load_state_dict(first.state_dict())
+    second.advance(25)
+    assert same(straight, second)
+    assert not straight.certifies
+
+
+def test_a_gradient_too_large_for_float16_takes_no_step():
+    runs = TorchRun(
+        lambda: nn.Linear(3, 1), batches, lambda m, b: 1e4 * squared(m, b), torch.optim.SGD, autocast="float16", lr=1e-9
+    )
+    losses, deltas = runs.advance(30)
+    assert np.isfinite(losses).all()
+    assert np.isfinite(deltas).all()
+    assert runs._stepper._scaler.get_scale() < 2**16
+    assert runs.distance() > 0
+
+
+def test_the_optimizer_factory_may_take_the_model():
+    def groups(model, lr):
+        return torch.optim.SGD([{"params": [model.weight]}, {"params": [model.bias], "lr": lr / 10}], lr=lr)
+
+    run = TorchRun(lambda: nn.Linear(3, 1), batches, squared, groups, lr=0.1)
+    run.advance(3)
+    assert [group["lr"] for group in run.optimizer.param_groups] == [0.1, 0.01]
+
+
+@pytest.mark.parametrize("place", [0, 5, 19])
+def test_steps_of_rate_zero_are_allowed(place):
+    """They do not move, so that the bound is that of the other steps."""
+    factors = np.linspace(1, 0.1, 20)
+    factors[place] = 0.0
+    found = tune(recipe(torch.optim.SGD, schedule=factors), [0.01, 0.1, 1.0], 20, objective="bound", bias=2.0)
+    assert np.isfinite(found.bound)
+    assert found.certificate is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("clip", 0.0), ("accumulate", 0), ("autocast", "float8"), ("scheduler", 3)]
+)
+def test_bad_options_are_named(name, value):
+    with pytest.raises((ValueError, TypeError), match=name):
+        recipe(**{name: value})
+
+
+# What a store of a search is remembered by.
+
+DECAY = 0.0
+
+
+def decayed(parameters, lr):
+    return torch.optim.SGD(parameters, lr=lr, weight_decay=DECAY)
+
+
+def size_of(rows):
+    return lambda seed: [(X[part], Y[part]) for part in torch.arange(40).split(rows)]
+
+
+def weighted(scale):
+    return lambda model, batch: scale * squared(model, batch)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"loss_fn": weighted(2.0)},
+        {"loss_fn": lambda model, batch: squared(model, batch).sqrt()},
+        {"data_factory": size_of(4)},
+        {"optimizer_factory": lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, weight_decay=0.1)},
+        {"optimizer_factory": torch.optim.Adam},
+        {"model_factory": lambda: nn.Linear(3, 1, bias=False)},
+        {"clip": 1.0},
+        {"accumulate": 2},
+        {"autocast": "bfloat16"},
+        {"model_seed": 1},
+        {"evaluate": lambda model: float(squared(model, (X, Y)))},
+        {"version": "2"},
+    ],
+    ids=["loss", "code of the loss", "batch size", "decay", "optimizer", "model", "clip", "accumulate", "autocast",
+         "model_seed", "evaluate", "version"],
+)  # fmt: skip
+def test_another_recipe_does_not_get_the_old_table(tmp_path, change):
+    parts = {
+        "model_factory": lambda: nn.Linear(3, 1),
+        "data_factory": size_of(8),
+        "loss_fn": weighted(1.0),
+        "optimizer_factory": decayed,
+    }
+    tune(TorchRun(**parts), [0.01, 0.1], 10, store=tmp_path / "search")
+    tune(TorchRun(**parts), [0.01, 0.1], 10, store=tmp_path / "search")
+    with pytest.raises(ValueError, match="belongs to another search: methods differ in"):
+        tune(TorchRun(**(parts | change)), [0.01, 0.1], 10, store=tmp_path / "search")
+
+
+def test_a_global_that_a_factory_reads_counts_and_is_named(tmp_path, monkeypatch):
+    runs = recipe(decayed)
+    tune(recipe(decayed), [0.01, 0.1], 10, store=tmp_path / "search")
+    monkeypatch.setitem(decayed.__globals__, "DECAY", 0.1)
+    with pytest.raises(ValueError, match=r"methods differ in .*DECAY"):
+        tune(recipe(decayed), [0.01, 0.1], 10, store=tmp_path / "search")
+    assert runs.identity().parts
+
+
+def test_what_cannot_be_identified_needs_a_version(tmp_path):
+    (tmp_path / "scale").write_text("2")
+    with (tmp_path / "scale").open() as file:
+
+        def loss(model, batch):
+            file.seek(0)
+            return float(file.read()) * squared(model, batch)
+
+        parts = (lambda: nn.Linear(3, 1), batches, loss, torch.optim.SGD)
+        with pytest.raises(ValueError, match=r"file \(TextIOWrapper\) cannot be identified. Give version="):
+            tune(TorchRun(*parts), [0.01, 0.1], 10, store=tmp_path / "search")
+        tune(TorchRun(*parts, version="1"), [0.01, 0.1], 10, store=tmp_path / "search")

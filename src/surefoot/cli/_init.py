@@ -99,6 +99,7 @@ batch_size = {batch_size}
 # lower_bound = 0.0          # below every loss; for methods that are given without one of their own
 # every = 1                  # keep every k-th step of the traces
 # distance = 10.0            # D of the bound; without it the true one where it is known, else a bias that needs none
+# version = "1"              # a word of yours for what cannot be identified: another one computes all runs anew
 
 [problem_options]            # what only this problem knows
 {options}

@@ -324,7 +324,7 @@ class Surefoot:
         self.params, self.lr, self.beta, self.share = list(params), lr, beta, share
         self.m, self.v, self.u = ([torch.zeros_like(p) for p in self.params] for _ in range(3))
         self.k, self.smooth, self.best, self.lowest = 0, 0.0, math.inf, math.inf
-        self.q_level = self.q_mean = self.overlap = 0.0
+        self.first = self.q_level = self.q_mean = self.overlap = 0.0
 
     @torch.no_grad()
     def step(self, loss: Tensor, schedule: float = 1.0) -> None:

@@ -9,6 +9,8 @@ import hashlib
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
+from surefoot._identity import Identity, identify
 from surefoot.data import Dataset, Images, fingerprint
 from surefoot.problems._image_inputs import ImageInputs
 from surefoot.problems._inputs_base import Inputs, PlacedInputs, digest
@@ -76,6 +79,9 @@ class DatasetInputs(PlacedInputs):
         dataset: Has a length and, for each row number, a pair of numbers, arrays, tensors or (nested) lists and
             dicts of them.
         device: Where the batches are.
+        full_hash: A study remembers its runs by the data. By default that is the data set's code, what the object
+            holds in memory, and 64 of its items, evenly spread; an item that is read from a file and is not among them
+            may change unseen. True reads all items once at the start of every study.
 
     Example:
         >>> from torch.utils.data import TensorDataset
@@ -85,14 +91,14 @@ class DatasetInputs(PlacedInputs):
 
     """
 
-    def __init__(self, dataset: Any, *, device: torch.device | str = "cpu") -> None:
+    def __init__(self, dataset: Any, *, device: torch.device | str = "cpu", full_hash: bool = False) -> None:
         if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
             raise TypeError(f"dataset must have a length and items by row number (map-style), got {type(dataset)}")
         if len(dataset) == 0:
             raise ValueError(f"dataset is empty: {dataset!r}")
-        self.dataset = dataset
+        self.dataset, self.full_hash = dataset, bool(full_hash)
         self._place(device)
-        with _seeded(0):
+        with seeded(0):
             item = dataset[0]
         if not (isinstance(item, tuple | list) and len(item) == 2):
             raise TypeError(f"dataset must have pairs (input, target) as items, its first item is {type(item)}")
@@ -103,7 +109,7 @@ class DatasetInputs(PlacedInputs):
     def batch(self, rows: Rows, *, seed: int | None) -> tuple[Any, Any]:
         """The items, collated by ``torch.utils.data.default_collate``."""
         numbers = np.asarray(rows).tolist()
-        with _seeded(0 if seed is None else seed):
+        with seeded(0 if seed is None else seed):
             if hasattr(self.dataset, "__getitems__"):
                 items = self.dataset.__getitems__(numbers)
             else:
@@ -112,15 +118,32 @@ class DatasetInputs(PlacedInputs):
         return _moved(inputs, self.device), _moved(targets, self.device)
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of the data set's type, length and up to 64 of its items, evenly spread.
+        """SHA-256 (hex) of the data set's code, of what it holds, and of its items, or 64 of them.
 
-        Reading all items may take minutes. A data set with a method ``fingerprint()`` of its own is asked instead.
+        A data set with a method ``fingerprint()`` of its own is asked instead.
         """
+        return self.identity().digest
+
+    def identity(self) -> Identity:
+        """What the fingerprint rests on."""
+        return self._identity
+
+    @cached_property
+    def _identity(self) -> Identity:
+        kind = type(self.dataset).__qualname__
         if callable(own := getattr(self.dataset, "fingerprint", None)):
-            return digest("dataset", str(own()))
-        kind = f"{type(self.dataset).__module__}.{type(self.dataset).__qualname__}"
-        some = np.unique(np.linspace(0, len(self) - 1, 64).astype(np.int64))
-        return digest("dataset", kind, len(self), _hashed(self.to("cpu").batch(some, seed=None)))
+            found = identify("dataset", str(own()))
+            return replace(found, notes=(f"the fingerprint that {kind} tells",))
+        # What it holds may hold files or caches; if every item is read, only its code tells more.
+        held = identify(type(self.dataset) if self.full_hash else self.dataset)
+        count = len(self) if self.full_hash else min(64, len(self))
+        rows = np.unique(np.linspace(0, len(self) - 1, count).astype(np.int64))
+        items = [_hashed(self.to("cpu").batch(part, seed=None)) for part in np.array_split(rows, -(-len(rows) // 64))]
+        note = f"{'all' if self.full_hash else f'{len(rows)} of the'} {len(self)} items of {kind}"
+        return replace(held, digest=digest(held.digest, len(self), items), notes=(note,))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key != "_identity"}
 
 
 class CharacterInputs(PlacedInputs):
@@ -214,7 +237,7 @@ def _tensor(name: str, values: Tensor | ArrayLike) -> Tensor:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(*seed: int) -> Iterator[None]:
     """Seed the global generators that data sets draw from, and put them back."""
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     for_python, for_numpy, for_torch = np.random.SeedSequence(seed).generate_state(3).tolist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from surefoot._identity import digest, is_foreign, members, text
+from surefoot._identity import Identity, identify, is_foreign, merged
 from surefoot.problems._problem import Floats, Problem, Rows
+from surefoot.problems._starts import Starts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,7 +26,7 @@ class _Facts(NamedTuple):
     """What a first look at the model tells."""
 
     dimension: int
-    digest: str
+    model: Identity
 
 
 class NetworkProblem(Problem):
@@ -91,7 +91,7 @@ class NetworkProblem(Problem):
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise ValueError(f"device must be one that is here, got {device!r} on a machine without CUDA")
         self.name = name
-        self._model_factory = model_factory
+        self._starts = Starts(model_factory, model_seed)
         self._loss = torch.nn.functional.cross_entropy if loss is None else loss
         self._autocast, self._channels_last = autocast, channels_last
         self._model_seed, self.threads = model_seed, threads
@@ -107,11 +107,17 @@ class NetworkProblem(Problem):
         """The number of parameters that are trained."""
         return self._facts.dimension
 
+    def identity(self) -> Identity:
+        """What the numbers rest on: the model at its start, the loss and the data, with all code of yours in them."""
+        own = [] if is_foreign(type(self)) else [identify(type(self))]
+        return merged([self._facts.model, self._loss_identity, *self._rows_identities, *own])
+
     def describe(self) -> dict[str, Any]:
         """What the numbers depend on beside the data; the model and the loss as a hash of their code."""
+        loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
         return {
-            "model": self._facts.digest,
-            "loss": _of_loss(self._loss),
+            "model": self._facts.model.digest,
+            "loss": f"{loss}#{self._loss_identity.digest}",
             "rows": [self._train.fingerprint(), None if self._valid is None else self._valid.fingerprint()],
             "device": self.device.partition(":")[0],
             "autocast": self._autocast,
@@ -129,13 +135,7 @@ class NetworkProblem(Problem):
         """A new model with the initial parameters, on the device."""
         import torch
 
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(self._model_seed)
-            model = self._model_factory()
-        if not isinstance(model, torch.nn.Module):
-            raise TypeError(f"model_factory must give a torch.nn.Module, got {model!r}")
-        if not any(p.requires_grad for p in model.parameters()):
-            raise ValueError("model_factory must give a model with parameters to train, got one without")
+        model = self._starts()
         if self._channels_last:
             return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
         return model.to(self.device)
@@ -184,7 +184,8 @@ class NetworkProblem(Problem):
             torch.set_num_threads(before)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if not key.endswith("_placed")}
+        computed = ("_placed", "_facts", "_identity", "_identities")  # anew elsewhere, where the code may be another
+        return {key: value for key, value in vars(self).items() if not key.endswith(computed)}
 
     @cached_property
     def _train_placed(self) -> Inputs:
@@ -195,12 +196,28 @@ class NetworkProblem(Problem):
         return None if self._valid is None else self._valid.to(self.device)
 
     @cached_property
+    def _loss_identity(self) -> Identity:
+        return identify(self._loss)
+
+    @cached_property
+    def _rows_identities(self) -> list[Identity]:
+        """Of what makes the batches, where that is code of yours."""
+        found = []
+        for inputs in (self._train, self._valid):
+            own = getattr(inputs, "identity", None)
+            if callable(own):
+                found.append(own())
+            elif inputs is not None and not is_foreign(type(inputs)):
+                found.append(identify(type(inputs)))
+        return found
+
+    @cached_property
     def _facts(self) -> _Facts:
         """Build the model once, and try it on a row, before any work starts."""
         import torch
 
         model = self.model()
-        found = _Facts(sum(p.numel() for p in model.parameters() if p.requires_grad), _of_module(model))
+        found = _Facts(sum(p.numel() for p in model.parameters() if p.requires_grad), identify(model))
         model.eval()
         batch = self._train_placed.batch(np.arange(min(2, self.n_rows)), seed=None)
         try:
@@ -243,40 +260,3 @@ class NetworkProblem(Problem):
                 total += len(rows) * self._checked_loss(model, inputs.batch(rows, seed=None)).double().reshape(())
         model.train(was_training)
         return float(total) / len(inputs)
-
-
-def _of_loss(loss: Any) -> str:
-    """Name of a loss, with a hash of its code and settings unless it is a function of torch."""
-    import torch
-
-    if isinstance(loss, torch.nn.Module):
-        settings = [_attributes(part) for part in loss.modules()]  # which the text of torch's losses leaves out
-        return f"{type(loss).__qualname__}#{digest(_of_module(loss), settings)}"
-    name = getattr(loss, "__qualname__", type(loss).__qualname__)
-    is_torch = hasattr(loss, "__qualname__") and loss.__module__.startswith("torch.")
-    return name if is_torch else f"{name}#{digest(loss)}"
-
-
-def _of_module(module: nn.Module) -> str:
-    """A hash of structure, parameters and buffers, and of code and attributes of modules that are not torch's."""
-    import torch
-
-    found = hashlib.sha256(text(module).encode())
-    for name, tensor in module.state_dict().items():
-        found.update(name.encode())
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    own = {cls for part in module.modules() for cls in type(part).__mro__ if not _is_torch(cls)}
-    found.update(digest([members(cls) for cls in sorted(own, key=lambda cls: cls.__qualname__)]).encode())
-    settings = [_attributes(part) for part in module.modules() if not is_foreign(type(part))]
-    if settings:
-        found.update(digest(settings).encode())
-    return found.hexdigest()[:16]
-
-
-def _is_torch(cls: type) -> bool:
-    return cls is object or cls.__module__.partition(".")[0] == "torch"
-
-
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """What a module keeps beside parameters, buffers and modules."""
-    return {name: value for name, value in vars(module).items() if not name.startswith("_")}

@@ -8,12 +8,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot._identity import digest, is_foreign
+from surefoot._identity import Identity, identify, is_foreign
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -77,12 +78,19 @@ class Problem(ABC):
         """The data that determine the problem's numbers beside :meth:`describe`."""
         return ()
 
+    def identity(self) -> Identity:
+        """What of the problem's numbers rests on code of yours: for a class of yours, its code and what it holds."""
+        if is_foreign(type(self)):
+            return identify()
+        computed = {name for cls in type(self).__mro__ for name, value in vars(cls).items() if _is_cached(value)}
+        return identify(type(self), {name: held for name, held in vars(self).items() if name not in computed})
+
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all that determines the problem's numbers; for a class of yours also of its code."""
         from surefoot.data import fingerprint
 
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
-        code = [] if is_foreign(type(self)) else [digest(type(self))]
+        code = [] if is_foreign(type(self)) else [self.identity().digest]
         text = json.dumps([kind, self.describe(), fingerprint(*self.arrays()), *code], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -220,6 +228,10 @@ class SimpleProblem(TiledProblem):
         """The losses over all rows."""
         rows = np.arange(self.n_rows)
         return np.stack([self.evaluate(tile[0], rows)[0] for tile in points])
+
+
+def _is_cached(value: Any) -> bool:
+    return isinstance(value, cached_property)
 
 
 def pack(problem: TiledProblem, points: ArrayLike) -> Floats:

@@ -60,19 +60,24 @@ def rates_of(lrs: Any) -> list[float]:
 
 def schedule_of(schedule: ArrayLike | None, factories: Mapping[str, RunFactory], horizon: int) -> Floats:
     """The factors of the rates, as given and as the factories tell, which must be the same."""
-    told = [value for value in (getattr(f, "schedule", None) for f in factories.values()) if value is not None]
+    told = [value for value in (_told(f, horizon) for f in factories.values()) if value is not None]
     given = [*([schedule] if schedule is not None else []), *told]
     found = [np.asarray(value, float) for value in given] or [np.ones(horizon)]
     for factors in found:
         if factors.shape != (horizon,):
             raise ValueError(f"schedule must have {horizon} factors, one a step of the horizon, got {factors.shape}")
-        if not (np.isfinite(factors) & (factors > 0)).all():
-            raise ValueError("schedule must have positive, finite factors only: the bound is infinite otherwise")
+        if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
+            raise ValueError("schedule must have positive, finite factors, or 0 at steps that do not move")
         if not np.array_equal(factors, found[0]):
             raise ValueError("schedule must be the one of the runs; those given (or of the methods) differ")
     if len(told) not in (0, len(factories)) or (schedule is None and told and len(told) < len(factories)):
         raise ValueError("run_factory: either all methods tell their schedule, or none")
     return found[0]
+
+
+def _told(factory: Any, horizon: int) -> Any:
+    """The factors that a factory tells; one with a scheduler of torch finds them for a horizon."""
+    return factory.factors(horizon) if hasattr(factory, "factors") else getattr(factory, "schedule", None)
 
 
 def bias_of(bias: Any, factories: Mapping[str, RunFactory], horizon: int) -> Bias:

@@ -56,7 +56,8 @@ class Candidate:
     rates: Floats
     """α_t = lr·η_t."""
     weights: Floats
-    """What one unit of δ_t adds to the bound."""
+    """What one unit of δ_t adds to the bound. A step of rate 0 adds nothing: without it the points are the same, so the
+    bound of the other steps is theirs."""
     lanes: list[Lane]
     dead: bool = False
     """Its gradients have vanished while the loss stayed high."""
@@ -98,7 +99,8 @@ class Candidate:
         if self.diverged:
             return np.inf
         if self.complete:
-            return float(bounds.last_iterate(self.rates, self.mean_deltas(), 0.0).noise)
+            moving = self.rates > 0
+            return float(bounds.last_iterate(self.rates[moving], self.mean_deltas()[moving], 0.0).noise)
         parts = [float(self.weights[: lane.done] @ lane.deltas[: lane.done]) for lane in self.lanes]
         return sum(parts) / len(self.lanes) * (1.0 - _ROUNDING)
 
@@ -136,7 +138,9 @@ def make_candidate(method: str, lr: float, schedule: Floats, seeds: tuple[int, .
     rates = lr * schedule
     horizon = len(schedule)
     lanes = [Lane(seed, np.full(horizon, np.nan), np.full(horizon, np.nan)) for seed in seeds]
-    return Candidate(method, lr, rates, bounds.last_iterate_weights(rates), lanes)
+    weights: Floats = np.zeros(horizon)
+    weights[rates > 0] = bounds.last_iterate_weights(rates[rates > 0])
+    return Candidate(method, lr, rates, weights, lanes)
 
 
 def raised(value: float, tolerance: float) -> float:

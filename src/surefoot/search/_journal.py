@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-import zipfile
-import zlib
+import os
+import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from surefoot._states import load_state, save_state, write_whole
+from surefoot._identity import Identity
+from surefoot._states import DamagedFile, load_state, read_arrays, save_state, seal_of, write_arrays, write_whole
 from surefoot.search._candidate import Candidate, Lane
 from surefoot.search._run import Floats, Run, SearchError
+from surefoot.study._progress import tell
 
 _HEADER = "search.json"
-_FORMAT = 1
+_FORMAT = 2
+_WAIT_SECONDS = 0.2
 
 
 class Journal:
@@ -25,12 +31,20 @@ class Journal:
     A trace names its state, and is replaced in one move after the state was written: whenever the process is killed,
     the folder holds a trace and the state that belongs to it. Nothing here is ever unpickled.
 
+    Inside of its context a journal has the folder for itself: a second process waits, and then finds all runs there.
+    The lock is the system's, so that it ends with its process.
+
     Args:
         folder: Made if it is not there.
         settings: What the runs' numbers depend on; another search with the same settings may use the folder too.
+        identities: What the code of each method rests on.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, settings: dict[str, Any], identities: Mapping[str, Identity] | None = None
+    ) -> None:
+        identities = identities or {}
+        self._lock: int | None = None
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"store must be a folder, got the file {str(folder)!r}")
         if not folder.parent.is_dir():
@@ -38,24 +52,34 @@ class Journal:
         header = folder / _HEADER
         wanted = {"format": _FORMAT, **settings}
         if header.exists():
-            try:
-                found = json.loads(header.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise SearchError(f"{header} is damaged ({error}); give the search another folder") from error
-            for key in sorted(wanted.keys() | found.keys()):
-                if found.get(key) != wanted.get(key):
-                    raise ValueError(
-                        f"store {str(folder)!r} belongs to another search: {key} is {found.get(key)!r} there and "
-                        f"{wanted.get(key)!r} here; give this one a folder of its own"
-                    )
-        elif folder.is_dir() and any(folder.iterdir()):
+            _compare(folder, wanted, identities)
+        elif folder.is_dir() and any(not path.name.startswith(f".{_HEADER}.") for path in folder.iterdir()):
             raise ValueError(
                 f"store {str(folder)!r} is a folder with other things in it; give the search one of its own"
             )
         else:
             folder.mkdir(exist_ok=True)
-            write_whole(header, lambda file: file.write(json.dumps(wanted, sort_keys=True).encode()))
+            about = {name: [one.digest, dict(one.parts), dict(one.packages)] for name, one in identities.items()}
+            text = json.dumps({**wanted, "identity": about}, sort_keys=True).encode()
+            write_whole(header, lambda file: file.write(text + b"\n" + seal_of(text) + b"\n"))
         self.folder = folder
+
+    def __enter__(self) -> Self:
+        self._lock = None if sys.platform == "win32" else os.open(self.folder, os.O_RDONLY)
+        told = False
+        while self._lock is not None and not _locked(self._lock):
+            if not told:
+                told = True
+                tell(None, f"another process searches in {self.folder}; waiting for its runs")
+            time.sleep(_WAIT_SECONDS)
+        for left in self.folder.glob(".*.part"):  # by a process that was killed while it wrote
+            left.unlink(missing_ok=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def save(self, candidate: Candidate, lane: Lane, run: Run) -> None:
         """Keep trace and state of a run as they are now."""
@@ -73,7 +97,7 @@ class Journal:
             "certifies": np.array(lane.certifies),
             "state": np.array("" if state is None else state.name),
         }
-        write_whole(self._trace(stem), lambda file: np.savez(file, **trace))  # type: ignore[arg-type]
+        write_arrays(self._trace(stem), trace)
         for old in self.folder.glob(f"{stem.name}-*"):
             if old != state:
                 old.unlink()
@@ -102,17 +126,20 @@ class Journal:
             return load_state(path)
         except Exception as error:  # torch raises many kinds for a file that is none of its own
             beside = self._trace(self._stem(candidate, lane))
-            raise SearchError(f"{path} is damaged ({error}); delete {beside}, and its run is computed anew") from error
+            raise SearchError(
+                f"{path} is damaged ({error}); delete {beside}, and its run is computed anew. All other runs are kept"
+            ) from error
 
     def _read(self, candidate: Candidate, lane: Lane) -> dict[str, Any] | None:
         path = self._trace(self._stem(candidate, lane))
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                return dict(arrays)
+            return read_arrays(path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise SearchError(f"{path} is damaged ({error}); delete it, and its run is computed anew") from error
+        except (OSError, ValueError) as error:
+            raise SearchError(
+                f"{path} is damaged ({error}); delete it, and its run is computed anew. All other runs are kept"
+            ) from error
 
     def _stem(self, candidate: Candidate, lane: Lane) -> Path:
         key = json.dumps([candidate.method, candidate.lr, lane.seed])
@@ -121,3 +148,51 @@ class Journal:
     @staticmethod
     def _trace(stem: Path) -> Path:
         return stem.with_name(stem.name + ".npz")
+
+
+def _locked(folder: int) -> bool:
+    """Whether the open folder is this process's alone now; also where the file system has no locks."""
+    import fcntl
+
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EACCES)
+    return True
+
+
+def _compare(folder: Path, wanted: dict[str, Any], identities: Mapping[str, Identity]) -> None:
+    """Refuse a folder of another search, by the name of what differs."""
+    header = folder / _HEADER
+    text, _, seal = header.read_bytes().partition(b"\n")
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError("it is none of a search")
+        if found.get("format") == 1 and not seal:
+            raise ValueError(
+                f"store {str(folder)!r} is of surefoot 0.1, which did not note what its runs depend on; "
+                "give this search a folder of its own"
+            )
+        if seal.strip() != seal_of(text):
+            raise DamagedFile("its checksum is wrong")
+    except (DamagedFile, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise SearchError(
+            f"{header} is damaged ({error}); give the search another folder. The runs beside it are kept"
+        ) from error
+    about = found.pop("identity")
+    for key in sorted(wanted.keys() | found.keys()):
+        if found.get(key) != wanted.get(key):
+            raise ValueError(
+                f"store {str(folder)!r} belongs to another search: {key} is {found.get(key)!r} there and "
+                f"{wanted.get(key)!r} here; give this one a folder of its own"
+            )
+    for name, identity in identities.items():
+        digest, parts, packages = about[name]
+        if digest != identity.digest:
+            changes = identity.changes(parts, packages)
+            raise ValueError(
+                f"store {str(folder)!r} belongs to another search: methods differ in "
+                f"{', '.join(changes[:6]) or 'data, settings or version'}; give this one a folder of its own"
+            )
+        tell(None, f"{folder} holds runs of this search; the match rests on {identity}")

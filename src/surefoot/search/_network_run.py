@@ -48,7 +48,7 @@ class SearchedNetwork:
     @property
     def certifies(self) -> bool:
         """Whether the indices may stand in a bound."""
-        return certifies(self.optimizer)
+        return certifies(self.optimizer, self.model)
 
     def advance(self, k: int) -> Progress:
         """Take k steps; fewer if one was not finite."""
@@ -97,7 +97,8 @@ class NetworkRuns:
     def __init__(self, problem: NetworkProblem, method: Method, settings: Settings) -> None:
         self._problem, self._method, self._settings = problem, method, settings
         self.schedule: Floats = settings.schedule
-        self.certifies = certifies(build(method, [torch.nn.Parameter(torch.zeros(1))], 1e-3))
+        model = problem.model()
+        self.certifies = certifies(build(method, list(model.parameters()), 1e-3, model), model)
 
     def __call__(self, lr: float, seed: int) -> SearchedNetwork:
         """A new run with this rate and data order."""

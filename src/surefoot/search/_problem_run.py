@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot._identity import Identity, digest, identify, merged
 from surefoot.problems import WIDTH, Problem, TiledProblem
 from surefoot.problems._threads import one_blas_thread
 from surefoot.search._run import Floats, Progress
 from surefoot.study import Method, parse_method
 from surefoot.study._chunk import _norm_sq
 from surefoot.study._engine import NUMERICS_VERSION
-from surefoot.study._methods import identity
+from surefoot.study._methods import code_of, identity
 from surefoot.study._orders import row_orders
 from surefoot.study._sizes import Steps
 from surefoot.theory.models import Model, exact_delta
@@ -97,10 +96,15 @@ class ProblemRun:
         """Moreau envelopes of the full loss at the start, as a function of their parameter; None if not known."""
         return None if type(self.problem).envelope is Problem.envelope else self.problem.envelope
 
+    def identity(self) -> Identity:
+        """What the numbers of the runs depend on, and what that rests on."""
+        parts = [self.problem.fingerprint(), identity(self.method), self.batch_size, self.sampling]
+        settings = [np.__version__, [] if self.schedule is None else self.schedule.tolist()]
+        return merged([self.problem.identity(), code_of(self.method), identify(parts, settings)])
+
     def fingerprint(self) -> str:
-        """SHA-256 of all that the numbers of the runs depend on."""
-        parts = [self.problem.fingerprint(), identity(self.method), self.batch_size, self.sampling, NUMERICS_VERSION]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        """A hash of all that the numbers of the runs depend on."""
+        return digest(self.identity().digest, NUMERICS_VERSION)
 
     def advance(self, k: int) -> Progress:
         """Take k steps."""

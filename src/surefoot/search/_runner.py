@@ -52,9 +52,13 @@ class Runner:
         self._folder: Path | None = None
 
     def __enter__(self) -> Self:
+        if self._journal is not None:
+            self._journal.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._journal is not None:
+            self._journal.__exit__()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from surefoot._identity import require
 from surefoot.problems import NetworkProblem, TiledProblem
 from surefoot.search._candidate import Candidate, Lane
 from surefoot.search._found import Found
@@ -20,6 +21,7 @@ from surefoot.study import Method, Study, Trace
 from surefoot.study import Run as StudyRun
 from surefoot.study._archive import Key, Record, record
 from surefoot.study._methods import lower_bound_of
+from surefoot.study._progress import tell
 from surefoot.study._runs import FINAL_FIELDS, STEP_FIELDS, close
 from surefoot.study._store import Store
 
@@ -79,11 +81,22 @@ class _StudyJournal(Journal):
     def __init__(self, study: Study, path: Path, factories: Mapping[str, ProblemRun | NetworkRuns]) -> None:
         self._study, self._path, self._context = study, path, study._context()
         self._factories = factories
+        require(study.identity(), study.version, f"store {str(path)!r}")
         with Store.write(path) as opened:
+            study._check_size(opened)
             opened.register(self._context, study._settings())
-            self._records = {found.key: found for found in opened.records(self._context)}
+        self._records: dict[Key, Record] = {}
         # Another spec may use the same store, so that each has a folder of its own.
         super().__init__(path.with_name(f"{path.name}.search-{self._context[:12]}"), {"context": self._context})
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        with Store.read(self._path) as opened:  # now that nobody else searches
+            self._records = {found.key: found for found in opened.records(self._context)}
+        if self._records:
+            rests = self._study.identity()
+            tell(None, f"{len(self._records)} runs are in {self._path} already; the match rests on {rests}")
+        return self
 
     def restore(self, candidate: Candidate, lane: Lane) -> None:
         """Fill a lane from the folder if it has all, or else from the store."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from surefoot._identity import Identity, digest, identify, merged
+from surefoot.optim import ModelBased
+from surefoot.problems._inputs import seeded
+from surefoot.problems._starts import Starts
 from surefoot.search._run import Floats, Progress
+from surefoot.study import _checks
+from surefoot.study._optimizers import made
 from surefoot.study._stepper import Stepper, certifies
 
 _LOOK_EVERY = 16
@@ -23,20 +29,32 @@ class TorchRun:
 
     Without ``lr`` it is a factory: call it with a rate and a seed, as :func:`~surefoot.search.tune` does. Every run
     starts from the same parameters, and has random numbers of its own: runs that take turns do not disturb each other.
+    What the data draw from the global generators of torch, NumPy and Python is determined by the seed and the number of
+    the batch, so that a run that was put aside goes on with the batches that it would have seen.
 
     The indices δ_t are those of a surefoot optimizer; ½α‖g‖² for plain ``torch.optim.SGD``; and for any other
-    ½⟨g_t, x_t − x_{t+1}⟩, at least 0, which is a heuristic, so that there is no certificate then.
+    ½⟨g_t, x_t − x_{t+1}⟩, at least 0, which is a heuristic, so that there is no certificate then. Neither is there one
+    with ``clip``, ``autocast``, hooks of the optimizer, or hooks that change gradients.
 
     Args:
-        model_factory: Gives a new model; called with torch's random numbers seeded by ``model_seed``.
+        model_factory: Gives a new model; called with torch's random numbers seeded by ``model_seed``. If it gives the
+            same model again, every run trains a copy.
         data_factory: ``data_factory(seed)`` gives the batches, as an iterable that is gone through again and again. If
             it has ``state_dict`` and ``load_state_dict`` these are used to resume, otherwise batches are skipped.
         loss_fn: ``loss_fn(model, batch)`` gives the loss to differentiate.
-        optimizer_factory: ``optimizer_factory(parameters, lr)`` gives the optimizer.
+        optimizer_factory: ``optimizer_factory(parameters, lr)`` gives the optimizer; if its first argument is called
+            ``model``, it gets the model instead, for groups of parameters.
         schedule: Factors of the rate, one a step; constant by default.
+        scheduler: ``scheduler(optimizer)`` gives a scheduler of torch in place of a schedule; its place is kept with
+            the run. Where its rates are not multiples of ``lr`` known in advance, there is no certificate.
         evaluate: ``evaluate(model)`` gives the loss that counts, say over the validation data; it decides among
             finished runs, and is called once for each of them.
+        clip: The largest norm of a gradient that is stepped with. Optimizers of surefoot take ``max_grad_norm``.
+        accumulate: Batches of a step; its loss is their mean.
+        autocast: ``"bfloat16"`` or ``"float16"``: forward passes in mixed precision, the latter with scaled losses.
         model_seed: Of the initial parameters.
+        version: A word of yours for what cannot be identified, such as a file that your code reads: a store is used
+            again only under the same word.
         lr: The rate; None makes a factory.
         seed: Of the data order.
 
@@ -61,8 +79,13 @@ class TorchRun:
         optimizer_factory: Callable[[Any, float], torch.optim.Optimizer],
         *,
         schedule: ArrayLike | None = None,
+        scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
         evaluate: Callable[[torch.nn.Module], Any] | None = None,
+        clip: float | None = None,
+        accumulate: int = 1,
+        autocast: str | None = None,
         model_seed: int = 0,
+        version: str | None = None,
         lr: float | None = None,
         seed: int = 0,
     ) -> None:
@@ -71,15 +94,32 @@ class TorchRun:
             ("data_factory", data_factory),
             ("loss_fn", loss_fn),
             ("optimizer_factory", optimizer_factory),
+            *([] if scheduler is None else [("scheduler", scheduler)]),
         ):
             if not callable(value):
                 raise TypeError(f"{name} must be a function, got {value!r}")
-        self._parts = (model_factory, data_factory, loss_fn, optimizer_factory)
-        self._evaluate = evaluate
-        self.schedule: Floats | None = None if schedule is None else np.asarray(schedule, float)
-        self.model_seed, self.lr, self.seed = model_seed, lr, seed
+        if schedule is not None and scheduler is not None:
+            raise ValueError("schedule and scheduler both set the rates: give one of them")
+        if autocast not in (None, "bfloat16", "float16"):
+            raise ValueError(f"autocast must be None, 'bfloat16' or 'float16', got {autocast!r}")
+        starts = model_factory if isinstance(model_factory, Starts) else Starts(model_factory, model_seed)
+        self._parts = (starts, data_factory, loss_fn, optimizer_factory)
+        self._options: dict[str, Any] = {
+            "schedule": None if schedule is None else np.asarray(schedule, float),
+            "scheduler": scheduler,
+            "evaluate": evaluate,
+            "clip": None if clip is None else _checks.number("clip", clip, positive=True),
+            "accumulate": _checks.whole("accumulate", accumulate, 1),
+            "autocast": autocast,
+            "model_seed": model_seed,
+            "version": version,
+        }
+        self.schedule: Floats | None = self._options["schedule"]
+        self.version = version
+        self.lr, self.seed = lr, seed
         self._start: list[Tensor] = []
         """x_1, shared by all runs of a factory."""
+        self._knows_rates = True
         if evaluate is not None:
             self.evaluate = self._evaluated
         if lr is not None:
@@ -87,39 +127,63 @@ class TorchRun:
 
     def __call__(self, lr: float, seed: int = 0) -> TorchRun:
         """A new run with this rate and data order."""
-        run = type(self)(
-            *self._parts,
-            schedule=self.schedule,
-            evaluate=self._evaluate,
-            model_seed=self.model_seed,
-            lr=lr,
-            seed=seed,
-        )
+        run = type(self)(*self._parts, **self._options, lr=lr, seed=seed)
         if not self._start:
+            self._check_data(seed)
             self._start = run._start
-        run._start = self._start
+        run._start, run._knows_rates = self._start, self._knows_rates
         return run
 
+    def identity(self) -> Identity:
+        """What the numbers of the runs depend on: the model at its start, the code of all parts, the first batch."""
+        return self._identity
+
+    @cached_property
+    def _identity(self) -> Identity:
+        model = self._parts[0]()
+        optimizer = _optimizer(self._parts[3], model, 1e-3)
+        groups = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
+        first = _First(self._data_of(0)).digest()
+        return merged(
+            [identify(model), *map(identify, self._parts[1:]), identify(self._options, type(optimizer), groups, first)]
+        )
+
+    def factors(self, horizon: int) -> Floats | None:
+        """The factors of the rate over a horizon; None if they are constant, or not known in advance."""
+        scheduler = self._options["scheduler"]
+        if scheduler is None:
+            return self.schedule
+        found = [_dry_run(scheduler, lr, horizon) for lr in (1.0, 0.25)]
+        one, other = found
+        self._knows_rates = one is not None and other is not None and bool(np.allclose(one, other, rtol=1e-6))
+        return one if self._knows_rates else None
+
     def _begin(self) -> None:
-        model_factory, data_factory, _, optimizer_factory = self._parts
         assert self.lr is not None
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(self.model_seed)
-            self.model = model_factory()
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        if not parameters:
-            raise ValueError("model_factory must give a model with parameters to train, got one without")
-        self._start = [p.detach().clone() for p in parameters]
-        self.optimizer = optimizer_factory(parameters, self.lr)
-        self._stepper = Stepper(self.model, self.optimizer, self.schedule, self.seed)
+        options = self._options
+        self.model = self._parts[0]()
+        self._start = [p.detach().clone() for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = _optimizer(self._parts[3], self.model, self.lr)
+        if options["clip"] is not None and isinstance(self.optimizer, ModelBased):
+            raise ValueError("clip is for other optimizers: give those of surefoot max_grad_norm, which δ knows of")
+        self._stepper = Stepper(
+            self.model,
+            self.optimizer,
+            self.schedule,
+            self.seed,
+            scheduler=None if options["scheduler"] is None else options["scheduler"](self.optimizer),
+            clip=options["clip"],
+            accumulate=options["accumulate"],
+            autocast=options["autocast"],
+        )
         self.step = 0
-        self._data = data_factory(self.seed)
-        self._batches: Iterator[Any] = iter(self._data)
+        self._load_data(0)
 
     @property
     def certifies(self) -> bool:
         """Whether the indices may stand in a bound."""
-        return certifies(self.optimizer)
+        bent = self._options["clip"] is not None or self._options["autocast"] is not None
+        return self._knows_rates and not bent and certifies(self.optimizer, self.model)
 
     def advance(self, k: int) -> Progress:
         """Take k steps; fewer if the loss or the index was not finite."""
@@ -127,8 +191,7 @@ class TorchRun:
         deltas: list[Tensor] = []
         with self._stepper.training():
             for count in range(1, k + 1):
-                batch = self._next_batch()
-                reading = self._stepper.step(self.step, partial(self._loss, batch))
+                reading = self._stepper.step(self.step, self._loss)
                 self.step += 1
                 losses.append(reading.loss)
                 deltas.append(reading.delta.double())
@@ -143,7 +206,7 @@ class TorchRun:
         return float(self._stepper.distance(self._start))
 
     def state_dict(self) -> dict[str, Any]:
-        """Model, optimizer, random numbers, and the place in the data."""
+        """Model, optimizer, scheduler, random numbers, and the place in the data."""
         state = {**self._stepper.state_dict(), "step": self.step}
         if hasattr(self._data, "state_dict"):
             state["data"] = self._data.state_dict()
@@ -153,30 +216,81 @@ class TorchRun:
         """Go on from a state; the data are brought to the same place."""
         self._stepper.load_state_dict(state)
         self.step = int(state["step"])
-        self._data = self._parts[1](self.seed)
-        if hasattr(self._data, "load_state_dict"):
-            self._data.load_state_dict(state["data"])
-        self._batches = iter(self._data)
-        if not hasattr(self._data, "load_state_dict"):
-            for _ in range(self.step):
-                self._next_batch()
+        self._load_data(self.step * self._options["accumulate"], state.get("data"))
 
-    def _loss(self, batch: Any) -> Tensor:
-        loss = self._parts[2](self.model, batch)
+    def _loss(self) -> Tensor:
+        loss = self._parts[2](self.model, self._next_batch())
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             raise TypeError(f"loss_fn(model, batch) must return a tensor of one element, got {loss!r}")
         return loss
 
+    def _data_of(self, seed: int) -> Iterable[Any]:
+        with seeded(seed):
+            return self._parts[1](seed)
+
+    def _load_data(self, place: int, state: Any = None) -> None:
+        """Bring the data to a place: by their own state, or by going through the batches before."""
+        self._data, self._fetched = self._data_of(self.seed), 0
+        known = state is not None and hasattr(self._data, "load_state_dict")
+        if known:
+            self._data.load_state_dict(state)  # type: ignore[attr-defined]
+            self._fetched = place
+        self._batches: Iterator[Any] = iter(self._data)
+        while self._fetched < place:
+            self._next_batch()
+
     def _next_batch(self) -> Any:
-        for _ in range(2):
-            try:
-                return next(self._batches)
-            except StopIteration:
-                self._batches = iter(self._data)
+        with seeded(self.seed, self._fetched):
+            self._fetched += 1
+            for _ in range(2):
+                try:
+                    return next(self._batches)
+                except StopIteration:
+                    self._batches = iter(self._data)
         raise ValueError("data_factory(seed) must give an iterable of batches that can be gone through again, got none")
 
+    def _check_data(self, seed: int) -> None:
+        """Refuse data whose batches are others whenever they are asked for."""
+        one, other = (_First(self._data_of(seed)) for _ in range(2))
+        if one.digest() != other.digest():
+            raise ValueError(
+                f"data_factory({seed}) must give the same batches whenever it is called, got two first batches that "
+                "differ: seed what shuffles them, as in DataLoader(…, generator=torch.Generator().manual_seed(seed)), "
+                "and make it inside of the function"
+            )
+
     def _evaluated(self) -> float:
-        assert self._evaluate is not None
         self.model.eval()
         with torch.no_grad():
-            return float(self._evaluate(self.model))
+            return float(self._options["evaluate"](self.model))
+
+
+class _First:
+    """The first batch of some data."""
+
+    def __init__(self, data: Iterable[Any]) -> None:
+        with seeded(0):
+            self._batch = next(iter(data), None)
+
+    def digest(self) -> str:
+        """A hash of its numbers."""
+        return digest(self._batch)
+
+
+def _optimizer(factory: Any, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
+    return made(factory, [p for p in model.parameters() if p.requires_grad], lr, model, "optimizer_factory")
+
+
+def _dry_run(scheduler: Callable[[torch.optim.Optimizer], Any], lr: float, horizon: int) -> Floats | None:
+    """The factors that a scheduler gives to an optimizer with one group; None if it asks for more."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+    found: Floats = np.empty(horizon)
+    try:
+        chosen = scheduler(optimizer)
+        for step in range(horizon):
+            found[step] = optimizer.param_groups[0]["lr"] / lr
+            optimizer.step()
+            chosen.step()
+    except Exception:  # it wants losses, or several groups: its rates are those that the run finds
+        return None
+    return found

@@ -17,6 +17,7 @@ from surefoot.search._bias import Bias
 from surefoot.search._candidate import Candidate, make_candidate
 from surefoot.search._confidence import confidence
 from surefoot.search._found import Certificate, Dropped, Found, Row, Table
+from surefoot.search._identity import identities_of
 from surefoot.search._journal import Journal
 from surefoot.search._loss import LossSearch
 from surefoot.search._notes import notes, spoiled_by
@@ -130,7 +131,7 @@ def tune(
     if maximize:
         _check_evaluates(factories, rates, orders, objective)
     if store is not None and not isinstance(store, Journal):
-        store = Journal(Path(store), _settings(factories, horizon, factors))
+        store = Journal(Path(store), _settings(factories, horizon, factors), identities_of(factories, Path(store)))
     piece = math.ceil(horizon / 32)
 
     candidates = [make_candidate(method, lr, factors, orders) for method in factories for lr in rates]
@@ -310,11 +311,8 @@ def _between(candidates: list[Candidate], winner: Candidate, ratio: float) -> li
 
 
 def _settings(factories: Mapping[str, RunFactory], horizon: int, factors: Floats) -> dict[str, Any]:
-    prints = {
-        name: factory.fingerprint() if hasattr(factory, "fingerprint") else "" for name, factory in factories.items()
-    }
     return {
         "horizon": horizon,
         "schedule": hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest(),
-        "methods": prints,
+        "methods": list(factories),
     }

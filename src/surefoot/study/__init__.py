@@ -7,9 +7,11 @@
 0.1
 """
 
+from surefoot._identity import IdentityError
 from surefoot.study._execute import ClusterError, RunFailed
 from surefoot.study._methods import parse_method
 from surefoot.study._networks import CheckpointError
+from surefoot.study._rescue import Rescued, rescue
 from surefoot.study._result import KnownOptimum, Result
 from surefoot.study._runs import Method, Run, Trace
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable
@@ -21,10 +23,12 @@ from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
 __all__ = [
     "CheckpointError",
     "ClusterError",
+    "IdentityError",
     "KnownOptimum",
     "LowerBoundWarning",
     "Method",
     "Plan",
+    "Rescued",
     "Result",
     "Run",
     "RunFailed",
@@ -36,4 +40,5 @@ __all__ = [
     "StudyInterrupted",
     "Trace",
     "parse_method",
+    "rescue",
 ]

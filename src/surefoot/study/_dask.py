@@ -29,7 +29,7 @@ except ImportError as error:
 
 from surefoot._spawn import hidden_main
 from surefoot.problems import NetworkProblem
-from surefoot.study._execute import ClusterError, Job, RunFailed, cores
+from surefoot.study._execute import Begin, ClusterError, Job, RunFailed, cores
 from surefoot.study._processes import deferred_interrupt
 from surefoot.study._runs import Trace
 
@@ -67,6 +67,7 @@ def run_on_dask(
     cpus: int | None = None,
     gpus: int | None = None,
     tick: Callable[[float], None] | None = None,
+    begin: Begin | None = None,
 ) -> None:
     """Do all tasks on a Dask cluster.
 
@@ -80,11 +81,15 @@ def run_on_dask(
         cpus: ``CPU`` that a task takes of what its worker offers; on this machine, cores a worker.
         gpus: ``GPU`` that a task takes of what its worker offers.
         tick: Told now and then how much of the unfinished tasks is done, in runs.
+        begin: Asked about every task before any is begun; those for which it says no are left out.
 
     Raises:
         ClusterError: The scheduler cannot be reached, a worker does not fit, or a task keeps losing its worker.
         RunFailed: A task raised.
     """
+    tasks = [task for task in tasks if begin is None or begin(job.runs_of(task))]
+    if not tasks:
+        return
     try:
         payload = cloudpickle.dumps((job, list(tasks)))
     except Exception as error:

@@ -12,6 +12,8 @@ from surefoot.study import _checks
 from surefoot.study._runs import Run, Settings, Trace
 
 Stop = Callable[[], bool]
+Begin = Callable[[Sequence[Run]], bool]
+"""Asked before runs are computed; False if somebody else computes them, or has done so."""
 
 
 class Stopped(Exception):
@@ -64,6 +66,7 @@ def execute(
     processes: int | None = None,
     stop: Stop | None = None,
     tick: Callable[[float], None] | None = None,
+    begin: Begin | None = None,
 ) -> None:
     """Do all tasks on this machine.
 
@@ -74,13 +77,14 @@ def execute(
         processes: Worker processes; by default what the job says.
         stop: Asked now and then; once it says True the call returns, and unfinished tasks are dropped.
         tick: Told now and then how much of the unfinished tasks is done, in runs.
+        begin: Asked before each task; those for which it says no are left out.
     """
     workers = job.workers(tasks) if processes is None else _checks.whole("processes", processes, 1)
     left = list(tasks)
     if min(workers, len(left)) > 1:
         from surefoot.study._processes import run_parallel
 
-        left = run_parallel(job, left, min(workers, len(left)), stop, deliver, tick)
+        left = run_parallel(job, left, min(workers, len(left)), stop, deliver, tick, begin)
 
     def asked() -> bool:
         if tick is not None:
@@ -88,6 +92,8 @@ def execute(
         return stop is not None and stop()
 
     for task in left:
+        if begin is not None and not begin(job.runs_of(task)):
+            continue
         try:
             traces = job.do(task, asked)
         except Stopped:
@@ -99,7 +105,13 @@ class Engine(Protocol):
     """Does all tasks of a job: :func:`execute`, or its likeness on Dask, with their options filled in."""
 
     def __call__(
-        self, job: Job, tasks: Sequence[Any], deliver: Callable[[list[Trace]], None], *, tick: Callable[[float], None]
+        self,
+        job: Job,
+        tasks: Sequence[Any],
+        deliver: Callable[[list[Trace]], None],
+        *,
+        tick: Callable[[float], None],
+        begin: Begin | None,
     ) -> None:
         """As :func:`execute`."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
-from surefoot._identity import digest
+from surefoot._identity import Identity, identify
 from surefoot.study import _optimizers
 from surefoot.study._runs import Method
 from surefoot.theory._names import parse_call, unknown
@@ -107,9 +107,14 @@ def identity(method: Method) -> str:
         return EXACT if method.optimizer is None else _optimizers.identity(method)
     if type(model) in _NAMES:
         return _model_name(model)
-    values = [(field.name, getattr(model, field.name)) for field in _fields(model)]
-    code = digest(type(model), values, getattr(model, "__dict__", {}))
-    return f"{type(model).__module__}.{_model_name(model)}#{code}"
+    return f"{_model_name(model)}#{code_of(method).digest}"
+
+
+def code_of(method: Method) -> Identity:
+    """What of a method's numbers rests on code of the user's."""
+    if method.model is None:
+        return _optimizers.code_of(method)
+    return identify() if type(method.model) in _NAMES else identify(method.model)
 
 
 def _listed(specs: Any) -> list[Any]:

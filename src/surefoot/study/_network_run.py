@@ -43,7 +43,7 @@ class NetworkRun:
         model = problem.model()
         trained: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
         self._start = [p.detach().clone() for p in trained]
-        self._stepper = Stepper(model, build(run.method, trained, run.lr), settings.schedule, run.seed)
+        self._stepper = Stepper(model, build(run.method, trained, run.lr, model), settings.schedule, run.seed)
         self._called = _ranks.wrapped(model)
         self._kept = torch.full((len(_TRACED), settings.steps), torch.inf, dtype=torch.float64, device=problem.device)
         self._rewind()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot._states import write_tensors
+from surefoot._states import read_tensors, write_tensors
 from surefoot.monitor import History, first_stop
 from surefoot.problems import NetworkProblem
 from surefoot.study import _ranks
@@ -171,16 +171,16 @@ class _Checkpoint:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             yield
+        except FileNotFoundError:
+            pass  # another process, which has nothing left to do, has just removed the folder: the next time will do
         except OSError as error:
             raise CheckpointError(
                 f"cannot write the checkpoint {self._path}: {error.strerror}; finished runs are kept"
             ) from error
 
     def _read(self) -> dict[str, Any]:
-        import torch
-
         try:
-            state: dict[str, Any] = torch.load(self._path, map_location="cpu", weights_only=True)
+            state: dict[str, Any] = read_tensors(self._path)
             model = state.pop("model_digest")
         except Exception as error:  # torch raises many kinds for a file that is none of its own
             raise CheckpointError(f"{self._path} is damaged ({error}); {_ADVICE}") from error

@@ -7,7 +7,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from surefoot._identity import digest
+from surefoot._identity import Identity, identify
 from surefoot.study._runs import Method
 from surefoot.theory._names import unknown
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torch import Tensor
+    from torch.nn import Module
     from torch.optim import Optimizer
 
     from surefoot.problems import NetworkProblem
@@ -65,28 +66,47 @@ def method(name: str, options: dict[str, Any], lower_bound: float | None) -> Met
     return Method(f"{name}({text})" if text else name, optimizer=found)
 
 
-def build(method: Method, parameters: list[Tensor], lr: float) -> Optimizer:
-    """The torch optimizer of a method."""
-    import torch
-
+def build(method: Method, parameters: list[Tensor], lr: float, model: Module | None = None) -> Optimizer:
+    """The torch optimizer of a method; ``model`` is for functions that want it in place of its parameters."""
     from surefoot.optim import ModelBased
 
     if method.model is not None:
         return ModelBased(parameters, lr, model=method.model)
     if method.optimizer is None:
         raise ValueError(f"the method {method.name!r} cannot train a network: it needs a prox")
-    optimizer: Optimizer = method.optimizer(parameters, lr)
+    return made(method.optimizer, parameters, lr, model, f"optimizer of the method {method.name!r}")
+
+
+def made(factory: Any, parameters: list[Tensor], lr: float, model: Module | None, name: str) -> Optimizer:
+    """What ``factory(parameters, lr)`` gives, or ``factory(model, lr)`` if that is what its first argument is called.
+
+    A scheduler that it attaches is refused: its place is not part of a run's state.
+    """
+    import torch
+
+    optimizer: Optimizer = factory(model if model is not None and _wants_model(factory) else parameters, lr)
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(
-            f"optimizer of the method {method.name!r} must give a torch.optim.Optimizer for (parameters, lr), "
-            f"got {optimizer!r}"
+        raise TypeError(f"{name} must give a torch.optim.Optimizer for (parameters, lr), got {optimizer!r}")
+    if any("initial_lr" in group for group in optimizer.param_groups):
+        raise ValueError(
+            f"{name} must not attach a learning-rate scheduler, whose place is not kept when a run is put aside: give "
+            "the factors as schedule=, or TorchRun a function of the optimizer as scheduler="
         )
     return optimizer
 
 
+def _wants_model(factory: Any) -> bool:
+    try:
+        names = list(inspect.signature(factory).parameters)
+    except (TypeError, ValueError):  # of C
+        return False
+    return bool(names) and names[0] in ("model", "module", "net", "network")
+
+
 def check(method: Method, problem: NetworkProblem) -> None:
     """Build the optimizer of a method once, so that what is wrong with it shows before any work starts."""
-    build(method, [p for p in problem.model().parameters() if p.requires_grad], 1e-3)
+    model = problem.model()
+    build(method, [p for p in model.parameters() if p.requires_grad], 1e-3, model)
 
 
 def identity(method: Method) -> str:
@@ -94,7 +114,13 @@ def identity(method: Method) -> str:
     optimizer = method.optimizer
     if isinstance(optimizer, NamedOptimizer):
         return f"{optimizer.name}{dict(sorted(optimizer.options))}"
-    return f"{method.name}#{digest(optimizer)}"
+    return f"{method.name}#{code_of(method).digest}"
+
+
+def code_of(method: Method) -> Identity:
+    """What of a method's numbers rests on a function of the user's."""
+    optimizer = method.optimizer
+    return identify() if optimizer is None or isinstance(optimizer, NamedOptimizer) else identify(optimizer)
 
 
 def lower_bound_of(method: Method) -> float | None:

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from surefoot._spawn import hidden_main, needs_main
-from surefoot.study._execute import Job, Stop
+from surefoot.study._execute import Begin, Job, Stop
 from surefoot.study._runs import Trace
 
 _WAIT_SECONDS = 0.2
@@ -30,6 +30,7 @@ def run_parallel(
     stop: Stop | None,
     deliver: Callable[[list[Trace]], None],
     tick: Callable[[float], None] | None,
+    begin: Begin | None = None,
 ) -> list[Any]:
     """Do the tasks in worker processes, and return those that this process has to do itself.
 
@@ -54,7 +55,7 @@ def run_parallel(
             check()
 
         try:
-            _feed(pool, waiting, running, workers, stop, deliver, pulse)
+            _feed(pool, waiting, running, workers, stop, deliver, pulse, _asked(job, begin))
         except BrokenProcessPool:
             check()
             warnings.warn(
@@ -74,12 +75,14 @@ def _feed(
     stop: Stop | None,
     deliver: Callable[[list[Trace]], None],
     pulse: Callable[[], None],
+    begin: Callable[[Any], bool],
 ) -> None:
     """Hand out the tasks and take their traces, until there are none left or it is told to stop."""
     while waiting or running:
         while waiting and len(running) < 2 * workers:  # a short queue: results are taken before more is asked for
-            with hidden_main():
-                running[pool.submit(_do, waiting[-1])] = waiting[-1]
+            if begin(waiting[-1]):
+                with hidden_main():
+                    running[pool.submit(_do, waiting[-1])] = waiting[-1]
             waiting.pop()
         done, _ = wait(running, timeout=_WAIT_SECONDS, return_when=FIRST_COMPLETED)
         for future in done:
@@ -117,6 +120,10 @@ def deferred_interrupt() -> Iterator[Callable[[], None]]:
     finally:
         signal.signal(signal.SIGINT, before)
     check()
+
+
+def _asked(job: Job, begin: Begin | None) -> Callable[[Any], bool]:
+    return lambda task: begin is None or begin(job.runs_of(task))
 
 
 def _end(pool: ProcessPoolExecutor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -48,6 +49,15 @@ def reporter(progress: bool | Callable[[int, int], None], *, total: int) -> Iter
             bar.update(task, completed=done + underway, done=done, rate=_rate(speed) if speed else "")
 
         yield show
+
+
+def tell(progress: object, text: str) -> None:
+    """A line about a study: to the log ``surefoot``, and where a bar is shown above it."""
+    logging.getLogger("surefoot").info(text)
+    if progress is True:
+        from rich.console import Console
+
+        Console(stderr=True, soft_wrap=True, highlight=False).print(text, markup=False)
 
 
 def _rate(speed: float) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from surefoot._states import write_whole
+from surefoot._states import seal_of, write_whole
 from surefoot.monitor import History, PartialBound, StopRule, first_stop
 from surefoot.study._archive import Record, record
 from surefoot.study._methods import lower_bound_of
@@ -53,13 +54,16 @@ def tell_best(records: Iterable[Record], settings: Settings) -> None:
     if best < _told(settings.best):
         path = Path(settings.best)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lambda file: file.write(repr(best).encode()))
+        text = repr(best).encode()
+        with suppress(FileNotFoundError):  # another process has just removed the folder; without a bound all runs end
+            write_whole(path, lambda file: file.write(text + b" " + seal_of(text)))
 
 
 def _told(path: str) -> float:
-    """The best bound so far; ∞ where nobody has told one, or the file is on another machine."""
+    """The best bound so far; ∞ where nobody has told one, or the file is damaged or on another machine."""
     try:
-        return float(Path(path).read_text())
+        text, _, seal = Path(path).read_bytes().partition(b" ")
+        return float(text) if seal == seal_of(text) else math.inf
     except (OSError, ValueError):
         return math.inf
 

@@ -31,6 +31,7 @@ class Spec(BaseModel):
         lower_bound = 0.0                      # C of the methods that are given without one
         every = 1                              # keep every k-th step
         distance = 100.0                       # D of the bound
+        version = "1"                          # a word of yours for what cannot be identified
 
         [problem_options]                      # whatever the problem takes: n, d, noise, ridge, l2, start, …
         l2 = 1e-3
@@ -53,6 +54,7 @@ class Spec(BaseModel):
     lower_bound: float | None = None
     every: int = 1
     distance: float | None = None
+    version: str | None = None
 
     @field_validator("lrs", mode="before")
     @classmethod

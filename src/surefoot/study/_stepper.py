@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -35,13 +36,32 @@ class Stepper:
         optimizer: Of the model's parameters.
         factors: Of the rates, one a step; None for constant ones.
         seed: Of the random numbers that training draws (dropout).
+        scheduler: Of torch, for this optimizer: asked for the rate of the next step after every step.
+        clip: The largest norm of a gradient that is stepped with.
+        accumulate: Batches of a step; its loss is their mean.
+        autocast: ``"bfloat16"`` or ``"float16"``: forward passes in mixed precision, the latter with scaled losses.
     """
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, factors: Floats | None, seed: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        factors: Floats | None,
+        seed: int,
+        *,
+        scheduler: Any = None,
+        clip: float | None = None,
+        accumulate: int = 1,
+        autocast: str | None = None,
+    ) -> None:
         self.model, self.optimizer, self.factors = model, optimizer, factors
+        self.scheduler, self.clip, self.accumulate, self.autocast = scheduler, clip, accumulate, autocast
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self._lrs = [group["lr"] for group in optimizer.param_groups]
         self._gpus = sorted({p.device.index for p in self.parameters if p.device.type == "cuda"})
+        self._scaler = None
+        if autocast == "float16":
+            self._scaler = torch.amp.GradScaler(self.parameters[0].device.type)
         _switch(optimizer, "train")
         with _forked():
             torch.manual_seed(seed)
@@ -65,19 +85,55 @@ class Stepper:
         _switch(self.optimizer, "train")
 
     def step(self, number: int, compute: Callable[[], Tensor]) -> Reading:
-        """Take a step: ``compute()`` gives the loss to differentiate."""
+        """Take a step: ``compute()`` gives the loss of the next batch, to differentiate."""
         if self.factors is not None:
             for group, lr in zip(self.optimizer.param_groups, self._lrs, strict=True):
                 group["lr"] = lr * float(self.factors[number])
         self.optimizer.zero_grad()
-        loss = compute()
-        loss.backward()  # type: ignore[no-untyped-call]
-        detached = loss.detach().double().reshape(())
+        loss = self._differentiated(compute)
+        detached = loss.double().reshape(())
+        if self._scaler is not None and not self._unscaled():
+            nothing = torch.zeros_like(detached)
+            return Reading(detached, nothing, nothing, nothing)  # a gradient too large for float16: no step
         if isinstance(self.optimizer, ModelBased):
             self.optimizer.step(loss=loss)
             size, delta = self.optimizer.last_step
-            return Reading(detached, self.optimizer.last_grad_sq, size.max(), delta)
-        return Reading(detached, *self._foreign_step())
+            reading = Reading(detached, self.optimizer.last_grad_sq, size.max(), delta)
+        else:
+            reading = Reading(detached, *self._foreign_step())
+        if self.scheduler is not None:
+            by_loss = isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+            self.scheduler.step(detached) if by_loss else self.scheduler.step()
+        return reading
+
+    def _differentiated(self, compute: Callable[[], Tensor]) -> Tensor:
+        """The loss of a step, whose gradient the parameters have then."""
+        total: Tensor | None = None
+        for _ in range(self.accumulate):
+            if self.autocast is None:
+                loss = compute()
+            else:
+                with torch.autocast(self.parameters[0].device.type, dtype=getattr(torch, self.autocast)):
+                    loss = compute()
+            if self.accumulate > 1:
+                loss = loss / self.accumulate
+            scaled = loss if self._scaler is None else self._scaler.scale(loss)
+            scaled.backward()  # type: ignore[no-untyped-call]
+            total = loss.detach() if total is None else total + loss.detach()
+        assert total is not None
+        return total
+
+    def _unscaled(self) -> bool:
+        """Bring the gradients to their own size; False if one is not finite, which makes the scale smaller."""
+        assert self._scaler is not None
+        self._scaler.unscale_(self.optimizer)
+        found = [p.grad for p in self.parameters if p.grad is not None]
+        if bool(torch.isfinite(_norm_sq(found))):
+            self._scaler._per_optimizer_states.clear()  # the step is taken by ourselves, which knows the loss
+            return True
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+        return False
 
     def _foreign_step(self) -> tuple[Tensor, Tensor, Tensor]:
         """Step with an optimizer that is not ours: ‖g‖², size and index."""
@@ -85,12 +141,14 @@ class Stepper:
         gradients = [p.grad for p in moving if p.grad is not None]
         grad_sq = _norm_sq(gradients)
         groups = self.optimizer.param_groups
-        if is_plain_sgd(self.optimizer) and len(groups) == 1:
+        if self.clip is None and is_plain_sgd(self.optimizer) and len(groups) == 1:
             self.optimizer.step()
             rate = torch.as_tensor(groups[0]["lr"], dtype=torch.float64, device=grad_sq.device)
             return grad_sq, rate, 0.5 * rate * grad_sq
         before = [p.detach().clone() for p in moving]
-        gradients = [g.clone() for g in gradients]
+        gradients = [g.clone() for g in gradients]  # before hooks of the optimizer change them
+        if self.clip is not None:
+            torch.nn.utils.clip_grad_norm_(moving, self.clip)
         self.optimizer.step()
         with torch.no_grad():
             moves = _difference(before, moving)
@@ -105,33 +163,69 @@ class Stepper:
         return _norm_sq(_difference(self.parameters, start)).sqrt()
 
     def state_dict(self) -> dict[str, Any]:
-        """Model, optimizer and random numbers."""
-        return {
+        """Model, optimizer, random numbers, and the places of scheduler and scaler."""
+        state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "random": list(self._random),
         }
+        if self.scheduler is not None:
+            state["scheduler"] = self.scheduler.state_dict()
+        if self._scaler is not None:
+            state["scaler"] = self._scaler.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._random = [tensor.cpu() for tensor in state["random"]]
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        if self._scaler is not None:
+            self._scaler.load_state_dict(state["scaler"])
 
     def _random_states(self) -> list[Tensor]:
         """Of the CPU and of the GPUs of the model, whatever their numbers are when it is taken up again."""
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
 
 
-def certifies(optimizer: Optimizer) -> bool:
-    """Whether the indices may stand in a bound: Euclidean steps without averaging, clipping and weight decay."""
+def certifies(optimizer: Optimizer, model: nn.Module) -> bool:
+    """Whether the indices may stand in a bound: Euclidean steps without averaging, clipping, weight decay and hooks."""
+    if any(group.get("weight_decay") for group in optimizer.param_groups):
+        return False
+    if is_hooked(optimizer) or _bends_gradients(model):
+        return False
     return optimizer.certifies if isinstance(optimizer, ModelBased) else is_plain_sgd(optimizer)
 
 
 def is_plain_sgd(optimizer: Optimizer) -> bool:
-    """Whether it is ``torch.optim.SGD`` without momentum and decay: then ½α‖g‖² is its index."""
-    return type(optimizer) is torch.optim.SGD and not any(
-        group["momentum"] or group["weight_decay"] or group["maximize"] for group in optimizer.param_groups
+    """Whether it is ``torch.optim.SGD`` without momentum, decay and hooks: then ½α‖g‖² is its index."""
+    return (
+        type(optimizer) is torch.optim.SGD
+        and not is_hooked(optimizer)
+        and not any(group["momentum"] or group["weight_decay"] or group["maximize"] for group in optimizer.param_groups)
+    )
+
+
+def is_hooked(optimizer: Optimizer) -> bool:
+    """Whether somebody else has a hand in its steps, by hooks of torch or by another ``step``."""
+    own, everywhere = vars(optimizer).get("step"), sys.modules["torch.optim.optimizer"]
+    replaced = own is not None and not hasattr(own, "_wrapped_by_lr_sched")  # as a scheduler does, to count
+    return replaced or any(
+        (
+            optimizer._optimizer_step_pre_hooks,
+            optimizer._optimizer_step_post_hooks,
+            getattr(everywhere, "_global_optimizer_pre_hooks", None),
+            getattr(everywhere, "_global_optimizer_post_hooks", None),
+        )
+    )
+
+
+def _bends_gradients(model: nn.Module) -> bool:
+    """Whether hooks of modules or parameters may change the gradients."""
+    return any(part._backward_hooks or part._backward_pre_hooks for part in model.modules()) or any(
+        p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in model.parameters()
     )
 
 

@@ -2,46 +2,47 @@
 
 Finished runs are committed in chunks, each in one short transaction (write-ahead log), so a file holds all chunks that
 were committed and nothing half written. ``synchronous=NORMAL`` never corrupts; only a power cut can lose the last
-chunks, and they are then computed anew, bit for bit the same. Traces are raw little-endian arrays behind a checksum,
-uncompressed: random mantissas shrink by little, and compressing them would take longer than computing them.
+chunks, and they are then computed anew, bit for bit the same. Traces are raw little-endian arrays, uncompressed: random
+mantissas shrink by little, and compressing them would take longer than computing them. Every row has a seal, a checksum
+over all that it says: a damaged file gives an error, never a wrong number.
 
 Tables: ``contexts`` (all that the runs of a sweep share, as a hash), ``runs`` (one row a run, unique in context,
 method, rate and seed: an identical run is never stored twice), ``layouts`` (dtype, fields and shapes of the arrays),
-``studies`` (their settings as JSON), ``facts`` (what was computed about a problem, as JSON).
+``studies`` (their settings as JSON), ``facts`` (what was computed about a problem, as JSON), ``claims`` (who computes
+which runs just now).
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import sqlite3
-import struct
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
-from urllib.parse import quote
-
-import numpy as np
 
 from surefoot.study._archive import Key, Record
-from surefoot.study._runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Floats
+from surefoot.study._claims import LEASE, is_alive
+from surefoot.study._connection import ADVICE, StoreError, connect, copied, explained, refuse_foreign, write_ahead
+from surefoot.study._rows import layout_of, record_of
+from surefoot.study._schema import (
+    APPLICATION_ID,
+    MIGRATIONS,
+    RUN_COLUMNS,
+    STUDY_QUERY,
+    claim_of,
+    expected_tables,
+    run_query,
+    seal,
+    stored,
+    tables,
+)
 
-APPLICATION_ID = 0x53_46_4F_54
-"""``SFOT`` in the header of every store: what tells it from other SQLite files."""
-
-BUSY_SECONDS = 60.0
-
-_COLUMNS = f"method, lr, seed, status, diverged_at, violations, {', '.join(FINAL_FIELDS)}, layout, checksum, data"
-
-
-class StoreError(RuntimeError):
-    """A study's file cannot be used: foreign, corrupt, read-only, or the disk is full."""
+__all__ = ["FileArchive", "Store", "StoreError", "StudyEntry"]
 
 
 class StudyEntry(NamedTuple):
@@ -51,29 +52,6 @@ class StudyEntry(NamedTuple):
     context: str
     settings: dict[str, Any]
     created: str
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    finals = ", ".join(f"{name} REAL" for name in FINAL_FIELDS)
-    for statement in (
-        "CREATE TABLE contexts (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE)",
-        "CREATE TABLE layouts (id INTEGER PRIMARY KEY, layout TEXT NOT NULL UNIQUE)",
-        f"""CREATE TABLE runs (
-            id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, method TEXT NOT NULL,
-            lr REAL NOT NULL, seed INTEGER NOT NULL, status TEXT NOT NULL, diverged_at INTEGER NOT NULL,
-            violations INTEGER NOT NULL, {finals}, layout INTEGER NOT NULL REFERENCES layouts,
-            checksum INTEGER NOT NULL, data BLOB NOT NULL, UNIQUE (context, method, lr, seed))""",
-        """CREATE TABLE studies (
-            id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, settings TEXT NOT NULL,
-            created TEXT NOT NULL, started REAL NOT NULL, UNIQUE (context, settings))""",
-        """CREATE TABLE facts (
-            problem TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (problem, name))""",
-    ):
-        connection.execute(statement)
-
-
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create]
-"""Entry k takes a file from schema version k to k + 1, inside one transaction with all others that are due."""
 
 
 class Store:
@@ -92,15 +70,13 @@ class Store:
         path = Path(path)
         if not path.parent.is_dir():
             raise FileNotFoundError(f"store {str(path)!r}: the folder {str(path.parent)!r} does not exist")
-        _refuse_foreign(path)
-        store = cls(path, _connect(path, "rwc"))
-        with store._closed_on_error(), _explained(path):
+        refuse_foreign(path)
+        store = cls(path, connect(path, "rwc"))
+        with store._closed_on_error(), explained(path):
             store._connection.execute("PRAGMA synchronous = NORMAL")
             store._migrate()
-            _write_ahead(store._connection)
-            damage = store._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if damage != "ok":
-                raise StoreError(f"{path}: the file is damaged ({damage}); it was left as it is")
+            write_ahead(store._connection)
+            store._check()
         return store
 
     @classmethod
@@ -109,17 +85,20 @@ class Store:
         path = Path(path)
         if not path.exists():
             raise FileNotFoundError(f"store {str(path)!r} does not exist")
-        _refuse_foreign(path)
+        refuse_foreign(path)
         # Whoever can write leaves no files of the write-ahead log behind when closing; others cannot even create them.
         writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
         alone = not writable and not Path(f"{path}-wal").exists()
-        store = cls(path, _connect(path, "rw" if writable else "ro&immutable=1" if alone else "ro"))
-        with store._closed_on_error(), _explained(path):
+        store = cls(path, connect(path, "rw" if writable else "ro&immutable=1" if alone else "ro"))
+        with store._closed_on_error(), explained(path):
+            if store._version() < len(MIGRATIONS):
+                if writable:
+                    store.close()
+                    return cls.write(path)
+                store._connection = copied(store._connection)  # an older file that must stay as it is
+                store._migrate()
             store._connection.execute("PRAGMA query_only = ON")
-            version = store._version()
-        if version < len(MIGRATIONS):
-            store.close()
-            return cls.write(path)
+            store._check()
         return store
 
     def close(self) -> None:
@@ -134,85 +113,159 @@ class Store:
 
     def register(self, context: str, settings: dict[str, Any]) -> None:
         """Note a study that is about to run; the same settings are noted once, with the time of the last start."""
-        text = json.dumps(settings, sort_keys=True)
+        text, now = json.dumps(settings, sort_keys=True), time.time()
         with self._transaction() as connection:
             number = self._context(connection, context)
+            query = "SELECT created FROM studies WHERE context = ? AND settings = ?"
+            found = connection.execute(query, (number, text)).fetchone()
+            created = datetime.now(UTC).isoformat(timespec="seconds") if found is None else found[0]
             connection.execute(
-                "INSERT INTO studies (context, settings, created, started) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (context, settings) DO UPDATE SET started = excluded.started",
-                (number, text, datetime.now(UTC).isoformat(timespec="seconds"), time.time()),
+                "INSERT INTO studies (context, settings, created, started, seal) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (context, settings) DO UPDATE SET started = excluded.started, seal = excluded.seal",
+                (number, text, created, now, seal("study", context, text, created, now)),
             )
 
     def studies(self) -> list[StudyEntry]:
         """The studies of the file, the last started one at the end."""
-        with _explained(self.path):
-            rows = self._connection.execute(
-                "SELECT studies.id, hash, settings, created FROM studies JOIN contexts ON contexts.id = context "
-                "ORDER BY started, studies.id"
-            )
-            return [StudyEntry(number, context, json.loads(text), created) for number, context, text, created in rows]
+        with explained(self.path):
+            query = f"SELECT studies.id, seal, {STUDY_QUERY} ORDER BY started, studies.id"
+            rows = self._connection.execute(query).fetchall()
+            for number, found, *values in rows:
+                if found != seal("study", *values):
+                    raise self.damaged(f"the settings of study {number} are not those that were written")
+            return [StudyEntry(number, told[0], json.loads(told[1]), told[2]) for number, _, *told in rows]
 
     def done(self, context: str) -> set[Key]:
         """Keys of the runs that are in the file."""
-        with _explained(self.path):
+        with explained(self.path):
             rows = self._connection.execute(
                 "SELECT method, lr, seed FROM runs WHERE context = (SELECT id FROM contexts WHERE hash = ?)", (context,)
             ).fetchall()
         return {Key(*row) for row in rows}
 
     def add(self, context: str, records: Iterable[Record]) -> None:
-        """Commit finished runs in one transaction; runs that are there already stay as they are."""
+        """Commit finished runs in one transaction, which ends the claims to them; runs that are there already stay."""
         with self._transaction() as connection:
             number = self._context(connection, context)
-            layouts: dict[Any, int] = {}
+            layouts: dict[Any, tuple[str, int]] = {}
             rows = []
             for run in records:
-                layout = run.steps.shape, run.epochs.shape
-                if layout not in layouts:
-                    layouts[layout] = _number(connection, "layouts", "layout", _layout(*layout))
+                shapes = run.steps.shape, run.epochs.shape
+                if shapes not in layouts:
+                    text = layout_of(*shapes)
+                    layouts[shapes] = text, _number(connection, "layouts", "layout", text)
+                text, layout = layouts[shapes]
                 data = run.steps.astype("<f8", copy=False).tobytes() + run.epochs.astype("<f8", copy=False).tobytes()
-                rows.append(
-                    (number, *run.key, run.status, run.diverged_at, run.violations, *run.final, layouts[layout],
-                     zlib.crc32(data), data)
-                )  # fmt: skip
+                told = (*run.key, run.status, run.diverged_at, run.violations, *map(stored, run.final))
+                rows.append((number, *told, layout, data, seal("run", context, *told, text, data)))
+            columns = ("context", *RUN_COLUMNS, "layout", "data", "seal")
             connection.executemany(
-                f"INSERT INTO runs (context, {_COLUMNS}) VALUES ({', '.join('?' * (10 + len(FINAL_FIELDS)))})"
+                f"INSERT INTO runs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
                 " ON CONFLICT (context, method, lr, seed) DO NOTHING",
                 rows,
             )
+            connection.executemany("DELETE FROM claims WHERE run = ?", [(claim_of(context, row[1:4]),) for row in rows])
 
     def records(self, context: str) -> Iterator[Record]:
-        """The finished runs with their traces, each checked against its checksum."""
-        with _explained(self.path):
-            layouts = {
-                number: _Layout(text) for number, text in self._connection.execute("SELECT id, layout FROM layouts")
-            }
+        """The finished runs with their traces, each checked against its seal."""
+        with explained(self.path):
             rows = self._connection.execute(
-                f"SELECT {_COLUMNS} FROM runs WHERE context = (SELECT id FROM contexts WHERE hash = ?) ORDER BY id",
-                (context,),
+                f"SELECT {run_query(', seal')} WHERE contexts.hash = ? ORDER BY runs.id", (context,)
             )
-            for method, lr, seed, status, diverged_at, violations, *final, layout, checksum, data in rows:
-                key = Key(method, lr, seed)
-                if zlib.crc32(data) != checksum:
-                    raise StoreError(f"{self.path}: the traces of {method}, lr={lr}, seed={seed} are damaged")
-                steps, epochs = layouts[layout].arrays(data)
-                # SQLite has no NaN, it keeps NULL.
-                numbers = tuple(np.nan if value is None else value for value in final)
-                yield Record(key, status, diverged_at, violations, numbers, steps, epochs)
+            for *values, found in rows:
+                if found != seal("run", *values):
+                    _, method, lr, seed, *_ = values
+                    raise self.damaged(f"the traces of {method}, lr={lr}, seed={seed} are damaged", whole=False)
+                yield record_of(values)
 
     def facts(self, problem: str) -> dict[str, Any]:
         """What was computed about a problem."""
-        with _explained(self.path):
-            rows = self._connection.execute("SELECT name, value FROM facts WHERE problem = ?", (problem,))
-            return {name: json.loads(value) for name, value in rows}
+        with explained(self.path):
+            query = "SELECT problem, name, value, seal FROM facts WHERE problem = ?"
+            rows = self._connection.execute(query, (problem,)).fetchall()
+            for *values, found in rows:
+                if found != seal("fact", *values):
+                    raise self.damaged(f"the fact {values[1]!r} is not what was written")
+            return {name: json.loads(value) for _, name, value, _ in rows}
 
     def remember(self, problem: str, name: str, value: Any) -> None:
         """Keep a fact about a problem, or replace it."""
+        text = json.dumps(value)
         with self._transaction() as connection:
             connection.execute(
-                "INSERT INTO facts VALUES (?, ?, ?) ON CONFLICT (problem, name) DO UPDATE SET value = excluded.value",
-                (problem, name, json.dumps(value)),
+                "INSERT INTO facts (problem, name, value, seal) VALUES (?, ?, ?, ?) ON CONFLICT (problem, name) "
+                "DO UPDATE SET value = excluded.value, seal = excluded.seal",
+                (problem, name, text, seal("fact", problem, name, text)),
             )
+
+    def copy_study(self, context: str, settings: str, created: str, started: float) -> None:
+        """Note a study as another file has it."""
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT INTO studies (context, settings, created, started, seal) VALUES (?, ?, ?, ?, ?)",
+                (self._context(connection, context), settings, created, started,
+                 seal("study", context, settings, created, started)),
+            )  # fmt: skip
+
+    def claim(self, context: str, keys: Iterable[Key], owner: str) -> bool:
+        """Claim runs for an owner: all of them, or none if one is stored already or claimed by somebody alive."""
+        wanted = list(keys)
+        with self._transaction() as connection:
+            if not self.done(context).isdisjoint(wanted) or len(self.free(context, wanted, owner)) < len(wanted):
+                return False
+            connection.execute(
+                "INSERT INTO owners (name, until) VALUES (?, ?) ON CONFLICT (name) "
+                "DO UPDATE SET until = excluded.until",
+                (owner, time.time() + LEASE),
+            )
+            (number,) = connection.execute("SELECT id FROM owners WHERE name = ?", (owner,)).fetchone()
+            rows = [(claim_of(context, key), number) for key in wanted]
+            connection.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
+        return True
+
+    def free(self, context: str, keys: Iterable[Key], owner: str) -> list[Key]:
+        """Those of some runs that can be claimed now."""
+        query = "SELECT run, name, until FROM claims JOIN owners ON owners.id = claims.owner WHERE name != ?"
+        with explained(self.path):
+            rows, now = self._connection.execute(query, (owner,)).fetchall(), time.time()
+        living = {told: is_alive(*told, now) for told in {(name, until) for _, name, until in rows}}
+        busy = {run for run, *told in rows if living[tuple(told)]}
+        return [key for key in keys if claim_of(context, key) not in busy]
+
+    def renew(self, owner: str) -> None:
+        """Let the claims of an owner hold on."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE owners SET until = ? WHERE name = ?", (time.time() + LEASE, owner))
+
+    def release(self, owner: str) -> None:
+        """End all claims of an owner, and of those that are dead."""
+        with self._transaction() as connection:
+            rows, now = connection.execute("SELECT id, name, until FROM owners").fetchall(), time.time()
+            ended = [(number,) for number, name, until in rows if name == owner or not is_alive(name, until, now)]
+            connection.executemany("DELETE FROM claims WHERE owner = ?", ended)
+            connection.executemany("DELETE FROM owners WHERE id = ?", ended)
+
+    def largest_row(self) -> int:
+        """Bytes that SQLite takes for one run."""
+        return self._connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
+
+    def damaged(self, what: str, *, whole: bool = True) -> StoreError:
+        """What to raise about damage."""
+        words = f"the file is damaged: {what}" if whole else what
+        return StoreError(f"{self.path}: {words}; {ADVICE.format(path=str(self.path))}")
+
+    def _check(self) -> None:
+        """Refuse a file whose structure is damaged: rows could be missing, or found in the wrong place."""
+        state = _state(self.path)
+        if state in _sound:
+            return
+        if tables(self._connection) != expected_tables(MIGRATIONS):
+            raise self.damaged("its tables are not described as they were")
+        found = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if found != "ok":
+            raise self.damaged(str(found))
+        _sound.clear()
+        _sound.add(state)
 
     def _context(self, connection: sqlite3.Connection, context: str) -> int:
         return _number(connection, "contexts", "hash", context)
@@ -239,7 +292,7 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         connection = self._connection
-        with _explained(self.path):
+        with explained(self.path):
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -282,92 +335,21 @@ class FileArchive:
             store.remember(self.problem, name, value)
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    with _explained(path):
-        uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
-        return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+_sound: set[tuple[Any, ...]] = set()
+"""The state of the file that was last found sound, so that it is not read again and again."""
 
 
-def _refuse_foreign(path: Path) -> None:
-    """Look at the first bytes before SQLite does: whatever is not a store is never opened for writing."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from None
-    if not header:
-        return  # what a process leaves that was killed while it created a store
-    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise StoreError(f"{path}: not a surefoot study (no SQLite database); it was left as it is")
-    if struct.unpack(">I", header[68:72])[0] != APPLICATION_ID:
-        raise StoreError(f"{path}: not a surefoot study (an SQLite database of another program); it was left as it is")
-
-
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log; SQLite does not wait for its locks here, so wait ourselves."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
+def _state(path: Path) -> tuple[Any, ...]:
+    """What changes whenever a file does."""
+    found: list[Any] = [str(path.absolute()), len(MIGRATIONS)]
+    for name in (path, Path(f"{path}-wal")):
+        with suppress(OSError):
+            told = name.stat()
+            found += [told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns]
+    return tuple(found)
 
 
 def _number(connection: sqlite3.Connection, table: str, column: str, value: str) -> int:
     """The number of a text in one of the tables that hold each text once."""
     connection.execute(f"INSERT INTO {table} ({column}) VALUES (?) ON CONFLICT DO NOTHING", (value,))
     return int(connection.execute(f"SELECT id FROM {table} WHERE {column} = ?", (value,)).fetchone()[0])
-
-
-def _layout(steps: tuple[int, ...], epochs: tuple[int, ...]) -> str:
-    return json.dumps({"dtype": "<f8", "steps": [STEP_FIELDS, steps], "epochs": [EPOCH_FIELDS, epochs]})
-
-
-class _Layout:
-    """How the arrays of a run lie in its bytes."""
-
-    def __init__(self, text: str) -> None:
-        layout = json.loads(text)
-        (step_names, self.steps), (epoch_names, self.epochs) = layout["steps"], layout["epochs"]
-        self.dtype = layout["dtype"]
-        self.split = math.prod(self.steps)
-        # Rows in today's order of fields, should it ever change.
-        self.step_order = [step_names.index(name) for name in STEP_FIELDS]
-        self.epoch_order = [epoch_names.index(name) for name in EPOCH_FIELDS]
-        self.sorted = tuple(step_names) == STEP_FIELDS and tuple(epoch_names) == EPOCH_FIELDS
-
-    def arrays(self, data: bytes) -> tuple[Floats, Floats]:
-        values = np.frombuffer(data, self.dtype)
-        steps, epochs = values[: self.split].reshape(self.steps), values[self.split :].reshape(self.epochs)
-        return (steps, epochs) if self.sorted else (steps[self.step_order], epochs[self.epoch_order])
-
-
-_REASONS = {
-    sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_IOERR: "reading or writing failed (disk full or gone?)",
-    sqlite3.SQLITE_READONLY: "the file or its folder cannot be written",
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened (permissions?)",
-    sqlite3.SQLITE_PERM: "the file cannot be opened (permissions?)",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged",
-    sqlite3.SQLITE_NOTADB: "the file is damaged",
-    sqlite3.SQLITE_BUSY: f"another process has kept the file locked for {BUSY_SECONDS:g} s",
-}
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Say in words what SQLite reports; every finished run that was committed stays in the file."""
-    try:
-        yield
-    except json.JSONDecodeError as error:
-        raise StoreError(f"{path}: {_REASONS[sqlite3.SQLITE_CORRUPT]} ({error}); it was left as it is") from error
-    except sqlite3.Error as error:
-        # The low byte is the kind of error, the rest its details.
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        reason = _REASONS.get(code, "SQLite reports an error")
-        raise StoreError(f"{path}: {reason} ({error}); finished runs that were committed are kept") from error

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import os
-import platform
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot._version import __version__
+from surefoot._identity import Identity, identify, is_foreign, merged, require
 from surefoot.monitor import StopRule
 from surefoot.monitor._rules import check_rules
 from surefoot.problems import NetworkProblem, Problem, TiledProblem, create
 from surefoot.study import _checks, _ranks
 from surefoot.study._archive import Key, MemoryArchive, Record
-from surefoot.study._engine import NUMERICS_VERSION, BatchedJob
+from surefoot.study._claimed import ClaimedRuns
+from surefoot.study._described import check_size, context_of, settings_of
+from surefoot.study._engine import BatchedJob
 from surefoot.study._execute import Engine, Job, engine_of
-from surefoot.study._methods import identity, lower_bound_of, parse_methods
+from surefoot.study._methods import code_of, identity, parse_methods
 from surefoot.study._networks import NetworkJob
 from surefoot.study._result import Result
+from surefoot.study._reuse import adopt, tell_reuse
 from surefoot.study._runs import Method, Run, Settings
 from surefoot.study._shared import best_of, cut, is_shared, with_best
 from surefoot.study._store import FileArchive, Store
@@ -67,6 +65,8 @@ class Study:
         distance: D of the bound, for later; any other can be asked for.
         stop: Rules of :mod:`surefoot.monitor` that end runs early: their numbers are ∞ from then on, and their status
             is ``stopped``.
+        version: A word of yours for what cannot be identified, such as a file that your code reads: runs are used again
+            only under the same word. Needed where a store would have to guess.
         data: Name of the data set, for problems that have one; the same as ``problem_options={"data": …}``.
         problem_options: What the named problem takes.
 
@@ -93,9 +93,13 @@ class Study:
         every: int = 1,
         distance: float | None = None,
         stop: StopRule | Sequence[StopRule] = (),
+        version: str | None = None,
         data: str | None = None,
         problem_options: Mapping[str, Any] | None = None,
     ) -> None:
+        if version is not None and (not isinstance(version, str) or not version):
+            raise ValueError(f"version must be a word of yours, as in version='2', got {version!r}")
+        self.version = version
         if lower_bound is not None:
             lower_bound = _checks.number("lower_bound", lower_bound)
         self.methods = parse_methods(methods, lower_bound=lower_bound)
@@ -174,6 +178,26 @@ class Study:
         left = len(self._missing(done))
         return Plan(len(self.runs), len(self.runs) - left, left)
 
+    def identity(self) -> Identity:
+        """What it rests on that stored runs are those of this study: code, values, packages. ``print`` it."""
+        return self._identity
+
+    def adopt(self, store: str | os.PathLike[str], *, study: int | None = None) -> int:
+        """Take over runs that a file holds under another identity, because you know that their numbers are the same.
+
+        That is so for runs of surefoot 0.1, which remembered them by a weaker rule, and after changes of code or
+        versions that change no number. Settings must be the same; methods are matched by their names.
+
+        Args:
+            store: The file.
+            study: Position of the study in it, in the order in which they were last started; by default the last one
+                with these settings.
+
+        Returns:
+            How many runs were taken over: the next ``run`` does not compute them.
+        """
+        return adopt(self, store, study)
+
     def run(
         self,
         store: str | os.PathLike[str] | None = None,
@@ -240,17 +264,22 @@ class Study:
 
     def _run_stored(self, path: Path, engine: Engine, progress: Progress) -> Result:
         study, context, folder = self, self._context(), Path(f"{path.absolute()}.runs")
+        require(self._identity, self.version, f"store {str(path)!r}")
         job = self._job(str(folder))
-        with Store.write(path) as opened:
+        with Store.write(path) as opened, ClaimedRuns(opened, context, self._identities) as claims:
+            self._check_size(opened)
+            missing = self._missing(opened.done(context))
+            tell_reuse(self, opened, len(self.runs) - len(missing), progress)
             opened.register(context, self._settings())
             compute(
                 job,
-                self._missing(opened.done(context)),
+                missing,
                 self._identities,
                 lambda records: opened.add(context, records),
                 engine=engine,
                 advice=f"finished runs are kept: run the same study with the store {str(path)!r} to resume",
                 progress=progress,
+                claims=claims,
             )
             if self._shares:
                 study, records = self._settled(opened.records(context))
@@ -258,7 +287,9 @@ class Study:
                 opened.register(context, study._settings())
                 opened.add(context, records)
         if job.settings.best is not None:
-            Path(job.settings.best).unlink(missing_ok=True)
+            best = Path(job.settings.best)
+            for left in (best, *best.parent.glob(f".{best.name}.*")):  # and what a killed process was writing
+                left.unlink(missing_ok=True)
         with suppress(OSError):  # it is not there, or another study has begun runs in it
             folder.rmdir()
         result = Result(study._settings(), FileArchive(path, context, self._fingerprint), problem=self.problem)
@@ -297,65 +328,25 @@ class Study:
         keys = self._identities
         return [run for run in self.runs if Key(keys[run.method.name], run.lr, run.seed) not in done]
 
+    def _check_size(self, store: Store) -> None:
+        check_size(self, store)
+
     @cached_property
     def _fingerprint(self) -> str:
         return self.problem.fingerprint()  # reads all data
 
+    @cached_property
+    def _identity(self) -> Identity:
+        rules = [identify(rule) for rule in self.stop if not is_foreign(type(rule))]
+        return merged([self.problem.identity(), *map(code_of, self.methods), *rules])
+
     def _context(self) -> str:
         """Hash of all that the runs of this study share and that their numbers depend on."""
-        shared = {
-            "problem": self._fingerprint,
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "sampling": self.sampling,
-            "every": self.every,
-            "numerics": NUMERICS_VERSION,
-        }
-        if self.stop:
-            shared["stop"] = [self.distance, *(repr(rule) for rule in self.stop)]
-        if self._shares:  # what is kept of a run then depends on the others
-            shared["runs"] = [sorted(self._identities.values()), self.lrs, self.seeds]
-        if self._ranks() > 1:
-            shared["ranks"] = self._ranks()
-        digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
-        digest.update(self.factors.astype("<f8").tobytes())
-        return digest.hexdigest()
+        return context_of(self)
 
     def _settings(self) -> dict[str, Any]:
         """All that a result needs when the problem is not at hand, JSON-able."""
-        problem = self.problem
-        return {
-            "problem": {
-                "name": problem.name,
-                "fingerprint": self._fingerprint,
-                "rows": int(problem.n_rows),
-                "validation_rows": int(problem.n_valid),
-                "dimension": int(problem.dimension),
-                "description": problem.describe(),
-            },
-            "methods": [
-                {"name": method.name, "identity": self._identities[method.name], "lower_bound": lower_bound_of(method)}
-                for method in self.methods
-            ],
-            "lrs": list(self.lrs),
-            "seeds": list(self.seeds),
-            "epochs": self.epochs,
-            "steps_per_epoch": self.steps_per_epoch,
-            "batch_size": self.batch_size,
-            "schedule": self.schedule,
-            "factors": None if self.schedule != "custom" else self.factors.tolist(),
-            "sampling": self.sampling,
-            "every": self.every,
-            "distance": self.distance,
-            "stop": [repr(rule) for rule in self.stop],
-            "versions": {
-                "surefoot": __version__,
-                "numerics": NUMERICS_VERSION,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-                **({"torch": version("torch")} if isinstance(problem, NetworkProblem) else {}),
-            },
-        }
+        return settings_of(self)
 
 
 def _problem(problem: str | Problem, data: str | None, options: dict[str, Any]) -> Problem:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from surefoot.study import _ranks
 from surefoot.study._archive import Record, record
-from surefoot.study._execute import Engine, Job, execute
+from surefoot.study._execute import Begin, Engine, Job, execute
 from surefoot.study._methods import lower_bound_of
 from surefoot.study._progress import reporter
 from surefoot.study._runs import Run, Trace
 from surefoot.study._shared import tell_best
 
 Progress = bool | Callable[[int, int], None]
+
+
+_WAIT_SECONDS = 0.2
+
+
+class Claims(Protocol):
+    """Which runs this process may compute, where several share a store."""
+
+    def free(self, runs: Sequence[Run]) -> list[Run]:
+        """Those that nobody else computes now."""
+
+    def take(self, runs: Sequence[Run]) -> bool:
+        """Claim runs: all of them, or none if somebody else has one of them."""
+
+    def missing(self, runs: Sequence[Run]) -> list[Run]:
+        """Those that are not stored yet."""
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -36,6 +53,7 @@ def compute(
     engine: Engine,
     advice: str,
     progress: Progress,
+    claims: Claims | None = None,
 ) -> None:
     """Compute some runs.
 
@@ -47,12 +65,14 @@ def compute(
         engine: Who does them.
         advice: Ends the message of an interruption.
         progress: As in ``Study.run``.
+        claims: Who computes what, if others may compute the same runs.
     """
     if not runs:
         return
     settings = job.settings
     violations: dict[str, tuple[int, int]] = {}
-    finished = 0
+    finished, left = 0, list(runs)
+    delivered: set[tuple[str, float, int]] = set()
 
     with reporter(progress, total=len(runs)) as report:
 
@@ -64,13 +84,29 @@ def compute(
             if settings.best is not None:
                 tell_best(records, settings)
             for trace in traces:
+                delivered.add((trace.run.method.name, trace.run.lr, trace.run.seed))
                 job.finish(trace.run)
                 if trace.violations:
                     _count(violations, trace, settings.every)
             report(finished, 0.0)
 
         try:
-            engine(job, job.tasks(runs), deliver, tick=lambda underway: report(finished, underway))
+
+            def tick(underway: float) -> None:
+                report(finished, underway)
+
+            while left:
+                free = left if claims is None else claims.free(left)
+                begin = None if claims is None else claims.take
+                before = finished
+                if free:
+                    engine(job, job.tasks(free), deliver, tick=tick, begin=begin)
+                left = [run for run in left if (run.method.name, run.lr, run.seed) not in delivered]
+                left = [] if claims is None else claims.missing(left)
+                finished = len(runs) - len(left)
+                report(finished, 0.0)
+                if left and finished == before:
+                    time.sleep(_WAIT_SECONDS)  # others compute them, or are dead and their claims have to expire
         except KeyboardInterrupt:
             raise StudyInterrupted(f"interrupted after {finished} of {len(runs)} runs; {advice}") from None
     for name, (count, step) in violations.items():
@@ -86,9 +122,16 @@ def led(runs: Sequence[Run]) -> Engine:
     """The engine of rank 0: it tells the other ranks which run of a study is next, and makes it together with them."""
 
     def lead(
-        job: Job, tasks: Sequence[Run], deliver: Callable[[list[Trace]], None], *, tick: Callable[[float], None]
+        job: Job,
+        tasks: Sequence[Run],
+        deliver: Callable[[list[Trace]], None],
+        *,
+        tick: Callable[[float], None],
+        begin: Begin | None,
     ) -> None:
         for task in tasks:
+            if begin is not None and not begin([task]):
+                continue
             _ranks.shared(runs.index(task))
             execute(job, [task], deliver, processes=1, tick=tick)
 

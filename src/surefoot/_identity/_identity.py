@@ -1,0 +1,107 @@
+"""An identity: a hash, what it rests on, and what it could not see."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from surefoot._identity._walk import Walk
+
+_NAMED = 6
+"""How many parts a message names before it only counts them."""
+
+
+class IdentityError(ValueError):
+    """Numbers would be stored under code that cannot be told apart from other code."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What the numbers of some code depend on."""
+
+    digest: str
+    """A short hash of all of it."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """A hash of each function, class attribute and global of the user's by itself, by name: tells what has changed."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the packages that the code uses."""
+    unknown: tuple[str, ...] = ()
+    """What could not be identified, by name."""
+    notes: tuple[str, ...] = ()
+    """What counts only in part, as a data set of which some rows were read."""
+
+    def __str__(self) -> str:
+        """What a match rests on, in one line."""
+        modules = Counter(name.partition(".")[0] for name in self.parts)
+        told = [f"{count} functions and values of {module}" for module, count in sorted(modules.items())]
+        told += self.notes
+        told += [f"{name} {version}" for name, version in sorted(self.packages.items())]
+        if self.unknown:
+            told.append(f"your word for {_listed(self.unknown)}")
+        return ", ".join(told) if told else "the settings"
+
+    def changes(self, parts: Mapping[str, str], packages: Mapping[str, str]) -> list[str]:
+        """The names of what differs from another identity's parts and packages."""
+        names = [name for name in {**self.parts, **parts} if self.parts.get(name) != parts.get(name)]
+        return names + [
+            f"{name} {packages.get(name, 'not used')} → {self.packages.get(name, 'not used')}"
+            for name in sorted({*self.packages, *packages})
+            if self.packages.get(name) != packages.get(name)
+        ]
+
+
+def identify(*values: Any) -> Identity:
+    """The identity of functions, classes, modules, arrays, and whatever they hold or refer to.
+
+    >>> identify({"b", "a"}).digest == identify({"a", "b"}).digest
+    True
+    >>> identify(open).unknown, identify(x for x in "ab").unknown
+    ((), ('the generator',))
+    """
+    walk = Walk()
+    try:
+        found = walk.digest(values)
+    except RecursionError:
+        raise IdentityError(
+            f"{walk.where()} is nested too deeply to be identified; give it a method fingerprint()"
+        ) from None
+    return Identity(found.hex(), dict(sorted(walk.parts.items())), walk.packages(), tuple(walk.unknown))
+
+
+def digest(*values: Any) -> str:
+    """The hash of :func:`identify`.
+
+    >>> digest([1, 2]) == digest([1, 2]), digest([1, 2]) == digest([2, 1])
+    (True, False)
+    """
+    return identify(*values).digest
+
+
+def merged(identities: Iterable[Identity]) -> Identity:
+    """One identity of several, in their order."""
+    known = list(identities)
+    return Identity(
+        digest(*(one.digest for one in known)),
+        {name: part for one in known for name, part in one.parts.items()},
+        {name: version for one in known for name, version in one.packages.items()},
+        tuple(dict.fromkeys(name for one in known for name in one.unknown)),
+        tuple(dict.fromkeys(note for one in known for note in one.notes)),
+    )
+
+
+def require(identity: Identity, version: str | None, where: str) -> None:
+    """Refuse to store under an identity with gaps, unless the user has given a version for them."""
+    if identity.unknown and version is None:
+        raise IdentityError(
+            f"{where} cannot tell whether it holds runs of this code: {_listed(identity.unknown)} cannot be "
+            "identified. Give version='1', and another one whenever that changes; or give the object a method "
+            "fingerprint()"
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    known = list(names)
+    more = len(known) - _NAMED
+    return ", ".join(known[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,102 @@
+"""Who computes which runs, where several processes share a store.
+
+A process claims runs before it computes them. A claim ends when its run is stored, when its owner lets it go, and when
+the owner is dead: at once if it ran on this machine, else when it has not been renewed for :data:`LEASE` seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+LEASE = 60.0
+"""Seconds that a claim holds unless it is renewed."""
+
+_living: set[str] = set()
+"""Owners of this process that have not ended."""
+
+
+class Owner:
+    """One sweep of one process; a thread renews its claims as long as it is entered.
+
+    Args:
+        renew: Told to renew the claims of this owner, in another thread.
+    """
+
+    def __init__(self, renew: Callable[[str], None]) -> None:
+        self.name = json.dumps(
+            {"host": _host(), "pid": os.getpid(), "start": _start(os.getpid()), "id": uuid.uuid4().hex}
+        )
+        self._renew = renew
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="surefoot-claims", daemon=True)
+
+    def __enter__(self) -> Self:
+        _living.add(self.name)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+        _living.discard(self.name)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(LEASE / 4):
+            with suppress(Exception):  # a full disk, say: the sweep itself will tell
+                self._renew(self.name)
+
+
+def is_alive(owner: str, until: float, now: float) -> bool:
+    """Whether a claim holds; one that ends later than any claim can is damaged."""
+    if not now < until <= now + 2 * LEASE:
+        return False
+    try:
+        told = json.loads(owner)
+        host, pid, start = told["host"], int(told["pid"]), told["start"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    if host != _host():
+        return True
+    if pid == os.getpid():
+        return owner in _living
+    return _exists(pid) and _start(pid) == start
+
+
+def _exists(pid: int) -> bool:
+    if os.name == "nt":  # where signal 0 is one that ends processes
+        return True
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def _host() -> str:
+    """This machine since it was started, and the room of process numbers in it."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    with suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
+
+
+def _start(pid: int) -> str:
+    """When a process began, as far as the system tells: numbers of processes are used again."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return "" if words[0] in (b"Z", b"X") else words[19].decode()

@@ -1,0 +1,170 @@
+"""What can be saved of a damaged study file."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sqlite3
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from surefoot.study._connection import StoreError, decoded
+from surefoot.study._rows import record_of
+from surefoot.study._schema import APPLICATION_ID, MIGRATIONS, RUN_COLUMNS, STUDY_QUERY, run_query, seal
+from surefoot.study._store import Store
+
+_PAGE = 4096
+"""Bytes of a page of every store."""
+
+
+class Rescued(NamedTuple):
+    """What a new file holds of a damaged one."""
+
+    runs: int
+    studies: int
+    facts: int
+    lost: tuple[str, ...]
+    """Rows that were found and are damaged."""
+
+
+def rescue(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Rescued:
+    """Copy all that is sound in a damaged study file to a new one; the damaged one is left as it is.
+
+    A row is sound if its seal is right: what is copied has the numbers that were written. Run the same study with the
+    new file to compute what is missing.
+
+    >>> import pathlib, tempfile
+    >>> from surefoot.study import Study
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> study = Study("linear-regression", methods=["sgd"], lrs=[0.01, 0.1], seeds=1, epochs=1, batch_size=5)
+    >>> _ = study.run(folder / "study.db")
+    >>> rescue(folder / "study.db", folder / "new.db").runs
+    2
+    """
+    path, to = Path(path), Path(to)
+    if not path.exists():
+        raise FileNotFoundError(f"store {str(path)!r} does not exist")
+    if to.exists():
+        raise FileExistsError(f"to must be a file that does not exist yet, got {str(to)!r}")
+    with tempfile.TemporaryDirectory(prefix="surefoot-rescue-", dir=to.parent) as folder:
+        found = [_read(content, Path(folder, "copy.db")) for content in _attempts(path, Path(folder))]
+    best = max(found, key=lambda rows: len(rows.runs) + len(rows.studies) + len(rows.facts))
+    if not (best.runs or best.studies or best.facts):
+        raise StoreError(f"{path}: nothing in it can be read")
+    with Store.write(to) as store:
+        for context, settings, created, started in best.studies.values():
+            store.copy_study(context, settings, created, started)
+        for values in best.runs.values():
+            store.add(values[0], [record_of(values)])
+        for problem, name, value in best.facts.values():
+            store.remember(problem, name, json.loads(value))
+    return Rescued(len(best.runs), len(best.studies), len(best.facts), tuple(best.lost))
+
+
+class _Rows:
+    """Sound rows of a file, by their number; a row that cannot be read at all is not among the lost ones."""
+
+    def __init__(self) -> None:
+        self.runs: dict[int, Sequence[Any]] = {}
+        self.studies: dict[int, Sequence[Any]] = {}
+        self.facts: dict[int, Sequence[Any]] = {}
+        self.lost: list[str] = []
+
+    def take(
+        self,
+        kind: str,
+        where: dict[int, Sequence[Any]],
+        rows: Iterable[Sequence[Any]],
+        others: dict[int, set[str]],
+    ) -> None:
+        """Keep those rows, (number, seal, values …), whose seal is right; ``others`` may stand at some of the places.
+
+        What many rows refer to is written in two places, a table and its index: one that is sound is enough.
+        """
+        for number, found, *values in rows:
+            choices = [[value, *sorted(others.get(k, set()) - {value})] for k, value in enumerate(values)]
+            sound = next((told for told in itertools.product(*choices) if found == seal(kind, *told)), None)
+            if sound is not None:
+                where[number] = sound
+            else:
+                told = ", ".join(str(value) for value in values[1:4]) if kind == "run" else str(number)
+                self.lost.append(f"{kind} {told}")
+
+
+def _attempts(path: Path, folder: Path) -> Iterator[bytes]:
+    """The file with the fixed fields of its header as they must be, and with the first page of a new store."""
+    content = bytearray(_checkpointed(path, folder))
+    content += bytes(-len(content) % _PAGE)
+    if len(content) < _PAGE:
+        content += bytes(_PAGE)
+    pages = len(content) // _PAGE
+    fields = {0: b"SQLite format 3\0", 16: struct.pack(">HBBBBBB", _PAGE, 1, 1, 0, 64, 32, 32)}
+    fields |= {28: struct.pack(">IIIII", pages, 0, 0, 0, 4), 52: struct.pack(">II", 0, 1), 92: bytes(content[24:28])}
+    fields |= {60: struct.pack(">III", len(MIGRATIONS), 0, APPLICATION_ID)}
+    for place, value in fields.items():
+        content[place : place + len(value)] = value
+    yield bytes(content)
+    with Store.write(folder / "new.db"):
+        pass
+    content[100:_PAGE] = (folder / "new.db").read_bytes()[100:_PAGE]
+    yield bytes(content)
+
+
+def _checkpointed(path: Path, folder: Path) -> bytes:
+    """The content of a file, with what a killed process left in the write-ahead log beside it."""
+    log = Path(f"{path}-wal")
+    if log.exists():
+        copy = folder / "logged.db"
+        copy.write_bytes(path.read_bytes())
+        Path(f"{copy}-wal").write_bytes(log.read_bytes())
+        with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return copy.read_bytes()
+    return path.read_bytes()
+
+
+def _read(content: bytes, copy: Path) -> _Rows:
+    copy.write_bytes(content)
+    rows = _Rows()
+    with closing(sqlite3.connect(f"file:{copy}?immutable=1", uri=True)) as connection:
+        connection.text_factory = decoded
+        facts = "problem, name, value FROM facts"
+        contexts, layouts = _texts(connection, "contexts", "hash"), _texts(connection, "layouts", "layout")
+        places = {0: contexts, 1 + len(RUN_COLUMNS): layouts}
+        rows.take("run", rows.runs, _each(connection, "runs", "runs.id", run_query()), places)
+        settings = _texts(connection, "studies", "settings")
+        places = {0: contexts, 1: settings}
+        rows.take("study", rows.studies, _each(connection, "studies", "studies.id", STUDY_QUERY), places)
+        rows.take("fact", rows.facts, _each(connection, "facts", "facts.rowid", facts), {})
+    return rows
+
+
+def _texts(connection: sqlite3.Connection, table: str, column: str) -> set[str]:
+    """What a table and its index hold."""
+    found: set[str] = set()
+    for where in ("NOT INDEXED", f"INDEXED BY sqlite_autoindex_{table}_1"):
+        with suppress(sqlite3.Error):
+            for (value,) in connection.execute(f"SELECT {column} FROM {table} {where}"):
+                found |= {value} if isinstance(value, str) else set()
+    return found
+
+
+def _each(connection: sqlite3.Connection, table: str, number: str, query: str) -> Iterator[Sequence[Any]]:
+    """The rows of a table that can be read, one by one: a damaged page hides no others."""
+    last = 0
+    for guess in (
+        f"SELECT max(rowid) FROM {table}",
+        f"SELECT max(rowid) FROM {table} INDEXED BY sqlite_autoindex_{table}_1",
+    ):
+        with suppress(sqlite3.Error, TypeError):
+            last = max(last, int(connection.execute(guess).fetchone()[0]))
+    for place in range(1, min(last, 10**6) + 1):
+        with suppress(sqlite3.Error):
+            yield from connection.execute(
+                f"SELECT {number}, {table}.seal, {query} WHERE {number} = ?", (place,)
+            ).fetchall()

@@ -1,0 +1,127 @@
+"""The tables of a study's file, how older files become like them, and the seal that every row has."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sqlite3
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from surefoot.study._runs import FINAL_FIELDS
+
+APPLICATION_ID = 0x53_46_4F_54
+"""``SFOT`` in the header of every store: what tells it from other SQLite files."""
+
+RUN_COLUMNS = ("method", "lr", "seed", "status", "diverged_at", "violations", *FINAL_FIELDS)
+"""What is kept of a run beside its arrays."""
+
+
+def seal(kind: str, *values: Any) -> bytes:
+    """A checksum over all that a row says; ids of other rows are replaced by what those say.
+
+    >>> seal("fact", "p", "optimum", "0.1") == seal("fact", "p", "optimum", "0.3")
+    False
+    """
+    found = hashlib.blake2b(kind.encode(), digest_size=12)
+    for value in values:
+        content = _bytes(value)
+        found.update(f"{type(value).__name__}{len(content)}:".encode() + content)
+    return found.digest()
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, float):
+        return struct.pack("<d", value + 0.0)  # SQLite has no −0
+    return str(value).encode("utf-8", "surrogateescape")
+
+
+def stored(value: float) -> float | None:
+    """A number as SQLite keeps it: it has no NaN, but NULL."""
+    return None if math.isnan(value) else float(value)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    finals = ", ".join(f"{name} REAL" for name in FINAL_FIELDS)
+    for statement in (
+        "CREATE TABLE contexts (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE)",
+        "CREATE TABLE layouts (id INTEGER PRIMARY KEY, layout TEXT NOT NULL UNIQUE)",
+        f"""CREATE TABLE runs (
+            id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, method TEXT NOT NULL,
+            lr REAL NOT NULL, seed INTEGER NOT NULL, status TEXT NOT NULL, diverged_at INTEGER NOT NULL,
+            violations INTEGER NOT NULL, {finals}, layout INTEGER NOT NULL REFERENCES layouts,
+            checksum INTEGER NOT NULL, data BLOB NOT NULL, UNIQUE (context, method, lr, seed))""",
+        """CREATE TABLE studies (
+            id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, settings TEXT NOT NULL,
+            created TEXT NOT NULL, started REAL NOT NULL, UNIQUE (context, settings))""",
+        """CREATE TABLE facts (
+            problem TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (problem, name))""",
+    ):
+        connection.execute(statement)
+
+
+def _seal_rows(connection: sqlite3.Connection) -> None:
+    """Every row gets a seal; a run whose old checksum, which knew the arrays only, is wrong gets none. Claims."""
+    for table in ("runs", "studies", "facts"):
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN seal BLOB")
+    rows = connection.execute(f"SELECT runs.id, checksum, {run_query()}").fetchall()
+    for number, checksum, *values in rows:
+        if zlib.crc32(values[-1]) == checksum:
+            connection.execute("UPDATE runs SET seal = ? WHERE id = ?", (seal("run", *values), number))
+    for number, *values in connection.execute(f"SELECT studies.id, {STUDY_QUERY}").fetchall():
+        connection.execute("UPDATE studies SET seal = ? WHERE id = ?", (seal("study", *values), number))
+    for number, *values in connection.execute("SELECT rowid, problem, name, value FROM facts").fetchall():
+        connection.execute("UPDATE facts SET seal = ? WHERE rowid = ?", (seal("fact", *values), number))
+    connection.execute("ALTER TABLE runs DROP COLUMN checksum")
+    # Both small: every claim is a commit.
+    connection.execute("CREATE TABLE owners (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, until REAL NOT NULL)")
+    connection.execute("CREATE TABLE claims (run INTEGER PRIMARY KEY, owner INTEGER NOT NULL REFERENCES owners)")
+
+
+def claim_of(context: str, key: Sequence[Any]) -> int:
+    """The number that a run is claimed under."""
+    return int.from_bytes(seal("claim", context, *key)[:8], "little", signed=True)
+
+
+def run_query(more: str = "") -> str:
+    """What a run's seal covers, in this order: ``SELECT`` this."""
+    columns = ", ".join(f"runs.{name}" for name in RUN_COLUMNS)
+    return (
+        f"contexts.hash, {columns}, layouts.layout, data{more} FROM runs "
+        "LEFT JOIN contexts ON contexts.id = runs.context LEFT JOIN layouts ON layouts.id = runs.layout"
+    )
+
+
+STUDY_QUERY = (
+    "contexts.hash, settings, created, started FROM studies LEFT JOIN contexts ON contexts.id = studies.context"
+)
+"""What a study's seal covers, in this order: ``SELECT`` this."""
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _seal_rows]
+"""Entry k takes a file from schema version k to k + 1, inside one transaction with all others that are due."""
+
+
+def tables(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    """All tables and indices of a file, as it describes them."""
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"
+    return connection.execute(query).fetchall()
+
+
+def expected_tables(migrations: list[Callable[[sqlite3.Connection], None]]) -> list[tuple[Any, ...]]:
+    """What :func:`tables` tells about a sound file."""
+    return _expected(tuple(migrations))
+
+
+@lru_cache(maxsize=8)
+def _expected(migrations: tuple[Callable[[sqlite3.Connection], None], ...]) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(":memory:") as connection:
+        for migration in migrations:
+            migration(connection)
+        found = tables(connection)
+    connection.close()
+    return found
