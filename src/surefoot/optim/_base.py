@@ -198,7 +198,8 @@ class ModelBased(Joining, Listening):
         super().load_state_dict(state_dict)
         if self._known:
             self._settings = mine.as_described(self._known)
-            options = {name: self.param_groups[0][name] for name in mine.group_options}
+            first = self.param_groups[0]
+            options = {name: first[name] for name in mine.group_options if "max_momentum" not in first}  # or scheduled
             different = mine.told_apart(self._settings, self._known, options)
             if different:
                 warnings.warn(f"the settings of a {type(self).__name__} and its checkpoint: {different}", stacklevel=2)
