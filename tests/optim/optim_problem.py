@@ -24,6 +24,7 @@ RATES = {
     "Muon": 0.02,
     "SPSMuon": 0.02,
     "NGNMuon": 0.02,
+    "Surefoot": 10.0,
 }
 """Rates at which each optimizer is stable on the problem, and mostly below its cap."""
 
@@ -77,7 +78,8 @@ class Problem:
 
 def make(name: str, params: Any, **options: Any) -> sfo.ModelBased:
     """The named optimizer, at its rate of the table unless another is given."""
-    return sfo.TABLE[name](params, options.pop("lr", RATES[name]), **options)  # type: ignore[call-arg]
+    made: sfo.ModelBased = getattr(sfo, name)(params, options.pop("lr", RATES[name]), **options)
+    return made
 
 
 def train(problem: Problem, optimizer: Any, steps: Iterable[int], step: Any = None) -> list[Tensor]:

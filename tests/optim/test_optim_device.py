@@ -19,6 +19,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"foreach": False},
     {"weight_decay": 0.1, "max_grad_norm": 0.7},
     {"lower_bound": "estimate"},
+    {"lower_bound": "level"},
 ]
 PROXIMAL = {"weight_decay": 0.1, "weight_decay_mode": "prox"}
 
@@ -40,7 +41,8 @@ def cases() -> list[Any]:
         (name, options) for name in NAMES for options in OPTIONS if not (name in UNBOUNDED and "lower_bound" in options)
     ]
     proximal = [(name, PROXIMAL) for name in ("SGD", "SPS", "NGN", "MoMo", "MoMoAdam")]
-    return [pytest.param(name, options, id=f"{name}-{options}") for name, options in both + proximal]
+    flagship = [("Surefoot", options) for options in ({}, {"foreach": False}, {"weight_decay": 0.1})]
+    return [pytest.param(name, options, id=f"{name}-{options}") for name, options in both + proximal + flagship]
 
 
 @pytest.mark.parametrize(("name", "options"), cases())

@@ -38,7 +38,7 @@ def check(folder: Path, names: list[str], steps: int) -> None:
 
 
 def test_two_ranks_stay_together(tmp_path: Path) -> None:
-    check(tmp_path, ["SPS", "NGN", "MoMoAdam"], steps=20)
+    check(tmp_path, ["SPS", "NGN", "MoMoAdam", "Surefoot"], steps=20)
 
 
 @pytest.mark.slow

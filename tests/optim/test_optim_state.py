@@ -16,7 +16,12 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 import surefoot.optim as sfo
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
-OPTIONS: list[dict[str, Any]] = [{}, {"lower_bound": "estimate"}, {"weight_decay": 0.1, "max_grad_norm": 1.0}]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"lower_bound": "estimate"},
+    {"lower_bound": "level"},
+    {"weight_decay": 0.1, "max_grad_norm": 1.0},
+]
 
 
 def saved_and_loaded(state: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +34,7 @@ def saved_and_loaded(state: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "Surefoot"])
 def test_save_and_load_continue_bitwise(name: str, dtype: torch.dtype, options: dict[str, Any]) -> None:
     if name in UNBOUNDED:
         options = {key: value for key, value in options.items() if key != "lower_bound"}

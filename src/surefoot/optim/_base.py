@@ -398,7 +398,8 @@ class ModelBased(Joining, Listening):
             lr, memory = ops.rate(group["lr"]), 0.0 if name is None else ops.scalar(group[name])
             pace: Scalar = 1.0
             if self._settings.averaging.compares:  # the schedule is apart from the rate that the group began with
-                pace, lr = ops.ratio(lr, group["cap"]), ops.most(lr, group["cap"])
+                cap = group["cap"]
+                pace, lr = lr / cap if cap else 0.0, ops.most(lr, cap)
             decay = group["weight_decay"]
             for geometry, found in self._settings.geometry.split(self._differentiated(group), group):
                 gradients = [p.grad for p in found if p.grad is not None]

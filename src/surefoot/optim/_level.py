@@ -23,7 +23,8 @@ class Level(Height):
     larger one of q and its running average, so that a batch that happens to be fitted does not get the longest step.
 
     * *Smoothing*: an exponential average with weights that sum to one from the first loss on, as Adam's.
-    * *Losses below zero*: "at most b" takes zero for a lower bound, and is dropped at the first batch loss below zero.
+    * *Losses below zero*: "at most b" takes zero for a lower bound. It is dropped if the first loss is 0 or less, and
+      at the first batch loss below zero.
       Only |f₁| depends on where zero is, in the first steps: a loss that is shifted by many times what training can
       gain wants a smaller ``first``. A first loss of 0 counts as 1.
     * *Losses that can be fitted* converge to 0, but more slowly than with ``lower_bound=0``.

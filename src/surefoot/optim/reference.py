@@ -308,3 +308,69 @@ class SPP(Reference):
                 size = 0.5 * size
         self.write(y)
         return Step(1.0, start - value)
+
+
+class Surefoot:
+    """Twin of :class:`surefoot.optim.Surefoot`: one step, written out from top to bottom.
+
+    >>> W = torch.nn.Parameter(torch.eye(2))
+    >>> twin = Surefoot([W])
+    >>> loss = 0.5 * W.square().sum()
+    >>> loss.backward()
+    >>> twin.step(loss)
+    """
+
+    def __init__(self, params: Iterable[Tensor], lr: float = 10.0, *, beta: float = 0.9, share: float = 0.9) -> None:
+        self.params, self.lr, self.beta, self.share = list(params), lr, beta, share
+        self.m, self.v, self.u = ([torch.zeros_like(p) for p in self.params] for _ in range(3))
+        self.k, self.smooth, self.best, self.lowest = 0, 0.0, math.inf, math.inf
+        self.q_level = self.q_mean = self.overlap = 0.0
+
+    @torch.no_grad()
+    def step(self, loss: Tensor, schedule: float = 1.0) -> None:
+        """One step with the gradients in place; ``schedule`` is the factor η of the rate."""
+        self.k += 1
+        f, k = float(loss), self.k
+
+        # What the batch sees along the last direction, and the norm of its own gradient.
+        overlap = sum(float((p.grad * u).sum()) for p, u in zip(self.params, self.u, strict=True) if p.grad is not None)
+        q = 0.0
+        for i, p in enumerate(self.params):
+            g, m, v = p.grad, self.m[i], self.v[i]
+            assert g is not None
+            w = (1 - self.beta) / (1 - self.beta**k)
+            m.add_(w * (g - m))
+            if p.ndim >= 2:
+                M = m.flatten(1)
+                c = 0.2 * math.sqrt(max(M.shape))
+                U, s, Vt = torch.linalg.svd(M, full_matrices=False)
+                s = s / s.norm().clamp_min(1e-300)
+                for _ in range(5):
+                    s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+                self.u[i] = (c * (U * s) @ Vt).reshape(p.shape)
+                q += float(g.norm() / m.norm().clamp_min(1e-300) * (m * self.u[i]).sum())
+            else:
+                v.add_(0.01 * (g * g - v))
+                D = (v / (1 - 0.99**k)).sqrt() + 1e-12
+                self.u[i] = m / D
+                q += float((g * g / D).sum())
+
+        # The height of the loss over the level.
+        w = 0.1 / (1 - 0.9**k)
+        self.smooth += w * (f - self.smooth)
+        self.best, self.lowest = min(self.best, self.smooth), min(self.lowest, f)
+        self.first = f if k == 1 else self.first
+        gain = max(self.share * (self.first - self.best), 0.1 * (abs(self.first) or 1.0))
+        gain = gain if self.lowest < 0 or self.first <= 0 else min(gain, max(self.best, 0.0))
+        height = max(f - self.best, 0.0) + gain
+
+        # How long the step is: Polyak's, shortened as far as batches disagree or the schedule says.
+        self.q_level += w * (q - self.q_level)
+        w = 0.05 / (1 - 0.95**k)
+        self.overlap += w * ((overlap if k > 1 else q) - self.overlap)
+        self.q_mean += w * (q - self.q_mean)
+        scale = min(1.0, height / (self.lr * max(q, self.q_level))) if q > 0 and height > 0 else 0.0
+        agreed = min(max(self.overlap / self.q_mean, 0.0), 1.0) ** 0.6 if self.q_mean > 0 else 0.0
+        scale *= min(agreed, schedule) * (min(1.0, q / self.q_mean) if self.q_mean > 0 else 0.0)
+        for p, u in zip(self.params, self.u, strict=True):
+            p.sub_(scale * self.lr * u)

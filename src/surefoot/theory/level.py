@@ -68,8 +68,8 @@ def height(seen: Seen, value: Array, share: float, start: float = 0.1) -> Array:
     """How high a loss is above the level, F = (f − b)₊ + G with b the best smoothed loss.
 
     G is a ``share`` of what has been gained so far, f₁ − b, and at least ``start`` times the first loss (whatever its
-    sign; a first loss of 0 counts as 1). If no loss was ever below zero, zero is taken for a lower bound: G is at
-    most b, so that losses that can be fitted converge to zero.
+    sign; a first loss of 0 counts as 1). If the first loss was above zero and none was
+    ever below, zero is taken for a lower bound: G is at most b, so that losses that can be fitted converge to zero.
 
     After a spike F is as large as the spike is high, which leads back down; a lucky batch has at least G.
 
@@ -81,7 +81,7 @@ def height(seen: Seen, value: Array, share: float, start: float = 0.1) -> Array:
     size = xp.maximum(first, -first)
     size = xp.where(size > 0.0, size, 1.0 + 0.0 * size)
     gained = xp.maximum(share * (first - best), start * size)
-    gained = xp.where(lowest < 0.0, gained, xp.minimum(gained, xp.maximum(best, 0.0 * best)))
+    gained = xp.where((lowest < 0.0) | (first <= 0.0), gained, xp.minimum(gained, xp.maximum(best, 0.0 * best)))
     return xp.maximum(value - best, 0.0 * value) + gained
 
 

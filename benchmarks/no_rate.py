@@ -1,0 +1,312 @@
+"""What it costs to choose no learning rate: the tables of docs/which-optimizer.md.
+
+    python benchmarks/no_rate.py [--quick] [--tasks development|held-out|all] [--steps 200] [--seeds 1]
+    python benchmarks/no_rate.py --tune
+
+Every task of ``_tasks.py`` × Surefoot as it comes, at 0.1 and at 10 times its cap; AdamW, SGD with momentum and Muon
+tuned a task at a time, and at the one constant rate that is best in hindsight for all tasks together; AdamW,
+schedule-free AdamW, Prodigy, D-Adaptation and MoMo-Adam at their defaults. Schedules: constant, and a warmup of a tenth
+of the steps with a cosine after it.
+
+*Regret* is (held-out loss − tuned AdamW's)/(initial loss − tuned AdamW's), in percent, the mean over the seeds. It is
+cut at 999; a run that is lost has 999. AdamW is tuned on twelve rates that are √10 apart. Runs are kept in a file
+(``--cache``), so that a run that was stopped goes on; tuned rates are stored beside this file, and ``--tune`` finds
+them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from torch import nn
+
+import surefoot.optim as sfo
+from _tasks import HELD_OUT, TASKS
+from _training import Factory, halves, train
+
+STORED = Path(__file__).with_name("no_rate_tuned.csv")
+CUT = 9.99
+HALF_DECADES = [10 ** (k / 2) for k in range(-10, 2)]
+
+
+class Method(NamedTuple):
+    """A way to train; more than one rate means that it is tuned."""
+
+    factory: Factory
+    rates: tuple[float, ...]
+    clip: float | None = None
+
+
+def muon(model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """Our Muon: matrices along their orthogonal factor, the rest in Adam's metric."""
+    return sfo.Muon(model.parameters(), lr)
+
+
+def torch_muon(model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """torch's Muon for the matrices inside the network, AdamW at the same rate for everything else."""
+    matrices, rest = halves(model.named_parameters())
+    return Both(
+        torch.optim.Muon(matrices, lr, adjust_lr_fn="match_rms_adamw", weight_decay=0.0) if matrices else None,
+        torch.optim.AdamW(rest, lr) if rest else None,
+    )
+
+
+class Both(torch.optim.Optimizer):
+    """Two optimizers that step together."""
+
+    def __init__(self, *parts: torch.optim.Optimizer | None) -> None:
+        self.parts = [part for part in parts if part is not None]
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Of both."""
+        for part in self.parts:
+            part.zero_grad(set_to_none)
+
+    def step(self, closure: Any = None) -> None:
+        """One after the other."""
+        for part in self.parts:
+            part.step(closure)
+
+
+def peer(module: str, name: str, **options: Any) -> Factory:
+    def factory(model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        made: torch.optim.Optimizer = getattr(importlib.import_module(module), name)(
+            model.parameters(), lr=lr, **options
+        )
+        return made
+
+    return factory
+
+
+def plain(name: str, **options: Any) -> Factory:
+    return peer("torch.optim", name, **options)
+
+
+TUNED = {
+    "AdamW": Method(plain("AdamW"), tuple(HALF_DECADES)),
+    "AdamW, clipped": Method(plain("AdamW"), tuple(HALF_DECADES), clip=1.0),
+    "SGD, momentum": Method(plain("SGD", momentum=0.9), tuple(10 * lr for lr in HALF_DECADES)),
+    "Muon, ours": Method(muon, tuple(HALF_DECADES[2:])),
+    "Muon, torch's": Method(torch_muon, tuple(HALF_DECADES[2:])),
+}
+DEFAULTS = {
+    "Surefoot": Method(peer("surefoot.optim", "Surefoot"), (10.0,)),
+    "Surefoot, cap × 0.1": Method(peer("surefoot.optim", "Surefoot"), (1.0,)),
+    "Surefoot, cap × 10": Method(peer("surefoot.optim", "Surefoot"), (100.0,)),
+    "Surefoot, clipped by hand": Method(peer("surefoot.optim", "Surefoot"), (10.0,), clip=1.0),
+    "AdamW, default": Method(plain("AdamW"), (1e-3,)),
+    "schedule-free AdamW": Method(peer("schedulefree", "AdamWScheduleFree"), (0.0025,)),
+    "Prodigy": Method(peer("prodigyopt", "Prodigy"), (1.0,)),
+    "D-Adaptation": Method(peer("dadaptation", "DAdaptAdam"), (1.0,)),
+    "MoMo-Adam": Method(peer("momo", "MomoAdam"), (0.01,)),
+}
+CONSTANTS = ("AdamW, clipped", "Muon, ours")
+"""Tuned methods that are also judged at the one rate that is best for all tasks together."""
+
+
+class Key(NamedTuple):
+    """A run."""
+
+    method: str
+    task: str
+    lr: float
+    seed: int
+    steps: int
+    schedule: str
+
+
+class Runs:
+    """Runs by their key, in a file with a line for each; what is there is not trained again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.known = path, {}
+        if path.exists():
+            for line in path.read_text().splitlines():
+                *key, initial, final = json.loads(line)
+                self.known[Key(*key)] = (initial, final)
+
+    def get(self, key: Key) -> tuple[float, float]:
+        """Held-out loss before and after."""
+        if key not in self.known:
+            method = (TUNED | DEFAULTS)[key.method]
+            outcome = train(
+                TASKS[key.task],
+                method.factory,
+                key.lr,
+                seed=key.seed,
+                steps=key.steps,
+                schedule=key.schedule,
+                clip=method.clip,
+            )
+            self.known[key] = (outcome.initial, outcome.final)
+            with self.path.open("a") as file:
+                file.write(json.dumps([*key, outcome.initial, outcome.final]) + "\n")
+        return self.known[key]
+
+
+def installed(method: Method) -> bool:
+    """Whether the package of a peer is there."""
+    try:
+        method.factory(nn.Linear(2, 2), method.rates[0])
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def best_rate(runs: Runs, method: str, task: str, seeds: Iterable[int], steps: int, schedule: str) -> float:
+    """The rate whose mean held-out loss over the seeds is smallest."""
+
+    def loss(lr: float) -> float:
+        return statistics.fmean(runs.get(Key(method, task, lr, seed, steps, schedule))[1] for seed in seeds)
+
+    return min(TUNED[method].rates, key=loss)
+
+
+def stored() -> dict[tuple[str, str, int, str], float]:
+    """Tuned rates by method, task, steps and schedule."""
+    if not STORED.exists():
+        return {}
+    with STORED.open(newline="") as file:
+        return {
+            (row["method"], row["task"], int(row["steps"]), row["schedule"]): float(row["lr"])
+            for row in csv.DictReader(file)
+        }
+
+
+def tune(
+    runs: Runs,
+    methods: list[str],
+    tasks: list[str],
+    seeds: range,
+    steps: int,
+    track: Callable[[Iterable[Any]], Iterable[Any]],
+) -> None:
+    """Find the rates and store them."""
+    rates = stored()
+    for task, method, schedule in track([(t, m, s) for s in SCHEDULES for m in methods for t in tasks]):
+        rates[method, task, steps, schedule] = best_rate(runs, method, task, seeds, steps, schedule)
+        with STORED.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(("method", "task", "steps", "schedule", "lr"))
+            writer.writerows((*key, f"{lr:.6g}") for key, lr in sorted(rates.items()))
+
+
+SCHEDULES = ("constant", "cosine")
+
+
+def regrets(
+    runs: Runs,
+    methods: Iterable[str],
+    tasks: list[str],
+    seeds: range,
+    steps: int,
+    schedule: str,
+    rates: dict[tuple[str, str, int, str], float],
+) -> dict[str, list[float]]:
+    """Mean regret over the seeds, for every method and task."""
+    table: dict[str, list[float]] = {}
+    for method in methods:
+        table[method] = []
+        for task in tasks:
+            each = []
+            for seed in seeds:
+                base = runs.get(Key("AdamW", task, rates["AdamW", task, steps, schedule], seed, steps, schedule))[1]
+                lr = DEFAULTS[method].rates[0] if method in DEFAULTS else rates[method, task, steps, schedule]
+                initial, final = runs.get(Key(method, task, lr, seed, steps, schedule))
+                regret = (final - base) / (initial - base)
+                each.append(min(regret, CUT) if math.isfinite(regret) else CUT)
+            table[method].append(statistics.fmean(each))
+    return table
+
+
+def constant_rate(
+    runs: Runs, method: str, tasks: list[str], seeds: range, steps: int, schedule: str, rates: dict[Any, float]
+) -> tuple[float, list[float]]:
+    """The one rate with the smallest mean regret over all tasks, and its regrets."""
+    found = []
+    for lr in TUNED[method].rates:
+        everywhere = {(method, task, steps, schedule): lr for task in tasks}
+        found.append((lr, regrets(runs, [method], tasks, seeds, steps, schedule, {**rates, **everywhere})[method]))
+    return min(found, key=lambda pair: statistics.fmean(pair[1]))
+
+
+def show(console: Console, title: str, tasks: list[str], table: dict[str, list[float]]) -> None:
+    """One row a method: worst, mean, mean and worst over ordinary tasks, and every task."""
+    ordinary = [i for i, task in enumerate(tasks) if TASKS[task].ordinary]
+    out = Table(title=title)
+    for column in ("method", "worst", "mean", "ordinary worst", "ordinary mean", *tasks):
+        out.add_column(column, justify="left" if column == "method" else "right")
+    for method, row in table.items():
+        some = [row[i] for i in ordinary]
+        numbers = [max(row), statistics.fmean(row), max(some), statistics.fmean(some), *row]
+        out.add_row(
+            method, *(f"{100 * number:.1f}" if i < 4 else f"{100 * number:.0f}" for i, number in enumerate(numbers))
+        )
+    console.print(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="Surefoot and AdamW alone, constant rate, one seed")
+    parser.add_argument("--tune", action="store_true", help="find the tuned rates again; hours, and resumes")
+    parser.add_argument("--methods", nargs="+", choices=TUNED, default=list(TUNED), help="what --tune tunes")
+    parser.add_argument("--tasks", choices=("development", "held-out", "all"), default="all")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--cache", type=Path, default=Path("out/no_rate.jsonl"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    options.cache.parent.mkdir(parents=True, exist_ok=True)
+    console = Console(width=260 if not Console().is_terminal else None)
+    wanted = {"development": (False,), "held-out": (True,), "all": (False, True)}[options.tasks]
+    groups = {held: [name for name in TASKS if (name in HELD_OUT) is held] for held in wanted}
+    runs, seeds = Runs(options.cache), range(options.seeds)
+    with Progress(console=Console(stderr=True)) as progress:
+        if options.tune:
+            for tasks in groups.values():
+                tune(
+                    runs,
+                    options.methods,
+                    tasks,
+                    seeds,
+                    options.steps,
+                    lambda items: progress.track(list(items), description="tuning"),
+                )
+        rates = stored()
+        methods = ["Surefoot", "AdamW"] if options.quick else [m for m, row in DEFAULTS.items() if installed(row)]
+        for method in DEFAULTS if not options.quick else ():
+            if method not in methods:
+                console.print(f"{method} is left out: its package is not installed")
+        for schedule in SCHEDULES[:1] if options.quick else SCHEDULES:
+            for held, tasks in groups.items():
+                tasks = [task for task in tasks if ("AdamW", task, options.steps, schedule) in rates]
+                table: dict[str, list[float]] = {}
+                tuned = [m for m in TUNED if all((m, task, options.steps, schedule) in rates for task in tasks)]
+                for method in progress.track(
+                    methods if options.quick else [*methods, *tuned], description=f"{schedule}, {len(tasks)} tasks"
+                ):
+                    table |= regrets(runs, [method], tasks, seeds, options.steps, schedule, rates)
+                for method in () if options.quick else [m for m in CONSTANTS if m in tuned]:
+                    lr, row = constant_rate(runs, method, tasks, seeds, options.steps, schedule, rates)
+                    table[f"{method}, {lr:.2g} everywhere"] = row
+                kind = "held out: for this table only" if held else "looked at while building"
+                show(
+                    console, f"Regret in %, {options.steps} steps, {schedule}, {len(seeds)} seeds; {kind}", tasks, table
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""The level and the optimizer that needs no rate: what they promise in their docstrings."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from optim_problem import RATES, Problem, distance, equal, make, train
+
+import surefoot.optim as sfo
+from surefoot.optim import reference
+from surefoot.testing import check_optimizer
+
+BOUNDED = ("SPS", "NGN", "LogNGN", "PowerStep", "MoMo", "NGNMomentum", "SPSAdam", "NGNAdam", "MoMoAdam", "NGNMuon")
+
+
+def scalar_steps(losses: list[float], **options: Any) -> sfo.SPS:
+    """An SPS on one number with gradients of 1, after steps with these losses."""
+    x = torch.nn.Parameter(torch.tensor(0.0, dtype=torch.float64))
+    optimizer = sfo.SPS([x], lr=1000.0, listen=False, **options)
+    for loss in losses:
+        x.grad = torch.ones_like(x)
+        optimizer.step(loss=loss)
+    return optimizer
+
+
+def height(optimizer: sfo.ModelBased, loss: float) -> float:
+    return loss - optimizer.lower_bound.item()
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_every_row_passes_with_the_level(name: str) -> None:
+    check_optimizer(lambda params: sfo.TABLE[name](params, RATES[name], lower_bound="level"))  # type: ignore[call-arg]
+
+
+def test_surefoot_passes() -> None:
+    check_optimizer(lambda params: sfo.Surefoot(params))
+
+
+def test_surefoot_equals_its_twin() -> None:
+    here, there = Problem(), Problem()
+    train(here, sfo.Surefoot(here.params), range(30))
+    twin = reference.Surefoot(there.params)
+    for index in range(30):
+        twin.step(there.backward(index))
+    assert distance(here.values(), there.values()) <= 1e-9
+
+
+def test_surefoot_with_a_schedule_equals_its_twin() -> None:
+    here, there = Problem(), Problem()
+    optimizer, twin = sfo.Surefoot(here.params), reference.Surefoot(there.params)
+    for index in range(20):
+        factor = 1.0 - index / 20
+        optimizer.param_groups[0]["lr"] = 10.0 * factor
+        optimizer.step(loss=here.backward(index))
+        twin.step(there.backward(index), schedule=factor)
+    assert distance(here.values(), there.values()) <= 1e-9
+
+
+def test_the_first_height_is_a_tenth_of_the_first_loss() -> None:
+    assert height(scalar_steps([4.0], lower_bound="level"), 4.0) == pytest.approx(0.4)
+
+
+def test_after_a_spike_the_height_is_that_of_the_spike() -> None:
+    optimizer = scalar_steps([4.0] * 20 + [54.0], lower_bound="level")
+    assert height(optimizer, 54.0) == pytest.approx(50.0 + 0.4)
+
+
+def test_a_lucky_batch_keeps_a_height() -> None:
+    optimizer = scalar_steps([4.0] * 20 + [0.01], lower_bound="level")
+    assert height(optimizer, 0.01) >= 0.4
+    assert optimizer.last_step.size.item() > 0
+
+
+def test_a_share_of_what_was_gained() -> None:
+    optimizer = scalar_steps([4.0] + [3.0] * 400, lower_bound=sfo.Level(share=0.5))
+    assert height(optimizer, 3.0) == pytest.approx(0.5, rel=1e-3)
+
+
+def test_losses_that_were_never_negative_keep_the_level_above_zero() -> None:
+    optimizer = scalar_steps([4.0] + [0.001] * 400, lower_bound=sfo.Level(share=0.9))
+    assert optimizer.lower_bound.item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_losses_below_zero_free_the_level() -> None:
+    optimizer = scalar_steps([4.0] + [-1.0] * 400, lower_bound=sfo.Level(share=0.5))
+    assert height(optimizer, -1.0) == pytest.approx(2.5, rel=1e-3)
+    assert optimizer.skipped == 0
+    assert optimizer.violations == 0
+
+
+@pytest.mark.parametrize("first", [0.0, -3.0, 1e-30])
+def test_a_first_loss_of_zero_or_below_moves(first: float) -> None:
+    assert scalar_steps([first], lower_bound="level").last_step.size.item() > 0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_leaves_everything_untouched(bad: float) -> None:
+    problem = Problem()
+    optimizer = sfo.Surefoot(problem.params, listen=False)
+    train(problem, optimizer, range(3))
+    before = {name: v.clone() for name, v in optimizer.param_groups[0].items() if isinstance(v, torch.Tensor)}
+    values = problem.values()
+    problem.backward(3)
+    optimizer.step(loss=bad)
+    assert equal(values, problem.values())
+    changed = {name for name, old in before.items() if not torch.equal(old, optimizer.param_groups[0][name])}
+    assert changed <= {"skipped", "delta", "size", "grad_sq"}
+    assert optimizer.skipped == 1
+
+
+def test_a_loss_that_falls_to_zero_stops_in_peace() -> None:
+    optimizer = scalar_steps([1.0, 0.5, 0.0, 0.0], lower_bound="level")
+    assert math.isfinite(optimizer.last_step.delta.item())
+
+
+def test_a_bound_of_one_step_wins_over_the_level() -> None:
+    x = torch.nn.Parameter(torch.tensor(2.0))
+    optimizer = sfo.SPS([x], lr=100.0, lower_bound="level")
+    loss = 0.5 * x**2
+    loss.backward()
+    optimizer.step(lower_bound=0.0)
+    assert x.item() == 1.0
+
+
+def test_reset_level_forgets_the_losses() -> None:
+    optimizer = scalar_steps([4.0] + [1.0] * 50, lower_bound="level")
+    optimizer.reset_level()
+    x = optimizer.param_groups[0]["params"][0]
+    x.grad = torch.ones_like(x)
+    optimizer.step(loss=9.0)
+    assert height(optimizer, 9.0) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"share": 0.0}, {"share": 1.0}, {"share": math.nan}, {"share": "half"}, {"first": 0.0}, {"smoothing": 1.0}],
+    ids=str,
+)
+def test_bad_numbers_are_named(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(ValueError, match=rf"{name} must be a number in .*, got"):
+        sfo.Level(**options)
+
+
+def test_no_certificate_with_a_level() -> None:
+    problem = Problem()
+    assert make("SPS", problem.params).certifies
+    assert not make("SPS", problem.params, lower_bound="level").certifies
+    assert not sfo.Surefoot(problem.params).certifies
+
+
+def test_delta_is_the_safe_index_of_the_same_height() -> None:
+    from surefoot.theory.models import safe_delta
+
+    x = torch.nn.Parameter(torch.tensor([3.0, 4.0], dtype=torch.float64))
+    optimizer = sfo.NGN([x], lr=0.5, lower_bound="level")
+    loss = 0.5 * x.square().sum()
+    loss.backward()
+    optimizer.step()
+    size = optimizer.last_step.size.item()
+    expected = safe_delta(12.5, 25.0, 0.5, size, optimizer.lower_bound.item())
+    assert optimizer.last_step.delta.item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("unit", "scale"), [(30.0, 1.0), (1 / 30, 1.0), (1.0, 1e3), (1.0, 1e-3)])
+def test_units_of_parameters_and_loss_do_not_matter(unit: float, scale: float) -> None:
+    """Weights = unit·θ and loss·scale give the same weights, as long as the cap does not bind."""
+
+    def run(unit: float, scale: float) -> list[torch.Tensor]:
+        problem = Problem()
+        theta = [torch.nn.Parameter(p.detach() / unit) for p in problem.params]
+        optimizer = sfo.Surefoot(theta, lr=1e6)
+        for index in range(25):
+            optimizer.zero_grad()
+            problem.params = [unit * p for p in theta]  # type: ignore[misc]
+            (scale * problem.loss(index)).backward()
+            optimizer.step()
+        return [unit * p.detach() for p in theta]
+
+    assert distance(run(1.0, 1.0), run(unit, scale)) <= 1e-6
+
+
+def test_a_rate_of_zero_stops_surefoot() -> None:
+    problem = Problem()
+    optimizer = sfo.Surefoot(problem.params)
+    train(problem, optimizer, range(3))
+    optimizer.param_groups[0]["lr"] = 0.0
+    before = problem.values()
+    train(problem, optimizer, range(3, 5))
+    assert equal(before, problem.values())
+
+
+def test_weight_decay_follows_the_step() -> None:
+    """At a rate of 5 a decay of 0.1 would halve the weights in every step, were it taken from the rate."""
+    x = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+    optimizer = sfo.SPS([x], lr=5.0, weight_decay=0.1, lower_bound="level", listen=False)
+    x.grad = torch.tensor([100.0, 0.0])
+    optimizer.step(loss=1.0)
+    assert x[1].item() == pytest.approx(2.0, rel=1e-4)
+
+
+def test_state_is_not_larger_than_adamws() -> None:
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(8, 4))
+    ours, theirs = sfo.Surefoot(net.parameters()), torch.optim.AdamW(net.parameters())
+    for p in net.parameters():
+        p.grad = torch.ones_like(p)
+    ours.step(loss=1.0)
+    theirs.step()
+
+    def size(optimizer: torch.optim.Optimizer) -> int:
+        return sum(t.numel() for s in optimizer.state.values() for t in s.values() if t.numel() > 1)
+
+    assert size(ours) <= size(theirs)
+
+
+def test_surefoot_takes_named_parameters_and_groups() -> None:
+    net = torch.nn.Sequential(torch.nn.Embedding(7, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 7))
+    sfo.Surefoot(net.named_parameters())
+    groups = sfo.split(net)
+    optimizer = sfo.Surefoot(groups)
+    loss = net(torch.arange(5)).square().mean()
+    loss.backward()
+    optimizer.step()
+    assert "second_moment" in optimizer.state[net[0].weight]
+    assert "direction" in optimizer.state[net[1].weight]
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, got list"):
+        sfo.split([])  # type: ignore[arg-type]
+
+
+def test_surefoot_learns_a_negative_loss() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Linear(4, 2)
+    optimizer = sfo.Surefoot(net.parameters())
+    losses = []
+    for _ in range(150):
+        inputs = torch.randn(32, 4)
+        mean, log_std = net(inputs).unbind(-1)
+        loss = (0.5 * ((inputs.sum(-1) - mean) / log_std.exp()).square() + log_std).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert sum(losses[-10:]) / 10 < -1.0
