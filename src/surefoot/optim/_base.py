@@ -172,13 +172,16 @@ class ModelBased(Joining, Listening):
             self.param_groups, common | self._settings.height.start(), own, device, scalar_dtype(device)
         )
         self.param_groups[0]["settings"] = self._settings.described
+        self._momentum_name = next(iter(self._settings.group_options), None)
         self._followed: list[Any] | None = None
 
     def _follow(self) -> None:
         """Take over the momentum that a scheduler or a checkpoint has put into the groups."""
-        name = next(iter(self._settings.group_options), None)
-        now = [] if name is None else [group[name] for group in self.param_groups]
-        if now == self._followed or self._settings.momentum is None:
+        name = self._momentum_name
+        if name is None or self._settings.momentum is None:
+            return
+        now = [group[name] for group in self.param_groups]
+        if now == self._followed:
             return
         betas = [value[0] if name == "betas" else value for value in now]
         if any(beta != betas[0] for beta in betas):
