@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: help setup reproduce test test-all lint bench docs clean
+.PHONY: help setup reproduce test test-all test-strangers lint bench docs clean
 
 help:
 	@echo "make reproduce   install, run the paper's studies, print the tables, write the figures and the report to $(OUT)/"
 	@echo "make test        install, then ruff, mypy and the fast tests"
 	@echo "make test-all    the same with the slow tests"
+	@echo "make test-strangers  what torch and optax demand of their own optimizers, for ours"
 	@echo "make lint        ruff and mypy alone"
 	@echo "make bench       speed against peers and limits, as ratios"
 	@echo "make docs        build the documentation"
@@ -47,6 +48,10 @@ $(VENV)/.browser: $(VENV)/.python
 
 test: lint $(VENV)/.browser
 	$(BIN)/pytest -n 2
+
+# torch's database of optimizers is in its wheel: nothing is fetched.
+test-strangers: $(VENV)/.dev
+	$(BIN)/pytest tests/strangers
 
 test-all: lint $(VENV)/.browser
 	$(BIN)/pytest -n 2 -m ''

@@ -80,7 +80,7 @@ def test_lists_and_kernels_equal_the_loop(info: Any, given: Any, dtype: torch.dt
         task = Task(dtype)
         more = {"foreach": False} if flag is None else {flag: True}
         finals[flag] = task.train(build(info, given, task.params, **more), 5, sign=sign)
-    tolerance = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 0.05}[dtype]
+    tolerance = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 0.1}[dtype]
     for values in finals.values():
         for a, b in zip(values, finals[None], strict=True):
             torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)

@@ -153,7 +153,7 @@ def power_step(
 
     Args:
         learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
-        p: the exponent, a number of at most 1.
+        p: the exponent, a number of at most 1; under ``optax.inject_hyperparams`` one of its ``static_args``.
         lower_bound: C, a number or a 0-d array.
 
     Returns:

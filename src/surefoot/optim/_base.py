@@ -172,13 +172,16 @@ class ModelBased(Joining, Listening):
             self.param_groups, common | self._settings.height.start(), own, device, scalar_dtype(device)
         )
         self.param_groups[0]["settings"] = self._settings.described
+        self._momentum_name = next(iter(self._settings.group_options), None)
         self._followed: list[Any] | None = None
 
     def _follow(self) -> None:
         """Take over the momentum that a scheduler or a checkpoint has put into the groups."""
-        name = next(iter(self._settings.group_options), None)
-        now = [] if name is None else [group[name] for group in self.param_groups]
-        if now == self._followed or self._settings.momentum is None:
+        name = self._momentum_name
+        if name is None or self._settings.momentum is None:
+            return
+        now = [group[name] for group in self.param_groups]
+        if now == self._followed:
             return
         betas = [value[0] if name == "betas" else value for value in now]
         if any(beta != betas[0] for beta in betas):
@@ -198,7 +201,8 @@ class ModelBased(Joining, Listening):
         super().load_state_dict(state_dict)
         if self._known:
             self._settings = mine.as_described(self._known)
-            options = {name: self.param_groups[0][name] for name in mine.group_options}
+            first = self.param_groups[0]
+            options = {name: first[name] for name in mine.group_options if "max_momentum" not in first}  # or scheduled
             different = mine.told_apart(self._settings, self._known, options)
             if different:
                 warnings.warn(f"the settings of a {type(self).__name__} and its checkpoint: {different}", stacklevel=2)

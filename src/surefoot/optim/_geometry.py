@@ -141,10 +141,10 @@ class Diagonal(Geometry):
 
     def split(self, parameters: list[Tensor], group: Mapping[str, Any]) -> list[tuple[Geometry, list[Tensor]]]:
         """The group's own ``betas`` and ``eps``, if it has some."""
-        own = {"beta": group["betas"][1] if "betas" in group else self.beta, "eps": group.get("eps", self.eps)}
-        if own == {"beta": self.beta, "eps": self.eps}:
+        betas, eps = group.get("betas"), group.get("eps", self.eps)
+        if betas is None or (betas[1] == self.beta and eps == self.eps):
             return [(self, parameters)]
-        return [(replace(self, **own), parameters)]
+        return [(replace(self, beta=betas[1], eps=eps), parameters)]
 
     def observe(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> None:
         """v ← β₂v + (1 − β₂)g²."""

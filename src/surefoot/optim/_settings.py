@@ -75,7 +75,8 @@ class Settings:
 
     def told_apart(self, loaded: Settings, known: dict[str, Any], options: dict[str, Any]) -> str:
         """What is different after a checkpoint was loaded; ``options`` are those of its first group."""
-        mine, now = self.described | self.group_options, loaded.described | options
+        own = self.group_options
+        mine, now = self.described | {name: own[name] for name in options}, loaded.described | options
         taken = [f"{name}={now[name]!r} in place of {mine[name]!r}" for name in mine if now[name] != mine[name]]
         left = [f"it was saved with {name}={known[name]!r}" for name in loaded.described if known[name] != now[name]]
         return "; ".join(taken + left)

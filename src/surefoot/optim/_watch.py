@@ -50,7 +50,7 @@ class Watch:
         if bool(outcome.finite) and firm is not None:
             text = (
                 f"the loss, {float(loss):g}, is below lower_bound={float(firm):g}. Give a lower_bound that no loss is "
-                'below, or Estimate(floor=...), or lower_bound="estimate"'
+                'below, or lower_bound="level", which needs none'
             )
         else:
             text = "the loss or its gradient is not finite. The training has diverged, or the data are broken"
