@@ -116,6 +116,6 @@ def agreement(overlap: Array, promise: Array, power: float = 0.5) -> Array:
     (0.5, 0.0, 1.0)
     """
     xp, (overlap, promise) = coerce(overlap, promise)
-    live = promise > 0.0
-    ratio = xp.where(live, overlap, 0.0 * overlap) / xp.where(live, promise, 1.0 + 0.0 * promise)
-    return xp.minimum(xp.maximum(ratio, 0.0 * ratio), 1.0 + 0.0 * ratio) ** power
+    # Clipped before the division, which overflows where the promise is tiny.
+    overlap = xp.minimum(xp.maximum(overlap, 0.0 * overlap), promise)
+    return (overlap / xp.where(promise > 0.0, promise, 1.0 + 0.0 * promise)) ** power
