@@ -70,6 +70,23 @@ def test_figure_is_drawn_from_the_table(base, tmp_path):
     assert [path.suffix for path in written] == [".png", ".pdf", ".csv"]
 
 
+def test_a_level_repairs_v3(tmp_path):
+    columns = figures.load("level").data()
+
+    def at(problem, method, lr):
+        here = (columns["problem"] == problem) & (columns["method"] == method) & np.isclose(columns["lr"], lr)
+        (loss,) = columns["loss"][here]
+        return loss
+
+    for name in ("sps", "ngn"):
+        for lr in (1.0, 10.0, 100.0):
+            level, wrong = (at("linear-regression", f"{name}(lower_bound={c})", lr) for c in ("level", "-2"))
+            assert level < 1e-3 < columns["initial_loss"][0] < wrong
+            assert at("v1", f"{name}(lower_bound=level)", lr) < at("v1", name, lr)
+            assert at("linear-regression", name, lr) < level  # the exact bound is better still
+    assert [path.suffix for path in figures.save("level", columns, tmp_path)] == [".png", ".pdf", ".csv"]
+
+
 def test_larger_batches_lower_sigma_and_help_spp():
     columns = figures.load("interpolation").data()
     once = columns["method"] == "spp"

@@ -106,6 +106,29 @@ def test_the_exponent_is_that_of_torch():
         np.testing.assert_allclose(params["first"], expected["first"], rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("name", ["sps", "ngn", "log_ngn"])
+@pytest.mark.parametrize("options", [{}, {"share": 0.5, "first": 0.3, "smoothing": 0.5}])
+def test_a_level_is_that_of_torch(name, options, wide):
+    make, twin, _ = PAIRS[name]
+    tolerance, dtype = (1e-10, torch.float64) if wide else (1e-3, torch.float32)
+    theirs = {"lower_bound": sfo.Level(**options)} if options else {"lower_bound": "level"}
+    ours = {"lower_bound": sfx.Level(**options)} if options else {"lower_bound": "level"}
+    for (_, size, delta), (_, state) in zip(
+        in_torch(twin, 5.0, dtype, **theirs), in_jax(make(5.0, **ours)), strict=True
+    ):
+        np.testing.assert_allclose([state.size, state.delta], [size, delta], rtol=tolerance)
+    assert state.level.count == STEPS
+
+
+def test_a_level_forgets_nothing_over_a_loss_that_is_not_finite(float32):
+    optimizer, x = sfx.sps(1.0, lower_bound="level"), jnp.ones(2)
+    _, state = optimizer.update(x, optimizer.init(x), value=-2.0)
+    updates, after = optimizer.update(x, state, value=jnp.nan)
+    assert jnp.all(updates == 0)
+    assert (after.level, after.skipped, after.violations) == (state.level, 1, 0)
+    assert (after.size, after.delta) == (0.0, jnp.inf)
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_jit_and_plain_python_agree(name, float32):
     make, _, lr = PAIRS[name]
@@ -250,7 +273,9 @@ def test_a_negative_loss_is_none_of_sgds_business(float32):
         (lambda: sfx.ngn(True), TypeError, "learning_rate must be a number or a schedule, got True"),
         (lambda: sfx.ngn(jnp.ones(2)), ValueError, r"learning_rate must be .* shape \(\), got one of shape \(2,\)"),
         (lambda: sfx.sps(lower_bound=float("inf")), ValueError, "lower_bound must be finite, got inf"),
-        (lambda: sfx.log_ngn(lower_bound=None), TypeError, "lower_bound must be a number, got None"),
+        (lambda: sfx.log_ngn(lower_bound=None), TypeError, "lower_bound must be a number, .* got None"),
+        (lambda: sfx.sps(lower_bound="floor"), TypeError, "lower_bound must be a number, .* got 'floor'"),
+        (lambda: sfx.Level(share=1.0), ValueError, r"share must be a number in \(0, 1\), got 1.0"),
         (lambda: sfx.power_step(p=2.0), ValueError, "p must be a finite number of at most 1, got 2.0"),
         (
             lambda: sfx.ngn().init({"a": jnp.ones(2, int)}),

@@ -51,6 +51,7 @@ FIGURES = {
     "universal-curves": "universal_curves",
     **dict.fromkeys(SWEEPS, "sweeps"),
     "interpolation": "interpolation",
+    "level": "level",
     "pep": "pep",
     "pep-bounds": "pep_bounds",
     **dict.fromkeys(NETWORKS, "networks"),

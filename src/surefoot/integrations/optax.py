@@ -18,7 +18,8 @@ from outside. What stands before them in a chain must not scale the gradient: �
 it, and :func:`multi_steps` does the same with the mean of the losses.
 
 A loss or gradient that is not finite, or a loss below its lower bound, gives updates of zero and is counted, as in
-torch. Squares are summed in float32 or better, whatever the gradients' dtype.
+torch. ``lower_bound="level"`` or :class:`Level` needs no lower bound, as in torch. Squares are summed in float32 or
+better, whatever the gradients' dtype.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from surefoot.integrations._missing import missing
-from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated
+from surefoot.theory import level
+from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated, safe_delta
 
 try:
     import jax
@@ -43,6 +45,10 @@ except ImportError as error:
 
 Rate = Any
 """A number, a 0-d array, or a schedule: a function from the count of updates to the rate."""
+
+
+Level = level.Rule
+"""A level in place of a lower bound: ``sps(lower_bound=Level(share=0.3))``, with the steps of ``sfo.Level``."""
 
 
 class StepState(NamedTuple):
@@ -61,6 +67,8 @@ class StepState(NamedTuple):
     """How often loss or gradient were not finite; shape (), int32."""
     violations: jax.Array
     """How often the loss was below its lower bound; shape (), int32."""
+    level: Any = ()
+    """What a level remembers, :class:`surefoot.theory.level.Seen`; empty for a number."""
 
 
 def sgd(learning_rate: Rate = 0.1) -> optax.GradientTransformationExtraArgs:
@@ -89,7 +97,7 @@ def sps(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.GradientT
 
     Args:
         learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
-        lower_bound: C, a number or a 0-d array.
+        lower_bound: C, a number or a 0-d array; ``"level"`` or :class:`Level` where none is known.
 
     Returns:
         A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
@@ -109,7 +117,7 @@ def ngn(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.GradientT
 
     Args:
         learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
-        lower_bound: C, a number or a 0-d array.
+        lower_bound: C, a number or a 0-d array; ``"level"`` or :class:`Level` where none is known.
 
     Returns:
         A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
@@ -131,7 +139,7 @@ def log_ngn(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.Gradi
 
     Args:
         learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
-        lower_bound: C, a number or a 0-d array.
+        lower_bound: C, a number or a 0-d array; ``"level"`` or :class:`Level` where none is known.
 
     Returns:
         A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
@@ -154,7 +162,7 @@ def power_step(
     Args:
         learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
         p: the exponent, a number of at most 1; under ``optax.inject_hyperparams`` one of its ``static_args``.
-        lower_bound: C, a number or a 0-d array.
+        lower_bound: C, a number or a 0-d array; ``"level"`` or :class:`Level` where none is known.
 
     Returns:
         A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
@@ -245,11 +253,14 @@ def _transformation(
     """The transformation of a model, given as a function of the lower bound."""
     if not callable(learning_rate):
         _check("learning_rate", learning_rate, least=0.0)
-    _check("lower_bound", lower_bound)
+    rule = Level() if isinstance(lower_bound, str) and lower_bound == "level" else lower_bound
+    if not isinstance(rule, Level):
+        _check("lower_bound", rule)
 
     def init(params: Any) -> StepState:
         zero, none = jnp.zeros((), _dtype(params)), jnp.zeros((), jnp.int32)
-        return StepState(none, zero, zero, none, none)
+        seen = level.Seen(*(jnp.full((), value, zero.dtype) for value in level.Seen()))
+        return StepState(none, zero, zero, none, none, seen if isinstance(rule, Level) else ())
 
     def update(
         updates: Any, state: StepState, params: Any = None, *, value: Any = None, **extra: Any
@@ -257,24 +268,42 @@ def _transformation(
         _refuse_lost_losses(name)
         dtype = state.delta.dtype
         loss = _loss(name, value).astype(dtype)
-        rate = learning_rate(state.count) if callable(learning_rate) else learning_rate
-        model = make(jnp.asarray(lower_bound, dtype))
+        rate = jnp.asarray(learning_rate(state.count) if callable(learning_rate) else learning_rate, dtype)
         squares = (jnp.sum(jnp.square(g.astype(dtype))) for g in jax.tree.leaves(updates))
         grad_sq = sum(squares, start=jnp.zeros((), dtype))
-        size, delta = model.step(loss, grad_sq, jnp.asarray(rate, dtype))
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_sq)
+        if isinstance(rule, Level):
+            size, delta, seen = _level_step(make(jnp.zeros((), dtype)), rule, state.level, loss, grad_sq, rate, finite)
+            below = jnp.zeros((), bool)
+        else:
+            model, seen = make(jnp.asarray(rule, dtype)), ()
+            size, delta = model.step(loss, grad_sq, rate)
+            below = finite & (loss < model.lower_bound)
         # Not −size·g alone: for a skipped step g may be NaN, and 0·NaN is NaN.
         moves = jax.tree.map(lambda g: jnp.where(finite, -size * g.astype(dtype), 0.0).astype(g.dtype), updates)
-        below = finite & (loss < model.lower_bound)
         return moves, StepState(
             optax.safe_int32_increment(state.count),
             size,
             delta,
             state.skipped + ~finite,
             state.violations + below,
+            seen,
         )
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _level_step(
+    model: Model, rule: Level, before: level.Seen, loss: Any, grad_sq: Any, rate: Any, finite: Any
+) -> tuple[Any, Any, level.Seen]:
+    """Size, index and what is remembered, with a level in place of a lower bound."""
+    decrease = rate * grad_sq
+    seen = level.observe(before, loss, decrease, rule.smoothing)
+    height = level.height(seen, loss, rule.share, rule.first)
+    scale = model.step(height, level.steady_decrease(seen, decrease), jnp.ones_like(loss)).size
+    delta = jnp.where(finite, safe_delta(height, decrease, 1.0, scale), jnp.inf)
+    kept = level.Seen(*(jnp.where(finite, new, old) for new, old in zip(seen, before, strict=True)))
+    return jnp.where(finite, rate * scale, 0.0), delta, kept
 
 
 def _check(name: str, value: Any, least: float = -math.inf) -> None:
@@ -284,7 +313,7 @@ def _check(name: str, value: Any, least: float = -math.inf) -> None:
             raise ValueError(f"{name} must be a number or an array of shape (), got one of shape {value.shape}")
         return
     if isinstance(value, bool) or not isinstance(value, Real):
-        allowed = "a number or a schedule" if name == "learning_rate" else "a number"
+        allowed = "a number or a schedule" if name == "learning_rate" else 'a number, "level" or a Level'
         raise TypeError(f"{name} must be {allowed}, got {value!r}")
     if not math.isfinite(value) or value < least:
         allowed = "finite" if least == -math.inf else f"finite and at least {least:g}"

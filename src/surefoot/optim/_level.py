@@ -12,7 +12,7 @@ from surefoot.theory.models import safe_delta
 
 
 @dataclass(frozen=True)
-class Level(Height):
+class Level(level.Rule, Height):
     """A level below the best loss so far, lowered as it is reached; ``lower_bound="level"`` is ``Level()``.
 
         F = (f − b)₊ + G,    G = share·(f₁ − b), at least first·|f₁|, at most b
@@ -50,17 +50,6 @@ class Level(Height):
     >>> round(opt.lower_bound.item(), 6)                       # a tenth below the first loss
     8.1
     """
-
-    share: float = 0.2
-    first: float = 0.1
-    smoothing: float = 0.9
-
-    def __post_init__(self) -> None:
-        for name, value in (("share", self.share), ("first", self.first)):
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1:
-                raise ValueError(f"{name} must be a number in (0, 1), got {value!r}")
-        if not isinstance(self.smoothing, int | float) or not 0 <= self.smoothing < 1:
-            raise ValueError(f"smoothing must be a number in [0, 1), got {self.smoothing!r}")
 
     def start(self) -> dict[str, float]:
         """Nothing seen yet."""

@@ -14,6 +14,8 @@ last-iterate                last_iterate                    f(x_T) − f⋆ agai
 average-iterate             average_iterate                 f at the averaged iterate against Ω_avg
 stochastic-last-iterate     stochastic_last_iterate         the same with two losses drawn at random
 stochastic-average-iterate  stochastic_average_iterate
+one-step-level              one_step_level                  the base inequality with a level
+last-iterate-level          last_iterate_level              Ω_last with a level, its price paid or left out
 ==========================  ==============================  ===================================================
 
 :func:`run` verifies them by name on many cases, in worker processes, and keeps the results. A status other than
@@ -24,6 +26,7 @@ stochastic-average-iterate  stochastic_average_iterate
 from surefoot.pep._cache import CACHE_VARIABLE
 from surefoot.pep._indices import one_step_index, spp_index, spp_index_weakly_convex
 from surefoot.pep._iterates import average_iterate, last_iterate, stochastic_average_iterate, stochastic_last_iterate
+from surefoot.pep._levels import last_iterate_level, one_step_level
 from surefoot.pep._registry import NAMES, STATEMENTS, Statement
 from surefoot.pep._result import Verification
 from surefoot.pep._run import Row, run, summary, table, verify
@@ -39,7 +42,9 @@ __all__ = [
     "Verification",
     "average_iterate",
     "last_iterate",
+    "last_iterate_level",
     "one_step_index",
+    "one_step_level",
     "run",
     "spp_index",
     "spp_index_weakly_convex",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.pep import _indices, _iterates
+from surefoot.pep import _indices, _iterates, _levels
 from surefoot.pep._result import Value, Verification
 
 Case = Mapping[str, Value]
@@ -90,6 +90,18 @@ _ALL = (
         "two losses, all paths: E f at the average is at most Ω_avg",
         _iterates.stochastic_average_iterate,
         _runs((2, 3), (0.5, 1.0, 2.0)),
+    ),
+    Statement(
+        "one-step-level",
+        "smallest index of the base inequality with a level C: δ_safe at f − C, on both sides of the infimum",
+        _levels.one_step_level,
+        _grid(method=tuple(_levels.METHODS), lr=(0.1, 1.0, 10.0), level=(-2.0, 0.0, 0.3, 0.9)),
+    ),
+    Statement(
+        "last-iterate-level",
+        "two steps with a level: Ω_last holds if earlier iterates pay for the level, and fails if they do not",
+        _levels.last_iterate_level,
+        _grid(lr=(1.0, 10.0), level=(2.0,), scale=(0.02, 0.3), price=_levels.PRICES),
     ),
 )
 

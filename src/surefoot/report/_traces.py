@@ -120,9 +120,10 @@ def _curve(identity: str) -> Floats | None:
 def unit_step(identity: str, z: Floats) -> Step | None:
     """The step of a method at F = 1 and α = 1, so that ‖g‖² = z; None where there is no formula at hand."""
     try:
-        model = parse_method(identity).model
+        method = parse_method(identity)
     except ValueError:
         return None
-    if model is None:
+    model = method.model
+    if model is None or method.level is not None:
         return None
     return model.step((model.lower_bound if np.isfinite(model.lower_bound) else 0.0) + 1.0, z, 1.0)

@@ -68,6 +68,11 @@ class ProblemRun:
         if sampling not in ("shuffle", "iid"):
             raise ValueError(f"sampling must be 'shuffle' or 'iid', got {sampling!r}")
         self.problem, self.method = problem, parse_method(method)
+        if self.method.level is not None:
+            raise ValueError(
+                f"method must have a number for its lower_bound, got {self.method.name!r}: indices with a level "
+                "certify nothing, so that a search by them proves nothing; compare its rates in a Study"
+            )
         if self.method.model is None and not problem.has_prox:
             raise ValueError(f"method must not be 'spp' on {problem.name!r}, a problem without prox")
         self.batch_size, self.sampling = batch_size, sampling

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from surefoot.monitor import History, first_stop
 from surefoot.problems import WIDTH, TiledProblem
 from surefoot.study._execute import Stopped
+from surefoot.study._levels import Levels
 from surefoot.study._orders import row_orders
 from surefoot.study._runs import Floats, Run, Settings, Trace
 from surefoot.study._shared import live_rules
@@ -71,13 +72,20 @@ class _State:
         self.alive: Any = slice(None)
         self.points = np.empty((shape[0], problem.blocks, WIDTH, problem.features))
         self.points[...] = self.start
+        self.levels = Levels([run.method for run in self.slots])
         self.total = np.zeros_like(self.points)
         self._make_room()
 
         self.diverged_at = np.full(shape, -1)
         self.stopped_at = np.full(shape, -1)
         self.violations = np.zeros(shape, int)
-        names = ("loss", "grad_sq", "size", "distance", *(("delta",) if chunk.is_exact else ()))
+        names = (
+            "loss",
+            "grad_sq",
+            "size",
+            "distance",
+            *(("delta",) if chunk.is_exact or len(self.levels.slots) else ()),
+        )
         self.steps = {name: np.full((*shape, settings.kept), np.inf) for name in names}
         self.block = {name: np.empty((min(_BLOCK, settings.steps_per_epoch), *shape)) for name in names}
         self.train = np.full((*shape, settings.epochs + 1), np.inf)
@@ -93,7 +101,9 @@ class _State:
         self.factor = np.nan
         models = [self.slots[tile * WIDTH + slot].method.model for tile in tiles for slot in range(WIDTH)]
         self.sizes = None if self.chunk.is_exact else StepSizes([model for model in models if model is not None])
-        bounds = [-np.inf if model is None else model.lower_bound for model in models]
+        self.places = (tiles[:, None] * WIDTH + np.arange(WIDTH)).reshape(-1)
+        methods = [self.slots[place].method for place in self.places]
+        bounds = [-np.inf if m.model is None or m.level is not None else m.model.lower_bound for m in methods]
         self.bounds = np.array(bounds).reshape(len(tiles), WIDTH)
         self.seeds = [self.slots[tile * WIDTH].seed for tile in tiles]
 
@@ -140,6 +150,9 @@ class _State:
                 self.last[self.alive] = problem.full_loss(points)
             if self.sizes is not None:
                 size[index] = self.sizes(loss[index].reshape(-1), grad_sq[index].reshape(-1)).reshape(-1, WIDTH)
+                if len(self.levels.slots):
+                    flat = (loss[index], grad_sq[index], self.rates, size[index], block["delta"][index])
+                    self.levels.step(self.places, *(values.reshape(-1) for values in flat))
                 gradients *= size[index][:, None, :, None]
                 points -= gradients
             else:
@@ -196,7 +209,7 @@ class _State:
                 run = self.slots[tile * WIDTH + slot]
                 rates = run.lr * settings.schedule
                 loss, grad_sq = (self.steps[name][tile, slot, :kept] for name in ("loss", "grad_sq"))
-                if run.method.model is None:
+                if run.method.model is None or run.method.level is not None:
                     delta = self.steps["delta"][tile, slot, :kept]
                 else:
                     delta = run.method.model.step(loss, grad_sq, rates[:: settings.every][:kept]).delta
@@ -241,8 +254,10 @@ class _State:
             steps.grad_sq[...] = arrays["grad_sq"][steps.order]
             steps.rate[...] = rate[steps.order]
             steps.solve(deltas=True)
-            arrays["delta"] = np.empty_like(rate)
+            recorded, arrays["delta"] = arrays.get("delta"), np.empty_like(rate)
             arrays["delta"][steps.order] = steps.delta
+            if recorded is not None:
+                arrays["delta"][self.levels.slots] = recorded[self.levels.slots]
         np.sqrt(arrays["distance"], out=arrays["distance"])
         arrays |= {"train": self.train.reshape(count, -1), "valid": self.valid.reshape(count, -1)}
         last, average, diverged, stopped = (

@@ -8,8 +8,10 @@ from typing import Any
 
 from surefoot._identity import Identity, identify
 from surefoot.study import _optimizers
+from surefoot.study._levels import level_name, parse_level
 from surefoot.study._runs import Method
 from surefoot.theory._names import parse_call, unknown
+from surefoot.theory.level import Rule
 from surefoot.theory.models import NAMED, Model
 
 EXACT = "spp"
@@ -33,6 +35,8 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
     >>> from surefoot.theory import models
     >>> parse_method(models.Power(0.25, lower_bound=-2)).name
     'power(p=0.25, lower_bound=-2)'
+    >>> parse_method("sps(lower_bound=level(share=0.3))").level
+    Rule(share=0.3, first=0.1, smoothing=0.9)
     """
     if isinstance(spec, Method):
         return spec
@@ -47,6 +51,12 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
     if name not in NAMED and name != EXACT:
         raise unknown("method", name, KNOWN)
     allowed = [] if name == EXACT else [field.name for field in _fields(NAMED[name])]
+    rule: Rule | None = None
+    if "lower_bound" in allowed and isinstance(options.get("lower_bound"), str):
+        try:
+            rule = parse_level(options.pop("lower_bound"))
+        except ValueError as error:
+            raise ValueError(f"method {spec!r}: {error}") from None
     for key, value in options.items():
         if key not in allowed:
             raise unknown(f"parameter of method {name!r}", key, allowed or ["none"])
@@ -54,7 +64,7 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
             raise ValueError(f"{key} of method {spec!r} must be a number, got {value!r}")
     if name == EXACT:
         return Method(EXACT, None)
-    if lower_bound is not None and "lower_bound" in allowed:
+    if lower_bound is not None and "lower_bound" in allowed and rule is None:
         options.setdefault("lower_bound", lower_bound)
     if "p" in allowed and "p" not in options:
         raise ValueError(f"method {spec!r} needs its exponent, as in 'power(p=0.25)'")
@@ -62,7 +72,7 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
         model = NAMED[name](**options)
     except ValueError as error:
         raise ValueError(f"method {spec!r}: {error}") from None
-    return Method(_model_name(model), model)
+    return Method(_model_name(model, rule), model, level=rule)
 
 
 def parse_methods(
@@ -86,7 +96,9 @@ def parse_methods(
 
 
 def lower_bound_of(method: Method) -> float | None:
-    """C of a method, None where it knows none (SGD, SPP)."""
+    """C of a method, None where it knows none (SGD, SPP) or has a level."""
+    if method.level is not None:
+        return None
     if method.model is None:
         return _optimizers.lower_bound_of(method)
     bound = float(method.model.lower_bound)
@@ -106,8 +118,8 @@ def identity(method: Method) -> str:
     if model is None:
         return EXACT if method.optimizer is None else _optimizers.identity(method)
     if type(model) in _NAMES:
-        return _model_name(model)
-    return f"{_model_name(model)}#{code_of(method).digest}"
+        return _model_name(model, method.level)
+    return f"{_model_name(model, method.level)}#{code_of(method).digest}"
 
 
 def code_of(method: Method) -> Identity:
@@ -115,6 +127,15 @@ def code_of(method: Method) -> Identity:
     if method.model is None:
         return _optimizers.code_of(method)
     return identify() if type(method.model) in _NAMES else identify(method.model)
+
+
+def has_level(identity: str) -> bool:
+    """Whether a method, given by its identity, has a level: its index is the safe one already.
+
+    >>> has_level("ngn(lower_bound=level)"), has_level("ngn")
+    (True, False)
+    """
+    return "lower_bound=level" in identity
 
 
 def _listed(specs: Any) -> list[Any]:
@@ -128,7 +149,7 @@ def _fields(model: Any) -> list[Field[Any]]:
     return [field for field in fields(model) if field.init] if is_dataclass(model) else []
 
 
-def _model_name(model: Model) -> str:
+def _model_name(model: Model, rule: Rule | None = None) -> str:
     """``name(parameter=value)`` with the parameters that differ from their defaults."""
     bound: object = model.lower_bound
     if not isinstance(bound, int | float):
@@ -136,6 +157,8 @@ def _model_name(model: Model) -> str:
     name = _NAMES.get(type(model), type(model).__name__)
     values = [(field, getattr(model, field.name)) for field in _fields(model)]
     parts = [f"{field.name}={_short(value)}" for field, value in values if value != field.default]
+    if rule is not None:
+        parts.append(f"lower_bound={level_name(rule)}")
     return f"{name}({', '.join(parts)})" if parts else name
 
 

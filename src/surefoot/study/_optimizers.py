@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from surefoot._identity import Identity, identify
+from surefoot.study._levels import parse_level
 from surefoot.study._runs import Method
 from surefoot.theory._names import unknown
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from surefoot.problems import NetworkProblem
+    from surefoot.theory.level import Rule
 
 NAMED = {
     "momo": "surefoot.optim:MoMo",
@@ -48,6 +50,8 @@ class NamedOptimizer:
     def __call__(self, parameters: Iterable[Tensor], lr: float) -> Optimizer:
         """The optimizer for some parameters."""
         options = {**_DEFAULTS.get(self.name, {}), **dict(self.options)}
+        if str(options.get("lower_bound")).startswith("level"):
+            options["lower_bound"] = _level(parse_level(options["lower_bound"]))
         optimizer: Optimizer = _class(self.name)(parameters, lr=lr, **options)
         return optimizer
 
@@ -71,7 +75,8 @@ def build(method: Method, parameters: list[Tensor], lr: float, model: Module | N
     from surefoot.optim import ModelBased
 
     if method.model is not None:
-        return ModelBased(parameters, lr, model=method.model)
+        bound = 0.0 if method.level is None else _level(method.level)
+        return ModelBased(parameters, lr, model=method.model, lower_bound=bound)
     if method.optimizer is None:
         raise ValueError(f"the method {method.name!r} cannot train a network: it needs a prox")
     return made(method.optimizer, parameters, lr, model, f"optimizer of the method {method.name!r}")
@@ -130,6 +135,12 @@ def lower_bound_of(method: Method) -> float | None:
         return None
     bound = dict(optimizer.options).get("lower_bound", 0.0)
     return float(bound) if isinstance(bound, int | float) else None
+
+
+def _level(rule: Rule) -> Any:
+    from surefoot.optim import Level
+
+    return Level(rule.share, rule.first, rule.smoothing)
 
 
 def _class(name: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from surefoot.problems._threads import one_blas_thread
 from surefoot.study import _checks, _export
 from surefoot.study._archive import Archive
-from surefoot.study._methods import EXACT
+from surefoot.study._methods import EXACT, has_level
 from surefoot.study._runs import FINAL_FIELDS, Floats
 from surefoot.study._store import FileArchive, Store, StoreError
 from surefoot.theory import bounds
@@ -233,7 +233,7 @@ class Result:
     def deltas(self, index: Literal["model", "safe"] = "model") -> xr.DataArray:
         """δ_t of every run: the model's (the paper's), or the safe one, which is proved for every convex loss.
 
-        The exact model (SPP) is its own safe index.
+        The exact model (SPP) is its own safe index; with a level both are the safe one at that level.
         """
         if index not in ("model", "safe"):
             raise ValueError(f"index must be 'model' or 'safe', got {index!r}")
@@ -243,7 +243,7 @@ class Result:
         deltas = data["delta"].copy(deep=True)
         rates = self.rates[:, None, :: self.settings["every"]]
         for position, method in enumerate(self.settings["methods"]):
-            if method["identity"] == EXACT:
+            if method["identity"] == EXACT or has_level(method["identity"]):
                 continue
             bound = -np.inf if method["lower_bound"] is None else method["lower_bound"]
             loss, grad_sq, size = (data[name].values[position] for name in ("loss", "grad_sq", "size"))

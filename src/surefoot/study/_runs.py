@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.monitor import StopRule
+from surefoot.theory.level import Rule
 from surefoot.theory.models import Model
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -33,6 +34,8 @@ class Method:
     model: Model | None = None
     optimizer: Callable[[Any, float], Any] | None = None
     """For networks, in place of a model: ``optimizer(parameters, lr)`` gives any torch optimizer."""
+    level: Rule | None = None
+    """In place of the model's lower bound, ``sps(lower_bound=level)``."""
 
     @property
     def is_exact(self) -> bool:

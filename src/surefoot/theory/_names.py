@@ -11,6 +11,8 @@ from typing import Any
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     """Split ``name(key=value, …)`` into the name and its keyword arguments; values are Python literals.
 
+    The words ``level`` and ``level(…)`` need no quotes: they are handed on as text.
+
     >>> parse_call("power(p=0.25)")
     ('power', {'p': 0.25})
     """
@@ -24,9 +26,14 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
         call = ast.parse(f"f({rest}", mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
             raise ValueError("only keyword arguments")
-        return name, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        return name, {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError):
         raise ValueError(f"{text!r} is not of the form name or name(key=value, ...) with plain numbers") from None
+
+
+def _value(node: ast.expr) -> Any:
+    word = node.func if isinstance(node, ast.Call) else node
+    return ast.unparse(node) if isinstance(word, ast.Name) and word.id == "level" else ast.literal_eval(node)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:

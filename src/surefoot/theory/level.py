@@ -20,10 +20,35 @@ becomes δ_t + (C_t − f(x_k, s_t))₊. That does not telescope into one pass, 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from surefoot.theory._arrays import Array, coerce
 from surefoot.theory.training import average_weight
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The numbers of a level.
+
+    >>> Rule(share=0.5)
+    Rule(share=0.5, first=0.1, smoothing=0.9)
+    """
+
+    share: float = 0.2
+    """Of what has been gained so far, in (0, 1)."""
+    first: float = 0.1
+    """Share of the first loss that the first steps ask for, in (0, 1)."""
+    smoothing: float = 0.9
+    """Share of the past in the smoothed loss, in [0, 1)."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("share", self.share), ("first", self.first)):
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1:
+                raise ValueError(f"{name} must be a number in (0, 1), got {value!r}")
+        smoothing = self.smoothing
+        if not isinstance(smoothing, int | float) or isinstance(smoothing, bool) or not 0 <= smoothing < 1:
+            raise ValueError(f"smoothing must be a number in [0, 1), got {smoothing!r}")
 
 
 class Seen(NamedTuple):
@@ -116,6 +141,6 @@ def agreement(overlap: Array, promise: Array, power: float = 0.5) -> Array:
     (0.5, 0.0, 1.0)
     """
     xp, (overlap, promise) = coerce(overlap, promise)
-    live = promise > 0.0
-    ratio = xp.where(live, overlap, 0.0 * overlap) / xp.where(live, promise, 1.0 + 0.0 * promise)
-    return xp.minimum(xp.maximum(ratio, 0.0 * ratio), 1.0 + 0.0 * ratio) ** power
+    # Clipped before the division, which overflows where the promise is tiny.
+    overlap = xp.minimum(xp.maximum(overlap, 0.0 * overlap), promise)
+    return (overlap / xp.where(promise > 0.0, promise, 1.0 + 0.0 * promise)) ** power

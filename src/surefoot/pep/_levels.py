@@ -1,0 +1,133 @@
+"""Statements about a level in place of a lower bound: one step, and what becomes of the last-iterate bound."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from surefoot.pep._result import Relation, Verification, positive, verification
+from surefoot.pep._solver import LARGE, SMALL, attempts, solve
+from surefoot.theory import bounds, models
+from surefoot.theory._names import unknown
+
+METHODS = {"sps": models.Truncated, "ngn": models.SquareRoot}
+"""Methods that know a lower bound."""
+PRICES = ("paid", "left out")
+
+
+def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, grad_sq: float = 1.0) -> Verification:
+    """The smallest δ with which one step satisfies the base inequality with a level C, for every convex f ≥ 0.
+
+        α(f(x) − max{f(u), C} − δ) ≤ ½‖x − u‖² − ½‖x⁺ − u‖²   for all u, where f(x) and ‖g‖² are given, x⁺ = x − τg
+
+    The step τ is that of ``method``, ``sps`` or ``ngn``, at f(x) − C. Theory: δ_safe at f(x) − C
+    (:func:`~surefoot.theory.models.safe_delta`). It is exact for a level at or above 0, the infimum of the class; below
+    it f(u) cannot reach C, and δ_safe at f(x) − 0 is exact.
+
+    >>> one_step_level(method="ngn", lr=10.0, level=0.5).verdict
+    'tight'
+    """
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    positive(lr=lr, loss=loss, grad_sq=grad_sq)
+    if isinstance(level, bool) or not isinstance(level, int | float) or not -math.inf < level < loss:
+        raise ValueError(f"level must be a finite number below the loss, {loss:g}, got {level!r}")
+    size = METHODS[method](lower_bound=float(level)).step(float(loss), float(grad_sq), float(lr)).size
+
+    def build(problem: Any) -> dict[str, Any]:
+        from PEPit import Point
+
+        from surefoot.pep._functions import WeaklyConvexFunction
+
+        function = problem.declare_function(WeaklyConvexFunction, weak_convexity=0.0)
+        start, other = problem.set_initial_point(), Point()
+        gradient, value = function.oracle(start)
+        end = start - size * gradient
+        problem.add_constraint(value == loss)
+        problem.add_constraint(gradient**2 == grad_sq)
+        reached = function(other)
+        moved = (end - other) ** 2 - (start - other) ** 2
+        problem.set_performance_metric(value - reached - _excess(problem, level, reached) + moved / (2 * lr))
+        return {}
+
+    def index(bound: float) -> float:
+        return float(models.safe_delta(float(loss), float(grad_sq), float(lr), size, lower_bound=bound))
+
+    return verification(
+        "one-step-level",
+        {"method": method, "lr": lr, "level": level, "loss": loss, "grad_sq": grad_sq},
+        solve(build, attempts(SMALL)),
+        theory=index(float(level)),
+        exact=index(max(float(level), 0.0)),
+        relation="equal" if level >= 0 else "at most",
+    )
+
+
+def last_iterate_level(
+    *, lr: float, level: float, price: str = "paid", scale: float = 0.02, distance: float = 1.0
+) -> Verification:
+    """The worst E f(x_2) − f⋆ of two steps, less noise and prices, against the bias D²/(4α) of Ω_last.
+
+    f = ½(f_1 + f_2) with convex losses ≥ 0, one of which is drawn in each step. The first step is a full one at the
+    level 0, the second one has t = ``scale`` at the level C = ``level``, which no loss drawn there is below. Noise is
+    δ_1 + δ_2, with δ_safe at the two levels, and the price in the comparator x⋆ is ½E(C − f(x⋆, s_2))₊. In the
+    last-iterate bound x_1 is a comparator, too: a loss may have been below C there. With ``price="paid"``
+    ½E(C − f(x_1, s_2))₊ is taken off as well, and the bound holds. With ``price="left out"`` it fails where
+    ½C(1 − 2t) is above the bias: partial sums of δ are no certificates with a level.
+
+    >>> last_iterate_level(lr=1.0, level=2.0, price="left out").verdict
+    'above'
+    """
+    positive(lr=lr, level=level, distance=distance)
+    if price not in PRICES:
+        raise unknown("price", price, PRICES)
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 <= scale <= 1:
+        raise ValueError(f"scale must be a number from 0 to 1, got {scale!r}")
+    rates = np.array([lr, lr])
+    weights = [float(bounds.last_iterate(rates, one, 0.0).total) for one in np.eye(2)]
+    bias = float(bounds.last_iterate(rates, np.zeros(2), distance).total)
+
+    def build(problem: Any) -> dict[str, Any]:
+        from surefoot.pep._functions import WeaklyConvexFunction
+
+        parts = [problem.declare_function(WeaklyConvexFunction, weak_convexity=0.0) for _ in range(2)]
+        mean = (parts[0] + parts[1]) / 2
+        solution, start = mean.stationary_point(), problem.set_initial_point()
+        problem.add_constraint((start - solution) ** 2 <= distance**2)
+        metric = -mean(solution)
+        for part in parts:
+            gradient, value = part.oracle(start)
+            metric = metric - weights[0] / 2 * (lr / 2 * gradient**2)
+            metric = metric - _excess(problem, level, part(solution)) / 4
+            if price == "paid":
+                metric = metric - (weights[1] - 0.5) / 2 * _excess(problem, level, value)
+            end = start - lr * gradient
+            for drawn in parts:
+                slope, height = drawn.oracle(end)
+                problem.add_constraint(height >= level)
+                index = (1 - scale) * (height - level) + scale**2 * lr / 2 * slope**2
+                metric = metric + height / 4 - weights[1] / 4 * index
+        problem.set_performance_metric(metric)
+        return {}
+
+    fails = price == "left out" and level / 2 * (1 - 2 * scale) > bias
+    relation: Relation = "above" if fails else "at most"
+    return verification(
+        "last-iterate-level",
+        {"lr": lr, "level": level, "price": price, "scale": scale, "distance": distance},
+        solve(build, attempts(LARGE)),
+        theory=bias,
+        relation=relation,
+    )
+
+
+def _excess(problem: Any, level: float, value: Any) -> Any:
+    """(C − f)₊ as a variable that is at least both; what is maximised has it with a minus."""
+    from PEPit import Expression
+
+    excess = Expression()
+    problem.add_constraint(excess >= 0)
+    problem.add_constraint(excess >= level - value)
+    return excess

@@ -1,0 +1,241 @@
+"""The level: the base inequality on both sides of the infimum, and what is remembered of the losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from surefoot.theory import level, models
+
+jax.config.update("jax_enable_x64", True)
+
+coordinate = st.floats(-10, 10)
+vector = st.tuples(coordinate, coordinate).map(np.array)
+share = st.floats(0.01, 0.99)
+losses = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8)
+nonnegative = st.lists(st.floats(0, 1e3), min_size=1, max_size=8)
+
+Loss = Callable[[Any], tuple[float, Any]]
+"""Value and a subgradient of a convex loss."""
+
+
+def absolute(a: Any, b: Any, floor: float) -> Loss:
+    return lambda x: (abs(a @ x - b[0]) + floor, math.copysign(1.0, a @ x - b[0]) * a)
+
+
+def square(a: Any, b: Any, floor: float) -> Loss:
+    return lambda x: (0.5 * float(a @ x - b[0]) ** 2 + floor, (a @ x - b[0]) * a)
+
+
+def hinge(a: Any, b: Any, floor: float) -> Loss:
+    return lambda x: (max(1 - a @ x, 0.0) + floor, -a if a @ x < 1 else 0 * a)
+
+
+def logistic(a: Any, b: Any, floor: float) -> Loss:
+    return lambda x: (float(np.logaddexp(0, -a @ x)) + floor, -a / (1 + np.exp(a @ x)))
+
+
+def largest(a: Any, b: Any, floor: float) -> Loss:
+    """The largest of two affine functions and the floor."""
+
+    def value(x: Any) -> tuple[float, Any]:
+        return max((a @ x - b[0] + floor, a), (b @ x - a[0] + floor, b), (floor, 0 * a), key=lambda piece: piece[0])
+
+    return lambda x: (float(value(x)[0]), value(x)[1])
+
+
+FAMILIES = [absolute, square, hinge, logistic, largest]
+
+
+def slack(loss: Loss, x: Any, u: Any, bound: float, lr: float, scale: float, comparator: float) -> tuple[float, float]:
+    """Right minus left side of the base inequality, and the size of the numbers that it is made of."""
+    value, gradient = loss(x)
+    grad_sq = float(gradient @ gradient)
+    delta = float(models.safe_delta(value, grad_sq, lr, size=scale * lr, lower_bound=bound))
+    after = x - scale * lr * gradient
+    sides = 0.5 * float((x - u) @ (x - u)) - 0.5 * float((after - u) @ (after - u))
+    numbers = float((x - u) @ (x - u) + after @ after + u @ u) + lr * (abs(value) + abs(comparator) + abs(bound))
+    numbers += lr * math.sqrt(grad_sq) * float(1 + np.linalg.norm(x) + np.linalg.norm(u))
+    return sides - lr * (value - comparator - delta), numbers
+
+
+@pytest.mark.parametrize("side", ["below", "above"])
+@pytest.mark.parametrize("family", FAMILIES)
+@given(
+    a=vector,
+    b=vector,
+    floor=coordinate,
+    x=vector,
+    u=vector,
+    gap=share,
+    lr=st.floats(1e-3, 1e3),
+    scale=st.floats(0, 1),
+)
+def test_the_base_inequality_holds_with_a_level(
+    family: Any, side: str, a: Any, b: Any, floor: float, x: Any, u: Any, gap: float, lr: float, scale: float
+) -> None:
+    """``floor`` is the infimum of all but the largest of affine functions, where it is below that."""
+    loss = family(a, b, floor)
+    value = loss(x)[0]
+    bound = floor - 10 * gap if side == "below" else floor + gap * (value - floor)
+    if not bound < value:
+        return
+    spare, numbers = slack(loss, x, u, bound, lr, scale, max(loss(u)[0], bound))
+    assert spare >= -1e-11 * numbers
+
+
+def test_a_level_above_the_comparator_has_its_price() -> None:
+    """With f(u) in place of max{f(u), C} the inequality fails: |x| at 1, C = ½, u = 0, and the step of SPS."""
+    loss, x, u = absolute(np.array([1.0, 0.0]), np.zeros(2), 0.0), np.array([1.0, 0.0]), np.zeros(2)
+    lr = 10.0
+    scale = models.Truncated(lower_bound=0.5).step(1.0, 1.0, lr).size / lr
+    assert slack(loss, x, u, 0.5, lr, scale, comparator=0.0)[0] < -1.0
+    paid = level.price(0.5, 0.0)
+    assert slack(loss, x, u, 0.5, lr, scale, comparator=0.0 + paid)[0] > 0.0
+
+
+@given(bound=coordinate, comparator=coordinate)
+def test_the_price_lifts_the_comparator_to_the_level(bound: float, comparator: float) -> None:
+    assert level.price(bound, comparator) >= 0
+    assert comparator + level.price(bound, comparator) == pytest.approx(max(comparator, bound), abs=1e-14)
+
+
+@given(value=st.floats(1e-6, 1e6), bound=st.floats(-1e6, 1e6), grad_sq=st.floats(1e-6, 1e6), lr=st.floats(1e-6, 1e6))
+def test_the_index_of_sps_is_the_safe_one_at_any_level(value: float, bound: float, grad_sq: float, lr: float) -> None:
+    step = models.Truncated(lower_bound=bound).step(value + bound, grad_sq, lr)
+    safe = models.safe_delta(value + bound, grad_sq, lr, step.size, lower_bound=bound)
+    assert safe == pytest.approx(step.delta, rel=1e-9, abs=1e-12)
+
+
+def run(values: Any, decrease: Any = 1.0, smoothing: float = 0.9) -> level.Seen:
+    """What is remembered of losses in turn."""
+    seen = level.Seen()
+    for value in values:
+        seen = level.observe(seen, value, decrease, smoothing)
+    return seen
+
+
+@given(values=losses, smoothing=st.floats(0, 0.99))
+def test_what_is_remembered_is_what_was_seen(values: list[float], smoothing: float) -> None:
+    averages = [np.average(values[:k], weights=smoothing ** np.arange(k)[::-1]) for k in range(1, len(values) + 1)]
+    seen = run(values, smoothing=smoothing)
+    assert (seen.count, seen.first, seen.lowest) == (len(values), values[0], min(values))
+    assert seen.smooth == pytest.approx(averages[-1], rel=1e-9, abs=1e-9)
+    assert seen.best == pytest.approx(min(averages), rel=1e-9, abs=1e-9)
+    assert seen.promise == pytest.approx(1.0)
+
+
+@given(values=losses, share=share, start=share, value=st.floats(-1e3, 1e3))
+def test_height_is_what_the_docstring_says(values: list[float], share: float, start: float, value: float) -> None:
+    seen = run(values)
+    gain = max(share * (seen.first - seen.best), start * (abs(seen.first) or 1.0))
+    if min(values) >= 0:
+        gain = min(gain, seen.best)
+    height = level.height(seen, value, share, start)
+    assert height == pytest.approx(max(value - seen.best, 0.0) + gain, rel=1e-12)
+    assert height >= gain >= 0
+
+
+@given(values=losses, share=share, spike=st.floats(0, 1e6))
+def test_after_a_spike_the_height_is_that_of_the_spike(values: list[float], share: float, spike: float) -> None:
+    seen = run(values)
+    floor = level.height(seen, seen.best, share)
+    assert level.height(seen, seen.best + spike, share) == pytest.approx(floor + spike, rel=1e-9, abs=1e-9)
+
+
+@given(values=losses, share=share, luck=st.floats(0, 1e6))
+def test_a_lucky_batch_has_the_height_of_the_best_loss(values: list[float], share: float, luck: float) -> None:
+    seen = run(values)
+    assert level.height(seen, seen.best - luck, share) == level.height(seen, seen.best, share)
+
+
+@given(values=nonnegative, share=share, above=st.floats(0, 1e3))
+def test_losses_that_were_never_negative_have_no_negative_level(
+    values: list[float], share: float, above: float
+) -> None:
+    seen = run(values)
+    value = seen.best + above
+    assert level.height(seen, seen.best, share) <= seen.best
+    assert value - level.height(seen, value, share) >= -1e-12 * (1 + value)
+
+
+def test_losses_that_fall_to_zero_have_heights_that_do() -> None:
+    heights = [level.height(run([0.5**k for k in range(n)], smoothing=0.0), 0.5 ** (n - 1), 0.2) for n in (2, 20, 60)]
+    assert heights[0] > heights[1] > heights[2] > 0
+    assert heights[-1] == pytest.approx(0.5**59)
+
+
+def test_a_first_loss_of_zero_asks_for_nothing_until_losses_are_negative() -> None:
+    assert level.height(run([0.0]), 0.0, share=0.2) == 0.0
+    assert level.height(run([0.0, -1e-9]), 0.0, share=0.2, start=0.1) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("first", [-3.0, -1e-3])
+def test_a_negative_first_loss_asks_for_a_share_of_its_size(first: float) -> None:
+    assert level.height(run([first]), first, share=0.2, start=0.1) == pytest.approx(0.1 * abs(first))
+
+
+@given(values=losses.filter(lambda values: values[0] != 0), share=share, unit=st.sampled_from([2.0**-20, 2.0**20]))
+def test_height_has_the_unit_of_the_loss(values: list[float], share: float, unit: float) -> None:
+    plain, scaled = run(values), run([unit * value for value in values])
+    assert level.height(scaled, unit, share) == pytest.approx(unit * level.height(plain, 1.0, share), rel=1e-9)
+
+
+@given(decreases=st.lists(st.floats(0, 1e6), min_size=1, max_size=8))
+def test_a_steady_decrease_is_no_less_than_the_batchs(decreases: list[float]) -> None:
+    seen = level.Seen()
+    for decrease in decreases:
+        seen = level.observe(seen, 1.0, decrease)
+    steady = level.steady_decrease(seen, decreases[-1])
+    assert steady == max(decreases[-1], seen.promise)
+    assert steady <= max(decreases) * (1 + 1e-12)
+
+
+@given(overlap=st.floats(-1e6, 1e6), promise=st.floats(0, 1e6), power=st.floats(0.01, 1))
+def test_agreement_is_a_factor_between_zero_and_one(overlap: float, promise: float, power: float) -> None:
+    factor = level.agreement(overlap, promise, power)
+    assert 0 <= factor <= 1
+    if overlap >= promise > 0:
+        assert factor == 1
+    if overlap <= 0 or promise == 0:
+        assert factor == 0
+
+
+SEQUENCES = np.array(
+    [[3.0, 2.0, 50.0, 1.0], [0.0, 0.0, 1.0, 0.5], [-1.0, -2.0, 5.0, -3.0], [0.0, -1.0, 2.0, 1.0], [1e6, 1.0, 1e-6, 0.0]]
+)
+DECREASES = np.array([[1.0, 0.0, 3.0, 1e-9]] * len(SEQUENCES))
+
+
+def everything(values: Any, decreases: Any) -> list[Any]:
+    """All numbers of this module, of losses and decreases in turn."""
+    seen, found = level.Seen(), []
+    for value, decrease in zip(values, decreases, strict=True):
+        seen = level.observe(seen, value, decrease, smoothing=0.7)
+        height = level.height(seen, value, share=0.3, start=0.05)
+        found += [*seen, height, level.steady_decrease(seen, decrease), level.price(value - height, seen.best)]
+        found += [level.agreement(value, decrease, 0.6)]
+    return found
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy, jnp.asarray], ids=["numpy", "torch", "jax"])
+def test_arrays_have_the_numbers_of_floats(convert: Any) -> None:
+    expected = np.array([everything(*rows) for rows in zip(SEQUENCES.tolist(), DECREASES.tolist(), strict=True)]).T
+    found = everything(list(map(convert, SEQUENCES.T.copy())), list(map(convert, DECREASES.T.copy())))
+    np.testing.assert_allclose(np.array(np.broadcast_arrays(*map(np.asarray, found))), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("library", [np, torch, jnp])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dtype_is_kept(library: Any, dtype: str) -> None:
+    one = library.ones(2, dtype=getattr(library, dtype))
+    assert {str(each.dtype).removeprefix("torch.") for each in everything([one, 2 * one], [one, one])} == {dtype}
