@@ -272,11 +272,12 @@ def _transformation(
         squares = (jnp.sum(jnp.square(g.astype(dtype))) for g in jax.tree.leaves(updates))
         grad_sq = sum(squares, start=jnp.zeros((), dtype))
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_sq)
+        seen: Any = ()
         if isinstance(rule, Level):
             size, delta, seen = _level_step(make(jnp.zeros((), dtype)), rule, state.level, loss, grad_sq, rate, finite)
             below = jnp.zeros((), bool)
         else:
-            model, seen = make(jnp.asarray(rule, dtype)), ()
+            model = make(jnp.asarray(rule, dtype))
             size, delta = model.step(loss, grad_sq, rate)
             below = finite & (loss < model.lower_bound)
         # Not −size·g alone: for a skipped step g may be NaN, and 0·NaN is NaN.
