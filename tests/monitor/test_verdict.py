@@ -233,3 +233,18 @@ def test_any_numbers_get_a_verdict(rows, horizon, peak):
 def _columns(monitor):
     columns = dict(monitor._columns(monitor._ring.all()))
     return columns | {"size": columns["rate"]}
+
+
+def test_steps_that_were_skipped_are_told():
+    x = torch.nn.Parameter(torch.tensor(1.0))
+    optimizer = sfo.NGN([x], lr=0.1, on_nonfinite="skip")
+    with StabilityMonitor(optimizer, horizon=40) as monitor, pytest.warns(UserWarning, match="lower_bound"):
+        for _ in range(8):
+            optimizer.zero_grad()
+            loss = x - 5.0
+            loss.backward()
+            optimizer.step()
+    verdict = monitor.verdict()
+    assert verdict.state == "unknown"
+    assert "8 of 8 steps were skipped" in str(verdict)
+    assert "lower_bound" in str(verdict)

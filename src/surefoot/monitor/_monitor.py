@@ -240,6 +240,9 @@ class StabilityMonitor:
             )
         if not {"loss", "step"} <= set(self.track):
             return Verdict(State.UNKNOWN, f'a verdict needs "loss" and "step" in track, which is {self.track}')
+        idle = _reading.idle(self.optimizer)
+        if idle is not None:
+            return Verdict(State.UNKNOWN, idle)
         columns = self._columns(self._ring.all())
         stopped = self.stopped is not None and "with_bias=True" not in self.stopped.rule
         return judge(

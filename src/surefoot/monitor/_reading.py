@@ -118,3 +118,15 @@ def real(tensor: Tensor) -> Tensor:
     if tensor.layout is not torch.strided:
         tensor = tensor.coalesce().values()
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def idle(optimizer: Optimizer) -> str | None:
+    """Why most steps of one of our optimizers were skipped, if they were: the loss is below its firm lower bound."""
+    if not isinstance(optimizer, ModelBased) or optimizer.height.firm is None:
+        return None
+    below = int(optimizer.violations)
+    total = below + int(optimizer.skipped) + int(optimizer.param_groups[0]["count"])
+    if 2 * below <= total:
+        return None
+    bound = optimizer.lower_bound.item()
+    return f'{below} of {total} steps were skipped, because the loss is below lower_bound={bound:g}; "level" needs none'

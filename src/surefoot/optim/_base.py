@@ -264,6 +264,11 @@ class ModelBased(Joining, Listening):
         return self._settings.geometry
 
     @property
+    def height(self) -> Height:
+        """Where the loss is measured from."""
+        return self._settings.height
+
+    @property
     def certifies(self) -> bool:
         """Whether δ may stand in a bound: no averaging, clipping, weight decay or estimated bound, Euclidean steps."""
         return self._settings.certifies and not any(group["weight_decay"] for group in self.param_groups)
