@@ -262,7 +262,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="Surefoot and AdamW alone, constant rate, one seed")
     parser.add_argument("--tune", action="store_true", help="find the tuned rates again; hours, and resumes")
-    parser.add_argument("--methods", nargs="+", choices=TUNED, default=list(TUNED), help="what --tune tunes")
+    parser.add_argument("--methods", nargs="+", choices=TUNED | DEFAULTS, metavar="NAME", help="some methods only")
     parser.add_argument("--tasks", choices=("development", "held-out", "all"), default="all")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=1)
@@ -274,38 +274,31 @@ def main() -> None:
     wanted = {"development": (False,), "held-out": (True,), "all": (False, True)}[options.tasks]
     groups = {held: [name for name in TASKS if (name in HELD_OUT) is held] for held in wanted}
     runs, seeds = Runs(options.cache), range(options.seeds)
+    chosen = ["Surefoot", "AdamW"] if options.quick else options.methods or [*DEFAULTS, *TUNED]
+    missing = [name for name in chosen if not installed((DEFAULTS | TUNED)[name])]
+    for name in missing:
+        console.print(f"{name} is left out: its package is not installed")
     with Progress(console=Console(stderr=True)) as progress:
         if options.tune:
+            wanted_rates = [name for name in chosen if name in TUNED]
             for tasks in groups.values():
-                tune(
-                    runs,
-                    options.methods,
-                    tasks,
-                    seeds,
-                    options.steps,
-                    lambda items: progress.track(list(items), description="tuning"),
-                )
+                track = lambda items: progress.track(list(items), description="tuning")  # noqa: E731
+                tune(runs, wanted_rates, tasks, seeds, options.steps, track)
         rates = stored()
-        methods = ["Surefoot", "AdamW"] if options.quick else [m for m, row in DEFAULTS.items() if installed(row)]
-        for method in DEFAULTS if not options.quick else ():
-            if method not in methods:
-                console.print(f"{method} is left out: its package is not installed")
         for schedule in SCHEDULES[:1] if options.quick else SCHEDULES:
             for held, tasks in groups.items():
                 tasks = [task for task in tasks if ("AdamW", task, options.steps, schedule) in rates]
+                known = [m for m in TUNED if all((m, task, options.steps, schedule) in rates for task in tasks)]
+                rows = [name for name in chosen if name not in missing and (name in DEFAULTS or name in known)]
                 table: dict[str, list[float]] = {}
-                tuned = [m for m in TUNED if all((m, task, options.steps, schedule) in rates for task in tasks)]
-                for method in progress.track(
-                    methods if options.quick else [*methods, *tuned], description=f"{schedule}, {len(tasks)} tasks"
-                ):
+                for method in progress.track(rows, description=f"{schedule}, {len(tasks)} tasks"):
                     table |= regrets(runs, [method], tasks, seeds, options.steps, schedule, rates)
-                for method in () if options.quick else CONSTANTS:
+                for method in [name for name in CONSTANTS if name in chosen]:
                     lr, row = constant_rate(runs, method, tasks, seeds, options.steps, schedule, rates)
                     table[f"{method}, {lr:.2g} everywhere"] = row
                 kind = "held out: for this table only" if held else "looked at while building"
-                show(
-                    console, f"Regret in %, {options.steps} steps, {schedule}, {len(seeds)} seeds; {kind}", tasks, table
-                )
+                title = f"Regret in %, {options.steps} steps, {schedule}, {len(seeds)} seeds; {kind}"
+                show(console, title, tasks, table)
 
 
 if __name__ == "__main__":

@@ -82,10 +82,6 @@ class Geometry(ABC):
         norms = [self.dual_norm_sq(g, u) for g, u in zip(gradients, directions, strict=True)]
         return directions, ops.total(norms)
 
-    def likened_sq(self, ops: Arithmetic, gradients: Tensors, alike: Tensors, directions: Tensors) -> Scalar:
-        """About Σ‖g‖_*², from other gradients whose directions are known; for geometries that are ``costly``."""
-        raise NotImplementedError(f"{type(self).__name__} does not define likened_sq")
-
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """‖x‖² in this geometry: what proximal weight decay shrinks."""
         raise NotImplementedError(f"{type(self).__name__} does not define norm_sq")

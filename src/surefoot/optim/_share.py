@@ -82,14 +82,6 @@ class Share(NamedTuple):
         directions, _ = self.measure(ops, self.average, count - 1.0 * (count > 1.0), None)
         return self.total(ops.inner(grads, directions))
 
-    def batch_sq(
-        self, ops: Arithmetic, grads: Tensors, average: Tensors, directions: Tensors, count: Scalar, norm_sq: Scalar
-    ) -> Scalar:
-        """Σ‖g‖_*² of the batch's own gradients over all ranks, beside the directions of their average."""
-        if self.last is not None and not self.needs_whole:
-            return self.total(self.geometry.likened_sq(ops, grads, average, directions))
-        return self.measure(ops, grads, count, norm_sq)[1]
-
     def norm_sq(self, ops: Arithmetic, count: Scalar) -> Scalar:
         """Σ‖x‖² over the parameters, in their geometry."""
         tensors = list(zip(self.params, *self.buffers, strict=True))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.optim._arithmetic import Arithmetic, Scalar, Tensors
+from surefoot.optim._arithmetic import Scalar
 from surefoot.optim._geometry import Diagonal, Geometry, inner
 
 _FAST = (3.4445, -4.7750, 2.0315)
@@ -86,8 +86,6 @@ class Spectral(Geometry):
     """
 
     costly: ClassVar[bool] = True
-    degree: ClassVar[int] = 2
-    """⟨G, direction⟩ grows with this power of G."""
 
     rest: Geometry = field(default_factory=Diagonal)
     scale: str = "unit"
@@ -119,14 +117,6 @@ class Spectral(Geometry):
         factor = self._orthogonal(gradient)
         weight = (self._scale(gradient) / self.norm_bound) ** 2
         return (weight * inner(gradient, factor).to(factor.dtype) * factor).to(gradient.dtype)
-
-    def likened_sq(self, ops: Arithmetic, gradients: Tensors, alike: Tensors, directions: Tensors) -> Scalar:
-        """About Σ‖g‖_*², as if the singular values of g were in the proportions of those of ``alike``."""
-        norms = []
-        for g, m, u in zip(gradients, alike, directions, strict=True):
-            ratio = torch.linalg.vector_norm(g) / torch.linalg.vector_norm(m).clamp_min(_TINY)
-            norms.append(ratio**self.degree * inner(m, u))
-        return ops.total(norms)
 
     @property
     def norm_bound(self) -> float:
@@ -175,8 +165,6 @@ class SpectralBall(Spectral):
     tensor([[-0.1000,  0.0000],
             [ 0.0000,  0.1000]])
     """
-
-    degree: ClassVar[int] = 1
 
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """c·O."""

@@ -172,7 +172,7 @@ def _measure(
         directions, dual_sq = share.measure(ops, along, count, along_sq)
     batch_sq = None if averaged else dual_sq
     if averaged and (settings.height.uses_batch or not sees_average):
-        batch_sq = share.batch_sq(ops, grads, along, directions, count, grad_sq)
+        _, batch_sq = share.measure(ops, grads, count, grad_sq)
     if share.last is not None:
         ops.copy_(share.last, directions)
     if sees_average:

@@ -30,8 +30,9 @@ class AgreedDirection(AveragedDirection):
     anneals itself. η is what a schedule has made of the rate: it shortens a step that is longer than it allows, not one
     that is short already. q̄ is the running average of q = α‖g‖_*: a batch that is fitted already moves little.
 
-    In a spectral geometry q is taken from the norm of the batch and the singular values of the average, so that a step
-    costs one orthogonalisation, as Muon's.
+    In a spectral geometry a step costs two orthogonalisations, of d and of g; Muon has one. (The norm of g from the
+    singular values of d would save one, but is several times too large for small batches, whose gradients have low
+    rank.)
     """
 
     beta: float = 0.9

@@ -326,6 +326,15 @@ class Surefoot:
         self.k, self.smooth, self.best, self.lowest = 0, 0.0, math.inf, math.inf
         self.first = self.q_level = self.q_mean = self.overlap = 0.0
 
+    @staticmethod
+    def orthogonal(G: Tensor) -> Tensor:
+        """0.2·√max(rows, columns) times nearly UVᵀ: Newton–Schulz is a polynomial of the singular values."""
+        U, s, Vt = torch.linalg.svd(G.flatten(1), full_matrices=False)
+        s = s / s.norm().clamp_min(1e-300)
+        for _ in range(5):
+            s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+        return (0.2 * math.sqrt(max(U.shape[0], Vt.shape[1])) * (U * s) @ Vt).reshape(G.shape)
+
     @torch.no_grad()
     def step(self, loss: Tensor, schedule: float = 1.0) -> None:
         """One step with the gradients in place; ``schedule`` is the factor η of the rate."""
@@ -341,14 +350,8 @@ class Surefoot:
             w = (1 - self.beta) / (1 - self.beta**k)
             m.add_(w * (g - m))
             if p.ndim >= 2:
-                M = m.flatten(1)
-                c = 0.2 * math.sqrt(max(M.shape))
-                U, s, Vt = torch.linalg.svd(M, full_matrices=False)
-                s = s / s.norm().clamp_min(1e-300)
-                for _ in range(5):
-                    s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
-                self.u[i] = (c * (U * s) @ Vt).reshape(p.shape)
-                q += float(g.norm() / m.norm().clamp_min(1e-300) * (m * self.u[i]).sum())
+                self.u[i] = self.orthogonal(m)
+                q += float((g * self.orthogonal(g)).sum())
             else:
                 v.add_(0.01 * (g * g - v))
                 D = (v / (1 - 0.99**k)).sqrt() + 1e-12
