@@ -210,4 +210,5 @@ def test_optimizers_with_modes_are_in_the_right_one():
     ],
 )
 def test_indices_that_may_stand_in_a_bound(optimizer, expected):
-    assert certifies(optimizer(Noisy().parameters())) is expected
+    model = Noisy()
+    assert certifies(optimizer(model.parameters()), model) is expected

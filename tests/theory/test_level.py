@@ -138,7 +138,7 @@ def test_what_is_remembered_is_what_was_seen(values: list[float], smoothing: flo
 def test_height_is_what_the_docstring_says(values: list[float], share: float, start: float, value: float) -> None:
     seen = run(values)
     gain = max(share * (seen.first - seen.best), start * (abs(seen.first) or 1.0))
-    if min(values) >= 0:
+    if min(values) >= 0 and values[0] > 0:
         gain = min(gain, seen.best)
     height = level.height(seen, value, share, start)
     assert height == pytest.approx(max(value - seen.best, 0.0) + gain, rel=1e-12)
@@ -162,7 +162,7 @@ def test_a_lucky_batch_has_the_height_of_the_best_loss(values: list[float], shar
 def test_losses_that_were_never_negative_have_no_negative_level(
     values: list[float], share: float, above: float
 ) -> None:
-    seen = run(values)
+    seen = run([1.0, *values])
     value = seen.best + above
     assert level.height(seen, seen.best, share) <= seen.best
     assert value - level.height(seen, value, share) >= -1e-12 * (1 + value)
@@ -174,8 +174,8 @@ def test_losses_that_fall_to_zero_have_heights_that_do() -> None:
     assert heights[-1] == pytest.approx(0.5**59)
 
 
-def test_a_first_loss_of_zero_asks_for_nothing_until_losses_are_negative() -> None:
-    assert level.height(run([0.0]), 0.0, share=0.2) == 0.0
+def test_a_first_loss_of_zero_counts_as_one_and_takes_zero_for_no_bound() -> None:
+    assert level.height(run([0.0]), 0.0, share=0.2, start=0.1) == pytest.approx(0.1)
     assert level.height(run([0.0, -1e-9]), 0.0, share=0.2, start=0.1) == pytest.approx(0.1)
 
 

@@ -56,10 +56,10 @@ class Settings:
     def described(self) -> dict[str, str | float | None]:
         """What a checkpoint tells of them, beside the groups' options."""
         return {
-            "model": repr(self.model),
-            "geometry": type(self.geometry).__name__ if "betas" in self.group_options else repr(self.geometry),
+            "model": _told(self.model),
+            "geometry": type(self.geometry).__name__ if "betas" in self.group_options else _told(self.geometry),
             "averaging": type(self.momentum or self.averaging).__name__,
-            "lower_bound": self.height.value if isinstance(self.height, Fixed) else repr(self.height),
+            "lower_bound": self.height.value if isinstance(self.height, Fixed) else _told(self.height),
             "weight_decay_mode": self.weight_decay_mode,
             "max_grad_norm": self.max_grad_norm,
         }
@@ -196,6 +196,11 @@ def check_bound(value: Any) -> float:
         words = ", ".join(f'"{word}"' for word in HEIGHTS)
         raise ValueError(f"lower_bound must be a finite number, {words} or a surefoot.optim.Height, got {value!r}")
     return float(value)
+
+
+def _told(part: Any) -> str:
+    """A part of the optimizer in words that stay the same from one process to the next."""
+    return type(part).__name__ if type(part).__repr__ is object.__repr__ else repr(part)
 
 
 def _is_number(value: Any) -> bool:
