@@ -200,7 +200,7 @@ def check_bound(value: Any) -> float:
 
 def _told(part: Any) -> str:
     """A part of the optimizer in words that stay the same from one process to the next."""
-    return type(part).__name__ if type(part).__repr__ is object.__repr__ else repr(part)
+    return type(part).__name__ if repr(part) == object.__repr__(part) else repr(part)
 
 
 def _is_number(value: Any) -> bool:

@@ -333,7 +333,8 @@ class Surefoot:
         s = s / s.norm().clamp_min(1e-300)
         for _ in range(5):
             s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
-        return (0.2 * math.sqrt(max(U.shape[0], Vt.shape[1])) * (U * s) @ Vt).reshape(G.shape)
+        orthogonal: Tensor = 0.2 * math.sqrt(max(U.shape[0], Vt.shape[1])) * (U * s) @ Vt
+        return orthogonal.reshape(G.shape)
 
     @torch.no_grad()
     def step(self, loss: Tensor, schedule: float = 1.0) -> None:
