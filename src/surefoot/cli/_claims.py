@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from surefoot.claims import Checked, check
+from surefoot.paper.claims import Checked, check
 
 _COLOURS = {"holds": "green", "fails": "red", "not-run": "yellow"}
 

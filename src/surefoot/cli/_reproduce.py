@@ -21,12 +21,13 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from surefoot import figures
 from surefoot.cli._claims import checked
 from surefoot.cli._claims import table as claims_table
+from surefoot.paper import figures
+from surefoot.plots.panels import Columns
 
 if TYPE_CHECKING:
-    from surefoot.figures.networks import NetworkFigure
+    from surefoot.paper.figures.networks import NetworkFigure
     from surefoot.study import Result
 
 
@@ -49,12 +50,12 @@ def reproduce(
     # All are loaded first: an unknown name or preset stops everything before work starts.
     convex = {name: figures.load(name, studies) for name in chosen if name not in figures.NETWORKS}
     titles = {name: module.TITLE for name, module in convex.items()}
-    makers: dict[str, Callable[[], figures.Columns]] = {name: module.data for name, module in convex.items()}
+    makers: dict[str, Callable[[], Columns]] = {name: module.data for name, module in convex.items()}
     trained = [name for name in chosen if name in figures.NETWORKS]
     networks: dict[str, NetworkFigure] = {}
     if trained:
-        from surefoot.figures._curves import MissingRuns
-        from surefoot.figures.networks import NetworkFigure
+        from surefoot.paper.curves import MissingRuns
+        from surefoot.paper.figures.networks import NetworkFigure
 
         networks = {name: NetworkFigure(name, studies, preset, device, data) for name in trained}
         titles |= {name: figure.TITLE for name, figure in networks.items()}
@@ -76,13 +77,13 @@ def reproduce(
     if missing and not names:
         console.print(f"left out, because an extra is missing (surefoot doctor says which): {', '.join(missing)}")
     if preset != "smoke" and set(trained) & set(figures.CIFAR10):
-        from surefoot.claims import all_claims
+        from surefoot.paper.claims import all_claims
 
         console.print(
             claims_table(checked([name for name in all_claims() if name.startswith("cifar-")], studies, quiet))
         )
     if not names:
-        from surefoot.figures import experiments
+        from surefoot.paper import experiments
         from surefoot.report import write_many
 
         console.print(claims_table(checked(None, studies, quiet)))
@@ -95,7 +96,7 @@ def reproduce(
 
 def _finished(figure: NetworkFigure) -> dict[str, Result]:
     """What is there of a figure's sweep, without running more of it."""
-    from surefoot.figures import presets
+    from surefoot.paper import presets
 
     assert figure.folder is not None
     found = presets.finished(figure.sweep, figure.preset, figure.folder)
@@ -134,7 +135,7 @@ def _train(figure: NetworkFigure, console: Console, quiet: bool) -> dict[str, Re
     return results
 
 
-def _write(makers: dict[str, Callable[[], figures.Columns]], titles: dict[str, str], out: Path, quiet: bool) -> Table:
+def _write(makers: dict[str, Callable[[], Columns]], titles: dict[str, str], out: Path, quiet: bool) -> Table:
     """Write the figures, and say how long each took."""
     table = Table("figure", "shows", "seconds", title=f"written to {out}/, each as .png, .pdf and .csv")
     columns = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot._version import __version__
-from surefoot.figures._style import GREY, colour_of, label_of
+from surefoot.plots.style import GREY, colour_of, label_of
 from surefoot.report._facts import envelope, known_constants
 from surefoot.report._pack import Pack, number
 from surefoot.report._thin import Floats

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from surefoot.plots.style import drawable
 from surefoot.study._runs import Floats
 
 if TYPE_CHECKING:
@@ -50,15 +51,6 @@ def draw(
     ax.set_ylabel("final loss" if totals is None else "final loss (solid), bound (dashed)")
     ax.legend(frameon=False)
     return ax
-
-
-def drawable(values: Floats, top: float) -> Floats:
-    """Values for a logarithmic axis that ends at ``top``: a line leaves the picture, but not the float range.
-
-    >>> drawable(np.array([0.0, 0.5, 1e300, np.inf]), top=1.0)
-    array([   nan, 5.e-01, 1.e+03,    nan])
-    """
-    return np.where(np.isfinite(values) & (values > 0), np.minimum(values, 1e3 * top), np.nan)
 
 
 def _line(ax: Axes, lrs: Floats, values: Floats, top: float, colour: str, style: str, label: str | None) -> None:

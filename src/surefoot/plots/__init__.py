@@ -1,0 +1,1 @@
+"""How things are drawn: one look a method, and panels that several pictures share."""
