@@ -160,6 +160,8 @@ class ModelBased(Joining, Listening):
         for group in self.param_groups:
             for name, value in {"weight_decay": 0.0, **self._settings.group_options}.items():
                 group.setdefault(name, value)
+                if isinstance(group[name], list):  # betas, from a checkpoint that knows no tuples
+                    group[name] = tuple(group[name])
             if averaging.compares:
                 group.setdefault("cap", float(group["lr"]))
             if averaging.evaluates_elsewhere:
@@ -192,13 +194,13 @@ class ModelBased(Joining, Listening):
             if self._settings.averaging.names != before.names:
                 self._complete()
                 if "since" in self._settings.averaging.names:
-                    self.param_groups[0]["since"].copy_(self.param_groups[0]["count"])
+                    self.param_groups[0]["since"].copy_(self.param_groups[0]["count"].squeeze())
         self._followed = now
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a state; where its settings differ from this optimizer's, it wins, and a warning says so."""
         mine = self._settings
-        super().load_state_dict(state_dict)
+        super().load_state_dict({"state": {}, **state_dict})  # torch's full checkpoints leave out what is empty
         if self._known:
             self._settings = mine.as_described(self._known)
             first = self.param_groups[0]

@@ -16,7 +16,8 @@ _OLD_COMMON = ("count", "skipped", "violations", "value", "bound", "delta", "gra
 class Notes:
     """Named scalars: some for the optimizer, in its first parameter group, and some for every group.
 
-    In the groups, and so in checkpoints, each has its name and is a 0-d tensor. All of them are elements of one vector,
+    In the groups, and so in checkpoints, each has its name and is a 0-d tensor, except for the first, which has one
+    dimension: in such a tensor torch's full checkpoints look for the device. All of them are elements of one vector,
     which a step reads and writes at once.
     """
 
@@ -35,6 +36,7 @@ class Notes:
         self._vector = torch.stack(known)
         for (group, name, _), place in zip(places, self._vector.unbind(), strict=True):
             group[name] = place
+        groups[0][self._names[0]] = groups[0][self._names[0]].view(1)
 
     def read(self, ops: Arithmetic) -> tuple[dict[str, Scalar], list[list[Scalar]]]:
         """The optimizer's scalars by name, and those of every group."""
