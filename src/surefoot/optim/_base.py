@@ -52,8 +52,7 @@ class ModelBased(Joining, Listening):
         lower_bound: the height that F is measured from: C, a number; ``"level"`` or :class:`Level`, which need no
             lower bound; ``"estimate"`` (MoMo's online rule) or :class:`Estimate`; or a :class:`Height` of your own.
         max_grad_norm: clip by scaling α with min{1, max_grad_norm/‖g‖}, where g is the gradient that the model sees.
-            Clipping the gradients themselves beforehand shrinks ‖g‖ but not F: a Polyak step is then too long by up
-            to the inverse of the clip factor.
+            Gradients that were clipped by hand are recognised, and F is scaled with them, if the optimizer listens.
         on_nonfinite: ``"skip"`` leaves parameters and averages untouched and counts, if loss or gradient are not finite
             or the loss is below C; ``"raise"`` raises ``ValueError`` then, for which it has to wait for the device.
         process_group: the loss is averaged over this group, so that every rank takes the same step; ``"auto"`` is the
@@ -342,17 +341,21 @@ class ModelBased(Joining, Listening):
         shares = self._shares(ops)
         if value is None:
             return None
+        shrunk = ops.scalar(self._losses.shrunk(value))
         self._losses.forget()
         if any(share.params for share in shares):
-            self._advance(ops, shares, -value if self._settings.maximize else value, bound)
+            self._advance(ops, shares, -value if self._settings.maximize else value, bound, shrunk)
         return value if returned is None else returned
 
-    def _advance(self, ops: Arithmetic, shares: list[Share], value: Tensor | float, bound: Any) -> None:
+    def _advance(self, ops: Arithmetic, shares: list[Share], value: Tensor | float, bound: Any, shrunk: Scalar) -> None:
         """Run the algorithm, and write down what it says."""
         loss, bound = self.agree(ops.scalar(value), None if bound is None else ops.scalar(bound))
         active = [share for share in shares if share.params]
+        if self._settings.averaging.sees_average:  # averages of cg are those of the loss C + c(f − C)
+            firm = self._settings.height.firm if bound is None else bound
+            loss, shrunk = loss if firm is None else firm + shrunk * (loss - firm), 1.0
         past, own = self._notes.read(ops)
-        outcome = advance(self._settings, ops, active, loss, bound, past)
+        outcome = advance(self._settings, ops, active, loss, bound, past, shrunk)
         self._raise_if_bad(outcome, loss, bound)
         for share in shares:  # groups without a gradient, too
             own[share.group][0] = outcome.scales[0] * share.lr
