@@ -158,7 +158,9 @@ class TestRegistry:
         np.testing.assert_array_equal(columns["value"], tables["cifar10-loss-and-bound"]["value"])
 
     def test_title_says_what_is_trained(self):
-        assert figures.load("cifar10-delta").TITLE == "a perceptron: δ_t over time without and with warmup"
+        assert figures.load("cifar10-delta").TITLE == (
+            "stability index over time, without and with warmup, a perceptron: 2 epochs, batches of 128, 2 data orders"
+        )
 
 
 class TestTables:
@@ -216,7 +218,7 @@ class TestTables:
         assert (values(tables["cifar10-pool-bias"], "bias-pool", "sps") <= results["constant"].initial_loss).all()
 
     def test_steps_in_units_of_polyaks_have_their_limits(self, tables):
-        columns = tables["cifar10-lambert-w"]
+        columns = tables["cifar10-log-ngn"]
         assert (values(columns, "polyak-units", "sps") <= 1 + 1e-6).all()
         assert (values(columns, "polyak-units", "ngn") <= 2 + 1e-6).all()
 

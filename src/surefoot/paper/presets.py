@@ -70,6 +70,19 @@ def sweep(name: str, preset: str = DEFAULT, *, device: str = "cpu", data: str | 
     return _SWEEPS[name](preset, device, data)
 
 
+def described(swept: Sweep) -> str:
+    """What a sweep trains, and for how long, in words.
+
+    >>> described(sweep("cifar10", "small"))
+    'ResNet20 on 10,000 images of CIFAR-10: 5 epochs, batches of 128, 1 data order'
+    """
+    settings = next(iter(swept.parts.values()))
+    epochs, seeds = settings["epochs"], settings["seeds"]
+    orders = seeds if isinstance(seeds, int) else len(seeds)
+    words = (f"{epochs} epoch{'s' * (epochs > 1)}", f"batches of {settings['batch_size']}")
+    return f"{swept.problem}: {', '.join(words)}, {orders} data order{'s' * (orders > 1)}"
+
+
 def studies(name: str, preset: str = DEFAULT, *, device: str = "cpu", data: str | None = None) -> dict[str, Study]:
     """The studies of a sweep by part; arguments as in :func:`sweep`."""
     parts = sweep(name, preset, device=device, data=data).parts

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.plots.style import GREY, colour_of, drawable, label_of
+from surefoot.plots.methods import GREY, looks
+from surefoot.plots.style import drawable, key, key_band, mark_edge, running_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,45 +54,79 @@ def draw_rates(
     *,
     loss: str = "loss",
     bound: str | None = "bound",
+    lowest: float = 0.0,
     headroom: float = 30.0,
+    start_label: str = "loss at the start",
 ) -> None:
-    """A loss with its range over the seeds, and a bound; what is off the scale or diverged sits at the upper edge."""
+    """A loss with its range over the data orders, and a bound of it, over the learning rate.
+
+    Args:
+        ax: The panel.
+        columns: The table.
+        methods: Which methods.
+        start: The dotted level; the upper edge is ``headroom`` times it.
+        loss: Kind of the rows with the loss; those with ``-low`` and ``-high`` are its range.
+        bound: Kind of the rows with the bound, or None.
+        lowest: What is added to the bound, f⋆ where it bounds f − f⋆: what is drawn bounds the loss that is drawn.
+        headroom: See ``start``.
+        start_label: What the dotted level is.
+    """
     top = headroom * start
     shown = [start]
-    for method in methods:
+    beyond = diverged = ranges = False
+    at_edge = 0
+    for method, style in looks(methods).items():
         lrs, _, losses = series(columns, loss, method)
-        colour = colour_of(method)
         inside = losses <= top
-        line: dict[str, Any] = {"color": colour, "markersize": 2.5, "linewidth": 1.4, "label": label_of(method)}
-        ax.plot(lrs, drawable(losses, top), "-o", **line)
-        if not inside.all():  # an empty line that is not clipped would upset the layout
-            ax.plot(lrs[~inside], np.full((~inside).sum(), top), "o", color=colour, fillstyle="none", clip_on=False)
+        line: dict[str, Any] = {"color": style.colour, "markersize": 3.5, "linewidth": 1.5, "label": style.label}
+        ax.plot(lrs, drawable(losses, top), linestyle=style.line, marker=style.marker, **line)
+        mark_edge(ax, lrs, losses, top, style.colour, aside=at_edge)
+        at_edge += not inside.all()
+        diverged |= bool(np.isinf(losses).any())
+        beyond |= bool((np.isfinite(losses) & ~inside).any())
         low, high = (np.where(inside, series(columns, f"{loss}-{end}", method)[2], np.nan) for end in ("low", "high"))
-        ax.fill_between(lrs, np.maximum(low, 1e-12 * start), high, color=colour, alpha=0.15, linewidth=0)
+        ax.fill_between(lrs, np.maximum(low, 1e-12 * start), high, color=style.colour, alpha=0.15, linewidth=0)
+        ranges |= bool((high > low).any())
         shown += [*losses[inside & (losses > 0)]]
         if bound is not None:
-            totals = series(columns, bound, method)[2]
-            ax.plot(lrs, drawable(totals, top), "--", color=colour, linewidth=1.1)
+            totals = lowest + series(columns, bound, method)[2]
+            ax.plot(lrs, drawable(totals, top), "--", color=style.colour, linewidth=1.2)
             shown += [*totals[(totals > 0) & (totals <= top)]]
-    ax.axhline(start, color=GREY, linestyle=":", linewidth=0.8)
+    ax.axhline(start, color=GREY, linestyle=":", linewidth=1.0, label=start_label)
+    if bound is not None:
+        key(ax, "loss", linestyle="-")
+        key(ax, "its bound", linestyle="--")
+    if ranges:
+        key_band(ax, "shaded: range over the data orders")
+    if beyond:
+        key(ax, "loss above the axis", linestyle="none", marker="^", fillstyle="none")
+    if diverged:
+        key(ax, "diverged", linestyle="none", marker="x")
     ax.set(xscale="log", yscale="log", ylim=(max(min(shown) / 2, 1e-9 * start), top), xlabel="learning rate α")
-    ax.legend(frameon=False, fontsize=7)
 
 
-def draw_traces(ax: Axes, columns: Columns, methods: Iterable[str], *, kind: str = "delta") -> None:
-    """Something of every step at up to three rates, one line style each."""
+def draw_traces(
+    ax: Axes, columns: Columns, methods: Iterable[str], *, kind: str = "delta", smooth: bool = True
+) -> None:
+    """Something of every step at up to three rates, one line style each; smoothed, with every step behind it."""
     methods = list(methods)
     chosen = (columns["kind"] == kind) & np.isin(columns["method"], methods)
     rates = np.unique(columns["lr"][chosen])
     styles = STYLES[-len(rates) :]
     finite = columns["value"][chosen & np.isfinite(columns["value"]) & (columns["value"] > 0)]
     top = min(finite.max(), 1e6 * np.median(finite))
-    for method in methods:
-        for lr, style in zip(rates, styles, strict=True):
+    window = 0
+    for method, style in looks(methods).items():
+        for lr, dashes in zip(rates, styles, strict=True):
             _, steps, values = series(columns, kind, method, lr)
-            label = label_of(method) if style == "-" else None
-            ax.plot(steps, drawable(values, top), style, color=colour_of(method), linewidth=1.0, label=label)
+            window = max(5, len(steps) // 20) if smooth else 1
+            if smooth:
+                ax.plot(steps, drawable(values, top), dashes, color=style.colour, linewidth=0.5, alpha=0.25)
+            label = style.label if dashes == "-" else None
+            line = drawable(running_mean(values, window), top)
+            ax.plot(steps, line, dashes, color=style.colour, linewidth=1.5, label=label)
     ax.set(yscale="log", ylim=(max(finite.min(), 1e-12, 1e-6 * np.median(finite)), top), xlabel="step t")
-    for lr, style in zip(rates, styles, strict=True):
-        ax.plot([], [], style, color=GREY, linewidth=1.0, label=f"α = {lr:.3g}")
-    ax.legend(frameon=False, fontsize=7)
+    for lr, dashes in zip(rates, styles, strict=True):
+        key(ax, f"α = {lr:.3g}", linestyle=dashes)
+    if smooth:
+        key(ax, f"thin: every step, thick: mean of {window}", linewidth=0.5, alpha=0.6)

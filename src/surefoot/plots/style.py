@@ -1,74 +1,19 @@
-"""One look for all figures: a colour and a marker a method, told apart by everybody (Okabe and Ito's palette)."""
+"""Axes, legends and lines of all figures: what is drawn is named, and the names stand beside the data, not on them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot.plots.methods import GREY
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-
-COLOURS = {
-    "sgd": "#d55e00",
-    "sps": "#0072b2",
-    "ngn": "#009e73",
-    "spp": "#cc79a7",
-    "log-ngn": "#e69f00",
-    "sgd+warmup": "#8c3b00",
-    # Averaging and geometry change what a model is fed, not the model: relatives share a colour.
-    "sgd-momentum": "#d55e00",
-    "momo": "#0072b2",
-    "ngn-momentum": "#009e73",
-    "adam": "#d55e00",
-    "adamw": "#d55e00",
-    "sps-adam": "#0072b2",
-    "ngn-adam": "#009e73",
-    "momo-adam": "#cc79a7",
-}
-LABELS = {
-    "sgd": "SGD",
-    "sps": "SPS",
-    "ngn": "NGN",
-    "spp": "SPP",
-    "log-ngn": "Lambert-W",
-    "sgd+warmup": "SGD, warmup",
-    "sgd-momentum": "SGD with momentum",
-    "momo": "MoMo",
-    "ngn-momentum": "NGN with momentum",
-    "adam": "Adam",
-    "adamw": "AdamW",
-    "sps-adam": "SPS-Adam",
-    "ngn-adam": "NGN-Adam",
-    "momo-adam": "MoMo-Adam",
-}
-GREY = "#777777"
-
-
-def colour_of(method: str) -> str:
-    """The colour of a method, whatever its parameters."""
-    return COLOURS.get(method.partition("(")[0], GREY)
-
-
-def label_of(method: str) -> str:
-    """How a method is called in a legend.
-
-    >>> label_of("sps(lower_bound=-2)")
-    'SPS (lower_bound=-2)'
-    """
-    name, bracket, rest = method.partition("(")
-    return f"{LABELS.get(name, name)}{' (' + rest if bracket else ''}"
-
-
-def drawable(values: Floats, top: float) -> Floats:
-    """Values for a logarithmic axis that ends at ``top``: a line leaves the picture, but not the float range.
-
-    >>> drawable(np.array([0.0, 0.5, 1e300, np.inf]), top=1.0)
-    array([   nan, 5.e-01, 1.e+03,    nan])
-    """
-    return np.where(np.isfinite(values) & (values > 0), np.minimum(values, 1e3 * top), np.nan)
 
 
 def new_figure(columns: int, *, width: float = 4.2, height: float = 3.4) -> tuple[Figure, list[Any]]:
@@ -81,3 +26,100 @@ def new_figure(columns: int, *, width: float = 4.2, height: float = 3.4) -> tupl
         ax.grid(alpha=0.25, linewidth=0.6)
         ax.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def entitled(figure: Figure, title: str, axes: Iterable[Axes] = ()) -> Figure:
+    """Put a title over the whole figure, and make those of its panels a little smaller."""
+    figure.suptitle(title, fontsize=11)
+    for ax in axes:
+        ax.title.set_fontsize(9.5)
+    return figure
+
+
+def legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
+    """One legend under all panels, in which every label stands once; the figure grows by what it takes."""
+    found: dict[str, Any] = {}
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    # Methods first, then the keys that say what dashes and marks mean.
+    found = dict(sorted(found.items(), key=lambda pair: _colour(pair[1]) == GREY))
+    width, height = figure.get_size_inches()
+    fitting = [count for count in range(1, len(found) + 1) if _legend_width(list(found), count) <= width]
+    columns = max(fitting, default=1)
+    figure.set_size_inches(width, height + 0.19 * -(-len(found) // columns) + 0.1)
+    options: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8.5}
+    figure.legend(list(found.values()), list(found), **options)
+
+
+def _colour(handle: Any) -> Any:
+    return handle.get_color() if hasattr(handle, "get_color") else None
+
+
+def _legend_width(labels: list[str], columns: int) -> float:
+    """About how many inches a legend takes; matplotlib fills it column by column."""
+    rows = -(-len(labels) // columns)
+    parts = [labels[start : start + rows] for start in range(0, len(labels), rows)]
+    return sum(0.075 * max(map(len, part)) + 0.7 for part in parts)
+
+
+def legend_beside(ax: Axes, **options: Any) -> None:
+    """A legend to the right of a panel."""
+    ax.legend(frameon=False, fontsize=8.5, loc="center left", bbox_to_anchor=(1.02, 0.5), **options)
+
+
+def drawable(values: Floats, top: float) -> Floats:
+    """Values for a logarithmic axis that ends at ``top``: a line leaves the picture, but not the float range.
+
+    >>> drawable(np.array([0.0, 0.5, 1e300, np.inf]), top=1.0)
+    array([   nan, 5.e-01, 1.e+03,    nan])
+    """
+    return np.where(np.isfinite(values) & (values > 0), np.minimum(values, 1e3 * top), np.nan)
+
+
+def mark_edge(ax: Axes, lrs: Floats, values: Floats, top: float, colour: str, *, aside: int = 0) -> None:
+    """What does not fit below the upper edge stands on it: a triangle if it is a number, a cross if it diverged.
+
+    Args:
+        ax: The panel.
+        lrs: Learning rates.
+        values: Losses; ∞ means diverged.
+        top: The upper edge.
+        colour: Of the method.
+        aside: How many methods stand there already; each one is moved a little to the right.
+    """
+    from matplotlib.transforms import ScaledTranslation
+
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    moved = ax.transData + ScaledTranslation(aside * 4.5 / 72, 0, figure.dpi_scale_trans)
+    diverged = np.isinf(values)
+    for chosen, marker, size in ((~diverged & (values > top), "^", 5.5), (diverged, "x", 5.0)):
+        if chosen.any():  # an empty line that is not clipped would upset the layout
+            options: dict[str, Any] = {"color": colour, "fillstyle": "none", "markersize": size, "clip_on": False}
+            ax.plot(lrs[chosen], np.full(int(chosen.sum()), top), marker, transform=moved, zorder=5, **options)
+
+
+def key(ax: Axes, label: str, **style: Any) -> None:
+    """A line of the legend that stands for no method: what dashes, bands or crosses mean."""
+    ax.plot([], [], **{"color": GREY, "label": label, **style})
+
+
+def key_band(ax: Axes, label: str) -> None:
+    """A line of the legend for a shaded range."""
+    ax.fill_between([], [], [], color=GREY, alpha=0.25, linewidth=0, label=label)
+
+
+def running_mean(values: Floats, window: int) -> Floats:
+    """The mean over a window around each place, which is shorter near the ends; what is not finite stays so.
+
+    >>> running_mean(np.array([1.0, 2.0, 6.0, 2.0]), 3)
+    array([1., 3., 3.33333333, 2.])
+    """
+    half = max(0, window // 2)
+    found = np.empty(len(values))
+    for place in range(len(values)):
+        reach = min(half, place, len(values) - 1 - place)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found[place] = values[place - reach : place + reach + 1].mean()
+    return found

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot._version import __version__
-from surefoot.plots.style import GREY, colour_of, label_of
+from surefoot.plots.methods import looks
 from surefoot.report._facts import envelope, known_constants
 from surefoot.report._pack import Pack, number
 from surefoot.report._thin import Floats
 from surefoot.report._traces import sizes, traces, unit_step, universal
 from surefoot.study._export import tidy
 from surefoot.study._methods import EXACT
-from surefoot.study._plot import COLOURS
 from surefoot.theory import bounds
 
 if TYPE_CHECKING:
@@ -94,22 +93,18 @@ def title_of(result: Result) -> str:
 
 
 def _methods(methods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Name, label and colour (who would share one gets one that is left), and what the advice has to know."""
-    taken: list[str] = []
-    for method in methods:
-        colour = colour_of(method["name"])
-        if colour in taken:
-            colour = next((free for free in (*COLOURS[:-1], GREY) if free not in taken), GREY)
-        taken.append(colour)
+    """Name, label, colour and marker of every method, and what the advice has to know."""
+    drawn = looks(method["name"] for method in methods)
     return [
         {
             "name": method["name"],
-            "label": label_of(method["name"]),
-            "colour": colour,
+            "label": drawn[method["name"]].label,
+            "colour": drawn[method["name"]].colour,
+            "marker": drawn[method["name"]].marker,
             "exact": method["identity"] == EXACT,
             "limited": _is_limited(method["identity"]),
         }
-        for method, colour in zip(methods, taken, strict=True)
+        for method in methods
     ]
 
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from surefoot.paper.figures._numbers import PAPER, numbered, of_number
 from surefoot.plots.panels import Columns
+from surefoot.plots.style import entitled
 from surefoot.theory._names import unknown
 
 if TYPE_CHECKING:
@@ -33,15 +35,18 @@ CIFAR10 = (
     "cifar10-validation",
     "cifar10-travel",
     "cifar10-pool-bias",
-    "cifar10-lambert-w",
+    "cifar10-log-ngn",
 )
 """Figures of one sweep of ResNet20 on CIFAR-10, which is named ``cifar10``."""
 
 NETWORKS = (*CIFAR10, "cifar10-geometries", "characters")
 """Figures of networks, all made by the module ``networks``, and only when they are asked for by name."""
 
-GROUPS = {"cifar10": CIFAR10}
-"""Names that stand for several figures."""
+GROUPS: dict[str, tuple[str, ...]] = {"cifar10": CIFAR10}
+"""Names that stand for several figures; so do the paper's numbers, ``figure1`` to ``figure12``."""
+
+LAST = max(int(number.split()[0]) for number in PAPER.values())
+"""The paper's last figure."""
 
 FIGURES = {
     "toy-function": "toy_function",
@@ -88,17 +93,27 @@ def lacking() -> list[str]:
 
 
 def expanded(names: Iterable[str]) -> list[str]:
-    """Names of figures, each once; those of groups are replaced by what they stand for.
+    """Names of figures, each once; groups and the paper's numbers are replaced by what they stand for.
 
-    >>> expanded(["power-law", "cifar10"])[:3]
-    ['power-law', 'cifar10-loss-and-bound', 'cifar10-delta']
+    >>> expanded(["figure2", "cifar10"])[:3]
+    ['power-law', 'pep', 'cifar10-loss-and-bound']
     """
     found: list[str] = []
     for name in names:
-        if name not in GROUPS and name not in FIGURES:
-            raise unknown("figure", name, [*FIGURES, *GROUPS])
-        found += GROUPS.get(name, (name,))
+        ours = of_number(name) or GROUPS.get(name, (name,) if name in FIGURES else ())
+        if not ours:
+            raise unknown("figure", name, ["figure1", "…", f"figure{LAST}", *FIGURES, *GROUPS])
+        found += ours
     return list(dict.fromkeys(found))
+
+
+def title_of(name: str, words: str) -> str:
+    """What stands over a figure: its number in the paper, and what it shows.
+
+    >>> title_of("vowel", "logistic regression")
+    'Figure 8: logistic regression'
+    """
+    return f"{numbered(name)}: {words[:1].lower() + words[1:] if words[1:2].islower() else words}"
 
 
 def load(name: str, folder: Path | None = None, **network: Any) -> FigureModule:
@@ -111,7 +126,7 @@ def load(name: str, folder: Path | None = None, **network: Any) -> FigureModule:
             :class:`~surefoot.paper.figures.networks.NetworkFigure`.
 
     >>> load("power-law").TITLE
-    'The last-iterate bound where E[δ] grows like a power of the rate'
+    'the bound Ω if δ grows like a power of the rate'
     """
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
@@ -123,7 +138,10 @@ def load(name: str, folder: Path | None = None, **network: Any) -> FigureModule:
 
 def save(name: str, columns: Columns, folder: Path) -> list[Path]:
     """Write a figure as PNG and PDF and its table as CSV; each file appears whole or not at all."""
-    figure = load(name).draw(columns)
+    maker = load(name)
+    figure = maker.draw(columns)
+    if name not in NETWORKS:  # these have a title with the settings of their runs
+        entitled(figure, title_of(name, maker.TITLE), figure.axes)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for kind in ("png", "pdf", "csv"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from surefoot.plots.methods import GREY, looks
 from surefoot.plots.panels import constant, draw_rates, draw_traces, methods_of, series
-from surefoot.plots.style import GREY, colour_of, drawable, label_of, new_figure
+from surefoot.plots.style import drawable, key, mark_edge, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from surefoot.plots.panels import Columns
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 WITHOUT = ("sgd", "sps", "ngn")
 WITH = ("sgd+warmup", "sps", "ngn")
 MODELS = ("sps", "ngn", "log-ngn")
-_BOUND = "{} (solid), $Ω_T$ (dashed)"
+GUESSING = "loss of guessing, ln 10"
 
 
 def _sides(columns: Columns) -> list[tuple[str, tuple[str, ...]]]:
@@ -31,18 +32,17 @@ def _sides(columns: Columns) -> list[tuple[str, tuple[str, ...]]]:
 
 def loss_and_bound(columns: Columns) -> Figure:
     """Final training loss and bound, without and with warmup (Fig. 4 of the paper)."""
-    return _two_sides(columns, f"D = {constant(columns, 'distance'):g}", _BOUND.format("$f(x_T)$"))
+    return _two_sides(columns, "training loss at the last iterate, $f(x_T)$")
 
 
 def half(columns: Columns) -> Figure:
     """The same after half the epochs."""
-    epochs, distance = (constant(columns, name) for name in ("epochs", "distance"))
-    return _two_sides(columns, f"after {epochs:.0f} epochs, D = {distance:g}", _BOUND.format("training loss"))
+    return _two_sides(columns, f"training loss after {constant(columns, 'epochs'):.0f} epochs")
 
 
 def validation(columns: Columns) -> Figure:
     """Validation loss and bound."""
-    return _two_sides(columns, f"D = {constant(columns, 'distance'):g}", _BOUND.format("validation loss"))
+    return _two_sides(columns, "validation loss at the end")
 
 
 def delta(columns: Columns) -> Figure:
@@ -55,47 +55,47 @@ def delta(columns: Columns) -> Figure:
     lowest, highest = 0.1 * axes[0].get_ylim()[0], max(ax.get_ylim()[1] for ax in axes)
     for ax in axes:
         ax.set_ylim(lowest, highest)  # a warmup begins at 1e-10
-    return _finished(figure, axes, columns)
+    return figure
 
 
 def many_distances(columns: Columns) -> Figure:
     """The bound for several D, the larger the darker."""
     kinds = [kind for kind in dict.fromkeys(columns["kind"].tolist()) if kind.startswith("bound D=")]
+    shades = {kind: 0.3 + 0.7 * place / (len(kinds) - 1) for place, kind in enumerate(kinds)}
     top = 30 * constant(columns, "reference")
     figure, axes = new_figure(2)
     for ax, (title, methods) in zip(axes, _sides(columns), strict=True):
-        for method in methods:
-            for position, kind in enumerate(kinds):
+        for method, style in looks(methods).items():
+            for kind, shade in shades.items():
                 lrs, _, values = series(columns, kind, method)
-                shade = 0.3 + 0.7 * position / (len(kinds) - 1)
-                label = label_of(method) if kind == kinds[-1] else None
-                ax.plot(lrs, drawable(values, top), "--", color=colour_of(method), alpha=shade, lw=1.2, label=label)
-        ax.set(xscale="log", yscale="log", ylim=(None, top), xlabel="learning rate α")
-        ax.set_title(title)
-        ax.legend(frameon=False, fontsize=7)
-    values = ", ".join(kind.removeprefix("bound D=") for kind in kinds)
-    axes[0].set_ylabel(f"$Ω_T$ for D = {values}")
-    return _finished(figure, axes, columns)
+                label = style.label if kind == kinds[-1] else None
+                line: dict[str, Any] = {"color": style.colour, "alpha": shade, "linewidth": 1.3, "label": label}
+                ax.plot(lrs, drawable(values, top), "--", marker=style.marker, markersize=2.5, **line)
+        ax.set(xscale="log", yscale="log", ylim=(None, top), xlabel="learning rate α", title=title)
+    for kind, shade in shades.items():
+        key(axes[0], f"D = {kind.removeprefix('bound D=')}", linestyle="--", alpha=shade)
+    axes[0].set_ylabel("bound Ω of the training loss (f⋆ = 0)")
+    return figure
 
 
 def travel(columns: Columns) -> Figure:
     """How far runs get from their start, over time and at their end, beside the D of the bound."""
     distance = constant(columns, "distance")
     figure, (left, right) = new_figure(2)
-    draw_traces(left, columns, WITH, kind="distance")
-    left.set(ylabel="‖$x_t − x_1$‖", title="over time, SGD with warmup")
+    draw_traces(left, columns, WITH, kind="distance", smooth=False)
+    left.set(ylabel="distance from the start, ‖$x_t − x_1$‖", title="over time, SGD with warmup")
     top = 100 * distance
-    for method in methods_of(columns, "travel"):
+    for method, style in looks(methods_of(columns, "travel")).items():
         lrs, _, values = series(columns, "travel", method)
-        line: dict[str, Any] = {"color": colour_of(method), "markersize": 2.5, "linewidth": 1.4}
-        right.plot(lrs, drawable(values, top), "-o", label=label_of(method), **line)
-    right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="‖$x_T − x_1$‖")
+        line: dict[str, Any] = {"color": style.colour, "markersize": 3.5, "linewidth": 1.4, "label": style.label}
+        right.plot(lrs, drawable(values, top), marker=style.marker, linestyle=style.line, **line)
+        mark_edge(right, lrs, values, top, style.colour)
+    right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="distance at the end, ‖$x_T − x_1$‖")
     right.set_title("at the end")
     for ax in (left, right):
-        ax.axhline(distance, color=GREY, linestyle=":", linewidth=0.8, label=f"D = {distance:g}")
+        ax.axhline(distance, color=GREY, linestyle=":", linewidth=1.0, label=f"D = {distance:g}")
         ax.set_ylim(max(ax.get_ylim()[0], 1e-3 * distance), top)
-    right.legend(frameon=False, fontsize=7)
-    return _finished(figure, (left, right), columns)
+    return figure
 
 
 def pool_bias(columns: Columns) -> Figure:
@@ -103,49 +103,48 @@ def pool_bias(columns: Columns) -> Figure:
     figure, (left, middle, right) = new_figure(3)
     start = constant(columns, "reference")
     for ax, (title, methods) in zip((left, middle), _sides(columns), strict=True):
-        draw_rates(ax, columns, methods, start)
-        ax.set_title(title)
-    left.set_ylabel("$f(x_T)$ (solid), pool bias + noise (dashed)")
+        draw_rates(ax, columns, methods, start, start_label=GUESSING)
+        ax.set_title(f"{title}, bound without D")
+    left.set_ylabel("training loss at the last iterate, $f(x_T)$")
     for kind, style, label in (
-        ("bias-pool", "-o", f"pool of {constant(columns, 'points'):.0f} visited points"),
-        ("bias-distance", "--", f"$D²/(2S_1)$, D = {constant(columns, 'distance'):g}"),
+        ("bias-pool", "-", f"bias from {constant(columns, 'points'):.0f} visited points"),
+        ("bias-distance", "-.", f"bias $D²/(2S_1)$, D = {constant(columns, 'distance'):g}"),
     ):
         lrs, _, values = series(columns, kind, "sgd")
-        right.plot(lrs, values, style, color=GREY, markersize=2.5, label=label)
-    right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="bias of the bound, constant rate")
-    right.set_title("the bias without a guess")
-    right.legend(frameon=False, fontsize=7)
-    return _finished(figure, (left, middle, right), columns)
+        right.plot(lrs, values, style, color="black", label=label)
+    right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="bias of the bound")
+    right.set_title("the two biases, constant rate")
+    return figure
 
 
-def lambert(columns: Columns) -> Figure:
-    """The Lambert-W step beside SPS and NGN: loss and bound, δ_t, and the step in units of Polyak's."""
+def log_ngn(columns: Columns) -> Figure:
+    """LogNGN beside SPS and NGN: loss and bound, δ_t, and the step in units of Polyak's."""
     figure, (left, middle, right) = new_figure(3)
-    draw_rates(left, columns, MODELS, constant(columns, "reference"))
-    left.set(ylabel=_BOUND.format("$f(x_T)$"), title=f"D = {constant(columns, 'distance'):g}")
+    draw_rates(left, columns, MODELS, constant(columns, "reference"), start_label=GUESSING)
+    left.set(ylabel="training loss at the last iterate, $f(x_T)$", title=_bound_words(columns))
     draw_traces(middle, columns, MODELS)
     middle.set(xscale="log", ylabel="stability index E[$δ_t$]", title="at three rates")
-    for method in MODELS:
+    for method, style in looks(MODELS).items():
         lrs, _, values = series(columns, "polyak-units", method)
-        right.plot(lrs, values, "-o", color=colour_of(method), markersize=2.5, label=label_of(method))
-    for limit in (1.0, 2.0):
-        right.axhline(limit, color=GREY, linestyle=":", linewidth=0.8)
+        right.plot(lrs, values, color=style.colour, marker=style.marker, markersize=3.5, label=style.label)
+    for limit, words in ((1.0, "Polyak's step"), (2.0, "twice that")):
+        right.axhline(limit, color=GREY, linestyle=":", linewidth=1.0)
+        right.annotate(words, (lrs[0], limit), (0, 2), textcoords="offset points", fontsize=8, color=GREY)
     right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="median of $γ_t‖g_t‖²/f_t$")
     right.set_title("the step in units of Polyak's")
-    right.legend(frameon=False, fontsize=7)
-    return _finished(figure, (left, middle, right), columns)
+    return figure
 
 
 def geometries(columns: Columns) -> Figure:
     """Averaged methods and Adam's geometry: the final training loss over their rates."""
     figure, axes = new_figure(2)
+    start = constant(columns, "reference")
     for ax, (part, title) in zip(axes, (("averaged", "averaged gradients"), ("adam", "Adam's geometry")), strict=True):
-        draw_rates(
-            ax, columns, methods_of(columns, f"part {part}"), constant(columns, "reference"), bound=None, headroom=3
-        )
+        methods = methods_of(columns, f"part {part}")
+        draw_rates(ax, columns, methods, start, bound=None, headroom=3, start_label=GUESSING)
         ax.set_title(title)
     axes[0].set_ylabel("training loss at the end")
-    return _finished(figure, axes, columns)
+    return figure
 
 
 def characters(columns: Columns) -> Figure:
@@ -154,24 +153,25 @@ def characters(columns: Columns) -> Figure:
     figure, (left, middle, right) = new_figure(3)
     for ax, kind, title in ((left, "loss", "training loss"), (middle, "valid", "validation loss")):
         draw_rates(ax, columns, methods, start, loss=kind, bound=None, headroom=2)
-        ax.set(title=title, ylabel="loss at the end")
+        ax.set(title=title, ylabel=f"{title} at the end")
     draw_traces(right, columns, methods)
     right.set(xscale="log", ylabel="stability index $δ_t$ (a diagnostic)", title="at three rates")
-    return _finished(figure, (left, middle, right), columns)
+    return figure
 
 
-def _two_sides(columns: Columns, words: str, label: str) -> Figure:
+def _two_sides(columns: Columns, label: str) -> Figure:
     figure, axes = new_figure(2)
     for ax, (title, methods) in zip(axes, _sides(columns), strict=True):
-        draw_rates(ax, columns, methods, constant(columns, "reference"))
-        ax.set_title(f"{title}, {words}")
+        _rates(ax, columns, methods)
+        ax.set_title(f"{title}: {_bound_words(columns)}")
     axes[0].set_ylabel(label)
-    return _finished(figure, axes, columns)
-
-
-def _finished(figure: Figure, axes: Iterable[Any], columns: Columns) -> Figure:
-    problem = str(columns["method"][columns["kind"] == "problem"][0])
-    figure.suptitle(problem[:1].upper() + problem[1:], fontsize=10)
-    for ax in axes:
-        ax.title.set_fontsize(9)
     return figure
+
+
+def _rates(ax: Axes, columns: Columns, methods: tuple[str, ...]) -> None:
+    draw_rates(ax, columns, methods, constant(columns, "reference"), start_label=GUESSING)
+
+
+def _bound_words(columns: Columns) -> str:
+    """A network's f⋆ is not known; that it is at least 0 is all that the bound is given."""
+    return f"bound Ω, D = {constant(columns, 'distance'):g} (f⋆ = 0)"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot.paper.experiments import study
-from surefoot.plots.style import GREY, colour_of, label_of, new_figure
+from surefoot.plots.methods import GREY, looks
+from surefoot.plots.style import legend_below, new_figure
 from surefoot.problems import constants
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from surefoot.plots.panels import Columns
 
-TITLE = "σ² over the batch size, and the windows of SPP and SPS"
+TITLE = "larger batches: less noise σ², and longer windows for SPP"
 BATCH_SIZES = (1, 2, 5, 10, 25, 50)
 METHODS = ("sgd", "sps", "spp")
 
@@ -48,15 +49,18 @@ def draw(columns: Columns) -> Figure:
     once = columns["method"] == METHODS[0]
     sizes = columns["batch_size"][once]
     left.errorbar(
-        sizes, columns["sigma_sq"][once], 2 * columns["standard_error"][once], fmt="-o", color=GREY, capsize=3
-    )
-    left.set(xscale="log", xlabel="batch size", ylabel="σ² (± 2 standard errors)", ylim=(0, None))
-    for method in METHODS:
+        sizes, columns["sigma_sq"][once], 2 * columns["standard_error"][once], fmt="-o", color=GREY, capsize=3,
+        label="σ² ± 2 standard errors",
+    )  # fmt: skip
+    left.set_title("interpolation constant of linear regression with noise")
+    right.set_title("rates within a tenth of the best loss")
+    left.set(xscale="log", xlabel="batch size", ylabel="interpolation constant σ²", ylim=(0, None))
+    for method, style in looks(METHODS).items():
         mine = columns["method"] == method
-        right.plot(sizes, columns["decades"][mine], "-o", color=colour_of(method), label=label_of(method))
+        right.plot(sizes, columns["decades"][mine], color=style.colour, marker=style.marker, label=style.label)
     right.set(xscale="log", xlabel="batch size", ylabel="window of good rates (decades)", ylim=(0, None))
     for ax in (left, right):
         ax.set_xticks(sizes, [str(size) for size in sizes])
         ax.minorticks_off()
-    right.legend(frameon=False, fontsize=8)
+    legend_below(figure, (left, right))
     return figure

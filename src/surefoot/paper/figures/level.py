@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot.paper.experiments import study
-from surefoot.plots.style import colour_of, new_figure
+from surefoot.plots.methods import GREY, look
+from surefoot.plots.style import drawable, key, legend_below, mark_edge, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from surefoot.plots.panels import Columns
 
-TITLE = "A level in place of a lower bound: loss over the rate with C = 0, C = −2 and the level"
+TITLE = "a level in place of a lower bound: SPS and NGN with C = 0, C = −2 and the level"
 PANELS = {
     "linear-regression": "linear regression, and V3",
     "v1": "V1: noise on the targets",
@@ -50,21 +51,28 @@ def draw(columns: Columns) -> Figure:
     """One panel a problem; colours are methods, line styles are bounds."""
     figure, axes = new_figure(len(PANELS))
     for ax, (name, title) in zip(axes, PANELS.items(), strict=True):
+        initial = columns["initial_loss"][columns["problem"] == name][0]
+        top = 10 * initial
         for method in METHODS:
             mine = (columns["problem"] == name) & (columns["method"] == method)
             base, bound = method.partition("(")[::2]
             bound = f"({bound}" if bound else ""
+            style, losses = look(base), columns["loss"][mine]
             ax.plot(
                 columns["lr"][mine],
-                np.maximum(columns["loss"][mine], 1e-12),
+                drawable(np.maximum(losses, 1e-12), top),
                 STYLES[list(BOUNDS).index(bound)],
-                color=colour_of(base),
-                markersize=3,
-                label=f"{base.upper()}, {BOUNDS[bound]}",
+                color=style.colour,
+                markersize=3.5,
+                label=f"{style.label}, {BOUNDS[bound]}",
             )
-        initial = columns["initial_loss"][columns["problem"] == name][0]
-        ax.axhline(initial, color="grey", linewidth=0.8)
-        ax.set(xscale="log", yscale="log", xlabel="learning rate α", title=title, ylim=(None, 10 * initial))
+            mark_edge(ax, columns["lr"][mine], losses, top, style.colour)
+        ax.axhline(initial, color=GREY, linestyle=":", linewidth=1.0, label="loss at the start")
+        ax.set(xscale="log", yscale="log", xlabel="learning rate α", title=title, ylim=(None, top))
+    if (columns["loss"] > 10 * columns["initial_loss"]).any():
+        key(axes[0], "loss above the axis", linestyle="none", marker="^", fillstyle="none")
+    if np.isinf(columns["loss"]).any():
+        key(axes[0], "diverged", linestyle="none", marker="x")
     axes[0].set(ylabel="loss at the last iterate", ylim=(1e-10, None))
-    axes[-1].legend(frameon=False, fontsize=7)
+    legend_below(figure, axes)
     return figure

@@ -16,7 +16,9 @@ import numpy as np
 from surefoot.paper import presets
 from surefoot.paper.curves import Curve, Floats, curves, polyak_units, pool
 from surefoot.paper.figures import _network_panels as panels
+from surefoot.paper.figures import title_of
 from surefoot.plots.panels import Row, as_columns
+from surefoot.plots.style import entitled, legend_below
 from surefoot.theory import bounds
 from surefoot.theory._names import unknown
 
@@ -57,7 +59,7 @@ class NetworkFigure:
     @property
     def TITLE(self) -> str:
         """What the figure shows."""
-        return f"{presets.sweep(self.sweep, self.preset).problem}: {self.kind.title}"
+        return f"{self.kind.title}, {presets.described(presets.sweep(self.sweep, self.preset))}"
 
     def data(self) -> Columns:
         """A long table, from runs that are computed if the folder does not hold them."""
@@ -74,7 +76,7 @@ class NetworkFigure:
         sweep = presets.sweep(self.sweep, self.preset)
         reference = _first(results).initial_loss if sweep.reference is None else sweep.reference
         rows: list[Row] = [
-            ("problem", sweep.problem, 0.0, -1, 0.0),
+            ("problem", presets.described(sweep), 0.0, -1, 0.0),
             _constant("reference", reference),
             *self.kind.rows(sweep, results),
         ]
@@ -82,7 +84,10 @@ class NetworkFigure:
 
     def draw(self, columns: Columns) -> Figure:
         """The panels of the figure."""
-        return self.kind.draw(columns)
+        problem = str(columns["method"][columns["kind"] == "problem"][0])
+        figure = self.kind.draw(columns)
+        legend_below(figure, figure.axes)
+        return entitled(figure, f"{title_of(self.name, self.kind.title)}\n{problem}", figure.axes)
 
 
 class _Kind(NamedTuple):
@@ -171,7 +176,7 @@ def _pool_bias(_: presets.Sweep, results: Results) -> Iterable[Row]:
     yield _constant("points", len(points.losses))
 
 
-def _lambert(sweep: presets.Sweep, results: Results) -> Iterable[Row]:
+def _log_ngn(sweep: presets.Sweep, results: Results) -> Iterable[Row]:
     found = curves(results)
     for label in panels.MODELS:
         curve = found[label]
@@ -196,19 +201,30 @@ def _first(results: Results) -> Result:
 
 
 KINDS = {
-    "cifar10-loss-and-bound": _Kind(
-        "cifar10", "loss and bound without and with warmup", _loss_and_bound, panels.loss_and_bound
-    ),
-    "cifar10-delta": _Kind("cifar10", "δ_t over time without and with warmup", _delta, panels.delta),
-    "cifar10-distances": _Kind("cifar10", "the bound for several D", _many_distances, panels.many_distances),
-    "cifar10-half": _Kind("cifar10", "loss and bound after half the epochs", _half, panels.half),
-    "cifar10-validation": _Kind("cifar10", "validation loss and bound", _validation, panels.validation),
-    "cifar10-travel": _Kind("cifar10", "‖x_t − x₁‖ against the guessed D", _travel, panels.travel),
-    "cifar10-pool-bias": _Kind("cifar10", "the bound without D, from visited points", _pool_bias, panels.pool_bias),
-    "cifar10-lambert-w": _Kind("cifar10", "the Lambert-W step beside SPS and NGN", _lambert, panels.lambert),
-    "cifar10-geometries": _Kind(
-        "cifar10-geometries", "averaged and Adam geometries over the rate", _losses, panels.geometries
-    ),
-    "characters": _Kind("characters", "AdamW, SPSAdam and NGNAdam over the rate", _losses, panels.characters),
+    name: _Kind(sweep, title, rows, draw)
+    for name, sweep, title, rows, draw in (
+        (
+            "cifar10-loss-and-bound",
+            "cifar10",
+            "training loss and its bound, without and with warmup",
+            _loss_and_bound,
+            panels.loss_and_bound,
+        ),
+        ("cifar10-delta", "cifar10", "stability index over time, without and with warmup", _delta, panels.delta),
+        ("cifar10-distances", "cifar10", "the bound for several guesses of D", _many_distances, panels.many_distances),
+        ("cifar10-half", "cifar10", "training loss and its bound after half the epochs", _half, panels.half),
+        ("cifar10-validation", "cifar10", "validation loss, and the bound", _validation, panels.validation),
+        ("cifar10-travel", "cifar10", "how far runs get from their start, and the guess D", _travel, panels.travel),
+        ("cifar10-pool-bias", "cifar10", "the bound without D, from visited points", _pool_bias, panels.pool_bias),
+        ("cifar10-log-ngn", "cifar10", "LogNGN beside SPS and NGN", _log_ngn, panels.log_ngn),
+        (
+            "cifar10-geometries",
+            "cifar10-geometries",
+            "averaged gradients and Adam's geometry",
+            _losses,
+            panels.geometries,
+        ),
+        ("characters", "characters", "AdamW, SPSAdam and NGNAdam", _losses, panels.characters),
+    )
 }
 """Every figure of a network study by its name."""

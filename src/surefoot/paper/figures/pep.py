@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot import pep
-from surefoot.plots.style import GREY, new_figure
+from surefoot.plots.methods import BLUE, GREEN, GREY
+from surefoot.plots.style import legend_below, new_figure
 from surefoot.theory import models, proximal
 
 if TYPE_CHECKING:
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
     from surefoot.plots.panels import Columns
 
-TITLE = "The largest index of SPP on convex losses: program, bound and exact formula"
-BLUE, GREEN = "#0072b2", "#009e73"
+TITLE = "the largest index δ that SPP can have on a convex loss"
 GAP = 1.0
 
 
@@ -48,12 +48,15 @@ def draw(columns: Columns) -> Figure:
         dense = np.geomspace(lr[0], lr[-1], 400)
         sgd = models.Linear().step(GAP, lipschitz**2, dense).delta
         smallest_gap = np.minimum(2.0 * sgd, GAP)  # a smaller gap makes the index smaller
-        ax.fill_between(dense, smallest_gap, GAP, color=GREEN, alpha=0.1, linewidth=0)
-        ax.plot(dense, sgd, color=GREY, label="δ of SGD, ½αG²")
-        ax.plot(lr, columns["gap"][rows], "--", color=GREEN, label="f(x) − inf f")
-        ax.plot(dense, proximal.worst_delta(GAP, lipschitz**2, dense), color="black", linewidth=0.9, label="exact Λ(α)")
-        ax.plot(lr, columns["worst"][rows], "o", color=BLUE, markersize=4, label="Λ(α), program")
-        ax.set(xscale="log", yscale="log", ylim=(1e-3, 4), xlabel="learning rate α", title=f"G = {lipschitz:g}")
-    axes[0].set_ylabel("index of SPP, worst case")
-    axes[0].legend(frameon=False, fontsize=8, loc="lower right")
+        same = "f(x) − inf f with the same worst case"
+        ax.fill_between(dense, smallest_gap, GAP, color=GREEN, alpha=0.15, linewidth=0, label=same)
+        ax.plot(dense, sgd, color=GREY, label="bound: δ of SGD, ½αG²")
+        ax.plot(lr, columns["gap"][rows], "--", color=GREEN, label="bound: f(x) − inf f of the worst case")
+        exact = proximal.worst_delta(GAP, lipschitz**2, dense)
+        ax.plot(dense, exact, color="black", linewidth=0.9, label="exact formula")
+        ax.plot(lr, columns["worst"][rows], "o", color=BLUE, markersize=4, label="semidefinite program")
+        ax.set(xscale="log", yscale="log", ylim=(1e-3, 4), xlabel="learning rate α")
+        ax.set_title(f"gradients up to G = {lipschitz:g}")
+    axes[0].set_ylabel("largest δ of SPP")
+    legend_below(figure, axes)
     return figure

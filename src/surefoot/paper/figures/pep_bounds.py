@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot import pep
-from surefoot.plots.style import new_figure
+from surefoot.plots.methods import BLUE, OCHRE, PURPLE, VERMILION
+from surefoot.plots.style import key, legend_below, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from surefoot.plots.panels import Columns
 
-TITLE = "Worst cases of subgradient descent against the bounds of the last and the average iterate"
-ITERATES = {"last-iterate": "last iterate, $Ω_{last}$", "average-iterate": "average iterate, $Ω_{avg}$"}
-COLOURS = {"constant": "#0072b2", "inverse_sqrt": "#e69f00", "linear": "#d55e00"}
+TITLE = "how tight the bounds of whole runs are: worst cases of subgradient descent"
+ITERATES = {"last-iterate": "last iterate", "average-iterate": "average iterate"}
+COLOURS = {"constant": BLUE, "inverse_sqrt": OCHRE, "linear": VERMILION}
+SHAPES = {"constant": "o", "inverse_sqrt": "s", "linear": "^"}
 MARKERS = ("o", "s", "^")
 
 
@@ -49,21 +51,24 @@ def draw(columns: Columns) -> Figure:
         for schedule, colour in COLOURS.items():
             rows = _rows(columns, iterate=iterate, schedule=schedule, steps=horizons[-1])
             ax.plot(factor[rows], columns["bound"][rows], "--", color=colour, linewidth=1.0)
-            label = schedule.replace("_", " ")
-            ax.plot(factor[rows], columns["worst"][rows], "o-", color=colour, markersize=4, label=label)
-        ax.set(title=f"{title}, T = {horizons[-1]}", ylabel="f − f⋆, dashed: bound", ylim=(0, None))
-    for iterate, colour in zip(ITERATES, ("black", "#cc79a7"), strict=True):
+            label = f"{schedule.replace('_', ' ')} rate"
+            shape = SHAPES[schedule]
+            ax.plot(factor[rows], columns["worst"][rows], color=colour, marker=shape, markersize=4, label=label)
+        ax.set(title=f"{title}, T = {horizons[-1]}", ylabel="f − f⋆", ylim=(0, None))
+    key(axes[0], "worst case", linestyle="-")
+    key(axes[0], "bound", linestyle="--")
+    for iterate, colour in zip(ITERATES, ("black", PURPLE), strict=True):
         for horizon, marker in zip(horizons, MARKERS, strict=True):
             rows = _rows(columns, iterate=iterate, schedule="constant", steps=horizon)
             label = f"{iterate.replace('-', ' ')}, T = {horizon}"
             axes[2].plot(factor[rows], columns["ratio"][rows], marker + "-", color=colour, markersize=4, label=label)
-    axes[2].set(title="constant rate", ylabel="bound / worst case", ylim=(0.95, None))
+    axes[2].set(title="constant rate: 1 is tight", ylabel="bound / worst case", ylim=(0.95, None))
     for ax in axes:
         ticks = np.unique(factor.round(6))
         ax.set(xscale="log", xlabel="learning rate α, in D/(G√T)")
         ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.minorticks_off()
-        ax.legend(frameon=False, fontsize=8)
+    legend_below(figure, axes)
     return figure
 
 

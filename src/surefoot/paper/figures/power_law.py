@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.plots.style import new_figure
+from surefoot.plots.style import legend_beside, new_figure
 from surefoot.theory import bounds
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from surefoot.plots.panels import Columns
 
-TITLE = "The last-iterate bound where E[δ] grows like a power of the rate"
+TITLE = "the bound Ω if δ grows like a power of the rate"
 STEPS, DISTANCE = 100, 1.0
 EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0, 2.0)
 
@@ -30,12 +30,13 @@ def draw(columns: Columns) -> Figure:
     """One curve an exponent, the bias in grey."""
     from matplotlib import colormaps
 
-    figure, (ax,) = new_figure(1)
+    figure, (ax,) = new_figure(1, width=6.0)
     for position, nu in enumerate(EXPONENTS):
         chosen = columns["nu"] == nu
         colour = colormaps["viridis"](0.9 * position / (len(EXPONENTS) - 1))
         ax.plot(columns["lr"][chosen], columns["total"][chosen], color=colour, label=f"ν = {nu:g}")
-    ax.plot(columns["lr"][chosen], columns["bias"][chosen], ":", color="grey", label="bias alone")
-    ax.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="bound Ω (last iterate)", ylim=(5e-2, 1e3))
-    ax.legend(frameon=False, fontsize=8, title="E[δ] = $α^ν$", title_fontsize=8)
+    ax.plot(columns["lr"][chosen], columns["bias"][chosen], ":", color="grey", label="bias D²/(2αT) alone")
+    ax.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="bound Ω of the last iterate", ylim=(5e-2, 1e3))
+    ax.set_title(f"T = {STEPS} steps at a constant rate, D = {DISTANCE:g}")
+    legend_beside(ax, title="E[δ] = $α^ν$", title_fontsize=9)
     return figure

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.plots.style import GREY, LABELS, new_figure
+from surefoot.plots.methods import GREY, look
+from surefoot.plots.style import key, legend_below, new_figure
 from surefoot.theory import models, toy
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from surefoot.plots.panels import Columns
 
-TITLE = "The stability index as the gap under the regularised model, SGD and NGN"
+TITLE = "the stability index δ as a gap, for SGD and NGN"
 LRS = (1.0, 2.0, 4.0, 8.0)
 MODELS: dict[str, models.Model] = {"sgd": models.Linear(), "ngn": models.SquareRoot()}
 
@@ -48,19 +49,20 @@ def draw(columns: Columns) -> Figure:
     figure, axes = new_figure(len(MODELS))
     for ax, method in zip(axes, MODELS, strict=True):
         mine = columns["method"] == method
-        ax.plot(columns["y"][mine][:401], columns["loss"][mine][:401], color="black", linewidth=1.8, label="f")
+        ax.plot(columns["y"][mine][:401], columns["loss"][mine][:401], color="black", linewidth=1.8, label="the loss f")
         start = columns["loss_at_x"][0]
         for position, lr in enumerate(LRS):
             chosen = mine & (columns["lr"] == lr)
             y, objective = columns["y"][chosen], columns["objective"][chosen]
             colour = colormaps["viridis"](0.85 * position / (len(LRS) - 1))
-            ax.plot(y, objective, color=colour, linewidth=0.9, label=f"α = {lr:g}")
+            ax.plot(y, objective, color=colour, linewidth=0.9, label=f"update's objective, α = {lr:g}")
             lowest = objective.argmin()
             arrow = {"arrowstyle": "<->", "color": colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
             ax.annotate("", (y[lowest], start), (y[lowest], objective[lowest]), arrowprops=arrow)
-        ax.axhline(start, color=GREY, linestyle=":", linewidth=0.8)
-        ax.plot(columns["x"][0], start, "o", color="black", markersize=4)
-        ax.set(title=LABELS[method], xlabel="y", ylim=(-2.0, 5.0))
-    axes[0].set_ylabel("f and objective of the update")
-    axes[1].legend(frameon=False, fontsize=8, loc="lower left")
+        ax.axhline(start, color=GREY, linestyle=":", linewidth=1.0, label="f(x)")
+        ax.plot(columns["x"][0], start, "o", color="black", markersize=5, linestyle="none", label="the point x")
+        key(ax, "δ, from f(x) to the minimum", marker=r"$\updownarrow$", linestyle="none", markersize=9)
+        ax.set(title=look(method).label, xlabel="y", ylim=(-2.0, 5.0))
+    axes[0].set_ylabel("loss, and objective of the update")
+    legend_below(figure, axes)
     return figure

@@ -1,7 +1,8 @@
 """The figures of the convex experiments: loss and bound over the rate, δ_t over time, and the bound without D.
 
-Left: the paper's picture, mean loss f(x_T) over the data orders (solid, with their range) and Ω_T with the paper's D
-(dashed). Middle: E[δ_t] over time at three rates. Right: every method, with the Moreau envelope in place of D²/(2S₁).
+Left: the paper's picture, mean loss f(x_T) over the data orders (solid, with their range) and its bound f⋆ + Ω_T with
+the paper's D (dashed). Middle: E[δ_t] over time at three rates. Right: every method, with the Moreau envelope in place
+of D²/(2S₁), which bounds f itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from surefoot.paper.experiments import Experiment, constants_of, experiment, run
 from surefoot.plots.panels import Row, as_columns, constant, draw_rates, draw_traces, methods_of
-from surefoot.plots.style import new_figure
+from surefoot.plots.style import legend_below, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +40,7 @@ class SweepFigure:
     @property
     def TITLE(self) -> str:
         """What the figure shows."""
-        return f"{self.experiment.title}: loss, bound and index"
+        return self.experiment.title
 
     def data(self) -> Columns:
         """A long table: losses, bounds, indices and constants of the experiment."""
@@ -73,18 +74,22 @@ class SweepFigure:
     def draw(self, columns: Columns) -> Figure:
         """Three panels."""
         figure, (left, middle, right) = new_figure(3)
-        start = constant(columns, "initial_loss")
-        draw_rates(left, columns, self.experiment.shown, start)
+        start, lowest = constant(columns, "initial_loss"), constant(columns, "optimal_loss")
+        draw_rates(left, columns, self.experiment.shown, start, lowest=lowest)
         draw_rates(right, columns, methods_of(columns, "loss"), start, bound="bound-envelope")
         draw_traces(middle, columns, self.experiment.shown)
-        middle.set_ylabel("stability index")
-        left.set_title(f"{self.experiment.title}, D = {self.experiment.settings['distance']:g}", fontsize=9)
-        middle.set_title("E[$δ_t$] at three rates", fontsize=9)
+        distance = self.experiment.settings["distance"]
+        zero = abs(lowest) < 1e-9 * start  # Ω bounds f − f⋆
+        words = f"Ω (D = {distance:g})" if zero else f"f⋆ + Ω (f⋆ = {lowest:.3g}, D = {distance:g})"
+        left.set_title(f"loss, and its bound {words}")
+        middle.set_title("mean over the data orders, at three rates")
         named = (constant(columns, name) for name in ("sigma_sq", "standard_error", "lower_bound_error"))
         sigma, error, gap = (round(value, 12) + 0.0 for value in named)  # what is zero up to rounding is zero
-        right.set_title(f"no D; σ² = {sigma:.3g} ± {error:.1g}, $ε_{{lb}}$ = {gap:.3g}", fontsize=9)
-        left.set_ylabel("$f(x_T)$ (solid), $Ω_T$ (dashed)")
-        right.set_ylabel("$f(x_T)$ (solid), envelope + noise (dashed)")
+        right.set_title(f"all methods, bound without D\nσ² = {sigma:.3g} ± {error:.1g}, $ε_{{lb}}$ = {gap:.3g}")
+        left.set_ylabel("loss at the last iterate, $f(x_T)$")
+        middle.set_ylabel("stability index, E[$δ_t$]")
+        right.set_ylabel("loss at the last iterate, $f(x_T)$")
+        legend_below(figure, (left, right, middle))
         return figure
 
 

@@ -6,11 +6,12 @@ flattened. The vertical line marks SGD's best rate, which takes it straight to t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.plots.style import COLOURS, GREY, LABELS, new_figure
+from surefoot.plots.methods import GREY, looks
+from surefoot.plots.style import legend_below, new_figure
 from surefoot.theory import models, toy
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from surefoot.plots.panels import Columns
 
-TITLE = "Loss after one step and stability index over the rate, on the toy function"
+TITLE = "one step on the toy function from x = −3"
 MODELS = {
     "sgd": models.Linear(),
     "sps": models.Truncated(),
@@ -50,14 +51,19 @@ def data() -> Columns:
 def draw(columns: Columns) -> Figure:
     """Next loss (left) and δ (right)."""
     figure, (left, right) = new_figure(2)
-    for name in dict.fromkeys(columns["method"].tolist()):
+    for name, style in looks(dict.fromkeys(columns["method"].tolist())).items():
         chosen = columns["method"] == name
+        line: dict[str, Any] = {"color": style.colour, "marker": style.marker, "markevery": 15, "markersize": 4}
         for ax, column in ((left, "next_loss"), (right, "delta")):
-            ax.plot(columns["lr"][chosen], columns[column][chosen], color=COLOURS[name], label=LABELS[name])
+            ax.plot(columns["lr"][chosen], columns[column][chosen], label=style.label, **line)
     for ax in (left, right):
-        ax.axvline(columns["best_sgd_lr"][0], color=GREY, linestyle="--", linewidth=1.0)
+        best = columns["best_sgd_lr"][0]
+        ax.axvline(best, color=GREY, linestyle="--", linewidth=1.0, label=f"SGD's best rate, {best:.3g}")
         ax.set(xscale="log", xlabel="learning rate α")
+    last = columns["next_loss"][columns["method"] == "sgd"][-1]
     left.set(ylabel="loss after the step", ylim=(0, 6))
-    right.set(ylabel="stability index δ", yscale="log")
-    left.legend(frameon=False, fontsize=8)
+    left.set_title(f"SGD leaves the axis: {last:.0f} at α = {columns['lr'][-1]:g}")
+    right.set(ylabel="stability index δ of the step", yscale="log")
+    right.set_title("SGD's index grows like α, the others flatten")
+    legend_below(figure, (left, right))
     return figure

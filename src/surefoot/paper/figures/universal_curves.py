@@ -2,16 +2,17 @@
 
 Left: the index. Every curve starts like z/2; SGD's goes on, all others flatten at 1, the lower the rung the sooner.
 Right: what a low rung costs. The step in units of Polyak's F/‖g‖² stays within 1 for SPS and 2 for NGN, but reaches 1/p
-for Power(p), and has no limit for the Lambert-W step: a small index at a point is not a stable method.
+for Power(p), and has no limit for LogNGN: a small index at a point is not a stable method.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.plots.style import COLOURS, GREY, LABELS, new_figure
+from surefoot.plots.methods import GREY, look
+from surefoot.plots.style import key, legend_below, new_figure
 from surefoot.theory import models
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from surefoot.plots.panels import Columns
 
-TITLE = "δ/F and the effective step of every model over z = α‖g‖²/F"
+TITLE = "index and step of every model depend on z = α‖g‖²/F alone"
 NAMED = {
     "sgd": models.Linear(),
     "sps": models.Truncated(),
@@ -48,14 +49,12 @@ def draw(columns: Columns) -> Figure:
     figure, (left, right) = new_figure(2)
     for name in dict.fromkeys(columns["model"].tolist()):
         chosen = columns["model"] == name
-        named = name in COLOURS
-        style = {
-            "color": COLOURS.get(name, GREY),
-            "linewidth": 1.8 if named else 1.0,
-            "alpha": 1.0 if named else 0.8,
-        }
+        named = name in NAMED
+        style: dict[str, Any] = {"color": GREY, "linewidth": 1.0, "alpha": 0.8}
         if named:
-            style["label"] = LABELS[name]
+            drawn = look(name)
+            style = {"color": drawn.colour, "linewidth": 1.8, "label": drawn.label}
+            style |= {"marker": drawn.marker, "markevery": 20, "markersize": 4}
         left.plot(columns["z"][chosen], columns["delta"][chosen], **style)
         right.plot(columns["z"][chosen], columns["polyak_steps"][chosen], **style)
         if not named:
@@ -65,12 +64,16 @@ def draw(columns: Columns) -> Figure:
     z = columns["z"][columns["model"] == "sgd"]
     left.plot(z, z / 2, ":", color="black", linewidth=0.8)
     left.axhline(1.0, linestyle=":", color="black", linewidth=0.8)
-    left.text(1.1e-2, 1.04, "F", fontsize=8, va="bottom")
+    left.text(1.1e-2, 1.04, "δ = F", fontsize=8, va="bottom")
     left.text(1.6e-2, 1.4e-2, "z/2", fontsize=8)
-    left.plot([], [], color=GREY, linewidth=1.0, label="Power(p)")
+    key(left, "PowerStep (p)", linewidth=1.0)
+    key(left, "guides", linestyle=":", color="black", linewidth=0.8)
     left.set(xscale="log", yscale="log", ylim=(4e-3, 4), xlabel="z = α‖g‖²/F", ylabel="stability index δ/F")
-    for level in (1.0, 2.0):
+    for level, words in ((1.0, "Polyak's step"), (2.0, "twice that")):
         right.axhline(level, linestyle=":", color="black", linewidth=0.8)
+        right.text(1.1e-2, 1.04 * level, words, fontsize=8, va="bottom")
     right.set(xscale="log", yscale="log", ylim=(1e-2, 1e2), xlabel="z = α‖g‖²/F", ylabel="step / Polyak step")
-    left.legend(frameon=False, fontsize=7, loc="lower right")
+    left.set_title("SGD's index goes on, all others flatten at F")
+    right.set_title("what a small index may cost: a step without limit")
+    legend_below(figure, (left, right))
     return figure
