@@ -8,13 +8,15 @@ import csv
 import io
 import os
 import shutil
+import time
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from surefoot import report
-from surefoot.study import Result
+from surefoot.study import Method, Result, Study
+from surefoot.theory import models
 
 FLAGS = (
     "--no-sandbox",
@@ -46,7 +48,7 @@ def opened(browser):
     """Opens a file with the network off, and checks at the end that the page was quiet and asked for nothing."""
 
     @contextmanager
-    def open_page(path, **options):
+    def open_page(path, fragment="", **options):
         context = browser.new_context(offline=True, accept_downloads=True, **options)
         try:
             page = context.new_page()
@@ -54,7 +56,7 @@ def opened(browser):
             page.on("console", lambda message: complaints.append(message.text))
             page.on("pageerror", lambda error: complaints.append(str(error)))
             page.on("request", lambda request: asked.append(request.url))
-            page.goto(path.as_uri())
+            page.goto(path.as_uri() + (f"#{fragment}" if fragment else ""))
             page.wait_for_selector("#study:not([hidden])")
             yield page
             assert complaints == []
@@ -77,7 +79,9 @@ def _as_opened(request):
     """Every test on the shared page begins where it opens."""
     if "page" in request.fixturenames:
         page = request.getfixturevalue("page")
-        page.reload()
+        address = page.url.partition("#")[0]
+        page.goto("about:blank")  # a reload would keep what the address says
+        page.goto(address)
         page.wait_for_selector("#study:not([hidden])")
 
 
@@ -97,6 +101,11 @@ def lines(page, selector):
     return np.array(
         page.evaluate("(s) => [...document.querySelectorAll(s)].map((line) => line.points.y)", selector), float
     )
+
+
+def over_the_loss(result, **options):
+    """The bound as it is drawn: what bounds f − f⋆ has f⋆ added."""
+    return result.bound(**options).total.values + (0.0 if "bias" in options else result.optimum().value)
 
 
 def drawn(page, selector):
@@ -125,7 +134,7 @@ def test_slider_moves_the_bound_as_the_formula_says(page, result, distance):
     settle(page)
     shown = float(page.input_value("#distance"))
     assert shown == pytest.approx(distance, rel=0.02)
-    assert lines(page, "#loss .line.bound") == pytest.approx(result.bound(distance=shown).total.values, rel=1e-12)
+    assert lines(page, "#loss .line.bound") == pytest.approx(over_the_loss(result, distance=shown), rel=1e-12)
     assert (drawn(page, "#loss .line.bound") == before) == (shown == 1.0)
 
 
@@ -136,13 +145,13 @@ def test_slider_is_moved_by_the_keyboard(page, result):
     settle(page)
     shown = float(page.input_value("#distance"))
     assert shown == pytest.approx(10**0.2, rel=1e-3)
-    assert lines(page, "#loss .line.bound") == pytest.approx(result.bound(distance=shown).total.values, rel=1e-12)
+    assert lines(page, "#loss .line.bound") == pytest.approx(over_the_loss(result, distance=shown), rel=1e-12)
 
 
 def test_any_distance_can_be_typed(page, result):
     page.fill("#distance", "3.25")
     settle(page)
-    assert lines(page, "#loss .line.bound") == pytest.approx(result.bound(distance=3.25).total.values, rel=1e-12)
+    assert lines(page, "#loss .line.bound") == pytest.approx(over_the_loss(result, distance=3.25), rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["last", "average"])
@@ -151,7 +160,7 @@ def test_any_distance_can_be_typed(page, result):
 def test_switches_show_the_bound_and_table_of_the_library(page, result, kind, index, bias):
     switch(page, kind=kind, index=index, bias=bias)
     options = {"kind": kind, "index": index} | ({"bias": bias} if bias == "envelope" else {"distance": 1.0})
-    assert lines(page, "#loss .line.bound") == pytest.approx(result.bound(**options).total.values, rel=1e-12)
+    assert lines(page, "#loss .line.bound") == pytest.approx(over_the_loss(result, **options), rel=1e-12)
     for row, expected in zip(table(download(page, "#methods-csv")), result.sensitivity(**options), strict=True):
         assert row.pop("algorithm") == expected.algorithm
         assert int(row.pop("diverged")) == int(
@@ -173,7 +182,7 @@ def test_clicked_point_shows_its_runs(page, result):
     settle(page)
     runs = result.dataset.isel(algorithm=method, lr=rate)
     for name, panel in (("delta", "#delta"), ("distance", "#travel")):
-        found = lines(page, f'{panel} [data-run^="{method},{rate},"]')
+        found = lines(page, f'{panel} [data-run^="{method},{rate},"]:not([data-run$="safe"])')
         expected = np.vstack([runs[name].mean("seed").values, runs[name].values])
         assert found == pytest.approx(expected, rel=2e-3)
     assert f"α = {float(f'{result.lrs[rate]:.3g}'):g}" in page.inner_text("#picks")
@@ -238,11 +247,196 @@ def test_runs_csv_equals_the_store(page, folder, tmp_path):
     assert download(page, "#runs-csv") == (tmp_path / "runs.csv").read_bytes()
 
 
-def test_summary_tells_the_windows(page, result):
-    rows = sorted(result.sensitivity(distance=1.0), key=lambda row: -row.decades)
-    words = page.inner_text("#summary .lead")
-    assert f"over {rows[0].decades:.1f} decades" in words
-    assert f"the bound predicted {rows[0].bound_decades:.1f}" in words
+def test_headline_has_one_line_a_method(page, result):
+    for row in result.sensitivity(distance=1.0):
+        words = page.inner_text(f'#headline [data-method="{row.algorithm}"]').replace("\n", " ")
+        assert f"holds {row.low:.3g} to {row.high:.3g} ({row.decades:.1f} decades)" in words
+        assert f"at {row.best_rate:.3g}; the bound predicts {row.bound_low:.3g}" in words
+    widths = [row.decades for row in result.sensitivity(distance=1.0)]
+    assert page.locator("#headline li").count() == len(widths)
+    assert f"({max(widths):.1f} decades)" in page.locator("#headline li").first.inner_text()
+
+
+def test_safe_index_stands_beside_the_models_where_they_differ(page, result):
+    place = result.algorithms.index("ngn")
+    expected = result.bound(distance=1.0, index="safe").total.values[place] + result.optimum().value
+    found = lines(page, "#loss .line.safe")
+    assert found.shape[0] == 1
+    assert found[0] == pytest.approx(expected, rel=1e-12)
+    assert page.locator("#delta .line.safe").count() > 0
+    switch(page, index="safe")
+    assert page.locator("#loss .line.safe").count() == 0
+
+
+def words_at(page, method, rate):
+    """What is shown beside a point."""
+    page.locator(f'[data-point="{method},{rate}"]').hover(force=True)
+    return page.inner_text("#loss .tip").splitlines()
+
+
+def test_tip_names_its_numbers(page, result):
+    method, rate = result.algorithms.index("sps"), 6
+    total = result.bound(distance=1.0).isel(algorithm=method, lr=rate)
+    least = result.optimum().value
+    expected = f"bound {float(total.total) + least:.3g} = f⋆ {least:.3g} + bias {float(total.bias):.3g}"
+    assert f"{expected} + noise {float(total.noise):.3g}" in words_at(page, method, rate)
+
+
+def test_axis_follows_the_bound_when_the_distance_grows(page, result):
+    page.fill("#distance", "300")
+    settle(page)
+    box = page.evaluate(
+        "() => { const b = document.querySelector('#clip-loss rect').getBBox(); return [b.y, b.y + b.height] }"
+    )
+    for path in drawn(page, "#loss .line.bound"):
+        heights = [float(point.split(",")[1]) for point in path[1:].replace("M", "L").split("L")]
+        assert any(box[0] <= height <= box[1] for height in heights)
+    assert not page.is_visible("#off")
+
+
+def test_bound_beyond_the_axis_is_told(page, result):
+    page.fill("#distance", "1e9")
+    settle(page)
+    assert "The bound of SPS lies above this axis: at least" in page.inner_text("#off")
+    page.click("#reset")
+    settle(page)
+    assert not page.is_visible("#off")
+
+
+def test_diverged_and_off_scale_have_different_marks(page, result):
+    losses = result.dataset.last_loss.mean("seed").values[0]
+    kinds = [page.get_attribute(f'[data-point="0,{rate}"]', "class") for rate in range(len(losses))]
+    for loss, kind in zip(losses, kinds, strict=True):
+        assert ("lost" in kind) == (loss == np.inf)
+        assert ("edge" in kind) == (10 * result.initial_loss < loss < np.inf)
+    assert {"mark m", "mark lost m", "mark edge m"} == set(kinds)
+
+
+def test_state_is_in_the_address(opened, result, validated, folder):
+    path = report.write_many({"one": result, "two & three": validated}, folder / "address.html")
+    with opened(path) as page:
+        page.click("[role=tab]:nth-child(1)")
+        switch(page, index="safe", kind="average")
+        page.fill("#distance", "2.5")
+        page.click("#picks .quiet")
+        page.locator('[data-point="1,9"]').click(force=True)
+        page.click('#headline [data-method="sgd"] button')
+        page.wait_for_function("() => location.hash.includes('hide=sgd')")
+        address = page.url
+        expected = lines(page, "#loss .line.bound")
+    fragment = address.partition("#")[2]
+    assert "study=one" in fragment
+    assert "D=2.5" in fragment
+    with opened(path, fragment) as page:
+        assert lines(page, "#loss .line.bound") == pytest.approx(expected)
+        assert page.input_value("#distance") == "2.5"
+        assert page.locator("[name=index][value=safe]").is_checked()
+        assert page.locator('#delta [data-run$=",mean"]').count() == 1
+        assert page.locator('#delta [data-run="1,9,mean"]').count() == 1
+        assert page.locator("#loss .line.loss").count() == 3
+
+
+@pytest.mark.parametrize("fragment", ["study=none&D=-1&index=best&pick=x@1&pick=sgd@7&hide=x", "%", "study&D=inf&=&&"])
+def test_addresses_that_mean_nothing_are_ignored(opened, result, folder, fragment):
+    with opened(report.write(result, folder / "wrong.html"), fragment) as page:
+        assert lines(page, "#loss .line.bound") == pytest.approx(over_the_loss(result, distance=1.0))
+
+
+def marks(page):
+    """Mark and colour of every method by its label."""
+    return page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll("#headline .chip")].map((chip) => {
+          const mark = chip.querySelector("path").getAttribute("d");
+          return [chip.innerText, [mark, chip.querySelector("svg").style.getPropertyValue("--base")]];
+        }))"""
+    )
+
+
+def test_method_has_one_look_in_all_studies(opened, result, validated, folder):
+    with opened(report.write_many({"one": result, "two": validated}, folder / "looks.html")) as page:
+        first = marks(page)
+        page.click("[role=tab]:nth-child(2)")
+        page.wait_for_function("() => document.querySelector('#settings').textContent.includes('logistic')")
+        second = marks(page)
+    assert set(second) == {"SGD", "NGN"}
+    assert all(first[label] == look for label, look in second.items())
+    assert len({tuple(look) for look in first.values()}) == 4
+
+
+def test_bound_that_proves_nothing_says_so_where_it_is_drawn(opened, page, validated, folder):
+    """NGN's own index is a proof on least squares, and none on logistic losses."""
+    assert "no proof" not in page.inner_text("#loss-caption")
+    with opened(report.write(validated, folder / "caveat.html")) as other:
+        assert "NGN: its own δ is no proof on this loss" in other.inner_text("#loss-caption")
+        assert any(line.startswith("No proof:") for line in words_at(other, 1, 2))
+        switch(other, index="safe")
+        assert "no proof" not in other.inner_text("#loss-caption")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+def test_plot_is_on_the_first_screen(opened, result, validated, folder, width, height, scheme):
+    path = report.write_many({"linear regression": result, "vowel": validated}, folder / "fold.html")
+    with opened(path, color_scheme=scheme, viewport={"width": width, "height": height}) as page:
+        box = page.locator("#loss svg").bounding_box()
+        assert box["y"] + box["height"] <= height
+        for row in page.locator("#headline li").all():
+            assert row.bounding_box()["height"] < 36  # one line each
+
+
+def test_rates_at_the_end_of_the_float_range(opened, folder):
+    study = Study(
+        "linear-regression",
+        methods=["sgd", "sps"],
+        lrs=[1e-300, 1e-3, 1e300],
+        seeds=2,
+        epochs=2,
+        batch_size=5,
+        distance=1.0,
+    )
+    with opened(report.write(study.run(), folder / "wide.html")) as page:
+        assert page.locator("#loss .tick").count() > 4
+        assert page.locator('[data-point="1,2"]').count() == 1
+        assert "NaN" not in "".join(
+            page.evaluate("() => [...document.querySelectorAll('[d]')].map((p) => p.getAttribute('d'))")
+        )
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(5000, marks=pytest.mark.slow)])
+def test_many_methods_do_not_hang_the_tab(opened, folder, count):
+    names = [f"sps(lower_bound=-{place}e-4)" for place in range(1, count + 1)]
+    study = Study("linear-regression", methods=names, lrs=[0.01, 0.1], seeds=1, epochs=1, batch_size=25, distance=1.0)
+    path = report.write(study.run(), folder / "many.html")
+    assert path.stat().st_size < 10_000_000
+    with opened(path) as page:
+        assert page.locator("#loss .line.loss").count() == 12
+        assert f"12 of {count:,} methods are drawn" in page.inner_text("#state")
+        assert page.locator("#methods tbody tr").count() == 50
+        page.click("#sheets button:last-child")
+        assert f"page 2 of {-(-count // 50)}" in page.inner_text("#sheets")
+        label = page.locator("#methods tbody tr").first.locator("button").inner_text()
+        page.locator("#methods tbody tr").first.locator("button").click()
+        settle(page)
+        assert label in page.inner_text("#headline")
+        assert page.locator("#loss .line.loss").count() == 12
+        started = time.monotonic()
+        page.fill("#distance", "3")
+        settle(page)
+        assert time.monotonic() - started < 20  # a tab that hangs takes minutes
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)"])
+def test_names_are_no_formulas_in_csv_files(opened, folder, name, tmp_path):
+    methods = [Method(name, models.Linear()), "sps"]
+    result = Study(
+        "linear-regression", methods=methods, lrs=[0.01], seeds=1, epochs=1, batch_size=25, distance=1.0
+    ).run()
+    result.to_csv(tmp_path / "runs.csv")
+    with opened(report.write(result, folder / "formula.html")) as page:
+        found = download(page, "#runs-csv")
+        assert found == (tmp_path / "runs.csv").read_bytes()
+        assert table(found)[0]["algorithm"] == f"'{name}"
+        assert table(download(page, "#methods-csv"))[0]["algorithm"] == f"'{name}"
 
 
 def test_overlap_is_told_in_words(page, result):
@@ -271,7 +465,7 @@ def test_numbers_behind_the_plot_can_be_read(page, result):
 
 
 def test_methods_can_be_hidden(page):
-    page.click("#legend button:first-child")
+    page.click("#headline li:first-child button")
     settle(page)
     assert page.locator("#loss .line.loss").count() == 3
 
@@ -314,17 +508,17 @@ def test_thinned_traces_keep_their_extremes(opened, validated, folder):
 
 def test_study_in_which_all_diverged_says_so(opened, exploded, folder):
     with opened(report.from_store(folder / "exploded.db", folder / "exploded.html")) as page:
-        assert "All 4 runs diverged" in page.inner_text("#summary")
+        assert "All 4 runs diverged" in page.inner_text("#state")
 
 
 def test_unfinished_study_says_so(opened, interrupted, folder):
     with opened(report.write(interrupted, folder / "interrupted.html")) as page:
-        assert "2 of 8 runs are missing" in page.inner_text("#summary")
+        assert "2 of 8 runs are missing" in page.inner_text("#state")
         assert "not computed" in page.inner_text("#constants")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_screen(opened, hostile, result, folder, scheme, width):
     path = report.write_many({"study": result, "w" * 90: hostile}, folder / f"{scheme}-{width}.html", title="w" * 120)
     with opened(path, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:

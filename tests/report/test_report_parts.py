@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as arrays
 
 from surefoot.problems import NetworkProblem, SimpleProblem
 from surefoot.report import prepare
-from surefoot.report._facts import envelope, known_constants
+from surefoot.report._facts import caveat, envelope, known_constants
 from surefoot.report._pack import Pack, decades, number
-from surefoot.report._payload import _methods, payload
+from surefoot.report._payload import _is_limited, payload
 from surefoot.report._thin import thin
 from surefoot.study import Result, Study
 
@@ -102,16 +102,26 @@ def test_more_seeds_than_lines_leave_the_range(result):
     assert (largest == decades(found.dataset.delta.values[0, 0].max(axis=0))).all()
 
 
-def test_every_method_has_a_colour_of_its_own():
-    names = ["sgd", "sps", "sps(lower_bound=-2)", "mine", "power(p=0.25)"]
-    found = _methods([{"name": name, "identity": name} for name in names])
-    assert len({method["colour"] for method in found}) == len(names)
-
-
 def test_steps_without_a_limit_of_their_own_are_known():
     names = ["sgd", "sps", "ngn", "spp", "log-ngn", "power(p=0.25)", "power(p=0.75)", "elsewhere.Mine#0123"]
-    found = _methods([{"name": name, "identity": name} for name in names])
-    assert [method["name"] for method in found if method["limited"]] == ["sps", "ngn", "spp", "power(p=0.75)"]
+    assert [name for name in names if _is_limited(name)] == ["sps", "ngn", "spp", "power(p=0.75)"]
+
+
+@pytest.mark.parametrize("name", ["sgd", "sps", "spp", "sps(lower_bound=-2)", "ngn", "power(p=0.75)"])
+def test_indices_that_prove_the_bound_on_least_squares(result, name):
+    assert caveat(name, result) == ""
+
+
+@pytest.mark.parametrize("name", ["ngn", "log-ngn", "power(p=0.75)", "elsewhere.Mine#0123"])
+def test_indices_that_prove_nothing_on_logistic_losses(validated, name):
+    assert "no proof" in caveat(name, validated)
+
+
+def test_levels_and_networks_prove_no_bound(result):
+    assert "level" in caveat("sps(lower_bound=level)", result)
+    network = NetworkProblem(lambda: torch.nn.Linear(2, 2), (torch.eye(2), torch.arange(2)))
+    trained = Study(network, methods="sps", lrs=[0.1], seeds=1, epochs=1, batch_size=2).run()
+    assert "not convex" in caveat("sps", trained)
 
 
 def test_prepared_facts_reach_a_result_from_the_file(result, folder):

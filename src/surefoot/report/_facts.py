@@ -5,13 +5,21 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from surefoot.problems import constants
+from surefoot.study import parse_method
+from surefoot.study._methods import EXACT, has_level
+from surefoot.theory import models
 
 if TYPE_CHECKING:
     from surefoot.study import Result
 
 NAME = "constants"
 """Under which σ² and ε_lb are kept with the runs."""
+
+LOWER_BOUNDS = 8
+"""σ² and ε_lb are told for so many lower bounds, the highest ones: each takes a solve a batch."""
 
 _ABSENT = "not computed: the problem was not at hand when this page was written"
 
@@ -45,12 +53,12 @@ def envelope(result: Result) -> tuple[list[float] | None, str]:
 
 
 def known_constants(result: Result) -> tuple[list[dict[str, Any]], str]:
-    """σ² and ε_lb for every lower bound C that a method of the study uses (0 if none has one), or the reason."""
+    """σ² and ε_lb for the lower bounds C that the methods of the study use (0 if none has one), or the reason."""
     batch_size = result.settings["batch_size"]
-    given = {method["lower_bound"] for method in result.settings["methods"]} - {None}
+    given = lower_bounds(result)[-LOWER_BOUNDS:]
     kept: list[dict[str, Any]] = result.facts().get(NAME, [])
     found = []
-    for bound in sorted(given) or [0.0]:
+    for bound in given or [0.0]:
         key = {"batch_size": batch_size, "lower_bound": bound}
         entry = next((entry for entry in kept if key.items() <= entry.items()), None)
         if entry is None:
@@ -65,3 +73,33 @@ def known_constants(result: Result) -> tuple[list[dict[str, Any]], str]:
             result.remember(NAME, kept)
         found.append(entry)
     return found, ""
+
+
+def lower_bounds(result: Result) -> list[float]:
+    """Every C that a method of the study uses, rising."""
+    return sorted({method["lower_bound"] for method in result.settings["methods"]} - {None})
+
+
+def caveat(identity: str, result: Result) -> str:
+    """Why the bound from a method's own index is no proof here; empty where it is one, for batches drawn independently.
+
+    A model's index may stand in a bound if the model lies below the loss. That holds for SGD and SPS on every convex
+    loss, for the exact model, and for NGN on least squares, where √(f − C) is convex; not for NGN on logistic losses.
+    """
+    if result.is_network:
+        return "the loss of a network is not convex, so no bound of it is proved"
+    if has_level(identity):
+        return "with a level, no bound of the last iterate is proved"
+    if identity == EXACT:
+        return ""
+    try:
+        model = parse_method(identity).model
+    except ValueError:
+        model = None
+    if isinstance(model, models.Linear | models.Truncated):
+        return ""
+    power = 0.5 if isinstance(model, models.SquareRoot) else model.p if isinstance(model, models.Power) else 0.0
+    least_squares = result.settings["problem"]["name"] == "linear-regression"
+    if model is not None and least_squares and power >= 0.5 and np.all(np.asarray(model.lower_bound) <= 0):
+        return ""
+    return "its own δ is no proof on this loss, because its model can lie above the loss; the safe index is one"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surefoot._version import __version__
-from surefoot.plots.methods import looks
-from surefoot.report._facts import envelope, known_constants
+from surefoot.plots.methods import Look, looks
+from surefoot.report._facts import LOWER_BOUNDS, caveat, envelope, known_constants, lower_bounds
 from surefoot.report._pack import Pack, number
 from surefoot.report._thin import Floats
-from surefoot.report._traces import sizes, traces, unit_step, universal
+from surefoot.report._traces import kept_methods, sizes, traces, unit_step, universal
 from surefoot.study._export import tidy
 from surefoot.study._methods import EXACT
 from surefoot.theory import bounds
@@ -23,8 +24,13 @@ TOLERANCE = 0.1
 """Share of f(x_1) − f⋆ that a rate may lose and still hold, as in ``Result.sensitivity``."""
 
 
-def payload(result: Result, name: str) -> str:
+def payload(result: Result, name: str, drawn: Mapping[str, Look] | None = None) -> str:
     """The study as a block of text for the page.
+
+    Args:
+        result: What the study found.
+        name: What it is called on the page.
+        drawn: The looks of the page's methods, by default of this study's alone.
 
     Raises:
         ValueError: The study has no finished run.
@@ -36,9 +42,11 @@ def payload(result: Result, name: str) -> str:
     constants, no_constants = known_constants(result)
     optimum = result.optimum()
     distance, origin = _distance(result)
+    kept = kept_methods(result)
     header = {
         "name": name,
-        "methods": _methods(settings["methods"]),
+        "methods": _methods(result, looks(result.algorithms) if drawn is None else drawn),
+        "network": result.is_network,
         "lrs": pack.array(result.lrs),
         "steps": result.steps,
         "every": settings["every"],
@@ -62,13 +70,15 @@ def payload(result: Result, name: str) -> str:
             }
             for kind in ("last", "average")
         },
-        "traces": traces(result, pack),
-        "sizes": sizes(result, pack),
-        "universal": universal(result, pack),
+        "kept": kept,
+        "traces": traces(result, pack, kept),
+        "sizes": sizes(result, pack, kept),
+        "universal": universal(result, pack, kept),
         "runs": _runs(result, pack),
         "diverged": _diverged(result),
         "constants": [{key: number(value) for key, value in entry.items()} for entry in constants],
         "constantsMissing": no_constants,
+        "constantsLeft": max(len(lower_bounds(result)) - LOWER_BOUNDS, 0),
         "settings": _described(result),
     }
     if "valid" in header["loss"]:
@@ -92,19 +102,19 @@ def title_of(result: Result) -> str:
     return f"{problem['name']} on {data}" if isinstance(data, str) else str(problem["name"])
 
 
-def _methods(methods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Name, label, colour and marker of every method, and what the advice has to know."""
-    drawn = looks(method["name"] for method in methods)
+def _methods(result: Result, drawn: Mapping[str, Look]) -> list[dict[str, Any]]:
+    """Name, label and look, and what the advice has to know."""
     return [
         {
             "name": method["name"],
             "label": drawn[method["name"]].label,
             "colour": drawn[method["name"]].colour,
-            "marker": drawn[method["name"]].marker,
+            "mark": drawn[method["name"]].marker,
             "exact": method["identity"] == EXACT,
             "limited": _is_limited(method["identity"]),
+            "caveat": caveat(method["identity"], result),
         }
-        for method in methods
+        for method in result.settings["methods"]
     ]
 
 

@@ -26,13 +26,32 @@ CLOUD = 48
 """Points (z, δ/F) of a method at a rate."""
 CURVE = np.geomspace(1e-4, 1e6, 121)
 """Where the universal curves are drawn."""
+LINES = 6_000
+"""Traces are kept of so many methods that they have at most so many lines together, at least of one method."""
 
 
-def traces(result: Result, pack: Pack) -> dict[str, Any]:
-    """The lines of every method and rate: the mean over the seeds, and the seeds (or their range)."""
+def kept_methods(result: Result) -> list[int]:
+    """Positions of the methods whose traces are on the page: all, or of many those with the lowest losses.
+
+    >>> from surefoot.study import Study
+    >>> kept_methods(Study("linear-regression", methods=["sgd", "sps"], lrs=0.1, seeds=1, epochs=1, batch_size=5).run())
+    [0, 1]
+    """
+    methods, lrs, seeds = result.dataset.last_loss.shape
+    fitting = max(LINES // (lrs * (1 + (seeds if seeds <= SEEDS else 2))), 1)
+    if methods <= fitting:
+        return list(range(methods))
+    losses = np.nan_to_num(result.dataset.last_loss.values, nan=np.inf, posinf=np.inf)
+    with np.errstate(over="ignore"):
+        best = losses.mean(axis=2).min(axis=1)
+    return sorted(np.argsort(best, kind="stable")[:fitting].tolist())
+
+
+def traces(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
+    """The lines of the kept methods and every rate: the mean over the seeds, and the seeds (or their range)."""
     data = result.dataset
-    model = result.deltas("model").values
-    safe = result.deltas("safe").values
+    model = result.deltas("model").values[kept]
+    safe = result.deltas("safe").values[kept]
     methods, lrs, seeds, _ = model.shape
     single = seeds <= SEEDS
     count = methods * lrs * (1 + (seeds if single else 2))
@@ -50,13 +69,13 @@ def traces(result: Result, pack: Pack) -> dict[str, Any]:
         "seeds": single,
         "delta": packed(model),
         "safe": {"methods": apart, **packed(safe[apart])} if apart else None,
-        "distance": packed(data.distance.values),
+        "distance": packed(data.distance.values[kept]),
     }
 
 
-def sizes(result: Result, pack: Pack) -> dict[str, Any]:
-    """Median, 5 % and 95 % quantile of the steps' sizes of every method and rate, over steps and seeds."""
-    values = result.dataset["size"].values
+def sizes(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
+    """Median, 5 % and 95 % quantile of the steps' sizes of the kept methods and every rate, over steps and seeds."""
+    values = result.dataset["size"].values[kept]
     found = np.full((3, *values.shape[:2]), np.nan)
     for where, cell in _cells(values):
         kept = cell[np.isfinite(cell)]
@@ -65,10 +84,11 @@ def sizes(result: Result, pack: Pack) -> dict[str, Any]:
     return {name: pack.array(part) for name, part in zip(("low", "median", "high"), found, strict=True)}
 
 
-def universal(result: Result, pack: Pack) -> dict[str, Any]:
-    """The curves δ/F over z = α‖g‖²/F of the study's models, and the runs' points, spread evenly over their ranks."""
-    data = result.dataset
-    bounds = np.array([method["lower_bound"] or 0.0 for method in result.settings["methods"]])
+def universal(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
+    """The curves δ/F over z = α‖g‖²/F of the kept models, and the runs' points, spread evenly over their ranks."""
+    data = result.dataset.isel(algorithm=kept)
+    methods = [result.settings["methods"][place] for place in kept]
+    bounds = np.array([method["lower_bound"] or 0.0 for method in methods])
     excess = data.loss.values - bounds[:, None, None, None]
     with np.errstate(all="ignore"):
         z, share = data.rate.values * data.grad_sq.values / excess, data.delta.values / excess
@@ -78,7 +98,7 @@ def universal(result: Result, pack: Pack) -> dict[str, Any]:
         x, y = z[where][cell], share[where][cell]
         order = np.argsort(x)[np.linspace(0, len(x) - 1, min(CLOUD, len(x))).astype(int)]
         cloud[:, *where, : len(order)] = x[order], y[order]
-    curves = [_curve(method["identity"]) for method in result.settings["methods"]]
+    curves = [_curve(method["identity"]) for method in methods]
     return {
         "z": pack.array(decades(cloud[0])),
         "share": pack.array(decades(cloud[1])),

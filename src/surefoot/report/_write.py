@@ -12,10 +12,21 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
+from surefoot.plots.methods import looks
 from surefoot.report._payload import payload, title_of
 from surefoot.study import Result, StoreError
 
-SCRIPTS = ("unpack.js", "numbers.js", "measures.js", "chart.js", "panels.js", "words.js", "app.js")
+SCRIPTS = (
+    "unpack.js",
+    "numbers.js",
+    "measures.js",
+    "chart.js",
+    "panels.js",
+    "words.js",
+    "tables.js",
+    "address.js",
+    "app.js",
+)
 """Parts of the page's script, in the order in which they are joined."""
 
 
@@ -65,10 +76,11 @@ def write_many(
         raise IsADirectoryError(f"path must be an HTML file, {str(path)!r} is a folder")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path {str(path)!r}: the folder {str(path.parent)!r} does not exist")
+    drawn = looks(method for result in results.values() for method in result.algorithms)
     blocks = []
     for name, result in results.items():
         try:
-            blocks.append(_block(name, payload(result, name)))
+            blocks.append(_block(name, payload(result, name, drawn)))
         except ValueError as error:
             raise ValueError(f"study {name!r} has no page: {error}") from error
     _replace(path, _page(title, blocks))
@@ -101,6 +113,7 @@ def from_store(
 def _page(title: str, blocks: list[str]) -> str:
     style = _part("page.css")
     script = "\n".join(_part(name) for name in SCRIPTS)
+    logo = _part("logo.svg").strip()
     # Nothing but this style and this script may act, whatever a study is called; and nothing may be asked for.
     policy = (
         f"default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -110,6 +123,8 @@ def _page(title: str, blocks: list[str]) -> str:
         "policy": policy,
         "title": html.escape(title),
         "style": style,
+        "logo": logo.replace('width="32" height="32"', 'width="22" height="22"', 1),
+        "icon": f"data:image/svg+xml;base64,{base64.b64encode(logo.encode()).decode()}",
         "studies": "\n".join(blocks),
         "script": script,
     }

@@ -41,7 +41,7 @@ def to_csv(dataset: xr.Dataset, path: Path, table: Table) -> None:
     with _replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
-        writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+        writer.writerows(zip(*map(_cells, columns.values()), strict=True))
 
 
 def tidy(dataset: xr.Dataset, table: Table) -> dict[str, Any]:
@@ -57,6 +57,15 @@ def tidy(dataset: xr.Dataset, table: Table) -> dict[str, Any]:
         if variable.dims == tuple(dims):
             columns[str(name)] = variable.values.ravel()
     return columns
+
+
+def _cells(values: Any) -> list[Any]:
+    """Values of a column; a text that a spreadsheet would take for a formula gets the apostrophe that makes it text."""
+    if values.dtype.kind in "UO":
+        return [
+            f"'{text}" if str(text).startswith(("=", "+", "-", "@", "\t", "\r")) else text for text in values.tolist()
+        ]
+    return list(values.tolist())
 
 
 def _need(module: str, what: str) -> Any:

@@ -242,11 +242,12 @@ class Result:
             return data["delta"]
         deltas = data["delta"].copy(deep=True)
         rates = self.rates[:, None, :: self.settings["every"]]
+        traces = [data[name].values for name in ("loss", "grad_sq", "size")]
         for position, method in enumerate(self.settings["methods"]):
             if method["identity"] == EXACT or has_level(method["identity"]):
                 continue
             bound = -np.inf if method["lower_bound"] is None else method["lower_bound"]
-            loss, grad_sq, size = (data[name].values[position] for name in ("loss", "grad_sq", "size"))
+            loss, grad_sq, size = (values[position] for values in traces)
             safe = safe_delta(loss, grad_sq, np.broadcast_to(rates, loss.shape), size, bound)
             deltas.values[position] = np.where(np.isnan(loss), np.nan, safe)
         return deltas

@@ -4,9 +4,10 @@ const byId = (id) => document.getElementById(id);
 const blocks = [...document.querySelectorAll("script[data-study]")];
 const unpacked = new Map();
 const MOST = 8; // picked runs: more lines than that tell nothing
+const DRAWN = 12; // methods in the plots
 
 const page = {
-  study: null, rows: [], picks: [], hidden: new Set(), cursor: null, line: "all",
+  study: null, rows: [], picks: [], listed: [], hidden: new Set(), cursor: null, line: "all", sheet: 0, touched: false,
   view: { data: "train", kind: "last", index: "model", bias: "distance", bound: true, distance: 1 },
 
   pick(m, l) {
@@ -14,7 +15,15 @@ const page = {
     if (place >= 0) this.picks.splice(place, 1);
     else this.picks = [...this.picks, { m, l }].slice(-MOST);
     this.cursor = { m, l };
+    this.touched = true;
     byId("live").textContent = `${this.study.methods[m].label} at rate ${short(this.study.lrs[l])} ${place >= 0 ? "left out" : "picked"}`;
+    redraw();
+  },
+
+  // Draw a method, or leave it out; of many methods only so many can be drawn at once.
+  toggle(m) {
+    if (!this.listed.includes(m)) this.listed = [...this.listed, m].slice(-DRAWN);
+    else if (!this.hidden.delete(m)) this.hidden.add(m);
     redraw();
   },
 
@@ -38,10 +47,10 @@ function redraw() {
 function draw() {
   const counts = divergedCounts(page.study);
   page.rows = measure(page.study, page.view).map((row, index) => ({ ...row, index, ...counts[index] }));
-  drawSummary(page);
-  drawLegend();
+  drawHeadline(page);
   drawLoss(page);
   drawCaptions(page);
+  drawAdvice(page);
   drawWindows(page);
   drawPicks();
   drawDelta(page);
@@ -50,12 +59,14 @@ function draw() {
   drawCurve(page);
   drawTable(page);
   drawNumbers(page);
+  noteAddress(page);
 }
 
 function divergedCounts(study) {
   const [algorithm, status] = ["algorithm", "status"].map((name) => study.runs.find((column) => column.name === name));
   const counts = study.methods.map(() => ({ diverged: 0, runs: 0 }));
-  const place = algorithm.words.map((word) => study.methods.findIndex((method) => method.name === word));
+  const places = new Map(study.methods.map((method, m) => [method.name, m]));
+  const place = algorithm.words.map((word) => places.get(word));
   const code = status.words.indexOf("diverged");
   algorithm.values.forEach((word, i) => {
     counts[place[word]].runs++;
@@ -64,22 +75,10 @@ function divergedCounts(study) {
   return counts;
 }
 
-function markIcon(m) {
+function markIcon(method) {
   const icon = svg("svg", { viewBox: "-8 -6 16 12", width: 20, height: 14, "aria-hidden": "true" });
-  svg("path", { d: markOf(m, 4.2), class: "mark" }, icon);
-  return coloured(icon, page.study.methods[m]);
-}
-
-function drawLegend() {
-  renew(byId("legend"), page.study.methods.map((method, m) => {
-    const button = element("button", { type: "button", className: "chip" }, markIcon(m), method.label);
-    button.setAttribute("aria-pressed", String(!page.hidden.has(m)));
-    button.onclick = () => {
-      if (!page.hidden.delete(m)) page.hidden.add(m);
-      redraw();
-    };
-    return button;
-  }));
+  svg("path", { d: markOf(method, 4.2), class: "mark" }, icon);
+  return coloured(icon, method);
 }
 
 function drawPicks() {
@@ -93,24 +92,25 @@ function drawPicks() {
     chip.onclick = () => page.pick(pick.m, pick.l);
     return chip;
   });
-  if (chips.length > 1) chips.push(element("button", { type: "button", className: "chip quiet", textContent: "none", onclick: () => { page.picks = []; redraw(); } }));
+  if (chips.length > 1) chips.push(element("button", { type: "button", className: "chip quiet", textContent: "none", onclick: () => { page.picks = []; page.touched = true; redraw(); } }));
   renew(byId("picks"), chips);
 }
 
 // What a reader should see first: every method just above the narrowest window, where the methods part.
-function firstPicks(study, view) {
-  const rows = measure(study, view);
+function firstPicks(study, rows, listed) {
   const holding = rows.filter((row) => !Number.isNaN(row.measured.high));
-  if (!holding.length) return [{ m: 0, l: 0 }];
+  if (!holding.length) return [{ m: listed[0], l: 0 }];
   const narrowest = holding.reduce((a, b) => (b.measured.high < a.measured.high ? b : a));
   const l = Math.min(study.lrs.indexOf(narrowest.measured.high) + 1, study.lrs.length - 1);
-  return rows.slice(0, 4).map((_, m) => ({ m, l }));
+  return listed.slice(0, 4).map((m) => ({ m, l }));
 }
 
-function setUp(study) {
+function setUp(study, parts) {
   const { view } = page;
-  Object.assign(page, { study, hidden: new Set(), cursor: null, line: "all" });
+  Object.assign(page, { study, hidden: new Set(), cursor: null, line: "all", sheet: 0, touched: false });
   Object.assign(view, { distance: study.distance });
+  study.place = new Int32Array(study.methods.length).fill(-1);
+  study.kept.forEach((m, place) => { study.place[m] = place; });
   const form = byId("controls");
   const allow = (name, value, allowed, why) => {
     const input = form.querySelector(`[name=${name}][value=${value}]`);
@@ -120,11 +120,17 @@ function setUp(study) {
   };
   allow("data", "valid", "valid" in study.loss, "the problem has no validation rows");
   allow("bias", "envelope", study.envelope !== null, study.envelopeMissing);
-  if (study.distanceOrigin.startsWith("a guess") && study.envelope) form.querySelector("[value=envelope]").click();
+  for (const [name, usual] of Object.entries(SWITCHES)) form.querySelector(`[name=${name}][value=${usual}]`).click();
+  study.usual = { bias: study.distanceOrigin.startsWith("a guess") && study.envelope ? "envelope" : "distance" };
+  form.querySelector(`[name=bias][value=${study.usual.bias}]`).click();
   const { lines, seeds } = study.traces;
   byId("lines").replaceChildren(new Option("all lines", "all"), ...lines.map((line) => new Option(
     line === "mean" ? "mean over the seeds" : seeds ? `seed ${line}` : { low: "smallest", high: "largest" }[line], line)));
-  page.picks = firstPicks(study, view);
+  const rows = measure(study, view).map((row, index) => ({ ...row, index }));
+  const widest = rows.length > DRAWN ? [...rows].sort(byWindow).slice(0, DRAWN) : rows;
+  page.listed = widest.map((row) => row.index);
+  page.picks = firstPicks(study, rows, page.listed);
+  readAddress(page, parts);
   showDistance();
   drawDiverged(page);
   drawConstants(page);
@@ -168,7 +174,7 @@ function listen() {
   byId("methods-csv").addEventListener("click", () => download("methods.csv", methodsCsv(page)));
   byId("runs-csv").addEventListener("click", () => download("runs.csv", runsCsv(page.study)));
   byId("loss").addEventListener("keydown", walk);
-  byId("loss").addEventListener("focusin", () => { page.cursor ??= { m: 0, l: 0 }; showCursor(page); });
+  byId("loss").addEventListener("focusin", () => { page.cursor ??= { m: page.listed[0], l: 0 }; showCursor(page); });
   byId("loss").addEventListener("focusout", () => page.lossPlot?.point([]));
   byId("theme").addEventListener("click", () => {
     const dark = getComputedStyle(document.documentElement).colorScheme === "dark"
@@ -176,7 +182,7 @@ function listen() {
     document.documentElement.dataset.theme = dark ? "light" : "dark";
   });
   addEventListener("beforeprint", () => document.querySelectorAll("#diverged details").forEach((details) => { details.open = true; }));
-  addEventListener("hashchange", () => open(named(location.hash)));
+  addEventListener("hashchange", () => open(partsOf(location.hash)));
   let width = 0;
   new ResizeObserver(() => {
     if (byId("loss").clientWidth !== width) redraw();
@@ -203,24 +209,20 @@ function walk(event) {
   event.preventDefault();
 }
 
-const named = (hash) => {
-  const wanted = decodeURIComponent(hash.slice(1));
-  return Math.max(blocks.findIndex((block) => block.dataset.study === wanted), 0);
-};
-
-async function open(place) {
+async function open(parts) {
+  const place = Math.max(blocks.findIndex((block) => block.dataset.study === parts.get("study")), 0);
   [...byId("tabs").children].forEach((tab, i) => {
     tab.setAttribute("aria-selected", String(i === place));
     tab.tabIndex = i === place ? 0 : -1;
   });
   if (!unpacked.has(place)) unpacked.set(place, await unpack(blocks[place].textContent));
-  setUp(unpacked.get(place));
+  setUp(unpacked.get(place), parts);
 }
 
 function setUpTabs() {
   const tabs = byId("tabs");
   tabs.hidden = blocks.length < 2;
-  const go = (place) => { location.hash = encodeURIComponent(blocks[place].dataset.study); };
+  const go = (place) => { location.hash = new URLSearchParams({ study: blocks[place].dataset.study }); };
   tabs.replaceChildren(...blocks.map((block, i) => {
     const tab = element("button", { type: "button", textContent: block.dataset.study, onclick: () => go(i) });
     tab.setAttribute("role", "tab");
@@ -240,7 +242,7 @@ try {
   if (!("DecompressionStream" in window)) throw new Error("it needs a browser of 2023 or later");
   setUpTabs();
   listen();
-  await open(named(location.hash));
+  await open(partsOf(location.hash));
 } catch (error) {
   byId("notice").textContent = `This page cannot be shown: ${error.message}`;
   byId("notice").hidden = false;

@@ -4,14 +4,25 @@ const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 54, right: 14, top: 14, bottom: 42 };
 const REACH = 28; // pixels from the pointer to the point that it means
 const TOUCH = 3; // points that are closer than this cannot be told apart: they share their words, and clicks go round
-const MARKS = [
-  (r) => `M${-r},0a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0Z`,
-  (r) => `M${-r * 0.9},${-r * 0.9}h${r * 1.8}v${r * 1.8}h${-r * 1.8}Z`,
-  (r) => `M0,${-r * 1.2}L${r * 1.1},${r * 0.8}H${-r * 1.1}Z`,
-  (r) => `M0,${-r * 1.3}L${r * 1.3},0L0,${r * 1.3}L${-r * 1.3},0Z`,
-  (r) => `M0,${r * 1.2}L${r * 1.1},${-r * 0.8}H${-r * 1.1}Z`,
-  (r) => `M${-r * 1.2},${-r * 0.4}h${r * 0.8}v${-r * 0.8}h${r * 0.8}v${r * 0.8}h${r * 0.8}v${r * 0.8}h${-r * 0.8}v${r * 0.8}h${-r * 0.8}v${-r * 0.8}h${-r * 0.8}Z`,
-];
+const MARKS = {
+  o: (r) => `M${-r},0a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0Z`,
+  s: (r) => `M${-r * 0.9},${-r * 0.9}h${r * 1.8}v${r * 1.8}h${-r * 1.8}Z`,
+  "^": (r) => `M0,${-r * 1.2}L${r * 1.1},${r * 0.8}H${-r * 1.1}Z`,
+  D: (r) => `M0,${-r * 1.3}L${r * 1.3},0L0,${r * 1.3}L${-r * 1.3},0Z`,
+  v: (r) => `M0,${r * 1.2}L${r * 1.1},${-r * 0.8}H${-r * 1.1}Z`,
+  P: (r) => `M${-r * 1.2},${-r * 0.4}h${r * 0.8}v${-r * 0.8}h${r * 0.8}v${r * 0.8}h${r * 0.8}v${r * 0.8}h${-r * 0.8}v${r * 0.8}h${-r * 0.8}v${-r * 0.8}h${-r * 0.8}Z`,
+  X: (r) => star(r * 1.3, 4, 0.45, 45),
+  p: (r) => star(r * 1.25, 5, 0.81, 0),
+};
+
+function star(r, tips, depth, turn) {
+  const corners = Array.from({ length: 2 * tips }, (_, i) => {
+    const angle = ((i * 180) / tips + turn - 90) * (Math.PI / 180);
+    const far = i % 2 ? r * depth : r;
+    return `${(far * Math.cos(angle)).toFixed(2)},${(far * Math.sin(angle)).toFixed(2)}`;
+  });
+  return `M${corners.join("L")}Z`;
+}
 
 function svg(tag, attributes, parent) {
   const element = document.createElementNS(SVG, tag);
@@ -39,7 +50,7 @@ const coloured = (target, method) => {
   return target;
 };
 
-const markOf = (m, r) => MARKS[m % MARKS.length](r);
+const markOf = (method, r) => (MARKS[method.mark] ?? MARKS.o)(r);
 
 // axis: {label, log, domain: [low, high]}
 function scaleOf({ log, domain }, from, to) {
@@ -50,7 +61,7 @@ function scaleOf({ log, domain }, from, to) {
 
 function ticksOf({ log, domain: [low, high] }, room) {
   if (!log) return linearTicks(low, high, room);
-  const span = Math.log10(high / low);
+  const span = Math.log10(high) - Math.log10(low); // their quotient may be beyond all numbers
   const ticks = [];
   if (span < 3) {
     const digits = span < 1.2 ? [1, 2, 3, 5, 7] : [1, 2, 5];
@@ -70,9 +81,10 @@ function linearTicks(low, high, room) {
   const rough = (high - low) / Math.max(room, 2);
   const unit = 10 ** Math.floor(Math.log10(rough));
   const step = unit * [1, 2, 5, 10].find((factor) => factor * unit >= rough);
-  const ticks = [];
-  for (let value = Math.ceil(low / step) * step; value <= high + 1e-9 * step; value += step) ticks.push([value, short(value)]);
-  return ticks;
+  if (!(step > 0 && step < Infinity)) return [];
+  const first = Math.ceil(low / step);
+  const count = Math.min(Math.floor(high / step + 1e-9) - first + 1, 4 * room + 2); // steps below the last digit have no end
+  return Array.from({ length: Math.max(count, 0) }, (_, i) => (first + i) * step).map((value) => [value, short(value)]);
 }
 
 // An empty plot in its host, with axes; what is drawn on it is cut at its frame.

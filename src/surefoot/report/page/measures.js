@@ -7,14 +7,29 @@ function measure(study, view) {
   const start = Number(study.start[data]);
   const slack = study.tolerance * (start - Number(study.lowest[data]));
   const losses = study.loss[data === "valid" ? "valid" : view.kind];
+  const bias = biasOf(study, view);
   return study.methods.map((method, m) => {
     const noise = study.noise[view.kind][view.index][m];
-    const bias = biasOf(study, view);
     const bound = noise.map((value, l) => value + bias[l]);
-    return { method, bias, noise, bound, mean: losses.mean[m], low: losses.low[m], high: losses.high[m],
+    const safeNoise = study.noise[view.kind].safe[m];
+    const safe = apart(noise, safeNoise) ? safeNoise.map((value, l) => value + bias[l]) : null;
+    return { method, bias, noise, bound, safe, safeNoise, mean: losses.mean[m], low: losses.low[m], high: losses.high[m],
       ...sensitivity(study.lrs, known(losses.mean[m]), known(bound), start, slack) };
   });
 }
+
+// What has to be added to the bound before it stands over the loss: with D it is on f − f⋆.
+function offsetOf(study, view) {
+  return view.bias === "distance" && study.optimum.known ? Number(study.lowest.train) : 0;
+}
+
+// Whether two rows of numbers differ by more than rounding.
+function apart(one, other) {
+  return one.some((value, l) => Math.abs(value - other[l]) > 1e-6 * Math.abs(other[l]));
+}
+
+const least = (values) => values.reduce((a, b) => (b < a ? b : a), Infinity);
+const most = (values) => values.reduce((a, b) => (b > a ? b : a), -Infinity);
 
 // D enters the bound only here.
 function biasOf(study, view) {
@@ -32,16 +47,16 @@ function sensitivity(lrs, loss, bound, start, slack) {
     both += inMeasured && inPredicted;
     either += inMeasured || inPredicted;
   }
-  const best = Math.min(...loss);
+  const best = least(loss);
   const capped = Array.from(loss, (value) => Math.min(value, start));
-  const excess = capped.reduce((sum, value) => sum + value, 0) / capped.length - Math.min(...capped);
+  const excess = capped.reduce((sum, value) => sum + value, 0) / capped.length - least(capped);
   const bestRate = best < Infinity ? lrs[loss.indexOf(best)] : NaN;
-  const boundValue = Math.min(...bound);
+  const boundValue = least(bound);
   const boundRate = boundValue < Infinity ? lrs[bound.indexOf(boundValue)] : NaN;
   return {
     measured: ends(lrs, measured), predicted: ends(lrs, predicted), both, either, overlap: either ? both / either : 0,
     best, bestRate, boundValue, boundRate, excess,
-    correlation: rankCorrelation(loss, bound), apart: Math.abs(Math.log10(boundRate / bestRate)),
+    correlation: rankCorrelation(loss, bound), minimisers: Math.abs(Math.log10(boundRate) - Math.log10(bestRate)),
   };
 }
 
@@ -49,7 +64,7 @@ const known = (values) => values.map((value) => (Number.isNaN(value) ? Infinity 
 
 // The unbroken range of good rates around the best one, as positions; empty if nothing is finite.
 function windowOf(values, slack) {
-  const lowest = Math.min(...values);
+  const lowest = least(values);
   const best = values.indexOf(lowest);
   const good = (l) => values[l] < Infinity && values[l] <= lowest + slack;
   if (best < 0 || !good(best)) return { low: 0, high: -1 };
@@ -61,7 +76,7 @@ function windowOf(values, slack) {
 
 function ends(lrs, { low, high }) {
   if (high < low) return { low: NaN, high: NaN, decades: -Infinity, edges: [false, false] };
-  return { low: lrs[low], high: lrs[high], decades: Math.log10(lrs[high] / lrs[low]), edges: [low === 0, high === lrs.length - 1] };
+  return { low: lrs[low], high: lrs[high], decades: Math.log10(lrs[high]) - Math.log10(lrs[low]), edges: [low === 0, high === lrs.length - 1] };
 }
 
 function rankCorrelation(one, other) {
@@ -72,14 +87,11 @@ function rankCorrelation(one, other) {
 
 // Equal values share their mean rank.
 function centredRanks(values) {
-  const middle = (values.length + 1) / 2;
-  return Array.from(values, (value) => {
-    let below = 0;
-    let equal = 0;
-    for (const other of values) {
-      below += other < value;
-      equal += other === value;
-    }
-    return below + (equal + 1) / 2 - middle;
-  });
+  const order = Array.from(values, (_, i) => i).sort((i, j) => (values[i] < values[j] ? -1 : values[i] > values[j] ? 1 : 0));
+  const ranks = new Float64Array(values.length);
+  for (let first = 0, next = 0; first < order.length; first = next) {
+    while (next < order.length && values[order[next]] === values[order[first]]) next++;
+    for (let i = first; i < next; i++) ranks[order[i]] = (first + next + 1) / 2 - (values.length + 1) / 2;
+  }
+  return Array.from(ranks);
 }

@@ -31,6 +31,9 @@ function exact(value, whole = false) {
   return text.includes(".") ? text : `${text}.0`;
 }
 
+// A text that a spreadsheet would take for a formula is marked as text, as `Result.to_csv` does.
+const asText = (text) => (/^[=+\-@\t\r]/.test(text) ? `'${text}` : text);
+
 function csv(rows) {
   const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   return rows.map((row) => row.map(cell).join(",") + "\r\n").join("");

@@ -1,44 +1,62 @@
 // The plots of a study. Each takes the page's state and draws itself anew.
 
 const HEADROOM = 10; // times the loss at the start: what lies above is marked at the upper edge
+const REACHED = 1e6; // times the loss at the start: so far up the axis follows a bound, and no further
+const MARKED = 400; // marks of a line: of more rates only some have one
 const DEPTH = 1e-10; // times the loss at the start: what lies below is marked at the lower edge
+const CROSS = (r) => `M${-r},${-r}L${r},${r}M${-r},${r}L${r},${-r}`;
 const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
 
-const widened = (low, high, factor) => (low < high ? [low / factor, high * factor] : [low / 3, high * 3]);
+const widened = (low, high, factor) => (low < high ? [low / factor, high * factor] : [low / 3, high * 3]).map(number);
+
+// Within what a floating-point number can hold, so that its logarithm exists.
+const number = (value) => Math.min(Math.max(value, 1e-323), 1.7e308);
 
 function rateAxis(study) {
   const { lrs } = study;
-  return { label: "learning rate α", log: true, domain: widened(lrs[0], lrs.at(-1), (lrs.at(-1) / lrs[0]) ** 0.03) };
+  const decades = Math.log10(lrs.at(-1)) - Math.log10(lrs[0]);
+  return { label: "learning rate α", log: true, domain: widened(lrs[0], lrs.at(-1), 10 ** Math.min(0.03 * decades, 3)) };
 }
 
 // What the loss axis is measured by; a start at a minimum, or at no number, has no logarithm.
 function yardstick({ study, view, rows }) {
   const start = Number(study.start[view.data]);
   if (start > 0 && start < Infinity) return start;
-  return Math.max(...rows.flatMap((row) => [...row.mean]).filter((value) => value < Infinity), 1);
+  return Math.max(most(rows.flatMap((row) => [...row.mean]).filter((value) => value < Infinity)), 1);
 }
 
 function drawLoss(page) {
   const { study, view } = page;
   const start = yardstick(page);
-  const seen = [start];
-  for (const row of shown(page)) {
-    for (const values of view.bound ? [row.mean, row.low, row.bound] : [row.mean, row.low]) {
-      seen.push(...values.filter((value) => value > DEPTH * start && value < HEADROOM * start));
+  const offset = offsetOf(study, view);
+  const raised = (values) => (offset ? values.map((value) => value + offset) : values);
+  const drawn = shown(page);
+  const top = topOf(drawn, view, start, offset);
+  let low = start;
+  for (const row of drawn) {
+    for (const values of view.bound ? [row.mean, row.low, raised(row.bound)] : [row.mean, row.low]) {
+      for (const value of values) if (value > DEPTH * start && value < low) low = value;
     }
   }
   const host = document.getElementById("loss");
   const plot = plotOn(host, {
-    x: rateAxis(study), y: { log: true, domain: [Math.min(...seen) / 2, HEADROOM * start] },
-    label: "Loss and bound against the learning rate. Arrow keys walk over the points, Enter picks one.", height: 400,
+    x: rateAxis(study), y: { log: true, domain: [low / 2, top].map(number) },
+    label: "Loss and bound against the learning rate. Arrow keys walk over the points, Enter picks one.",
+    height: host.clientWidth < 600 ? 300 : 400,
   });
   Object.assign(plot.root, { tabIndex: 0 });
   plot.root.setAttribute("role", "application");
   levelOn(plot, start, "loss at the start");
   if (study.optimum.known && view.data === "train") levelOn(plot, Number(study.lowest.train), "f⋆, the infimum");
-  for (const row of shown(page)) bandOn(plot, study.lrs, row.low, row.high, row.method);
-  if (view.bound) for (const row of shown(page)) lineOn(plot, study.lrs, row.bound, row.method, "bound");
-  for (const row of shown(page)) {
+  for (const row of drawn) bandOn(plot, study.lrs, row.low, row.high, row.method);
+  if (view.bound) {
+    for (const row of drawn) {
+      lineOn(plot, study.lrs, raised(row.bound), row.method, "bound");
+      if (row.safe) lineOn(plot, study.lrs, raised(row.safe), row.method, "safe");
+    }
+    drawOff(drawn, plot, offset);
+  } else document.getElementById("off").hidden = true;
+  for (const row of drawn) {
     lineOn(plot, study.lrs, row.mean, row.method, "loss");
     drawPoints(page, plot, row);
   }
@@ -46,22 +64,44 @@ function drawLoss(page) {
   showCursor(page);
 }
 
+// The axis follows the lowest point of every bound that is drawn, so that D never moves one out of sight.
+function topOf(rows, view, start, offset) {
+  const lowest = view.bound ? rows.map((row) => least(row.bound) + offset).filter((value) => value < Infinity) : [];
+  return Math.min(Math.max(HEADROOM * start, 3 * most(lowest)), REACHED * start);
+}
+
+// Where the axis does not follow, words do.
+function drawOff(rows, plot, offset) {
+  const off = rows.filter((row) => !(least(row.bound) + offset < plot.yDomain[1]));
+  const host = document.getElementById("off");
+  host.hidden = !off.length;
+  host.textContent = off.map((row) => {
+    const value = least(row.bound) + offset;
+    const where = value < Infinity ? `lies above this axis: at least ${short(value)}, at α = ${short(row.boundRate)}` : "is infinite at every rate";
+    return `The bound of ${row.method.label} ${where}.`;
+  }).join(" ");
+}
+
 function drawPoints(page, plot, row) {
   const { study } = page;
   const m = row.index;
   const radius = Math.min(4.2, Math.max(2, plot.width / study.lrs.length / 4));
+  const stride = Math.ceil(study.lrs.length / MARKED);
   for (let l = 0; l < study.lrs.length; l++) {
     const value = row.mean[l];
     if (Number.isNaN(value)) continue;
+    const picked = page.picks.some((pick) => pick.m === m && pick.l === l);
+    if (l % stride && !picked) continue;
     const [above, below] = [value > plot.yDomain[1], value < plot.yDomain[0]];
     // Points at an edge stand side by side.
-    const aside = above || below ? (m - (study.methods.length - 1) / 2) * 6 : 0;
+    const aside = above || below ? (page.listed.indexOf(m) - (page.listed.length - 1) / 2) * 6 : 0;
     const x = plot.px(study.lrs[l]) + aside;
     const y = above ? plot.top + 5 : below ? plot.bottom - 5 : plot.py(value);
-    const picked = page.picks.some((pick) => pick.m === m && pick.l === l);
     if (picked) coloured(svg("circle", { cx: x, cy: y, r: 9, class: "picked-ring" }, plot.over), row.method);
-    const shape = above ? MARKS[2](radius) : below ? MARKS[4](radius) : markOf(m, radius);
-    const mark = coloured(svg("path", { d: shape, transform: `translate(${x},${y})`, class: `mark${above || below ? " edge" : ""}` }, plot.over), row.method);
+    // Diverged: a cross. Off the scale: a triangle that points there.
+    const shape = value === Infinity ? CROSS(radius) : above ? MARKS["^"](radius) : below ? MARKS.v(radius) : markOf(row.method, radius);
+    const kind = value === Infinity ? " lost" : above || below ? " edge" : "";
+    const mark = coloured(svg("path", { d: shape, transform: `translate(${x},${y})`, class: `mark${kind}` }, plot.over), row.method);
     mark.dataset.point = `${m},${l}`;
     plot.hits.push({ x, y, m, l, picked, words: pointWords(page, row, l), act: () => page.pick(m, l) });
   }
@@ -72,7 +112,15 @@ function pointWords(page, row, l) {
   const words = [`${row.method.label}, α = ${short(study.lrs[l])}`];
   const spread = row.low[l] < row.high[l] ? ` (${short(row.low[l])} to ${short(row.high[l])})` : "";
   words.push(row.mean[l] < Infinity ? `loss ${short(row.mean[l])}${spread}` : "diverged");
-  if (view.bound) words.push(`bound ${short(row.bound[l])} = ${short(row.bias[l])} + ${short(row.noise[l])}`);
+  if (!view.bound) return words;
+  const offset = offsetOf(study, view);
+  const sum = (noise) => {
+    const least = offset ? `f⋆ ${short(offset)} + ` : "";
+    return `bound ${short(row.bias[l] + noise + offset)} = ${least}bias ${short(row.bias[l])} + noise ${short(noise)}`;
+  };
+  words.push(sum(row.noise[l]));
+  if (row.safe) words.push(`safe index: ${sum(row.safeNoise[l])}`);
+  if (row.method.caveat && view.index === "model") words.push(`No proof: ${row.method.caveat}.`);
   return words;
 }
 
@@ -113,15 +161,19 @@ function drawWindows(page) {
 function tracesOf(page, name) {
   const { study, picks } = page;
   const { traces } = study;
-  return picks.flatMap((pick) => {
-    const place = name === "delta" && page.view.index === "safe" ? (traces.safe?.methods.indexOf(pick.m) ?? -1) : -1;
-    const [source, m] = place >= 0 ? [traces.safe, place] : [traces[name], pick.m];
-    return traces.lines.map((line, k) => ({
-      pick, line,
-      steps: source.steps.length && source.steps[0].length ? source.steps[m][pick.l][k] : source.steps,
-      values: fromDecades(source.values[m][pick.l][k]),
-    }));
+  return picks.filter((pick) => study.place[pick.m] >= 0).flatMap((pick) => {
+    const kept = study.place[pick.m];
+    const place = name === "delta" ? (traces.safe?.methods.indexOf(kept) ?? -1) : -1;
+    const safe = place >= 0 && page.view.index === "safe";
+    const beside = place >= 0 && !safe ? [{ pick, line: "safe", ...lineAt(traces.safe, place, pick.l, 0) }] : [];
+    return [...beside, ...traces.lines.map((line, k) => ({
+      pick, line, ...lineAt(safe ? traces.safe : traces[name], safe ? place : kept, pick.l, k),
+    }))];
   }).filter(({ line }) => page.line === "all" || line === page.line);
+}
+
+function lineAt(source, m, l, k) {
+  return { steps: source.steps.length && source.steps[0].length ? source.steps[m][l][k] : source.steps, values: fromDecades(source.values[m][l][k]) };
 }
 
 function drawTrace(page, id, name, label, { top, level, levelText }) {
@@ -129,8 +181,8 @@ function drawTrace(page, id, name, label, { top, level, levelText }) {
   const lines = tracesOf(page, name);
   const seen = lines.flatMap(({ values }) => Array.from(values).filter((value) => value > 0 && value <= top));
   if (level) seen.push(level);
-  const high = seen.length ? Math.max(...seen) : 1;
-  const low = Math.max(seen.length ? Math.min(...seen) : 0.1, high * (level ? 1e-5 : DEPTH));
+  const high = seen.length ? most(seen) : 1;
+  const low = Math.max(seen.length ? least(seen) : 0.1, high * (level ? 1e-5 : DEPTH));
   const plot = plotOn(document.getElementById(id), {
     x: { label: "step t", log: false, domain: [0, Math.max(study.steps - 1, 1)] },
     y: { log: true, domain: widened(low, high, 1.6) }, label,
@@ -139,7 +191,8 @@ function drawTrace(page, id, name, label, { top, level, levelText }) {
   for (const { pick, line, steps, values } of lines) {
     const method = study.methods[pick.m];
     const bold = line === "mean" || lines.length === page.picks.length;
-    const drawn = lineOn(plot, steps, values, method, bold ? "trace" : "trace thin", page.dashOf(pick));
+    const kind = line === "safe" ? "trace safe" : bold ? "trace" : "trace thin";
+    const drawn = lineOn(plot, steps, values, method, kind, line === "safe" ? "" : page.dashOf(pick));
     drawn.dataset.run = `${pick.m},${pick.l},${line}`;
     for (let i = 0; bold && i < values.length; i++) {
       if (!(values[i] > 0 && values[i] < plot.yDomain[1])) continue;
@@ -148,6 +201,7 @@ function drawTrace(page, id, name, label, { top, level, levelText }) {
     }
   }
   if (!page.picks.length) emptyOn(plot, "no run picked");
+  else if (!lines.length && page.line === "all") emptyOn(plot, "no traces were kept of these methods");
 }
 
 function drawDelta(page) {
@@ -165,23 +219,24 @@ function drawTravel(page) {
 function drawSizes(page) {
   const { study } = page;
   const { low, median, high } = study.sizes;
-  const seen = shown(page).flatMap(({ index }) => [...low[index], ...high[index]]).filter((value) => value > 0);
+  const drawn = shown(page).filter(({ index }) => study.place[index] >= 0);
+  const seen = drawn.flatMap(({ index }) => [...low[study.place[index]], ...high[study.place[index]]]).filter((value) => value > 0 && value < Infinity);
   seen.push(study.lrs[0]);
   const plot = plotOn(document.getElementById("size"), {
-    x: rateAxis(study), y: { log: true, domain: widened(Math.min(...seen), Math.max(...seen), 1.6) },
+    x: rateAxis(study), y: { log: true, domain: widened(least(seen), most(seen), 1.6) },
     label: "Median step size of every method against the learning rate",
   });
   svg("path", { d: `M${plot.px(study.lrs[0])},${plot.py(study.lrs[0])}L${plot.px(study.lrs.at(-1))},${plot.py(study.lrs.at(-1))}`, class: "level" }, plot.inside);
-  for (const row of shown(page)) {
-    const m = row.index;
+  for (const row of drawn) {
+    const m = study.place[row.index];
     bandOn(plot, study.lrs, low[m], high[m], row.method);
     lineOn(plot, study.lrs, median[m], row.method, "trace");
-    for (let l = 0; l < study.lrs.length; l++) {
+    for (let l = 0; l < study.lrs.length; l += Math.ceil(study.lrs.length / MARKED)) {
       if (!(median[m][l] > 0)) continue;
-      const [x, y] = [plot.px(study.lrs[l]), plot.py(median[m][l])];
-      coloured(svg("path", { d: markOf(m, 3), transform: `translate(${x},${y})`, class: "mark" }, plot.inside), row.method);
-      const picked = page.picks.some((pick) => pick.m === m && pick.l === l);
-      plot.hits.push({ x, y, picked, act: () => page.pick(m, l), words: [`${row.method.label}, α = ${short(study.lrs[l])}`,
+      const [x, y] = [plot.px(study.lrs[l]), bounded(plot.py(median[m][l]))];
+      coloured(svg("path", { d: markOf(row.method, 3), transform: `translate(${x},${y})`, class: "mark" }, plot.inside), row.method);
+      const picked = page.picks.some((pick) => pick.m === row.index && pick.l === l);
+      plot.hits.push({ x, y, picked, act: () => page.pick(row.index, l), words: [`${row.method.label}, α = ${short(study.lrs[l])}`,
         `median step ${short(median[m][l])}`, `90 %: ${short(low[m][l])} to ${short(high[m][l])}`] });
     }
   }
@@ -190,7 +245,10 @@ function drawSizes(page) {
 function drawCurve(page) {
   const { study, picks } = page;
   const { z, share, grid, curves } = study.universal;
-  const clouds = picks.map((pick) => ({ pick, z: fromDecades(z[pick.m][pick.l]), share: fromDecades(share[pick.m][pick.l]) }));
+  const clouds = picks.filter((pick) => study.place[pick.m] >= 0).map((pick) => {
+    const m = study.place[pick.m];
+    return { pick, z: fromDecades(z[m][pick.l]), share: fromDecades(share[m][pick.l]) };
+  });
   const within = (values, low, high) => values.filter((value) => value > 0 && value < Infinity).map((value) => Math.min(Math.max(value, low), high));
   const zs = [0.05, 50, ...clouds.flatMap((cloud) => [...within(cloud.z, 1e-4, 1e6)])];
   const shares = [0.02, 2, ...clouds.flatMap((cloud) => [...within(cloud.share, 1e-5, 1e3)])];
@@ -202,17 +260,18 @@ function drawCurve(page) {
   levelOn(plot, 1, "δ = F");
   const axis = fromDecades(grid);
   for (const row of shown(page)) {
-    if (curves[row.index]) lineOn(plot, axis, fromDecades(curves[row.index]), row.method, "curve");
+    const curve = curves[study.place[row.index]];
+    if (curve) lineOn(plot, axis, fromDecades(curve), row.method, "curve");
   }
   for (const { pick, z: xs, share: ys } of clouds) {
     const method = study.methods[pick.m];
     for (let i = 0; i < xs.length; i++) {
       if (!(xs[i] > 0) || !(ys[i] > 0)) continue;
       const [x, y] = [plot.px(xs[i]), plot.py(ys[i])];
-      coloured(svg("path", { d: markOf(pick.m, 3), transform: `translate(${bounded(x)},${bounded(y)})`, class: "mark cloud" }, plot.inside), method);
+      coloured(svg("path", { d: markOf(method, 3), transform: `translate(${bounded(x)},${bounded(y)})`, class: "mark cloud" }, plot.inside), method);
       plot.hits.push({ x, y, words: [`${method.label}, α = ${short(study.lrs[pick.l])}`, `z = ${short(xs[i])}, δ/F = ${short(ys[i])}`] });
     }
   }
 }
 
-const shown = (page) => page.rows.filter((row) => !page.hidden.has(row.index));
+const shown = (page) => page.listed.filter((m) => !page.hidden.has(m)).map((m) => page.rows[m]);

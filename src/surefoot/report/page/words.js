@@ -27,44 +27,51 @@ function windowWords(row) {
   return `holds ${rangeWords(measured)}${width(measured)}, predicted ${rangeWords(predicted)}${width(predicted)}: ${agreement}.`;
 }
 
-function drawSummary(page) {
-  const { study, rows, view } = page;
-  const host = document.getElementById("summary");
+// One line a method: where it holds, how low it comes, what the bound predicts. Its name hides and shows it.
+function drawHeadline(page) {
+  const { study } = page;
+  const order = [...page.listed].sort((a, b) => byWindow(page.rows[a], page.rows[b]));
+  renew(byId("headline"), order.map((m) => {
+    const row = page.rows[m];
+    const chip = element("button", { type: "button", className: "chip" }, markIcon(row.method), element("span", { textContent: row.method.label }));
+    chip.setAttribute("aria-pressed", String(!page.hidden.has(m)));
+    chip.onclick = () => page.toggle(m);
+    const [first, more] = headlineWords(row, page.view);
+    const line = element("li", {}, chip, element("span", { className: "first", textContent: first }), element("span", { className: "more", textContent: more }));
+    line.dataset.method = row.method.name;
+    return line;
+  }));
   const statuses = statusCounts(study);
   const total = Object.values(statuses).reduce((sum, count) => sum + count, 0);
-  const order = [...rows].sort((a, b) => b.measured.decades - a.measured.decades || b.method.limited - a.method.limited || a.best - b.best);
-  const holding = order.filter((row) => !Number.isNaN(row.measured.low));
   const lines = [];
-  if (!holding.length) {
-    lines.push(["lead", statuses.diverged === total
-      ? `All ${total} runs diverged: no rate of any method holds. The smallest rate was ${short(study.lrs[0])}; try smaller ones.`
-      : "No rate of any method has a finite mean loss."]);
-  } else {
-    const holds = groupsOf(holding).map((group, i) => {
-      const names = listed(group.map((row) => row.method.label));
-      const verb = i ? "" : group.length > 1 ? " hold" : " holds";
-      return `${names}${verb} ${overWords(group[0].measured.decades, !i)}`;
-    });
-    const failing = order.filter((row) => Number.isNaN(row.measured.low)).map((row) => row.method.label);
-    const predictions = holding.map((row) => predictedWords(row.predicted.decades));
-    const nowhere = failing.length ? ` ${listed(failing)} held nowhere.` : "";
-    lines.push(["lead", `${holds.join(", ")}; the bound predicted ${listed(predictions)}.${nowhere}`]);
-    lines.push(["", adviceWords(study, view, holding)]);
+  if (statuses.diverged === total) lines.push(`All ${total} runs diverged: no rate of any method holds. The smallest rate was ${short(study.lrs[0])}; try smaller ones.`);
+  if (statuses.missing) lines.push(`${statuses.missing} of ${total} runs are missing: the study is not finished.`);
+  if (statuses.stopped) lines.push(`${statuses.stopped} of ${total} runs were stopped early.`);
+  if (study.methods.length > page.listed.length) {
+    lines.push(`${page.listed.length} of ${study.methods.length.toLocaleString("en")} methods are drawn, at first those with the widest windows; the table below draws others.`);
   }
-  lines.push(["soft", sureWords(study, statuses, total)]);
-  host.replaceChildren(...lines.map(([className, textContent]) => element("p", { className, textContent })));
+  byId("state").hidden = !lines.length;
+  byId("state").textContent = lines.join(" ");
 }
 
-// Methods whose windows are equally wide, to the digit shown.
-function groupsOf(rows) {
-  const groups = new Map();
-  for (const row of rows) groups.set(decadesText(row.measured.decades), [...(groups.get(decadesText(row.measured.decades)) ?? []), row]);
-  return [...groups.values()];
+function headlineWords({ measured, predicted, best, bestRate }, view) {
+  if (Number.isNaN(measured.low)) return ["holds nowhere", ""];
+  const width = measured.decades > 0 ? ` (${decadesText(measured.decades)} decades)` : "";
+  const what = view.data === "valid" ? "validation loss" : "loss";
+  return [`holds ${rangeWords(measured)}${width}`, `lowest ${what} ${short(best)} at ${short(bestRate)}; the bound predicts ${rangeWords(predicted).replace(/^at /, "")}`];
 }
 
-const overWords = (decades, first) => (decades > 0 ? `over ${decadesText(decades)}${first ? " decades" : ""}` : "at one rate only");
+// The widest window first; of equals the step with a limit, then the lower loss.
+const byWindow = (a, b) => b.measured.decades - a.measured.decades || b.method.limited - a.method.limited || a.best - b.best;
 
-const predictedWords = (decades) => (decades > 0 ? decadesText(decades) : decades === 0 ? "one rate" : "none");
+function drawAdvice(page) {
+  const { study, view, rows } = page;
+  const statuses = statusCounts(study);
+  const total = Object.values(statuses).reduce((sum, count) => sum + count, 0);
+  const holding = rows.filter((row) => !Number.isNaN(row.measured.low)).sort(byWindow);
+  const lines = [["", holding.length ? adviceWords(study, view, holding) : "No rate of any method has a finite mean loss."], ["soft", sureWords(study, statuses, total)]];
+  byId("advice").replaceChildren(...lines.map(([className, textContent]) => element("p", { className, textContent })));
+}
 
 function adviceWords(study, view, holding) {
   const start = Number(study.start[view.data]);
@@ -91,14 +98,19 @@ function adviceWords(study, view, holding) {
 function sureWords(study, statuses, total) {
   const { lrs } = study;
   const words = [`How sure: means over ${counted(study.seeds, "data order")}, ${counted(lrs.length, "rate")}, ${study.steps} steps.`];
-  if (lrs.length > 1) words.push(`The grid has ${((lrs.length - 1) / Math.log10(lrs.at(-1) / lrs[0])).toFixed(1)} rates a decade, and a window's ends are known to one rate of it.`);
+  if (lrs.length > 1) words.push(`The grid has ${((lrs.length - 1) / (Math.log10(lrs.at(-1)) - Math.log10(lrs[0]))).toFixed(1)} rates a decade, and a window's ends are known to one rate of it.`);
   if (statuses.diverged) words.push(`${statuses.diverged} of ${total} runs diverged.`);
-  if (statuses.missing) words.push(`${statuses.missing} of ${total} runs are missing: the study is not finished.`);
-  if (statuses.stopped) words.push(`${statuses.stopped} of ${total} runs were stopped early.`);
   words.push(study.sampling === "iid"
     ? "Batches were drawn independently, as the theorems ask."
     : "Batches were reshuffled each epoch, as in the paper; the theorems ask for independent ones, so the bound is a guide here and no guarantee.");
   return words.join(" ");
+}
+
+// Which of the bounds that are drawn prove nothing, in one sentence a reason.
+function caveatWords(study, rows) {
+  const reasons = new Map();
+  for (const { method } of rows) if (method.caveat) reasons.set(method.caveat, [...(reasons.get(method.caveat) ?? []), method.label]);
+  return [...reasons].map(([reason, labels]) => `${listed(labels)}: ${reason}.`);
 }
 
 function statusCounts(study) {
@@ -113,95 +125,23 @@ function drawCaptions(page) {
   const what = view.data === "valid" ? "Validation loss after the last step"
     : view.kind === "last" ? "Training loss at x_T, the point that the bound speaks of" : "Training loss at the averaged iterate";
   const origin = view.distance === study.distance ? ` (${study.distanceOrigin})` : "";
+  const raised = offsetOf(study, view) !== 0 || (study.optimum.known && view.bias === "distance");
   const bias = view.bias === "envelope"
-    ? "the Moreau envelope of the loss at the start, which needs no D, and the bound is on f itself"
-    : `D²/(2S₁) with D = ${short(view.distance)}${origin}, and the bound is on f − f⋆`;
+    ? "the Moreau envelope of the loss at the start, which needs no D"
+    : `D²/(2S₁) with D = ${short(view.distance)}${origin}; ${raised ? "it is on f − f⋆, and f⋆ is added to it here" : "it is on f − f⋆, and f⋆ is not known: it can lie below the loss"}`;
   const index = view.index === "safe" ? "the safe index, proved for every convex loss" : "the models' own index, as in the paper";
+  const drawn = shown(page);
   const words = [`${what}: mean (solid) and range over the seeds (shade).`];
   if (view.bound) words.push(`Dashed: the bound for the ${view.kind} iterate from ${index}; its bias is ${bias}.`);
+  if (view.bound && drawn.some((row) => row.safe)) words.push("Dotted: the same from the safe index, where the two differ.");
+  if (view.bound && view.index === "model") words.push(...caveatWords(study, drawn));
   if (view.bound && view.data === "valid") words.push("The bound is on the training loss.");
-  words.push("Triangles at an edge lie beyond it.");
+  words.push("A cross at the upper edge is a rate at which a run diverged, a triangle at an edge a loss beyond it.");
+  if (study.lrs.length > MARKED) words.push(`Of ${study.lrs.length.toLocaleString("en")} rates ${MARKED} at most have a mark.`);
   if (study.every > 1) words.push(`Indices were kept at every ${study.every}th step: the bound is an estimate.`);
   if (!study.envelope) words.push(`No envelope: ${study.envelopeMissing}.`);
   document.getElementById("loss-caption").replaceChildren(...typeset(words.join(" ")));
   document.getElementById("thin").textContent = study.traces.seeds ? "single seeds" : "smallest and largest over the seeds";
-}
-
-const COLUMNS = [
-  ["method", (row) => row.method.label, "algorithm", (row) => row.method.name],
-  ["best rate", (row) => short(row.bestRate), "best_rate", (row) => exact(row.bestRate)],
-  ["loss there", (row) => short(row.best), "best_loss", (row) => exact(row.best)],
-  ["holds", (row) => rangeWords(row.measured), "low", (row) => exact(row.measured.low)],
-  [null, null, "high", (row) => exact(row.measured.high)],
-  ["decades", (row) => decadesText(row.measured.decades), "decades", (row) => exact(row.measured.decades)],
-  ["bound's best rate", (row) => short(row.boundRate), "bound_rate", (row) => exact(row.boundRate)],
-  [null, null, "bound_value", (row) => exact(row.boundValue)],
-  ["predicted", (row) => rangeWords(row.predicted), "bound_low", (row) => exact(row.predicted.low)],
-  [null, null, "bound_high", (row) => exact(row.predicted.high)],
-  ["decades", (row) => decadesText(row.predicted.decades), "bound_decades", (row) => exact(row.predicted.decades)],
-  ["overlap", (row) => `${row.both} of ${row.either}`, "overlap", (row) => exact(row.overlap)],
-  ["rank agreement", (row) => (Number.isNaN(row.correlation) ? "–" : row.correlation.toFixed(2)), "rank_correlation", (row) => exact(row.correlation)],
-  [null, null, "minimiser_distance", (row) => exact(row.apart)],
-  ["sensitivity", (row) => short(row.excess), "expected_excess", (row) => exact(row.excess)],
-  ["diverged", (row) => `${row.diverged} of ${row.runs}`, "diverged", (row) => exact(row.diverged, true)],
-];
-
-function drawTable(page) {
-  const columns = COLUMNS.filter(([title]) => title);
-  const head = element("tr", {}, ...columns.map(([title]) => element("th", { textContent: title, scope: "col" })));
-  const body = page.rows.map((row) => element("tr", {}, ...columns.map(([title, text]) =>
-    title === "method"
-      ? element("th", { scope: "row" }, coloured(element("span", { className: "dot" }), row.method), text(row))
-      : element("td", { textContent: text(row) }))));
-  document.getElementById("methods").replaceChildren(element("thead", {}, head), element("tbody", {}, ...body));
-  document.getElementById("table-caption").textContent =
-    `A rate holds if the mean loss ends at most ${short(100 * page.study.tolerance)} % of f(x₁) − f⋆ above the method's best, without a gap to the best rate. ` +
-    "Rank agreement: Spearman's correlation of bound and loss over the rates. Sensitivity: mean over the rates of what is lost to the best one, with the loss at the start as the worst.";
-}
-
-const methodsCsv = (page) => csv([COLUMNS.map(([, , name]) => name), ...page.rows.map((row) => COLUMNS.map(([, , , value]) => value(row)))]);
-
-function runsCsv({ runs }) {
-  const rows = Array.from(runs[0].values, (_, i) =>
-    runs.map((column) => (column.words ? column.words[column.values[i]] : exact(column.values[i], column.whole))));
-  return csv([runs.map((column) => column.name), ...rows]);
-}
-
-function drawDiverged(page) {
-  const { study } = page;
-  const host = document.getElementById("diverged");
-  if (!study.diverged.length) {
-    host.replaceChildren(element("p", { className: "caption", textContent: "No run diverged." }));
-    return;
-  }
-  const rows = study.diverged.map((entry) => [
-    study.methods[entry.method].label, short(study.lrs[entry.rate]), `${entry.runs} of ${study.seeds}`,
-    entry.first === entry.last ? String(entry.first) : `${entry.first} to ${entry.last}`, reasonWords(Number(entry.before)),
-  ]);
-  const table = tableOf(["method", "rate", "runs", "step", "reason"], rows);
-  const wrap = element("div", { className: "scroll" }, table);
-  host.replaceChildren(element("details", { open: rows.length <= 8 },
-    element("summary", { textContent: `Diverged runs: ${study.diverged.reduce((sum, entry) => sum + entry.runs, 0)}` }), wrap));
-}
-
-function reasonWords(before) {
-  if (!Number.isFinite(before)) return "not finite from the first step on";
-  if (before > 1e100) return `overflow: the batch loss had grown to ${short(before)}`;
-  return `a number was not finite after a batch loss of ${short(before)}`;
-}
-
-function tableOf(titles, rows) {
-  return element("table", {},
-    element("thead", {}, element("tr", {}, ...titles.map((title) => element("th", { textContent: title, scope: "col" })))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((textContent) => element("td", { textContent }))))));
-}
-
-function drawNumbers(page) {
-  const details = document.getElementById("numbers");
-  if (!details.open) return;
-  const rows = shown(page).flatMap((row) => Array.from(page.study.lrs, (lr, l) => [row.method.label,
-    ...[lr, row.mean[l], row.low[l], row.high[l], row.bias[l], row.noise[l], row.bound[l]].map((value) => short(value, 4))]));
-  details.lastElementChild.replaceChildren(tableOf(["method", "rate", "mean loss", "lowest", "highest", "bias", "noise", "bound"], rows));
 }
 
 function drawConstants({ study }) {
@@ -216,6 +156,7 @@ function drawConstants({ study }) {
       ` for the lower bound C = ${short(entry.lower_bound)}, over ${counted(entry.batches, "batch").replace("batchs", "batches")} of ${entry.batch_size} rows.`);
   });
   if (!items.length) items.push(element("p", {}, ...typeset(`σ² and ε_lb: ${study.constantsMissing}.`)));
+  if (study.constantsLeft) items.push(element("p", { textContent: `${study.constantsLeft.toLocaleString("en")} lower values of C are left out.` }));
   const meaning = "σ² is what no single point can take from all batches at once (0: every batch can be fitted together); ε_lb is how far C lies below the batches' infima. At any rate, E[δ] of SPS is at most E[f − f⋆] + σ² + ε_lb: where both are 0, it falls with the loss.";
   const minimum = study.optimum.known ? `The infimum of the training loss is ${short(Number(study.lowest.train))}` : "The infimum of the training loss is not known; the lowest loss seen stands in for it";
   const far = study.optimum.distance ? `, at a distance of ${short(study.optimum.distance)} from the start` : "";
