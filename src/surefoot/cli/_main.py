@@ -294,6 +294,41 @@ def forecast(
     run(runs, curves, steps, lr, schedule, group or [], picture, quiet, as_json)
 
 
+@app.command(
+    rich_help_panel=_OWN,
+    context_settings={"allow_interspersed_args": False},  # what follows the script is the script's
+)
+def watch(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="The script, as it is; with -m a module.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of the script.")] = None,
+    module: Annotated[bool, typer.Option("-m", help="Run a module, as `python -m` does.")] = False,
+    horizon: Annotated[
+        int | None,
+        typer.Option("--horizon", help="Steps of the whole run; by default what trainer, scheduler or loops say."),
+    ] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="End a hopeless run, with exit code 86.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for page.html and trace.csv; by default surefoot-watch/SCRIPT-1, …"),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No words; page and trace only.")] = False,
+) -> None:
+    """Run a training script unchanged, and say of every torch optimizer in it whether its rate is right.
+
+    Plain loops, Lightning, Transformers and Accelerate. Output and exit code of the script stay its own; words go to
+    stderr, numbers to a trace, and all of it to a page that reloads itself. Options of watch stand before the script.
+
+    [bold]Examples[/]
+
+      surefoot watch train.py
+      surefoot watch --stop --horizon 20000 train.py --lr 0.1
+      surefoot watch -m package.train --epochs 3
+    """
+    from surefoot.cli._watch import watch as run
+
+    run(script, arguments or [], module, horizon, stop, out, quiet)
+
+
 @app.command(rich_help_panel=_OWN)
 def report(
     store: Annotated[Path, typer.Argument(metavar="STUDY.db", help="The runs, as `surefoot study` keeps them.")],
@@ -365,7 +400,15 @@ app.add_typer(_data.app, name="data", rich_help_panel=_MACHINE)
 
 def main() -> None:
     """Entry point of the command."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    from surefoot.cli._watch import Handover
+
+    words = sys.argv[1:]
+    if isinstance(sys.stdout, io.TextIOWrapper) and "watch" not in words:
         sys.stdout.reconfigure(errors="replace")  # where there is no ≥ or α, numbers are worth more than an error
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    app(["--debug", *arguments] if "--debug" in sys.argv else arguments)
+    own = words.index("watch") if "watch" in words else len(words)  # what follows is the script's
+    arguments = [word for place, word in enumerate(words) if word != "--debug" or place > own]
+    try:
+        app(["--debug", *arguments] if "--debug" in words[:own] else arguments)
+    except Handover as handover:
+        work = handover.work
+    work()

@@ -44,7 +44,7 @@ class StabilityMonitor:
 
     The monitor only reads: it works through torch's step hooks, changes nothing about a step, and reads numbers of a
     device in blocks, so that nobody waits for it. The loss comes from ``step(loss=…)`` or ``add_loss`` of our own
-    optimizers, from the closure, or from :meth:`record`.
+    optimizers, from the closure, or from :meth:`record`, which wins.
 
     The index of the optimizer itself is its model's for ours, and exact for ``torch.optim.SGD`` without momentum and
     weight decay. For every other one track ``"interval"``: the step that was taken then gives an interval around
@@ -216,6 +216,14 @@ class StabilityMonitor:
             attributes=attributes,
         )
 
+    def numbers(self, since: int = 0) -> dict[str, Floats]:
+        """The measured numbers of the steps from the ``since``-th that was looked at on, as plain arrays.
+
+        For whoever follows a run while it is going on: ``loss``, ``grad_sq``, ``rate`` and the other columns of which
+        :meth:`trace` is made. ∞ is what is not finite, NaN what was not measured.
+        """
+        return self._columns(self._ring.all()[since:])
+
     def bound(self) -> Bound:
         """The partial bound Ω of the last iterate: ``bias``, the ``noise`` of the steps so far, and their ``total``.
 
@@ -234,7 +242,7 @@ class StabilityMonitor:
         numbers. A run without a horizon is taken to be ten times as long as it is now.
         """
         if _reading.looks_around(self.optimizer):
-            name = type(self.optimizer).__name__
+            name = self.optimizer.__class__.__name__
             return Verdict(
                 State.UNKNOWN, f"{name} looks at several points within a step, and no single gradient explains it"
             )
@@ -306,8 +314,7 @@ class StabilityMonitor:
             self.steps += 1
             return
         row = self._row
-        loss = row.get("loss")
-        loss = recorded if loss is None else loss
+        loss = row.get("loss") if recorded is None else recorded
         rates = row.get("rates") or _reading.rates(optimizer, self._ops)
         if loss is None and all(not isinstance(rate, Tensor) and rate == 0 for rate in rates):
             return  # somebody creates the state: no step

@@ -32,7 +32,11 @@ _ROOTS = "backward() was called on several losses at once, and which of them bel
 
 
 class Losses:
-    """The losses that belong to an optimizer's gradients: those it was told, and those it has heard."""
+    """The losses that belong to an optimizer's gradients: those it was told, and those it has heard.
+
+    Ours have one each; whoever watches a foreign optimizer can listen for it: ``Losses(optimizer, listen=True)``, to be
+    asked for ``pending`` and told to ``forget`` at every step.
+    """
 
     def __init__(self, optimizer: Optimizer, *, listen: bool) -> None:
         self.added: Tensor | float | None = None
@@ -70,6 +74,10 @@ class Losses:
         self.added, self.heard, self.doubt, self._mark, self._late = None, None, None, None, False
         self._sample = None
         self.era += 1
+
+    def belong_to(self, optimizer: Any) -> bool:
+        """Whether they are an optimizer's."""
+        return self._optimizer() is optimizer
 
     def divide(self, scale: Tensor) -> None:
         """Follow the gradients, which were divided."""
@@ -252,12 +260,12 @@ class _Listeners:
                 losses.miss()
         return result
 
-    @staticmethod
-    def _unscale(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def _unscale(self, original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(scaler, optimizer, *args, **kwargs)
-        losses = getattr(optimizer, "_losses", None)
-        if isinstance(losses, Losses) and scaler.is_enabled():
-            losses.divide(scaler._get_scale_async())
+        if scaler.is_enabled():
+            for losses in list(self._all):
+                if losses.belong_to(optimizer):
+                    losses.divide(scaler._get_scale_async())
         return result
 
 
