@@ -1,4 +1,4 @@
-"""A Lightning callback that watches the optimizer, hands it the loss, and ends runs that stop rules give up."""
+"""For Lightning: a finder of the learning rate, and a callback that watches the optimizer."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from surefoot.monitor import StabilityMonitor
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+
+    from surefoot.integrations._find_lightning import find_lr
 except ImportError as error:
     raise missing("lightning", error) from error
+
+__all__ = ["StabilityCallback", "find_lr"]
 
 _log = logging.getLogger(__name__)
 

@@ -1,20 +1,22 @@
-"""A Trainer callback that watches the optimizer, hands it the loss, and ends runs that stop rules give up."""
+"""For the Trainer of Transformers: a finder of its learning rate, and a callback that watches its optimizer."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-from torch.optim import Optimizer
-
-from surefoot.integrations._handover import Handover, warn_about_clipping
+from surefoot.integrations._handover import Handover, bare, warn_about_clipping
 from surefoot.integrations._missing import missing
 from surefoot.monitor import StabilityMonitor
 
 try:
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+    from surefoot.integrations._find_transformers import find_lr
 except ImportError as error:
     raise missing("transformers", error) from error
+
+__all__ = ["StabilityCallback", "find_lr"]
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     ) -> None:
         """Start watching."""
         self._end()  # of a training that was interrupted
-        optimizer = _bare(kwargs["optimizer"])
+        optimizer = bare(kwargs["optimizer"])
         warn_about_clipping(optimizer, "max_grad_norm", args.max_grad_norm)
         options = dict(self._options)
         if "schedule" not in options and state.max_steps > 0:
@@ -99,12 +101,3 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             self._handover.end()
             self._handover = None
             del self._trainer.training_step  # the method of the class shows again
-
-
-def _bare(optimizer: Any) -> Optimizer:
-    """The optimizer inside Accelerate's wrapper, which is the one whose hooks are called."""
-    while isinstance(inside := getattr(optimizer, "optimizer", None), Optimizer):
-        optimizer = inside
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"the trainer's optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    return optimizer

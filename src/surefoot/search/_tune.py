@@ -167,7 +167,7 @@ def tune(
                 break
             winner = go_on(winner, beyond)
         while winner is not None and (rounds > 0 or (lrs is None and refine is None)):
-            between = _between(candidates, winner, 1.0 if rounds else FINE)
+            between = _between(candidates, winner, 1.0 if rounds > 0 else FINE)
             if not between:
                 break
             rounds -= 1
