@@ -231,6 +231,10 @@ def tune(
         typer.Option("--objective", help="What is minimised: loss or bound.", autocompletion=_completion.objectives),
     ] = "loss",
     store: Store = None,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="Worker processes; by default one a core where it pays. 1: only this."),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -245,7 +249,7 @@ def tune(
     """
     from surefoot.cli._tune import tune as run
 
-    run(spec, objective, store, quiet, as_json)
+    run(spec, objective, store, processes, quiet, as_json)
 
 
 @app.command(rich_help_panel=_OWN)
