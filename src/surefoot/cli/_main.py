@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from surefoot._text import visible
 from surefoot._version import __version__
 from surefoot.cli import _completion, _data
 from surefoot.cli._errors import reported
+from surefoot.cli._flags import FlagGroup
 
 _options = {"debug": False}
 
@@ -27,7 +28,7 @@ Store = Annotated[
 ]
 
 
-class _Group(TyperGroup):
+class _Group(FlagGroup):
     """Commands whose errors are reported before click sees them: it would turn Ctrl-C into a bare "Aborted"."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -353,7 +354,7 @@ def report(
 
     page = from_store(store, out, title=title)
     if not quiet:
-        typer.echo(f"report: {page}")
+        typer.echo(f"report: {visible(page)}")
 
 
 @app.command(rich_help_panel=_PAPER)
