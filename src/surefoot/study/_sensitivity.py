@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.study import _checks
+from surefoot import _checks
 from surefoot.study._runs import Floats
 
 if TYPE_CHECKING:
