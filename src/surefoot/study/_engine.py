@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.monitor import StopRule
 from surefoot.problems import WIDTH, Problem, TiledProblem
 from surefoot.problems._threads import one_blas_thread
+from surefoot.rules import StopRule
 from surefoot.study._chunk import Chunk, advance, tiles_of
 from surefoot.study._execute import cores, execute
 from surefoot.study._runs import Floats, Run, Settings, Trace
