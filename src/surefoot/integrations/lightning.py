@@ -80,7 +80,7 @@ class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
         if self._handover is not None:
             self._handover.expect()
 
-    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Log what was seen, and end the training if a rule says so."""
         self._write(trainer, trainer.log_every_n_steps)
         if self.monitor is not None and self.monitor.stopped is not None and not trainer.should_stop:
