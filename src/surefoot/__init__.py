@@ -6,7 +6,8 @@ library that they do not need.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from surefoot._version import __version__
@@ -14,26 +15,31 @@ from surefoot._version import __version__
 if TYPE_CHECKING:
     from surefoot.forecast import forecast
     from surefoot.monitor import StabilityMonitor
-    from surefoot.search import tune
+    from surefoot.search import TorchRun, tune
     from surefoot.study import Result, Study
 
 _HOMES = {
     "Result": "surefoot.study",
     "StabilityMonitor": "surefoot.monitor",
     "Study": "surefoot.study",
+    "TorchRun": "surefoot.search",
     "forecast": "surefoot.forecast",
     "tune": "surefoot.search",
 }
 
-__all__ = ["Result", "StabilityMonitor", "Study", "__version__", "forecast", "tune"]
+__all__ = ["Result", "StabilityMonitor", "Study", "TorchRun", "__version__", "forecast", "tune"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         room = importlib.import_module(_HOMES[name])
         return room if _HOMES[name] == f"surefoot.{name}" else getattr(room, name)
+    if not name.startswith("_") and importlib.util.find_spec(f"surefoot.{name}") is not None:
+        return importlib.import_module(f"surefoot.{name}")
     raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    """The public names, and no others: what ``sf.<TAB>`` shows."""
+    rooms = [room.name for room in pkgutil.iter_modules(__path__) if not room.name.startswith("_")]
+    return sorted({*__all__, *rooms})

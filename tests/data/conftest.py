@@ -36,6 +36,7 @@ class Answer:
     body: bytes
     status: int = 200
     announced: int | None = None
+    location: str = ""
     pause: float = 0.0  # seconds between pieces of a hundredth of the body
 
 
@@ -56,7 +57,10 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
             answer = state.answers.get(self.path, Answer(b"<html>not here</html>", status=404))
             self.send_response(answer.status)
             announced = len(answer.body) if answer.announced is None else answer.announced
-            self.send_header("Content-Length", str(announced))
+            if announced >= 0:
+                self.send_header("Content-Length", str(announced))
+            if answer.location:
+                self.send_header("Location", answer.location)
             self.end_headers()
             size = len(answer.body) // 100 + 1 if answer.pause else len(answer.body) or 1
             try:

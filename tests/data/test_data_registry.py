@@ -8,6 +8,7 @@ from surefoot.data.catalog import CATALOG, FOLDERS
 from surefoot.data.registry import IMAGES
 
 OWN = b"-1 1:2\n1 3:4\n-1 2:1\n"
+MUSHROOMS = OWN * (8124 // 3)
 
 
 @pytest.fixture
@@ -39,20 +40,20 @@ def test_own_variable_comes_first(monkeypatch, tmp_path, home):
 
 @pytest.mark.parametrize("subfolder", [".", "libsvm"])
 def test_file_is_found_in_the_data_folder_and_below(data_folder, subfolder):
-    (data_folder / subfolder / "mushrooms").write_bytes(OWN)
-    assert load("mushrooms").X.shape == (3, 112)
+    (data_folder / subfolder / "mushrooms").write_bytes(MUSHROOMS)
+    assert load("mushrooms").X.shape == (8124, 112)
 
 
 def test_download_goes_to_the_data_folder(data_folder, site, answer):
-    site.answers["/binary/mushrooms"] = answer(OWN)
+    site.answers["/binary/mushrooms"] = answer(MUSHROOMS)
     load("mushrooms")
-    assert (data_folder / "libsvm" / "mushrooms").read_bytes() == OWN
+    assert (data_folder / "libsvm" / "mushrooms").read_bytes() == MUSHROOMS
 
 
 def test_download_goes_to_the_cache_if_the_data_folder_cannot_be_written(tmp_path, site, home, monkeypatch, answer):
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("SUREFOOT_DATA", str(tmp_path / "file"))
-    site.answers["/binary/mushrooms"] = answer(OWN)
+    site.answers["/binary/mushrooms"] = answer(MUSHROOMS)
     load("mushrooms")
     assert (home / ".cache" / "surefoot" / "libsvm" / "mushrooms").is_file()
 
@@ -107,7 +108,7 @@ def test_task_can_be_given(tmp_path):
 
 
 def test_task_of_the_collection_follows_from_the_folder(data_folder):
-    (data_folder / "libsvm" / "abalone_scale").write_bytes(OWN)
+    (data_folder / "libsvm" / "abalone_scale").write_bytes(OWN * (4177 // 3) + b"1 1:1\n")
     assert load("abalone").task == "regression"
 
 
@@ -173,7 +174,7 @@ def test_get_returns_the_files_of_the_package():
 
 
 def test_get_downloads_training_and_test_file_once(site, home, answer):
-    site.answers |= {"/binary/a1a": answer(OWN), "/binary/a1a.t": answer(OWN)}
+    site.answers |= {"/binary/a1a": answer(OWN * (1605 // 3)), "/binary/a1a.t": answer(OWN)}
     folder = home / ".cache" / "surefoot" / "libsvm"
     assert get("a1a") == get("a1a") == [folder / "a1a", folder / "a1a.t"]
     assert site.requests == ["/binary/a1a", "/binary/a1a.t"]

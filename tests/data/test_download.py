@@ -12,7 +12,7 @@ import surefoot.data
 from surefoot.data import ChecksumError, DownloadError, cache, load
 from surefoot.data.catalog import PINNED_SHA256
 
-DATA = b"".join(f"{row % 2} 1:{row}.5 112:1\n".encode() for row in range(2000))
+DATA = b"".join(f"{row % 2} 1:{row}.5 112:1\n".encode() for row in range(8124))
 ROUTE = "/binary/mushrooms"
 
 
@@ -35,7 +35,7 @@ def names(folder: Path) -> list[str]:
 
 def test_download_lands_in_the_cache_with_its_checksum(site, stored, answer):
     site.answers[ROUTE] = answer(DATA)
-    assert load("mushrooms").X.shape == (2000, 112)
+    assert load("mushrooms").X.shape == (8124, 112)
     assert stored.read_bytes() == DATA
     assert names(stored.parent) == ["mushrooms", "mushrooms.sha256"]
 
@@ -59,8 +59,54 @@ def test_base_url_can_be_an_argument(site, monkeypatch, answer):
 
 
 def test_base_url_must_be_a_web_address():
-    with pytest.raises(ValueError, match=r"base_url is 'file:///etc', must start with https:// or http://"):
+    with pytest.raises(ValueError, match=r"base_url must start with https:// .*, got 'file:///etc'"):
         load("mushrooms", base_url="file:///etc")
+
+
+def test_plain_http_is_refused():
+    with pytest.raises(ValueError, match=r"base_url must start with https:// .*, got 'http://example\.org'"):
+        load("mushrooms", base_url="http://example.org")
+
+
+def test_redirection_to_plain_http_is_refused(site, stored, answer):
+    site.answers[ROUTE] = answer(b"", status=302, location="http://example.org/mushrooms")
+    with pytest.raises(DownloadError, match=r"redirects to 'http://example\.org/mushrooms', which is not https"):
+        load("mushrooms")
+    assert names(stored.parent) == []
+
+
+def test_redirection_that_stays_safe_is_followed(site, stored, answer):
+    site.answers[ROUTE] = answer(b"", status=302, location=f"{site.url}/elsewhere")
+    site.answers["/elsewhere"] = answer(DATA)
+    assert load("mushrooms").X.shape == (8124, 112)
+
+
+def test_file_that_is_announced_too_large_is_not_read(site, stored, answer):
+    site.answers[ROUTE] = answer(DATA)
+    with pytest.raises(DownloadError, match=rf"the file has {len(DATA):,} bytes, and at most 1,000 are taken"):
+        cache.download(site.url + ROUTE, stored, limit_bytes=1000)
+    assert names(stored.parent) == []
+
+
+def test_file_that_grows_too_large_is_given_up(site, stored, answer):
+    site.answers[ROUTE] = answer(DATA, announced=-1)  # says nothing about its size
+    with pytest.raises(DownloadError, match="more than 1,000 bytes"):
+        cache.download(site.url + ROUTE, stored, limit_bytes=1000)
+    assert names(stored.parent) == []
+
+
+def test_download_that_takes_too_long_is_given_up(site, stored, answer):
+    site.answers[ROUTE] = answer(DATA, pause=0.05)
+    with pytest.raises(DownloadError, match=r"it took more than 0\.1 seconds"):
+        cache.download(site.url + ROUTE, stored, limit_seconds=0.1)
+    assert names(stored.parent) == []
+
+
+@pytest.mark.parametrize("ask", [load, surefoot.data.get])
+def test_rows_are_those_of_the_catalogue(site, stored, answer, ask):
+    site.answers[ROUTE] = answer(DATA[: len(DATA) // 2].rpartition(b"\n")[0])
+    with pytest.raises(ChecksumError, match=r"rows, but mushrooms has 8,124 in the catalogue"):
+        ask("mushrooms")
 
 
 def test_changed_file_is_noticed(site, stored, answer):
@@ -121,7 +167,7 @@ def test_without_a_connection_the_message_says_where_to_put_the_file(monkeypatch
         load("mushrooms")
     assert f"put it at {stored}" in str(caught.value)
     stored.write_bytes(DATA)
-    assert load("mushrooms").X.shape == (2000, 112)
+    assert load("mushrooms").X.shape == (8124, 112)
 
 
 def test_server_that_stops_answering(site, stored, answer):
@@ -172,7 +218,7 @@ def test_killed_download_leaves_no_file_under_the_final_name(site, stored, answe
     run.communicate()
     assert not stored.exists()
     site.answers[ROUTE] = answer(DATA)
-    assert load("mushrooms").X.shape == (2000, 112)
+    assert load("mushrooms").X.shape == (8124, 112)
 
 
 def test_full_disk_is_named_and_leaves_nothing(site, stored, answer):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from surefoot.search import ProblemRun, tune
+from surefoot.search import ProblemRun, Run, tune
 from surefoot.study import Study
 
 LRS = np.geomspace(1e-3, 1e2, 17)
@@ -134,7 +134,7 @@ def test_a_search_on_convex_problems_does_not_need_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-class Scored:
+class Scored(Run):
     """A run whose loss falls with the rate until it is too large, and that can be evaluated."""
 
     def __init__(self, lr, best=0.1, horizon=200, accuracy=None):

@@ -9,9 +9,12 @@ from typing import Annotated
 
 import typer
 
+from surefoot._text import visible
 from surefoot.cli import _completion
+from surefoot.cli._flags import FlagGroup
 
 app = typer.Typer(
+    cls=FlagGroup,
     help="""Data sets: what there is, and how to get more.
 
     vowel, dna, digits and a text come with the package; all others are downloaded once, checked, and kept.
@@ -47,11 +50,17 @@ def list_(
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("name", "where", "task", "rows", "features", "classes")
     for info in rows:
         numbers = [info.rows, info.features, info.classes]
-        table.add_row(info.name, info.where, info.task, *("" if number is None else str(number) for number in numbers))
+        table.add_row(
+            Text(visible(info.name)),
+            info.where,
+            info.task,
+            *("" if number is None else str(number) for number in numbers),
+        )
     Console().print(table)
     if not everything:
         typer.echo("`surefoot data list --all` also shows what can be downloaded, `surefoot data get NAME` gets it.")
@@ -86,4 +95,4 @@ def get_(
     from surefoot.data import get
 
     for path in get(name, path=source, progress=not quiet):
-        typer.echo(path)
+        typer.echo(visible(path))

@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+from surefoot._text import visible
+
 FAILURE = 1
 """Something went wrong while working: a file, the network, a package that is missing, a solver."""
 USAGE = 2
@@ -50,5 +52,5 @@ def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -
 
 
 def _say(message: str, code: int) -> int:
-    sys.stderr.write(f"surefoot: {message}\n")
+    sys.stderr.write(f"surefoot: {visible(message)}\n")
     return code

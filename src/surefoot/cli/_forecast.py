@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from surefoot._text import visible
 from surefoot.cli._json import without_nonfinite
 from surefoot.forecast import Choice, Forecast, forecast
 
@@ -47,7 +48,7 @@ def run(
     if as_json:
         typer.echo(json.dumps(without_nonfinite(answer), indent=2, default=str))
         return
-    typer.echo(fitted.summary())
+    typer.echo(visible(fitted.summary()))
     for choice in choices:
         typer.echo("")
         Console().print(_table(choice))

@@ -76,7 +76,7 @@ _SPEC = """\
 {commands}
 
 # What is minimised: {problems};
-# or "module:factory", a function in a Python file beside this one that returns a problem.
+# or "module:factory", a function in a Python file beside this one that returns a problem: running the spec runs it.
 problem = "{problem}"
 {data}
 # What is compared; each may have parameters, as in "sps(lower_bound=-2)". All models: sgd, sps, ngn, log-ngn,

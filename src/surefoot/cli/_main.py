@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from surefoot._text import visible
 from surefoot._version import __version__
 from surefoot.cli import _completion, _data
 from surefoot.cli._errors import reported
+from surefoot.cli._flags import FlagGroup
 
 _options = {"debug": False}
 
@@ -27,7 +28,7 @@ Store = Annotated[
 ]
 
 
-class _Group(TyperGroup):
+class _Group(FlagGroup):
     """Commands whose errors are reported before click sees them: it would turn Ctrl-C into a bare "Aborted"."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -231,6 +232,10 @@ def tune(
         typer.Option("--objective", help="What is minimised: loss or bound.", autocompletion=_completion.objectives),
     ] = "loss",
     store: Store = None,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="Worker processes; by default one a core where it pays. 1: only this."),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -245,7 +250,7 @@ def tune(
     """
     from surefoot.cli._tune import tune as run
 
-    run(spec, objective, store, quiet, as_json)
+    run(spec, objective, store, processes, quiet, as_json)
 
 
 @app.command(rich_help_panel=_OWN)
@@ -349,7 +354,7 @@ def report(
 
     page = from_store(store, out, title=title)
     if not quiet:
-        typer.echo(f"report: {page}")
+        typer.echo(f"report: {visible(page)}")
 
 
 @app.command(rich_help_panel=_PAPER)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -21,8 +21,13 @@ URL_VARIABLE = "SUREFOOT_LIBSVM_URL"
 LIBSVM_URL = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
 SUBFOLDER = "libsvm"
 RECORD_SUFFIX = ".sha256"
+LIMIT_BYTES = 4 << 30
+"""No file of the collection is as large; what is larger is refused."""
+LIMIT_SECONDS = 6 * 3600.0
+"""A download that takes longer is given up."""
 _CHUNK_BYTES = 1 << 18
 _PATIENCE_SECONDS = 2.0
+_HERE = ("127.0.0.1", "::1", "localhost")
 
 
 class DownloadError(OSError):
@@ -108,32 +113,49 @@ def verify(path: Path, pinned: str | None = None) -> None:
 def address(path: str, base_url: str | None = None, *, variable: str = URL_VARIABLE, site: str = LIBSVM_URL) -> str:
     """Return the address of a file of a site, or of its mirror, given as argument or in an environment variable."""
     base = base_url or os.environ.get(variable) or site
-    if urlsplit(base).scheme not in ("https", "http"):
-        raise ValueError(f"base_url is {base!r}, must start with https:// or http://")
+    if not _is_allowed(base):
+        raise ValueError(f"base_url must start with https:// (or be http:// on this machine), got {base!r}")
     return f"{base.rstrip('/')}/{path}"
 
 
-def download(url: str, path: Path, *, sha256: str | None = None, progress: bool = True, timeout: float = 30.0) -> None:
+def _is_allowed(url: str) -> bool:
+    """Whether nobody on the way can change what arrives: https, or a server on this machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _HERE)
+
+
+def download(
+    url: str,
+    path: Path,
+    *,
+    sha256: str | None = None,
+    progress: bool = True,
+    timeout: float = 30.0,
+    limit_bytes: int = LIMIT_BYTES,
+    limit_seconds: float = LIMIT_SECONDS,
+) -> None:
     """Download ``url`` to ``path``: complete and checked, or not at all.
 
     The bytes go to a file of a unique name in the same folder, which takes its final name at the end; so several
     processes may download the same file at once, and none ever sees half of it.
 
     Args:
-        url: What to fetch, over https or http.
+        url: What to fetch, over https (http only from this machine); redirections must keep to that.
         path: The file to make or replace; its folder is created.
         sha256: The checksum it must have. If None, the one it has is recorded in ``path`` + ".sha256" for `verify`.
         progress: Show a progress bar on standard error: at once on a terminal, else if it takes over two seconds.
         timeout: Seconds to wait for the server at any one time.
+        limit_bytes: What is larger is refused, at once if the server announces it.
+        limit_seconds: What takes longer altogether is given up.
 
     Raises:
-        DownloadError: No connection, an answer other than the file, or fewer bytes than announced.
+        DownloadError: No connection, an answer other than the file, fewer bytes than announced, or over a limit.
         ChecksumError: The file is not the one with ``sha256``.
 
     """
     digest = hashlib.sha256()
     with replacing(path, "the download") as file:
-        for chunk in _receive(url, path, progress, timeout):
+        for chunk in _receive(url, path, progress, timeout, limit_bytes, limit_seconds):
             digest.update(chunk)
             file.write(chunk)
         _sync(file)
@@ -180,15 +202,26 @@ def _record(path: Path, sha256: str) -> None:
         record.write(f"{sha256}  {path.name}\n".encode())
 
 
-def _receive(url: str, path: Path, progress: bool, timeout: float) -> Iterator[bytes]:
+def _receive(
+    url: str, path: Path, progress: bool, timeout: float, limit_bytes: int, limit_seconds: float
+) -> Iterator[bytes]:
     """Yield the bytes of the answer; every failure of the network is a DownloadError."""
     from http.client import HTTPException
     from urllib.error import HTTPError
-    from urllib.request import Request, urlopen
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class Redirections(HTTPRedirectHandler):
+        def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+            if not _is_allowed(newurl):
+                raise _BadAnswer(f"the server redirects to {newurl!r}, which is not https")
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
 
     try:
-        with urlopen(Request(url, headers={"User-Agent": "surefoot"}), timeout=timeout) as response:
-            yield from _checked_chunks(response, path.name, progress)
+        if not _is_allowed(url):
+            raise _BadAnswer("the address is not https")
+        opener = build_opener(Redirections)
+        with opener.open(Request(url, headers={"User-Agent": "surefoot"}), timeout=timeout) as response:
+            yield from _checked_chunks(response, path.name, progress, limit_bytes, limit_seconds)
     except HTTPError as error:
         error.close()
         raise _failure(url, path, f"the server answers {error.code} {error.reason}") from error
@@ -202,17 +235,25 @@ class _BadAnswer(Exception):
     """The server sent something, but not the file."""
 
 
-def _checked_chunks(response: "HTTPResponse", name: str, progress: bool) -> Iterator[bytes]:
-    """Yield the body; raise _BadAnswer if it is a web page or shorter than announced."""
+def _checked_chunks(
+    response: "HTTPResponse", name: str, progress: bool, limit_bytes: int, limit_seconds: float
+) -> Iterator[bytes]:
+    """Yield the body; raise _BadAnswer if it is a web page, shorter than announced, or over a limit."""
     announced = response.length
     received = 0
     started = time.monotonic()
+    if announced is not None and announced > limit_bytes:
+        raise _BadAnswer(f"the file has {announced:,} bytes, and at most {limit_bytes:,} are taken")
     with ExitStack() as stack:
         bar: Progress | None = None
         while chunk := response.read1(_CHUNK_BYTES):
             if received == 0 and chunk.lstrip().startswith(b"<"):
                 raise _BadAnswer("the answer is a web page, not data (a login page of this network?)")
             received += len(chunk)
+            if received > limit_bytes:
+                raise _BadAnswer(f"the file has more than {limit_bytes:,} bytes, the most that are taken")
+            if time.monotonic() - started > limit_seconds:
+                raise _BadAnswer(f"it took more than {limit_seconds:g} seconds, and {received:,} bytes had arrived")
             if progress and bar is None and (sys.stderr.isatty() or time.monotonic() - started > _PATIENCE_SECONDS):
                 bar = stack.enter_context(_progress_bar())
                 bar.add_task(name, total=announced)

@@ -106,7 +106,7 @@ def _downloaded(base_url: str | None, progress: bool) -> Path:
     archive = ARCHIVES[0]
     url = cache.address(archive, base_url, variable=URL_VARIABLE, site=URL)
     path = cache.target(archive, SUBFOLDER)
-    cache.download(url, path, sha256=RELEASE.archive_sha256, progress=progress)
+    cache.download(url, path, sha256=RELEASE.archive_sha256, progress=progress, limit_bytes=1 << 30)
     return path
 
 

@@ -111,6 +111,20 @@ def read_libsvm(
     return (_as_array if dense else _as_csr)(rows, shape, file), rows.labels
 
 
+def count_rows(path: str | os.PathLike[str]) -> int:
+    """Count the rows of a LIBSVM file, plain or compressed, without reading their numbers.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "tiny"
+        >>> _ = file.write_text("+1 1:0.5 3:2\\n\\n-1 2:1  # a comment\\n")
+        >>> count_rows(file)
+        2
+
+    """
+    return sum(bool(line.partition(b"#")[0].strip()) for block in _blocks(Path(path)) for line in block.splitlines())
+
+
 def _as_array(rows: _Rows, shape: tuple[int, int], file: Path) -> NDArray[np.float64]:
     if (size := 8 * shape[0] * shape[1]) > _DENSE_LIMIT_BYTES:
         raise ValueError(

@@ -15,7 +15,7 @@ from surefoot.data import cache, cifar, optdigits
 from surefoot.data.catalog import BUNDLED, CATALOG, FOLDERS, PINNED_SHA256, Source, Split, Task
 from surefoot.data.dataset import Dataset
 from surefoot.data.images import Images
-from surefoot.data.libsvm import read_libsvm
+from surefoot.data.libsvm import count_rows, read_libsvm
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -102,6 +102,8 @@ def load(
         n_features, labels, task = train.X.shape[1], train.labels or None, train.task
     with _opened(source, file, base_url, progress) as path:
         X, y = read_libsvm(path, dense=dense, n_features=n_features)
+        if split == "train":
+            _check_rows(source, len(y), path)
     if task is None:
         whole = bool(np.all(y == np.floor(y)))
         task = source.task or ("classification" if whole else "regression")
@@ -138,6 +140,8 @@ def get(
     for file in filter(None, (source.train, source.test)):
         with _opened(source, file, base_url, progress) as path:
             paths.append(path)
+            if file == source.train:
+                _check_rows(source, count_rows(path), path)
     return paths
 
 
@@ -215,6 +219,15 @@ def _own_files() -> list[Source]:
         and not name.endswith((cache.RECORD_SUFFIX, "SHA256SUMS"))
         and name.removesuffix(".t") not in names - {name}
     ]
+
+
+def _check_rows(source: Source, rows: int, path: Path) -> None:
+    """Compare a training file with the catalogue, which vouches for files that have no published checksum."""
+    if source.rows is not None and rows != source.rows:
+        raise cache.ChecksumError(
+            f"{path} has {rows:,} rows, but {source.name} has {source.rows:,} in the catalogue: the file was cut off, "
+            "changed, or is another one. Delete it to download it again"
+        )
 
 
 def _bundled_file(file: str) -> "Traversable":

@@ -24,7 +24,9 @@ _PATIENCE = 2.0
 """Seconds after which a bar is shown."""
 
 
-def check_arguments(lrs: Rates, horizon: int | None, metric: str | None, options: Mapping[str, Any]) -> list[float] | None:
+def check_arguments(
+    lrs: Rates, horizon: int | None, metric: str | None, options: Mapping[str, Any]
+) -> list[float] | None:
     """Refuse what cannot be right before anything starts; the rates."""
     for name in options:
         if name == "processes":
@@ -45,7 +47,9 @@ def check_module(module: nn.Module) -> None:
     """Refuse parameters that have no shape yet."""
     lazy = [name for name, p in module.named_parameters() if nn.parameter.is_lazy(p)]
     if lazy:
-        raise ValueError(f"the model must know the shape of its parameters, {lazy[0]!r} is lazy: run a batch through it")
+        raise ValueError(
+            f"the model must know the shape of its parameters, {lazy[0]!r} is lazy: run a batch through it"
+        )
 
 
 def horizon_of(horizon: int | None, planned: float, how: str) -> int:

@@ -62,7 +62,7 @@ def find_lr(
     Args:
         trainer: On one device.
         module: With one optimizer, and automatic optimization.
-        train_dataloaders: As for ``trainer.fit``; likewise ``val_dataloaders`` and ``datamodule``. Batches are loaded in
+        train_dataloaders: As for ``trainer.fit``, like ``val_dataloaders`` and ``datamodule``. Batches are loaded in
             this process, without workers.
         val_dataloaders: For ``evaluate``.
         datamodule: Instead of data loaders.
@@ -88,27 +88,29 @@ def find_lr(
         raise TypeError(f"trainer must be a lightning.pytorch.Trainer, got {type(trainer).__name__}")
     rates = _find.check_arguments(lrs, horizon, evaluate, options)
     _check(trainer, module, train_dataloaders, datamodule)
-    name = next((name for name in _NAMES if lightning_hasattr(module, name)), None)
-    if set_lr and name is None:
-        raise ValueError("set_lr=True needs a module with an attribute (or hyperparameter) 'lr' or 'learning_rate'")
     if progress is None and trainer.progress_bar_callback is None:
         progress = False
 
     def look(trainings: _Fits) -> Found:
         if set_lr and trainings.name is None:
-            raise ValueError(f"set_lr=True needs an optimizer that is made with module.{name}, which this one is not")
+            raise ValueError(
+                "set_lr=True needs an optimizer that is made with module.lr or module.learning_rate, this one is not"
+            )
         planned = trainer.estimated_stepping_batches
         how = "Trainer(max_steps=…) or max_epochs would"
         steps = _find.horizon_of(horizon, planned, how)
         return _find.search(trainings, rates, steps, options, progress=progress, notes=trainings.notes)
 
-    searcher = _Searcher(look, name, evaluate)
+    searcher = _Searcher(look, evaluate)
     roots = (trainer, module, train_dataloaders, val_dataloaders, datamodule)
     before = Snapshot(*roots, data=(LightningDataModule,), skip=(Callback, Logger, Profiler))
     handler = signal.getsignal(signal.SIGINT)
     try:
         with _quiet():
-            trainer.callbacks = [searcher, *(c for c in trainer.callbacks if isinstance(c, GradientAccumulationScheduler))]
+            trainer.callbacks = [
+                searcher,
+                *(c for c in trainer.callbacks if isinstance(c, GradientAccumulationScheduler)),
+            ]
             trainer.loggers = []
             trainer.profiler = PassThroughProfiler()
             searcher.limit_val_batches, trainer.limit_val_batches = trainer.limit_val_batches, 0
@@ -123,8 +125,8 @@ def find_lr(
     if searcher.error is not None:
         raise searcher.error
     assert searcher.found is not None
-    if set_lr and name is not None:
-        lightning_setattr(module, name, searcher.found.lr)
+    if set_lr and searcher.name is not None:
+        lightning_setattr(module, searcher.name, searcher.found.lr)
     return searcher.found
 
 
@@ -173,8 +175,10 @@ class _Searcher(Callback):  # type: ignore[misc, unused-ignore]
     Lightning's own finder works in this way, too.
     """
 
-    def __init__(self, look: Callable[[_Fits], Found], name: str | None, metric: str | None) -> None:
-        self._look, self._name, self._metric = look, name, metric
+    def __init__(self, look: Callable[[_Fits], Found], metric: str | None) -> None:
+        self._look, self._metric = look, metric
+        self.name: str | None = None
+        """Of the module's attribute that holds the rate."""
         self.found: Found | None = None
         self.error: BaseException | None = None
         self.limit_val_batches: Any = None
@@ -189,7 +193,8 @@ class _Searcher(Callback):  # type: ignore[misc, unused-ignore]
         others = [c for c in trainer.callbacks if c is self or isinstance(c, GradientAccumulationScheduler)]
         trainer.callbacks = others  # without those of the module
         try:
-            self.found = self._look(_Fits(trainer, pl_module, self, self._name, self._metric))
+            fits = _Fits(trainer, pl_module, self, self._metric)
+            self.found, self.name = self._look(fits), fits.name
         except BaseException as error:  # told when everything is put back; Lightning would end the program on Ctrl-C
             self.error = error
         raise _TunerExitException
@@ -230,15 +235,11 @@ def _without_workers(loader: Any) -> Any:
 class _Fits(Trainings):
     """Fits of one trainer, driven through the loops that ``trainer.fit`` has set up."""
 
-    def __init__(self, trainer: Any, module: Any, searcher: _Searcher, name: str | None, metric: str | None) -> None:
+    def __init__(self, trainer: Any, module: Any, searcher: _Searcher, metric: str | None) -> None:
         self.trainer, self._searcher = trainer, searcher
         optimizers = trainer.strategy.optimizers
         if len(optimizers) != 1:
-            raise ValueError(
-                f"module must have one optimizer, configure_optimizers gave {len(optimizers)}: there is no rate to find"
-                if not optimizers
-                else f"module must have one optimizer, configure_optimizers gave {len(optimizers)}, each with a rate"
-            )
+            raise ValueError(f"module must have one optimizer, configure_optimizers gave {len(optimizers)}")
         self.notes: list[str] = []
         configs = trainer.strategy.lr_scheduler_configs
         kept = [config for config in configs if not config.reduce_on_plateau]
@@ -250,6 +251,7 @@ class _Fits(Trainings):
         loop.setup_data()
         if loop._combined_loader is None or loop.max_batches == 0:
             raise ValueError("train_dataloaders must hold at least one batch, got none")
+        self.limit = loop.max_batches
         loop._data_fetcher.teardown()
         loop._data_fetcher = None
         call._call_lightning_module_hook(trainer, "on_fit_start")
@@ -258,7 +260,7 @@ class _Fits(Trainings):
         call._call_callback_hooks(trainer, "on_train_start")
         call._call_lightning_module_hook(trainer, "on_train_start")
         call._call_strategy_hook(trainer, "on_train_start")
-        lr, self.name = _named_rate(module, name, optimizers[0])
+        lr, self.name = _named_rate(module, optimizers[0])
         super().__init__(module, optimizers[0], [config.scheduler for config in kept], lr, metric)
 
     def open_data(self, seed: int) -> Any:
@@ -306,7 +308,9 @@ class _Fits(Trainings):
         metrics = trainer.callback_metrics
         if self.metric not in metrics:
             known = ", ".join(sorted(metrics)) or "none"
-            raise ValueError(f"evaluate must be a metric that the module logs in validation ({known}), got {self.metric!r}")
+            raise ValueError(
+                f"evaluate must be a metric that the module logs in validation ({known}), got {self.metric!r}"
+            )
         return float(metrics[self.metric])
 
     def rates(self, horizon: int) -> list[float]:
@@ -356,13 +360,13 @@ class _Fits(Trainings):
         self.trainer._logger_connector.reset_results()
 
 
-def _named_rate(module: Any, name: str | None, optimizer: Any) -> tuple[float | None, str | None]:
+def _named_rate(module: Any, optimizer: Any) -> tuple[float | None, str | None]:
     """The rate that the module has a name for, if the optimizer was made with it."""
     rate_of(optimizer)  # refuses an optimizer without a rate
-    if name is None:
-        return None, None
-    value = lightning_getattr(module, name)
+    name = next((name for name in _NAMES if lightning_hasattr(module, name)), None)
+    value = None if name is None else lightning_getattr(module, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         return None, None
-    used = [float(group[key]) for group in optimizer.param_groups for key in ("max_lr", "initial_lr", "lr") if key in group]
+    rates = ("max_lr", "initial_lr", "lr")
+    used = [float(group[rate]) for group in optimizer.param_groups for rate in rates if rate in group]
     return (float(value), name) if any(math.isclose(value, rate, rel_tol=1e-6) for rate in used) else (None, None)

@@ -64,8 +64,8 @@ def find_lr(
     own = trainer.optimizer is None or trainer.model_init is not None
     if set_lr and not own:
         raise ValueError(
-            "set_lr=True writes args.learning_rate, which an optimizer that exists already does not read: make it again "
-            "with found.lr"
+            "set_lr=True writes args.learning_rate, which an optimizer that exists already does not read: make it "
+            "again with found.lr"
         )
     if progress is None and trainer.args.disable_tqdm:
         progress = False
@@ -75,7 +75,7 @@ def find_lr(
         steps = _find.horizon_of(horizon, trainings.planned, "TrainingArguments(max_steps=…) would")
         return _find.search(trainings, rates, steps, options, progress=progress, notes=trainings.notes)
 
-    before = Snapshot(trainer, skip=(TrainerCallback,))
+    before = Snapshot(trainer, trainer.callback_handler, skip=(TrainerCallback,))
     try:
         trainer.callback_handler.callbacks = []
         trainer._memory_tracker.skip_memory_metrics = True
@@ -94,8 +94,8 @@ def _check(trainer: Any, metric: str | None) -> None:
     args = trainer.args
     if args.world_size > 1 or args.n_gpu > 1 or trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         raise ValueError(
-            f"trainer must be on one device without DeepSpeed and FSDP, got {max(args.world_size, args.n_gpu)} devices: "
-            "find the rate on one, with the batch size of all devices together"
+            f"trainer must be on one device without DeepSpeed and FSDP, got {max(args.world_size, args.n_gpu)} "
+            "devices: find the rate on one, with the batch size of all devices together"
         )
     if trainer.train_dataset is None:
         raise ValueError("trainer must have training data, got train_dataset=None")
@@ -142,7 +142,12 @@ class _Trains(Trainings):
 
     def take_step(self, training: Training) -> float:
         """One step, as in the Trainer's own loop."""
-        trainer, args, accelerator, batches = self.trainer, self.trainer.args, self.trainer.accelerator, training.batches
+        trainer, args, accelerator, batches = (
+            self.trainer,
+            self.trainer.args,
+            self.trainer.accelerator,
+            training.batches,
+        )
         if batches.done:
             batches.begin_epoch()
         samples, items = trainer.get_batch_samples(iter(batches), args.gradient_accumulation_steps, args.device)
@@ -199,4 +204,6 @@ class _Trains(Trainings):
 
 def _steps_by_itself(scheduler: Any) -> bool:
     """Whether a scheduler needs no metric."""
-    return not any("plateau" in kind.__name__.lower() or "greedy" in kind.__name__.lower() for kind in type(scheduler).__mro__)
+    return not any(
+        "plateau" in kind.__name__.lower() or "greedy" in kind.__name__.lower() for kind in type(scheduler).__mro__
+    )

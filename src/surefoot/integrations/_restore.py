@@ -21,7 +21,18 @@ from torch.utils.data import Dataset
 
 _DESCENDED = (types.SimpleNamespace, argparse.Namespace)
 """Classes of the standard library whose objects are looked into."""
-_ATOMS = (str, bytes, int, float, complex, type(None), type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+_ATOMS = (
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    type(None),
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+)
 _SOURCES = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 """What random numbers come from, apart from the global generators."""
 
@@ -33,20 +44,22 @@ class Snapshot:
     memory. Data sets are looked at from outside only, for counters and random generators: their items are not copied.
 
     Args:
-        *roots: Where to begin.
+        *roots: Where to begin; these are looked into in any case.
         data: Further classes that hold data.
         skip: Classes whose objects are not touched, and so need not be put back.
     """
 
     def __init__(self, *roots: Any, data: tuple[type, ...] = (), skip: tuple[type, ...] = ()) -> None:
-        self._data, self._skip = (Dataset, *data), skip
+        self._data = (Dataset, *data)
         self._seen: dict[int, Any] = {}
         """By identity; it keeps them alive, so that no other object gets the same one."""
         self._undo: list[Callable[[], None]] = []
         self._random = random_states()
-        waiting = list(roots)
+        waiting = [inner for root in roots for inner in self._visit(root)]
         while waiting:
-            waiting.extend(self._visit(waiting.pop()))
+            value = waiting.pop()
+            if not isinstance(value, skip):
+                waiting.extend(self._visit(value))
 
     def restore(self) -> None:
         """Put everything back; Ctrl-C waits until that is done."""
@@ -57,7 +70,7 @@ class Snapshot:
 
     def _visit(self, value: Any) -> list[Any]:
         """Remember what a value holds; the values to go on with."""
-        if isinstance(value, _ATOMS) or isinstance(value, self._skip) or id(value) in self._seen:
+        if isinstance(value, _ATOMS) or id(value) in self._seen:
             return []
         self._seen[id(value)] = value
         if isinstance(value, Tensor):

@@ -34,10 +34,11 @@ class Batches:
     Args:
         loader: An iterable that begins anew whenever it is asked to.
         seed: Of the order.
+        limit: The most batches of an epoch.
     """
 
-    def __init__(self, loader: Any, seed: int) -> None:
-        self.loader, self.seed = loader, seed
+    def __init__(self, loader: Any, seed: int, limit: float = math.inf) -> None:
+        self.loader, self.seed, self.limit = loader, seed, limit
         self.given = 0
         """Batches given, of all epochs."""
         self.epoch = -1
@@ -48,7 +49,7 @@ class Batches:
     def begin_epoch(self) -> None:
         """Go through the data again."""
         self.epoch += 1
-        self._fetched = self.given
+        self._fetched = self._first = self.given
         with self._seeded(self.epoch, 1):
             if hasattr(self.loader, "set_epoch"):
                 self.loader.set_epoch(self.epoch)
@@ -70,6 +71,8 @@ class Batches:
     def _look_ahead(self) -> None:
         with self._seeded(self._fetched):
             try:
+                if self._fetched - self._first >= self.limit:
+                    raise StopIteration
                 self._next, self.done = next(self._iterator), False
             except StopIteration:
                 self._next, self.done = None, True
@@ -116,7 +119,7 @@ class Training(Run):
 
     def __init__(self, trainings: Trainings, lr: float, seed: int) -> None:
         self._trainings, self.lr, self.seed = trainings, lr, seed
-        self.batches = Batches(trainings.open_data(seed), seed)
+        self.batches = Batches(trainings.open_data(seed), seed, trainings.limit)
         self.step = 0
         self.waiting: dict[str, Any] | None = None
         """Its state while another one has the model; None before the first step, and while it has it."""
@@ -147,7 +150,7 @@ class Training(Run):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; the batches before it are read again."""
-        self.batches = Batches(self._trainings.open_data(self.seed), self.seed)
+        self.batches = Batches(self._trainings.open_data(self.seed), self.seed, self._trainings.limit)
         self.batches.skip(int(state["given"]))
         self.step, self.begun = int(state["step"]), True
         self.waiting = {name: value for name, value in state.items() if name not in ("step", "given", "in_epoch")}
@@ -167,6 +170,9 @@ class Trainings(ABC):
             None stands for that of the first parameter group.
         metric: Name of what decides among finished trainings; the training loss without.
     """
+
+    limit: float = math.inf
+    """The most batches of an epoch."""
 
     def __init__(
         self, module: nn.Module, optimizer: Optimizer, schedulers: Sequence[Any], lr: float | None, metric: str | None
@@ -196,10 +202,11 @@ class Trainings(ABC):
     def rates(self, horizon: int) -> list[float]:
         """The rate of every step, as the schedulers give it; called with everything at its start."""
 
+    @abstractmethod
     def loop_state(self) -> dict[str, Any]:
         """Counters of the trainer."""
-        return {}
 
+    @abstractmethod
     def load_loop_state(self, state: dict[str, Any]) -> None:
         """Put the counters back."""
 
@@ -269,7 +276,7 @@ class Trainings(ABC):
 
 def rate_of(optimizer: Optimizer) -> float:
     """The rate of the first parameter group at the peak of its schedule, as far as the group tells."""
-    group = optimizer.param_groups[0]
+    group = next(iter(optimizer.param_groups), {})
     rate = next((group[name] for name in ("max_lr", "initial_lr", "lr") if name in group), None)
     if rate is None or not 0 < float(rate) < math.inf:
         raise ValueError(

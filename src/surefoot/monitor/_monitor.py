@@ -263,10 +263,16 @@ class StabilityMonitor:
         )
 
     def plot(self) -> Figure:
-        """Draw loss, indices, step sizes and the partial bound over the steps, under the verdict."""
+        """Draw the run under its verdict: loss, what is left of the slope at the steps' ends, rates and indices."""
         from surefoot.monitor._plot import draw
 
-        return draw(self.trace(), str(self.verdict()))
+        return draw(self.trace(), self._columns(self._ring.all()), self.verdict())
+
+    def _repr_html_(self) -> str:
+        """The verdict and the figure in a notebook."""
+        from surefoot.monitor._plot import html
+
+        return html(self.plot(), self.verdict())
 
     # -- what happens at a step ---------------------------------------------------------------------------------------
 

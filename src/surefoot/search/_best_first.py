@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from surefoot.runs import Lane, Runner
 from surefoot.search._bias import Bias, initial_loss
-from surefoot.search._candidate import Candidate, Lane, raised
-from surefoot.search._runner import Runner
+from surefoot.search._candidate import Candidate, raised
 
 _VANISHED = 1e-3
 """Indices below this share of a run's largest ones count as vanished."""
@@ -49,8 +49,9 @@ class BestFirst:
             if following is None or (best is not None and keys[best] <= raised(keys[following], self.tolerance)):
                 return None if best is None or not np.isfinite(keys[best]) else candidates[best]
             chosen = candidates[following]
-            lane = next(lane for lane in chosen.lanes if not lane.complete)
-            self.runner.advance_lanes([(chosen, lane)], min(lane.done + self.rung, self.runner.horizon))
+            lane = _open(chosen)
+            likely = [_open(candidates[i]) for i in sorted(open_, key=lambda i: keys[i])]
+            self.runner.advance([lane], min(lane.done + self.rung, self.runner.horizon), likely)
             if self.watch:
                 self._look(candidates, chosen, lane)
             self.notify()
@@ -68,6 +69,11 @@ class BestFirst:
         """bias + partial noise of each, with the bias as it is known now."""
         noises = [candidate.noise() for candidate in candidates]
         return [bias + noise for bias, noise in zip(self.bias(candidates), noises, strict=True)]
+
+
+def _open(candidate: Candidate) -> Lane:
+    """The data order that goes on."""
+    return next(lane for lane in candidate.lanes if not lane.complete)
 
 
 def is_dead(lane: Lane, initial: float | None) -> bool:

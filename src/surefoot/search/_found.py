@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
+from surefoot._text import visible
+from surefoot.runs import Run
 from surefoot.search._candidate import raised
-from surefoot.search._run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,7 +124,7 @@ class Table:
             mark = "" if row.outcome in ("chosen", "finished") else "≥ "
             loss = f"{row.loss:.4g}" if row.steps else "–"  # nothing was measured
             cells = [f"{row.lr:.4g}", str(row.steps), loss, *([f"{mark}{row.bound:.4g}"] if self.bounds else [])]
-            lines.append([*([row.method] if named else []), *cells, row.outcome, row.reason])
+            lines.append([*([visible(row.method)] if named else []), *cells, row.outcome, row.reason])
         return lines
 
     def __str__(self) -> str:
@@ -176,7 +177,7 @@ class Found:
 
     def summary(self) -> list[str]:
         """The answer in a few lines: the rate, the price, how sure it is, and the warnings."""
-        name = f"{self.method + ' with ' if self.method else ''}lr = {self.lr:.4g}"
+        name = f"{visible(self.method) + ' with ' if self.method else ''}lr = {self.lr:.4g}"
         lines = [f"{name} for {self.cost:.0%} of the grid's steps ({self.steps} steps; a run has {self.horizon})"]
         if self.certificate is not None:
             lines.append(f"loss {self.loss:.4g}; its bound {self.bound:.4g} is the smallest (see .certificate)")

@@ -378,6 +378,16 @@ class Result:
             f"{len(settings['seeds'])} seeds, {self.steps} steps>"
         )
 
+    def __str__(self) -> str:
+        from surefoot.study._show import text
+
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        from surefoot.study._show import html
+
+        return html(self)
+
     def _final_loss(self, kind: str) -> xr.DataArray:
         loss = _mean(self.dataset["last_loss" if kind == "last" else "average_loss"], "seed")
         if kind == "average" and np.isnan(loss.values).all():

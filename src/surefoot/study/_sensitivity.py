@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot._text import aligned, html_table
 from surefoot.study import _checks
 from surefoot.study._runs import Floats
+from surefoot.study._show import cells
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +75,12 @@ class SensitivityTable:
             if row.algorithm == algorithm:
                 return row
         raise KeyError(f"no method {algorithm!r}; there are {', '.join(row.algorithm for row in self.rows)}")
+
+    def __str__(self) -> str:
+        return aligned(cells(self.rows))
+
+    def _repr_html_(self) -> str:
+        return html_table(cells(self.rows))
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table with the methods as row labels."""

@@ -36,7 +36,8 @@ class Spec(BaseModel):
         [problem_options]                      # whatever the problem takes: n, d, noise, ridge, l2, start, …
         l2 = 1e-3
 
-    A key that does not exist is an error, with the right one as a hint.
+    A key that does not exist is an error, with the right one as a hint. A spec with ``"module:factory"`` is code: it
+    imports that module and calls that function. Run only such specs whose modules you trust.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -22,12 +22,11 @@ def chart(title: str, curve: Curve, horizon: int | None) -> str:
         bad = f"not finite at {curve.bad} of {curve.count} steps" if curve.bad else "not measured"
         return f'<figure><figcaption>{text}</figcaption><p class="soft">{bad}</p></figure>'
     low, high = float(known[:, 1].min()), float(known[:, 3].max())
+    if low == high:  # a constant is drawn in the middle
+        low, high = (low - abs(low), high + abs(high)) if 0 < abs(high) < 1e300 else (low - 1, high + 1)
     logarithmic = low > 0 and high > 8 * low
     ticks = _decades(low, high) if logarithmic else _round(low, high)
-    if logarithmic:
-        low, high = min(low, ticks[0]), max(high, ticks[-1])
-    else:
-        low, high = min(low, ticks[0]), max(high, ticks[-1])
+    low, high = min(low, ticks[0]), max(high, ticks[-1])
     last = max(curve.count, 2) - 1
     span = max(last, min(horizon or 0, 4 * last))
 
@@ -62,7 +61,7 @@ def chart(title: str, curve: Curve, horizon: int | None) -> str:
         parts.append(f'<text class="badword {side}" x="{x + shift:.1f}" y="{_TOP + 12}">not finite</text>')
     label = f"{text}, from {number(float(known[0, 2]))} to {number(float(known[-1, 2]))} at step {curve.count}"
     drawing = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
-    now = f' <span class="soft">now {number(float(known[-1, 2]))}</span>'
+    now = f' <span class="soft">now {number(curve.last)}</span>'
     return f"<figure><figcaption>{text}{now}</figcaption>{drawing}</figure>"
 
 
@@ -70,7 +69,9 @@ def number(value: float) -> str:
     """Three digits, for people."""
     if value == 0:
         return "0"
-    if math.isfinite(value) and 1e-3 <= abs(value) < 1e6:
+    if not math.isfinite(value):
+        return "not measured" if math.isnan(value) else "not finite"
+    if 1e-3 <= abs(value) < 1e6:
         return f"{value:.3g}" if abs(value) < 1e3 else f"{value:,.0f}".replace(",", "\u202f")
     return f"{value:.2g}"
 

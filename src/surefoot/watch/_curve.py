@@ -26,6 +26,8 @@ class Curve:
     """
 
     def __init__(self) -> None:
+        self.last = np.nan
+        """The last value."""
         self.bad = 0
         """Values that were not finite."""
         self.first_bad: int | None = None
@@ -38,6 +40,9 @@ class Curve:
 
     def add(self, values: Floats) -> None:
         """Add the values of the next steps."""
+        if not len(values):
+            return
+        self.last = float(values[-1])
         infinite = np.isinf(values)
         if infinite.any():
             if self.first_bad is None:

@@ -26,6 +26,10 @@ class Folder:
                 raise FileExistsError(f"--out must be a folder without the trace of another run, got {str(chosen)!r}")
             self.path.mkdir(parents=True, exist_ok=True)
 
+    def take(self) -> Path:
+        """The folder, which is made if it is not there."""
+        return self._made()
+
     @property
     def page(self) -> Path:
         """The page."""

@@ -26,8 +26,8 @@ def variables(frame: FrameType) -> Mapping[str, Any]:
 
 
 def outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame and its callers, up to the first line of the script."""
-    while frame is not None:
+    """A frame and its callers, up to the first line of the script, or of what a process was started for."""
+    while frame is not None and frame.f_globals.get("__name__") != "multiprocessing.process":
         yield frame
         if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
             return

@@ -28,9 +28,10 @@ class Horizon(NamedTuple):
 class Planned:
     """Finds out how many steps an optimizer will make; asked again and again until it knows."""
 
-    def __init__(self, told: int | None = None) -> None:
+    def __init__(self, told: int | None = None, built: FrameType | None = None) -> None:
         self.known = None if told is None else Horizon(told, "--horizon")
         self._is_told = told is not None
+        self._built = _loops.places(built)
         self._exceeded = False
         self._schedulers: list[weakref.ref[Any]] = []
         self._first: tuple[int, int] | None = None
@@ -52,13 +53,18 @@ class Planned:
             loops = self._from_loops(steps, frame)
             self.known = self._from_schedulers(steps, loops) or loops
 
+    def settle(self, steps: int) -> None:
+        """The run is over, and had so many steps."""
+        if not self._is_told and steps > 0:
+            self.known = Horizon(steps, "all of them")
+
     def _from_loops(self, steps: int, frame: FrameType | None) -> Horizon | None:
         """Rounds of the loops, over the rounds that a step takes where gradients are accumulated."""
-        found = _loops.around(frame)
+        found = _loops.around(frame, self._built)
         if found is None:
             return None
         if found.counter is None:
-            return Horizon(found.total, f"loops of {found}")
+            return _accumulated(found, frame)
         if self._first is None or found.counter <= self._first[1]:
             self._first = (steps, found.counter)
             return None  # a second look says how many rounds a step takes
@@ -79,6 +85,17 @@ class Planned:
             if done >= 2 and steps > 2 * done:  # it is stepped once an epoch
                 return loops or Horizon(math.ceil(length * steps / (done + 0.5)), f"{source}, about")
         return None
+
+
+def _accumulated(found: _loops.Loops, frame: FrameType | None) -> Horizon:
+    """Rounds of the loops, over those that Accelerate gathers into a step; the end of an epoch is one in any case."""
+    parts = 1
+    if "accelerate" in sys.modules:
+        states = [getattr(variables(outer).get("self"), "gradient_state", None) for outer in outwards(frame)]
+        parts = next((int(state.num_steps) for state in states if state is not None), 1)
+    *outer_lengths, last = found.lengths
+    apart = f", a step every {parts}" if parts > 1 else ""
+    return Horizon(math.prod(outer_lengths) * -(-last // parts), f"loops of {found}{apart}")
 
 
 def _length(scheduler: Any) -> int | None:

@@ -52,19 +52,32 @@ class Loops(NamedTuple):
         return " × ".join(map(str, self.lengths))
 
 
-def around(start: FrameType | None) -> Loops | None:
-    """The loops that are running from the script's first line to a frame; None if one cannot be read."""
+Place = tuple[str, int]
+"""A line of a file."""
+
+
+def places(start: FrameType | None) -> frozenset[Place]:
+    """The lines that are being executed, from a frame to the script's first line."""
+    return frozenset((frame.f_code.co_filename, frame.f_lineno) for frame in outwards(start) if not _is_skipped(frame))
+
+
+def around(start: FrameType | None, built: frozenset[Place] = frozenset()) -> Loops | None:
+    """The loops that are running from the script's first line to a frame; None if one cannot be read.
+
+    Those that were running when the optimizer was built (at the places ``built``) go on with another one, and do not
+    count.
+    """
+    outer = {loop for path, line in built for loop in _enclosing(path, line) or ()}
     lengths: list[int] = []
     counter: int | None = None
     innermost = True
     for frame in outwards(start):
-        module = frame.f_globals.get("__name__", "")
-        if not any(module == name or module.startswith(f"{name}.") for name in _SKIPPED):
-            found = _enclosing(frame)
+        if not _is_skipped(frame):
+            found = _enclosing(frame.f_code.co_filename, frame.f_lineno)
             if found is None:
                 return None
             names = _Names(frame)
-            for loop in reversed(found):
+            for loop in reversed([loop for loop in found if loop not in outer]):
                 length = names.length(loop.iter) if isinstance(loop, ast.For) else None
                 if length is None:
                     return None
@@ -74,12 +87,16 @@ def around(start: FrameType | None) -> Loops | None:
     return Loops(tuple(reversed(lengths)), counter) if lengths else None
 
 
-def _enclosing(frame: FrameType) -> list[ast.For | ast.While | ast.AsyncFor] | None:
-    """The loops of a function in whose bodies its current line stands; None if there is no source."""
-    tree = _parsed(frame.f_code.co_filename)
+def _is_skipped(frame: FrameType) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    return any(module == name or module.startswith(f"{name}.") for name in _SKIPPED)
+
+
+def _enclosing(path: str, line: int) -> list[ast.For | ast.While | ast.AsyncFor] | None:
+    """The loops of a function in whose bodies a line of it stands; None if there is no source."""
+    tree = _parsed(path)
     if tree is None:
         return None
-    line = frame.f_lineno
     node: Any = tree
     loops: list[ast.For | ast.While | ast.AsyncFor] = []
     while node is not None:

@@ -7,13 +7,16 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
+import torch
 import torch.distributed as distributed
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from surefoot.watch._frames import caller
+from surefoot.watch._ranks import follow
 from surefoot.watch._session import Session
 from surefoot.watch._watched import Watched
 
@@ -28,12 +31,10 @@ class Observer:
         self._session = session
         self._all: weakref.WeakKeyDictionary[Optimizer, Watched] = weakref.WeakKeyDictionary()
         self._threads = threading.local()
-        self._has_rank = False
+        self._has_rank = self._has_hooks = False
         _behind(Optimizer, "__init__", self._built)
         for kind in (lr_scheduler.LRScheduler, lr_scheduler.SequentialLR, lr_scheduler.ChainedScheduler):
             _behind(kind, "__init__", self._scheduled)
-        register_optimizer_step_pre_hook(self._before_step)
-        register_optimizer_step_post_hook(self._after_step)
 
     @property
     def _running(self) -> list[int]:
@@ -44,11 +45,17 @@ class Observer:
     def _built(self, optimizer: Optimizer) -> None:
         if self._session.muted or optimizer in self._all:
             return
+        if not self._has_hooks:
+            self._has_hooks = True
+            # A compiled step breaks its graph for them; this imports the compiler, which torch has done for the first
+            # optimizer anyway.
+            register_optimizer_step_pre_hook(torch.compiler.disable(self._before_step))
+            register_optimizer_step_post_hook(torch.compiler.disable(self._after_step))
         self._session.built.append(type(optimizer).__name__)
-        self._add(optimizer)
+        self._add(optimizer, caller(sys._getframe()))
 
-    def _add(self, optimizer: Optimizer) -> Watched:
-        watched = Watched(optimizer, self._session.settings.horizon)
+    def _add(self, optimizer: Optimizer, frame: FrameType | None = None) -> Watched:
+        watched = Watched(optimizer, self._session.settings.horizon, frame)
         self._all[optimizer] = watched
         weakref.finalize(optimizer, self._session.keep, watched).atexit = False
         return watched
@@ -113,3 +120,4 @@ def observe(session: Session) -> None:
     session.has_torch = True
     if not session.muted:
         Observer(session)
+        follow(session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import time
 from html import escape
@@ -54,7 +55,7 @@ def page(session: Session) -> str:
 <span class="soft">· {_clock(session.begun)} to {_clock(now)}, {_duration(now - session.begun)}
 <span id="age"></span></span></p>
 {body}
-<footer class="soft">Numbers of every step: trace.csv, beside this page. What is not finite is inf there.</footer>
+<footer class="soft">All charts are over the steps; their numbers are in trace.csv, beside this page.</footer>
 <script>{script}</script>
 </body>
 </html>
@@ -111,9 +112,11 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
+@functools.cache
 def _part(name: str) -> str:
     return resources.files("surefoot.watch").joinpath("page", name).read_text(encoding="utf-8")
 
 
+@functools.cache
 def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 HOPELESS = 86
 """Exit code of a run that ``--stop`` has ended."""
-PAUSE = 2.0
-"""Seconds between two pages, at least."""
+PAUSES = 2.0, 60.0
+"""Seconds between two pages, at least and at most."""
 SHARE = 0.005
-"""Of the time that pages and verdicts may take, at most."""
+"""Of the processor time that pages and verdicts may take."""
 
 
 class Hopeless(SystemExit):
@@ -57,14 +57,16 @@ class Session:
         self.built: list[str] = []
         """The classes of all optimizers that were built."""
         self.has_torch = False
-        self.children = 0
-        """Processes that were started with torch.multiprocessing."""
+        self.has_followed = False
+        """Whether a process that the script has started is watched, and speaks for itself."""
         self.muted = _is_other_rank()
         """Whether this process is not the one that speaks."""
         self.begun = time.time()
         self.status = "running"
         """How it stands, for the page."""
+        self._names: dict[str, int] = {}
         self._process = os.getpid()
+        self._home = Path.cwd()
         self._voice = sys.stderr
         self._next_page = 0.0
         self._trouble: str | None = None
@@ -89,9 +91,9 @@ class Session:
     def announce(self, watched: Watched) -> None:
         """Say that an optimizer is watched."""
         self.watched.append(watched)
-        same = sum(other.name == watched.name for other in self.watched)
-        if same > 1:
-            watched.name = f"{watched.name} {same}"
+        self._names[watched.name] = number = self._names.get(watched.name, 0) + 1
+        if number > 1:
+            watched.name = f"{watched.name} {number}"
         if len(self.watched) > _SPOKEN:
             return
         if watched.trouble is not None:
@@ -99,20 +101,21 @@ class Session:
             return
         self.say(
             f"watching {watched.name}, {_count(watched.parameters)} parameters; this takes about "
-            f"{_bytes(watched.memory)} of memory, and {_bytes(128e3)} more every 1000 steps"
+            f"{_bytes(watched.memory)} of memory, and {_bytes(1000 * watched.row)} more every 1000 steps"
         )
         if len(self.watched) == 1:
             with self._unless_disk_is_full():
+                self.draw()
                 self.say(f"live page: {self.folder.page.as_uri()}")
 
     # -- while it goes on ---------------------------------------------------------------------------------------------
 
     def look(self, watched: Watched, frame: FrameType) -> None:
         """After a step: look closer if it is time to."""
-        now = time.monotonic()
-        is_time = now >= self._next_page
+        is_time = time.monotonic() >= self._next_page
         if not is_time and watched.steps < watched.next_ask:
             return
+        begun = time.thread_time()
         with self._unless_disk_is_full():
             for other in self.watched if is_time else [watched]:
                 self.folder.append(other.rows())
@@ -126,7 +129,8 @@ class Session:
         if is_time:
             with self._unless_disk_is_full():
                 self.draw()
-            self._next_page = time.monotonic() + max(PAUSE, (time.monotonic() - now) / SHARE)
+            pause = min(max(PAUSES[0], (time.thread_time() - begun) / SHARE), PAUSES[1])
+            self._next_page = time.monotonic() + pause
         if watched.hopeless is not None and self.settings.stop:
             self.status = f"stopped at step {watched.steps}: {watched.hopeless}"
             self.say(f"{self._of(watched)}stopped at step {watched.steps}: {watched.hopeless}", always=True)
@@ -160,6 +164,8 @@ class Session:
 
     def ended(self, error: BaseException) -> None:
         """The script has let an exception through."""
+        if getattr(error, "exit_code", None) == HOPELESS:  # of a process whose rank was hopeless
+            raise Hopeless(HOPELESS) from None
         if isinstance(error, Hopeless):
             return
         if isinstance(error, SystemExit):
@@ -182,13 +188,16 @@ class Session:
             for watched in self.watched:
                 self.folder.append(watched.rows())
         for watched in self.watched:
+            if self.status == "ended":
+                watched.planned.settle(watched.steps)
             watched.ask(None)
+            watched.conclude()
         for line in self.summary():
             self.say(line)
         if self.watched:
             with self._unless_disk_is_full():
                 self.draw()
-                self.say(f"page {_shown(self.folder.page)}, trace {_shown(self.folder.trace)}")
+                self.say(f"page {self._shown(self.folder.page)}, trace {self._shown(self.folder.trace)}")
         if self._trouble is not None:
             self.say(self._trouble)
 
@@ -197,12 +206,9 @@ class Session:
         name = self.script.name
         if not self.has_torch:
             return [f"{name} has not imported torch: there was nothing to watch"]
-        elsewhere = (
-            "; it has started processes, which are not watched: torchrun starts each of them with "
-            f"`torchrun … -m surefoot watch {name}`"
-        )
         if not self.built:
-            return [f"{name} has built no torch optimizer: there was nothing to watch{elsewhere * bool(self.children)}"]
+            word = f"{name} has built no torch optimizer in this process: there was nothing to watch"
+            return [] if self.has_followed else [word]
         if not self.watched:
             kinds = ", ".join(dict.fromkeys(self.built))
             return [f"{name} has built {kinds}, and made no step with it: there was nothing to judge"]
@@ -214,6 +220,10 @@ class Session:
     def _last_word(self, watched: Watched) -> str:
         start = f"{watched.name}: {watched.steps} step{'s' * (watched.steps != 1)}. "
         return start + last_word(watched)
+
+    def _shown(self, path: Path) -> str:
+        """A path as one would type it where the command was started."""
+        return str(path.relative_to(self._home)) if path.is_relative_to(self._home) else str(path)
 
     def _mute(self) -> None:
         self.muted = True
@@ -239,6 +249,8 @@ def last_word(watched: Watched) -> str:
         return f"It could not be judged, because its loss could not be heard: {watched.deaf or 'no step was measured'}"
     if watched.verdict is None:
         return "It was not judged"
+    if watched.is_over and watched.verdict.state == "unknown":
+        return f"Unknown: {watched.verdict.reason}."
     return str(watched.verdict)
 
 
@@ -255,13 +267,6 @@ def _is_other_rank() -> bool:
     return False
 
 
-def _shown(path: Path) -> str:
-    """A path as one would type it."""
-    with contextlib.suppress(ValueError, OSError):
-        return str(path.relative_to(Path.cwd()))
-    return str(path)
-
-
 def _count(number: int) -> str:
     for unit, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if number >= unit:
@@ -270,4 +275,4 @@ def _count(number: int) -> str:
 
 
 def _bytes(number: float) -> str:
-    return f"{number / 1e6:.2g} MB" if number >= 1e5 else f"{number / 1e3:.2g} kB"
+    return f"{max(number / 1e6, 0.1):.2g} MB"

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -22,8 +23,6 @@ from surefoot.watch._stage import Hook, Stage
 
 SAMPLE = 1 << 18
 """Elements of the parameters that a monitor looks at, at most; four vectors of them are there at once."""
-ROW = 8 * 16
-"""Bytes that a monitor keeps of a step."""
 _LOST = 3
 """Steps in a row whose loss is not finite, after which there is no way back."""
 _DEAD = Dead()
@@ -32,12 +31,13 @@ _DEAD = Dead()
 class Watched:
     """What is known of one optimizer; it holds the optimizer weakly, and outlives it."""
 
-    def __init__(self, optimizer: Optimizer, horizon: int | None) -> None:
+    def __init__(self, optimizer: Optimizer, horizon: int | None, frame: FrameType | None = None) -> None:
         self.kind = type(optimizer).__name__
         self.name = self.kind
-        self.planned = Planned(horizon)
+        self.planned = Planned(horizon, frame)
         self.is_new = True
         """Whether it has not made a step yet."""
+        self.is_over = False
         self.steps = 0
         self.parameters = 0
         self.verdict: Verdict | None = None
@@ -50,7 +50,6 @@ class Watched:
         self.next_ask = 3
         """The step at which to look again."""
         self.loss, self.lr, self.grad_norm = Curve(), Curve(), Curve()
-        self.last_loss: float | None = None
         self.deaf: str | None = None
         """Why the last loss that was missing could not be heard."""
         self._start: list[Floats] = []
@@ -84,9 +83,14 @@ class Watched:
         self.monitor.attach()
 
     @property
+    def row(self) -> float:
+        """Bytes that are kept of a step: the numbers of the monitor, in an array that doubles when it is full."""
+        return 2 * 8 * 16
+
+    @property
     def memory(self) -> float:
         """Bytes that watching takes, about."""
-        return 4 * 8 * min(self.parameters, SAMPLE) + ROW * self.steps
+        return 4 * 8 * min(self.parameters, SAMPLE) + self.row * self.steps
 
     def _guarded(self, hook: Hook) -> Hook:
         """A hook before the step that never fails."""
@@ -102,7 +106,7 @@ class Watched:
                 self._give_up(error)
             return None
 
-        return before
+        return torch.compiler.disable(before)
 
     def _guarded_after(self, hook: Hook) -> Hook:
         """A hook behind the step that never fails, and tells the monitor first what was heard."""
@@ -118,7 +122,7 @@ class Watched:
                 self._losses.forget()
             self.steps += 1
 
-        return after
+        return torch.compiler.disable(after)
 
     def _tell(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Hand over what was heard; a closure says it itself, unless gradients of earlier passes were kept."""
@@ -155,8 +159,6 @@ class Watched:
         if since < _DEAD.window:
             self._start.append(pair[: _DEAD.window - since])
         self._recent = np.concatenate([self._recent, pair])[-max(len(pair), 4 * _DEAD.window) :]
-        if len(loss):
-            self.last_loss = None if np.isnan(loss[-1]) else float(loss[-1])
         name = f'"{self.name}"' if "," in self.name else self.name
         for step, cells in enumerate(zip(loss.tolist(), lr.tolist(), norm.tolist(), strict=True), since):
             yield ",".join([name, str(step), *("" if cell != cell else repr(cell) for cell in cells)])
@@ -182,6 +184,13 @@ class Watched:
             return None
         self.changes.append((self.steps, verdict))
         return verdict
+
+    def conclude(self) -> None:
+        """Ask for the last time; a run that was broken off is judged by what there is of it."""
+        self.is_over = True
+        if self.verdict is not None and self.verdict.more_steps and self.monitor is not None:
+            self.planned.known = None
+            self.ask(None)
 
     def lost(self) -> Iterator[str]:
         """The optimizer is gone: take what there is, and let go of the monitor."""

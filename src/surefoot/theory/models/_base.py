@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from surefoot.theory._arrays import FLOATS, NUMPY, Array, Namespace, blockwise, coerce
 
@@ -18,6 +18,25 @@ class Step(NamedTuple):
     """Multiplier of the gradient (the paper's α, τ or γ)."""
     delta: Array
     """Stability index δ ≥ 0."""
+
+    def __str__(self) -> str:
+        return f"step size {_shown(self.size)}, stability index δ {_shown(self.delta)}"
+
+    def _repr_html_(self) -> str:
+        return f"step size <b>{_shown(self.size)}</b>, stability index δ <b>{_shown(self.delta)}</b>"
+
+
+def _shown(value: Any) -> str:
+    """A number with four digits; of an array up to four numbers, or its shape and range."""
+    try:
+        numbers = value.tolist() if hasattr(value, "tolist") else value
+        if isinstance(numbers, int | float):
+            return f"{numbers:.4g}"
+        if len(numbers) <= 4:
+            return f"[{', '.join(map(_shown, numbers))}]"
+        return f"{_shown(value.min())} to {_shown(value.max())} (shape {tuple(value.shape)})"
+    except Exception:  # a tracer of a compiler has no numbers yet
+        return str(value)
 
 
 class Point(NamedTuple):

@@ -1,0 +1,78 @@
+"""A result in a terminal and in a notebook: one line a method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from html import escape
+from typing import TYPE_CHECKING
+
+from surefoot._text import aligned, html_table, visible
+
+if TYPE_CHECKING:
+    from surefoot.study._result import Result
+    from surefoot.study._sensitivity import Sensitivity
+
+HEAD = ["method", "holds", "best lr", "loss", "decades", "bound says"]
+
+
+def windows(result: Result) -> list[Sensitivity]:
+    """One row a method, with the bound of the study's D, of the true one, or else of the envelope or the pool."""
+    if result.settings["distance"] is not None or result.optimum().distance is not None:
+        return list(result.sensitivity())
+    try:
+        return list(result.sensitivity(bias="envelope"))
+    except (NotImplementedError, ValueError):  # networks have none, and a file may not hold it
+        return list(result.sensitivity(bias="pool"))
+
+
+def cells(rows: Iterable[Sensitivity]) -> list[list[str]]:
+    """Which rates hold, measured and predicted, with the head first."""
+    return [HEAD, *(_line(row) for row in rows)]
+
+
+def table(result: Result, rows: Iterable[Sensitivity]) -> list[list[str]]:
+    """The same with the runs that diverged."""
+    diverged = (result.dataset.status == "diverged").sum(["lr", "seed"]).values
+    total = len(result.lrs) * len(result.settings["seeds"])
+    head, *body = cells(rows)
+    return [[*head, "diverged"], *([*line, f"{count} of {total}"] for line, count in zip(body, diverged, strict=True))]
+
+
+def text(result: Result) -> str:
+    """The table under a line that says what was studied."""
+    head, lines = _parts(result)
+    return "\n".join([visible(head), *([aligned(lines)] if lines else [])])
+
+
+def html(result: Result) -> str:
+    """The same for notebooks."""
+    head, lines = _parts(result)
+    return f"<div>{escape(head)}</div>{html_table(lines) if lines else ''}"
+
+
+def _parts(result: Result) -> tuple[str, list[list[str]]]:
+    settings = result.settings
+    head = (
+        f"{settings['problem']['name']}: {len(result.algorithms)} methods × {len(result.lrs)} rates × "
+        f"{len(settings['seeds'])} data orders, {result.steps} steps"
+    )
+    missing = int((result.dataset.status == "missing").sum())
+    if missing == result.dataset.status.size:
+        return f"{head}; no run is finished yet", []
+    return head + (f"; {missing} runs are missing" if missing else ""), table(result, windows(result))
+
+
+def _line(row: Sensitivity) -> list[str]:
+    return [
+        row.algorithm,
+        _range(row.low, row.high),
+        "none" if math.isnan(row.best_rate) else f"{row.best_rate:.3g}",
+        f"{row.best_loss:.3g}",
+        "" if math.isinf(row.decades) else f"{row.decades:.1f}",
+        _range(row.bound_low, row.bound_high),
+    ]
+
+
+def _range(low: float, high: float) -> str:
+    return "none" if math.isnan(low) else f"{low:.3g} – {high:.3g}"
