@@ -25,7 +25,7 @@ from rich.table import Table
 from _tasks import HELD_OUT, TASKS
 from no_rate import DEFAULTS, TUNED, Key, Runs
 from surefoot.plots import look
-from surefoot.plots.style import legend_below, new_figure
+from surefoot.plots.style import key, legend_below, mark_edge, new_figure
 
 KINDS = {
     "gpt": "a transformer on characters",
@@ -62,16 +62,17 @@ def draw(table: dict[tuple[str, str, float], tuple[float, np.ndarray]], path: Pa
         ax.plot(rates, np.where(inside, mean, np.nan), color=adamw.colour, marker=adamw.marker, label=adamw.label)
         shown = np.where(inside[:, None], np.minimum(ends, top), np.nan)
         ax.fill_between(rates, shown.min(axis=1), shown.max(axis=1), color=adamw.colour, alpha=0.18, linewidth=0)
-        if not inside.all():
-            edge = {"color": adamw.colour, "linestyle": "none", "clip_on": False}
-            ax.plot(rates[~inside], np.full((~inside).sum(), top), marker="^", label="off the scale", **edge)
+        mark_edge(ax, rates, mean, top, adamw.colour)
         flat = table[task, "Surefoot", METHODS["Surefoot"][0]][1]
         ax.axhline(flat.mean(), color=ours.colour, linewidth=2.2, label=f"{ours.label}, no rate")
         ax.axhspan(flat.min(), flat.max(), color=ours.colour, alpha=0.18, linewidth=0)
         ax.axhline(start, color="#777777", linestyle=":", linewidth=1.0, label="loss at the start")
-        ax.set(xscale="log", xlabel="learning rate of AdamW", ylim=(None, top))
+        ax.set(xscale="log", xlabel="learning rate of AdamW", ylim=(None, top), xlim=(rates[0] / 2, rates[-1] * 2))
         ax.set_title(KINDS[TASKS[task].kind], fontsize=10)
     axes[0].set_ylabel(f"held-out loss after {STEPS} steps")
+    key(axes[0], "loss above the axis", linestyle="none", marker="^", fillstyle="none")
+    if any(np.isinf(ends).any() for _, ends in table.values()):
+        key(axes[0], "diverged for some seed", linestyle="none", marker="x")
     legend_below(figure, axes)
     figure.savefig(path, dpi=160)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 def figures(incomplete: str) -> list[str]:
     """Names of figures and of groups of them."""
-    from surefoot.paper.figures import FIGURES, GROUPS
+    from surefoot.paper.figures import FIGURES, GROUPS, LAST
 
-    return _matching([*FIGURES, *GROUPS], incomplete)
+    return _matching([*FIGURES, *GROUPS, *(f"figure{number}" for number in range(1, LAST + 1))], incomplete)
 
 
 def claims(incomplete: str) -> list[str]:

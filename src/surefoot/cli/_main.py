@@ -116,7 +116,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="FIGURE",
-            help="Names of figures; none means all that take minutes together.",
+            help="Names of figures, or the paper's numbers (figure1 … figure12); none means all but networks.",
             autocompletion=_completion.figures,
         ),
     ] = None,
@@ -141,7 +141,7 @@ def reproduce(
 ) -> None:
     """Compute the figures again and write each as PNG, PDF and CSV.
 
-    Without names: all figures but those of networks, then the table of claims and OUT/report.html.
+    Without names: all figures but those of networks, then a summary of the claims and OUT/report.html.
 
     Figures of networks are made only by name: [bold]cifar10[/] (all figures of that sweep), cifar10-geometries,
     characters. Their runs are kept in OUT/studies, and an interrupted sweep goes on where it stopped.
@@ -149,7 +149,7 @@ def reproduce(
     [bold]Examples[/]
 
       surefoot reproduce
-      surefoot reproduce toy-function universal-curves --out figures
+      surefoot reproduce figure1 universal-curves --out figures
       surefoot reproduce cifar10 --preset smoke
     """
     from surefoot.cli._reproduce import reproduce as run

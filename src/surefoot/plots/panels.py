@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.plots.methods import GREY, looks
-from surefoot.plots.style import drawable, key, key_band, mark_edge, running_mean
+from surefoot.plots.style import KEY, drawable, key, key_band, mark_edge, running_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,9 +90,10 @@ def draw_rates(
         shown += [*losses[inside & (losses > 0)]]
         if bound is not None:
             totals = lowest + series(columns, bound, method)[2]
-            ax.plot(lrs, drawable(totals, top), "--", color=style.colour, linewidth=1.2)
+            hollow: dict[str, Any] = {"marker": style.marker, "markersize": 2.5, "markerfacecolor": "white"}
+            ax.plot(lrs, drawable(totals, top), "--", color=style.colour, linewidth=1.2, **hollow)
             shown += [*totals[(totals > 0) & (totals <= top)]]
-    ax.axhline(start, color=GREY, linestyle=":", linewidth=1.0, label=start_label)
+    ax.axhline(start, color=GREY, linestyle=":", linewidth=1.0, label=start_label, gid=KEY)
     if bound is not None:
         key(ax, "loss", linestyle="-")
         key(ax, "its bound", linestyle="--")
@@ -115,7 +116,7 @@ def draw_traces(
     styles = STYLES[-len(rates) :]
     finite = columns["value"][chosen & np.isfinite(columns["value"]) & (columns["value"] > 0)]
     top = min(finite.max(), 1e6 * np.median(finite))
-    window = 0
+    window, lowest = 0, np.inf
     for method, style in looks(methods).items():
         for lr, dashes in zip(rates, styles, strict=True):
             _, steps, values = series(columns, kind, method, lr)
@@ -124,8 +125,10 @@ def draw_traces(
                 ax.plot(steps, drawable(values, top), dashes, color=style.colour, linewidth=0.5, alpha=0.25)
             label = style.label if dashes == "-" else None
             line = drawable(running_mean(values, window), top)
-            ax.plot(steps, line, dashes, color=style.colour, linewidth=1.5, label=label)
-    ax.set(yscale="log", ylim=(max(finite.min(), 1e-12, 1e-6 * np.median(finite)), top), xlabel="step t")
+            lowest = min(lowest, float(np.nanmin(line, initial=np.inf)))
+            marks: dict[str, Any] = {"marker": style.marker, "markersize": 3.5, "markevery": max(1, len(steps) // 8)}
+            ax.plot(steps, line, dashes, color=style.colour, linewidth=1.5, label=label, **marks)
+    ax.set(yscale="log", ylim=(max(0.5 * lowest, 1e-12, 1e-6 * np.median(finite)), top), xlabel="step t")
     for lr, dashes in zip(rates, styles, strict=True):
         key(ax, f"α = {lr:.3g}", linestyle=dashes)
     if smooth:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
+KEY = "key"
+"""Marks what explains a picture and belongs to no method; it stands at the end of a legend."""
+
 
 def new_figure(columns: int, *, width: float = 4.2, height: float = 3.4) -> tuple[Figure, list[Any]]:
     """A figure with a row of panels, independent of any display."""
@@ -43,7 +46,7 @@ def legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     # Methods first, then the keys that say what dashes and marks mean.
-    found = dict(sorted(found.items(), key=lambda pair: _colour(pair[1]) == GREY))
+    found = dict(sorted(found.items(), key=lambda pair: getattr(pair[1], "get_gid", str)() == KEY))
     width, height = figure.get_size_inches()
     fitting = [count for count in range(1, len(found) + 1) if _legend_width(list(found), count) <= width]
     columns = max(fitting, default=1)
@@ -52,15 +55,9 @@ def legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
     figure.legend(list(found.values()), list(found), **options)
 
 
-def _colour(handle: Any) -> Any:
-    return handle.get_color() if hasattr(handle, "get_color") else None
-
-
 def _legend_width(labels: list[str], columns: int) -> float:
-    """About how many inches a legend takes; matplotlib fills it column by column."""
-    rows = -(-len(labels) // columns)
-    parts = [labels[start : start + rows] for start in range(0, len(labels), rows)]
-    return sum(0.075 * max(map(len, part)) + 0.7 for part in parts)
+    """About how many inches a legend takes; matplotlib fills it column by column, the first ones more."""
+    return sum(0.075 * max(map(len, part)) + 0.65 for part in np.array_split(labels, columns))
 
 
 def legend_beside(ax: Axes, **options: Any) -> None:
@@ -93,6 +90,9 @@ def mark_edge(ax: Axes, lrs: Floats, values: Floats, top: float, colour: str, *,
     figure = ax.get_figure(root=True)
     assert figure is not None
     moved = ax.transData + ScaledTranslation(aside * 4.5 / 72, 0, figure.dpi_scale_trans)
+    ax.update_datalim(
+        np.column_stack([lrs, lrs]), updatey=False
+    )  # marks that are moved aside do not count by themselves
     diverged = np.isinf(values)
     for chosen, marker, size in ((~diverged & (values > top), "^", 5.5), (diverged, "x", 5.0)):
         if chosen.any():  # an empty line that is not clipped would upset the layout
@@ -102,24 +102,26 @@ def mark_edge(ax: Axes, lrs: Floats, values: Floats, top: float, colour: str, *,
 
 def key(ax: Axes, label: str, **style: Any) -> None:
     """A line of the legend that stands for no method: what dashes, bands or crosses mean."""
-    ax.plot([], [], **{"color": GREY, "label": label, **style})
+    ax.plot([], [], **{"color": GREY, "label": label, "gid": KEY, **style})
 
 
 def key_band(ax: Axes, label: str) -> None:
     """A line of the legend for a shaded range."""
-    ax.fill_between([], [], [], color=GREY, alpha=0.25, linewidth=0, label=label)
+    ax.fill_between([], [], [], color=GREY, alpha=0.25, linewidth=0, label=label, gid=KEY)
 
 
 def running_mean(values: Floats, window: int) -> Floats:
-    """The mean over a window around each place, which is shorter near the ends; what is not finite stays so.
+    """The mean over a window around each place; what is not finite stays so.
 
-    >>> running_mean(np.array([1.0, 2.0, 6.0, 2.0]), 3)
-    array([1., 3., 3.33333333, 2.])
+    Near the start the window is shorter on both sides, so that the first steps, where things explode, stay as they are.
+
+    >>> running_mean(np.array([1.0, 2.0, 6.0, 2.0]), 3).tolist()
+    [1.0, 3.0, 3.3333333333333335, 4.0]
     """
-    half = max(0, window // 2)
+    half = window // 2
     found = np.empty(len(values))
     for place in range(len(values)):
-        reach = min(half, place, len(values) - 1 - place)
+        reach = min(half, place)
         with np.errstate(over="ignore", invalid="ignore"):
             found[place] = values[place - reach : place + reach + 1].mean()
     return found

@@ -118,10 +118,28 @@ def judge(claim: Claim, evidence: Evidence) -> Checked:
 @cache
 def all_claims() -> dict[str, Claim]:
     """Every claim by its id, in the paper's order."""
+    return {claim.id: claim for claims in _parts().values() for claim in claims}
+
+
+def sections() -> dict[str, list[str]]:
+    """The ids of all claims by what they are about.
+
+    >>> list(sections())
+    ['theory', 'stability indices', 'linear regression', 'logistic regression', 'ResNet20 on CIFAR-10']
+    """
+    return {section: [claim.id for claim in claims] for section, claims in _parts().items()}
+
+
+def _parts() -> dict[str, tuple[Claim, ...]]:
     from surefoot.paper.claims import _indices, _logistic, _networks, _regression, _theory
 
-    parts = (_theory, _indices, _regression, _logistic, _networks)
-    return {claim.id: claim for part in parts for claim in part.CLAIMS}
+    return {
+        "theory": _theory.CLAIMS,
+        "stability indices": _indices.CLAIMS,
+        "linear regression": _regression.CLAIMS,
+        "logistic regression": _logistic.CLAIMS,
+        "ResNet20 on CIFAR-10": _networks.CLAIMS,
+    }
 
 
 def check(

@@ -8,6 +8,7 @@ import numpy as np
 
 from surefoot.paper import experiments
 from surefoot.paper.claims._claim import Claim, Evidence, Finding
+from surefoot.plots import label_of
 from surefoot.study import Result
 from surefoot.theory import models
 
@@ -63,7 +64,7 @@ def _explosion(evidence: Evidence) -> Finding:
     most = {name: float(data.sel(algorithm=name).max()) for name in ("sgd", "sps", "spp")}
     start = evidence["linear-regression"].initial_loss
     calm = all(most[name] <= 10 * start for name in ("sps", "spp"))
-    text = ", ".join(f"{name} from {first[name]:.2g} to at most {most[name]:.2g}" for name in first)
+    text = ", ".join(f"{label_of(name)} from {first[name]:.2g} to at most {most[name]:.2g}" for name in first)
     return Finding(calm and most["sgd"] > 1e6 * first["sgd"], f"at α = 10: {text}")
 
 
@@ -83,7 +84,7 @@ def _theorem(evidence: Evidence) -> Finding:
             ratio = (gap / bound).where(np.isfinite(bound), 0.0)
         for method in methods:
             worst[method] = max(worst.get(method, 0.0), float(ratio.sel(algorithm=method).max()))
-    text = ", ".join(f"{method} {value:.3f}" for method, value in worst.items())
+    text = ", ".join(f"{label_of(method)} {value:.3f}" for method, value in worst.items())
     return Finding(max(worst.values()) <= 1.0, f"largest (E f(x_T) − f⋆)/Ω over the rates: {text}")
 
 

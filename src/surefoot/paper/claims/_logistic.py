@@ -7,6 +7,7 @@ import math
 from surefoot.paper.claims._claim import Claim, Evidence, Finding
 from surefoot.paper.claims._regression import at, windows
 from surefoot.paper.experiments import constants_of
+from surefoot.plots import label_of
 
 _GRID_STEP = 0.5
 
@@ -54,7 +55,7 @@ def _agreement(name: str) -> Claim:
         apart = {
             method: abs(math.log10(table[method].high / table[method].bound_high)) for method in ("sgd", "sps", "ngn")
         }
-        text = ", ".join(f"{method} {value:.2f}" for method, value in apart.items())
+        text = ", ".join(f"{label_of(method)} {value:.2f}" for method, value in apart.items())
         return Finding(max(apart.values()) <= _GRID_STEP + 1e-9, f"decades between the windows' upper ends: {text}")
 
     return Claim(

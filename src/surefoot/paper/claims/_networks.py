@@ -13,6 +13,7 @@ import numpy as np
 
 from surefoot.paper.claims._claim import Claim, Evidence, Finding, NotRun, Sweep
 from surefoot.paper.curves import Curve, Floats, MissingRuns, curve_label, polyak_ratio
+from surefoot.plots import label_of
 from surefoot.study import Sensitivity
 
 METHODS = ("sgd", "sps", "ngn")
@@ -65,7 +66,7 @@ def window(sweep: Sweep, label: str, loss: Floats | None = None, total: Floats |
 
 
 def _ends(rows: Iterable[Sensitivity]) -> str:
-    return ", ".join(f"{row.algorithm} {row.low:.3g}–{row.high:.3g}" for row in rows)
+    return ", ".join(f"{label_of(row.algorithm)} {row.low:.3g}–{row.high:.3g}" for row in rows)
 
 
 def _decades(high: float, low: float) -> float:
@@ -88,8 +89,8 @@ def _advantage(sweep: Sweep) -> Finding:
     large = sweep.curves["sgd"].lrs > 0.99
     below = all((losses[label][large] <= losses["sgd"][large]).all() for label in ("sps", "ngn"))
     smaller = all(losses[label].min() < losses["sgd"].min() for label in ("sps", "ngn"))
-    at_large = ", ".join(f"{label} {_at(sweep.curves[label], losses[label], LARGE):.3g}" for label in METHODS)
-    best = ", ".join(f"{label} {values.min():.3g}" for label, values in losses.items())
+    at_large = ", ".join(f"{label_of(label)} {_at(sweep.curves[label], losses[label], LARGE):.3g}" for label in METHODS)
+    best = ", ".join(f"{label_of(label)} {values.min():.3g}" for label, values in losses.items())
     return Finding(bool(below and smaller), f"best f(x_T): {best}; at α = {LARGE:g}: {at_large}")
 
 
@@ -115,7 +116,9 @@ def _is_about_one(gain: float) -> bool:
 def _best_rate(labels: tuple[str, ...]) -> Callable[[Sweep], Finding]:
     def check(sweep: Sweep) -> Finding:
         rows = [window(sweep, label) for label in labels]
-        text = ", ".join(f"{row.algorithm} loss {row.best_rate:.3g}, bound {row.bound_rate:.3g}" for row in rows)
+        text = ", ".join(
+            f"{label_of(row.algorithm)} loss {row.best_rate:.3g}, bound {row.bound_rate:.3g}" for row in rows
+        )
         return Finding(all(row.minimiser_distance <= _GRID_STEP + _SLACK for row in rows), f"best rates: {text}")
 
     return check
@@ -124,7 +127,7 @@ def _best_rate(labels: tuple[str, ...]) -> Callable[[Sweep], Finding]:
 def _bound_windows(sweep: Sweep) -> Finding:
     rows = [window(sweep, label) for label in METHODS]
     apart = {row.algorithm: _decades(row.bound_high, row.high) for row in rows}
-    text = ", ".join(f"{label} {value:+.2f}" for label, value in apart.items())
+    text = ", ".join(f"{label_of(label)} {value:+.2f}" for label, value in apart.items())
     holds = all(abs(value) <= _GRID_STEP + _SLACK for value in apart.values())
     return Finding(holds, f"bound's upper end over the loss's, in decades: {text}")
 
@@ -137,7 +140,8 @@ def _any_distance(sweep: Sweep) -> Finding:
     with np.errstate(invalid="ignore"):
         holds = all((noise[label][large] < noise["sgd"][large]).all() for label in ("sps", "ngn"))
     text = "; ".join(
-        f"α = {lr:.3g}: " + ", ".join(f"{label} {_at(sweep.curves[label], noise[label], lr):.3g}" for label in METHODS)
+        f"α = {lr:.3g}: "
+        + ", ".join(f"{label_of(label)} {_at(sweep.curves[label], noise[label], lr):.3g}" for label in METHODS)
         for lr in (1.0, LARGE)
     )
     return Finding(bool(holds), f"noise of Ω: {text}")
@@ -158,7 +162,7 @@ def _largest_early(sweep: Sweep, labels: tuple[str, ...]) -> tuple[dict[str, flo
     for label in labels:
         curve = sweep.curves[label]
         most[label] = _at(curve, _means(curve.of("delta").values[..., :EARLY]).max(axis=-1), LARGE)
-    text = ", ".join(f"{label} {value:.3g}" for label, value in most.items())
+    text = ", ".join(f"{label_of(label)} {value:.3g}" for label, value in most.items())
     return most, f"largest E[δ_t] of the first {EARLY} steps at α = {LARGE:g}: {text}"
 
 

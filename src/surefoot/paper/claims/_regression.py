@@ -9,6 +9,7 @@ import numpy as np
 
 from surefoot.paper.claims._claim import Claim, Evidence, Finding
 from surefoot.paper.experiments import constants_of
+from surefoot.plots import label_of
 from surefoot.study import Result
 
 _GRID_STEP = 1 / 3
@@ -29,7 +30,7 @@ def at(result: Result, algorithm: str, lr: float) -> float:
 def windows(result: Result, *algorithms: str) -> str:
     """The measured windows in words."""
     table = result.sensitivity()
-    return ", ".join(f"{name} {table[name].low:.3g}–{table[name].high:.3g}" for name in algorithms)
+    return ", ".join(f"{label_of(name)} {table[name].low:.3g}–{table[name].high:.3g}" for name in algorithms)
 
 
 def _stable_ranges(evidence: Evidence) -> Finding:
@@ -52,7 +53,7 @@ def _overtakes(evidence: Evidence) -> Finding:
 def _agreement(evidence: Evidence) -> Finding:
     table = evidence["linear-regression"].sensitivity()
     apart = {name: abs(math.log10(table[name].high / table[name].bound_high)) for name in ("sgd", "sps", "spp")}
-    text = ", ".join(f"{name} {value:.2f}" for name, value in apart.items())
+    text = ", ".join(f"{label_of(name)} {value:.2f}" for name, value in apart.items())
     return Finding(max(apart.values()) <= _GRID_STEP + 1e-9, f"decades between the windows' upper ends: {text}")
 
 
@@ -64,7 +65,7 @@ def _noise(evidence: Evidence) -> Finding:
         before, after = (mean_loss(result, name).values[-1] - result.optimal_loss for result in (base, noisy))
         excess[name] = (before, after)
         worse &= bool(after > before and noisy.sensitivity()[name].decades < base.sensitivity()[name].decades)
-    text = ", ".join(f"{name} {before:.1e} → {after:.2g}" for name, (before, after) in excess.items())
+    text = ", ".join(f"{label_of(name)} {before:.1e} → {after:.2g}" for name, (before, after) in excess.items())
     return Finding(worse, f"f(x_T) − f⋆ at α = 100: {text}; windows on V1: {windows(noisy, 'sps', 'spp')}")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from surefoot.paper.claims._claim import Claim, Evidence, Finding
 from surefoot.paper.figures import toy_function
+from surefoot.plots import label_of
 from surefoot.theory import bounds, models, quadratics, toy
 
 
@@ -23,7 +24,9 @@ def _toy(evidence: Evidence) -> Finding:
         for method in ("sgd", "sps", "ngn", "spp")
     }
     stable = all(losses[method] < start and slopes[method] < 0.5 for method in ("sps", "ngn", "spp"))
-    text = ", ".join(f"{method}: loss {losses[method]:.3g}, exponent {slopes[method]:.2f}" for method in losses)
+    text = ", ".join(
+        f"{label_of(method)}: loss {losses[method]:.3g}, exponent {slopes[method]:.2f}" for method in losses
+    )
     return Finding(stable and losses["sgd"] > start and slopes["sgd"] > 0.99, f"at α = 100: {text}; start {start:.3g}")
 
 

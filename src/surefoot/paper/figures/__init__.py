@@ -153,6 +153,7 @@ def save(name: str, columns: Columns, folder: Path) -> list[Path]:
             else:
                 # A fixed date keeps the PDF's bytes the same from run to run.
                 figure.savefig(partial, dpi=160, metadata={"CreationDate": None} if kind == "pdf" else None)
+                figure.set_layout_engine("none")  # what was laid out once stays so
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
