@@ -62,7 +62,7 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python -m zensical build --clean --strict
 
 clean:
 	rm -rf $(VENV) build dist site $(OUT) .mypy_cache .ruff_cache .pytest_cache

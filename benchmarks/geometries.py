@@ -124,14 +124,14 @@ def table(name: str, rates: list[float], steps: int, bound: float) -> None:
     assert isinstance(problem, problems.NetworkProblem)
     began = time.perf_counter()
     print(f"\n**{name}, {steps} steps of {task.batch_size} rows**\n")
-    print("| optimizer | " + " | ".join(f"{lr:.3g}" for lr in rates) + " | best | holds | factor |")
+    print("| optimizer | holds | best | factor | " + " | ".join(f"{lr:.3g}" for lr in rates) + " |")
     print("|---" * (len(rates) + 4) + "|")
     for optimizer, factory in OPTIMIZERS.items():
         losses = [final_loss(problem, task, factory, lr, bound, steps) for lr in rates]
         low, best, high = window(losses)
         cells = " | ".join(cell(loss) for loss in losses)
-        held = f"{rates[low]:.3g} … {rates[high]:.3g} | {rates[high] / rates[low]:.3g}"
-        print(f"| {optimizer} | {cells} | {rates[best]:.3g} | {held} |", flush=True)
+        held = f"{rates[low]:.3g} … {rates[high]:.3g} | {rates[best]:.3g} | {rates[high] / rates[low]:.3g}"
+        print(f"| {optimizer} | {held} | {cells} |", flush=True)
     print(f"\n({time.perf_counter() - began:.0f} s)")
 
 

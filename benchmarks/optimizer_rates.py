@@ -72,7 +72,7 @@ def table(name: str, steps: int, orders: int) -> None:
     factories: dict[str, Factory] = {**TORCH, **sfo.TABLE}  # type: ignore[dict-item]
     for kind, rates in RATES.items():
         print(f"\n{name}, {steps} steps\n")
-        print("| optimizer | " + " | ".join(f"{lr:.3g}" for lr in rates) + " | best | holds |")
+        print("| optimizer | holds | best | " + " | ".join(f"{lr:.3g}" for lr in rates) + " |")
         print("|---" * (len(rates) + 3) + "|")
         for optimizer, factory in factories.items():
             if ("Adam" in optimizer) != (kind == "Diagonal") or "Muon" in optimizer:  # those are in geometries.py
@@ -85,7 +85,7 @@ def table(name: str, steps: int, orders: int) -> None:
             held = [lr for lr, loss in zip(rates, losses, strict=True) if loss <= best + 0.1 * (1.0 - best)]
             window = f"{held[0]:.3g} … {held[-1]:.3g}"
             cells = " | ".join(cell(loss) for loss in losses)
-            print(f"| {optimizer} | {cells} | {rates[losses.index(best)]:.3g} | {window} |", flush=True)
+            print(f"| {optimizer} | {window} | {rates[losses.index(best)]:.3g} | {cells} |", flush=True)
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OTHERS = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
 
 SLOW = ("dask.md", "forecast.md", "own-network.md", "pep.md", "quick-start.md", "tune.md", "when-a-run-diverges.md")
+SLOW += ("your-script.md",)
 """Pages whose code takes more than a few seconds."""
 
 EXACT = ("extending.md", "theory.md")
@@ -40,7 +41,8 @@ EXTRAS = {
 }
 """Text in code that needs an extra, and a package of it."""
 
-WARNINGS = {"your-framework.md": ("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")}
+_FOREIGN = ("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")
+WARNINGS = {"your-framework.md": _FOREIGN, "your-script.md": _FOREIGN}
 """Warnings of other packages on a page."""
 
 
@@ -190,10 +192,28 @@ def test_docstrings_become_markdown():
     )
 
 
-@pytest.mark.slow
-def test_site_builds_without_a_warning(tmp_path):
-    pytest.importorskip("mkdocs")
-    pytest.importorskip("mkdocstrings")
-    arguments = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    found = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT)
-    assert found.returncode == 0, found.stderr
+def test_there_is_one_logo():
+    drawn = ROOT / "src" / "surefoot" / "report" / "page" / "logo.svg"
+    assert (ROOT / "docs" / "images" / "logo.svg").read_bytes() == drawn.read_bytes()
+
+
+def test_every_page_begins_with_an_answer():
+    """Below the title stands a sentence, not a heading, a table or a block of code."""
+    for page in (ROOT / "docs").glob("*.md"):
+        title, _, rest = page.read_text(encoding="utf-8").partition("\n\n")
+        assert title.startswith("# "), page.name
+        if page.name != "reproduction.md":
+            assert re.match(r"[A-Za-z`*]", rest), page.name
+
+
+def test_formulas_become_mathml():
+    pytest.importorskip("latex2mathml")
+    import markdown
+    from scripts.markdown_math import MathExtension
+
+    made = markdown.markdown("A $x_1$ for 5 $ and 6 $.\n\n$$\\frac{1}{2}$$\n\n`$y$`", extensions=[MathExtension()])
+    assert made.count("<math") == 2
+    assert "<msub><mi>x</mi><mn>1</mn></msub>" in made
+    assert '<div class="formula"><math' in made
+    assert "5 $ and 6 $" in made
+    assert "<code>$y$</code>" in made

@@ -6,8 +6,6 @@ downloaded.
 
 import csv
 import io
-import os
-import shutil
 import time
 from contextlib import contextmanager
 
@@ -17,30 +15,6 @@ import pytest
 from surefoot import report
 from surefoot.study import Method, Result, Study
 from surefoot.theory import models
-
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-CHROMIUM = os.environ.get("SUREFOOT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-if CHROMIUM is None:
-    pytest.skip("chromium is not installed: apt-get install chromium", allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """One browser with a fresh profile."""
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")

@@ -181,6 +181,11 @@ def test_a_search_finds_its_own_rates(best):
     assert beside.max() <= np.log(1.3)
 
 
+def test_refinement_of_its_own_rates_ends_at_its_factor(regression):
+    lrs = [row.lr for row in tune(ProblemRun(regression, "sgd", batch_size=5), horizon=100).table]
+    assert min(np.diff(np.log(lrs))) > np.log(1.3) / 2 - 1e-9
+
+
 @pytest.mark.parametrize(("best", "lrs"), [(1.0, [0.01, 0.02, 0.04]), (0.001, [0.01, 0.02, 0.04])])
 def test_a_grid_is_extended_where_the_best_is_at_its_end(best, lrs):
     runs = lambda lr, seed: Scored(lr, best)  # noqa: E731

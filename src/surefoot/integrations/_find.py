@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import nn
 
+from surefoot import _checks
 from surefoot.integrations._trainings import Trainings, check_readable
 from surefoot.search import Found, tune
 from surefoot.search._arguments import rates_of
-from surefoot.study import _checks
 
 Rates = float | Iterable[float] | Mapping[str, float] | None
 

@@ -105,16 +105,15 @@ def find_lr(
     roots = (trainer, module, train_dataloaders, val_dataloaders, datamodule)
     before = Snapshot(*roots, data=(LightningDataModule,), skip=(Callback, Logger, Profiler))
     handler = signal.getsignal(signal.SIGINT)
+    within: Any = trainer
     try:
         with _quiet():
-            trainer.callbacks = [
-                searcher,
-                *(c for c in trainer.callbacks if isinstance(c, GradientAccumulationScheduler)),
-            ]
-            trainer.loggers = []
-            trainer.profiler = PassThroughProfiler()
-            searcher.limit_val_batches, trainer.limit_val_batches = trainer.limit_val_batches, 0
-            trainer.fit(module, train_dataloaders, val_dataloaders, datamodule)
+            kept = [c for c in within.callbacks if isinstance(c, GradientAccumulationScheduler)]
+            within.callbacks = [searcher, *kept]
+            within.loggers = []
+            within.profiler = PassThroughProfiler()
+            searcher.limit_val_batches, within.limit_val_batches = within.limit_val_batches, 0
+            within.fit(module, train_dataloaders, val_dataloaders, datamodule)
     except SystemExit as error:  # what Lightning makes of Ctrl-C while it sets everything up
         if not isinstance(error.__context__, KeyboardInterrupt):
             raise
@@ -319,7 +318,8 @@ class _Fits(Trainings):
         first = float(group.get("max_lr", group.get("initial_lr", group["lr"])))
         to_named = self.lr / first  # a rate with a name may be that of another group
         size = trainer.fit_loop.max_batches
-        found, batch, epoch = [], 0, 0
+        found: list[float] = []
+        batch, epoch = 0, 0
         while len(found) < horizon:
             batch += 1
             last = batch == size

@@ -77,10 +77,11 @@ def find_lr(
 
     before = Snapshot(trainer, trainer.callback_handler, skip=(TrainerCallback,))
     try:
-        trainer.callback_handler.callbacks = []
-        trainer._memory_tracker.skip_memory_metrics = True
-        trainer._inner_training_loop = look
-        found: Found = trainer.train()
+        within: Any = trainer
+        within.callback_handler.callbacks = []
+        within._memory_tracker.skip_memory_metrics = True
+        within._inner_training_loop = look  # ``train`` sets everything up, and comes here
+        found: Found = within.train()
     finally:
         before.restore()
     if set_lr:
@@ -135,7 +136,8 @@ class _Trains(Trainings):
             first = torch.initial_seed()
         loader.num_workers, loader.timeout, loader.prefetch_factor = 0, 0, None
         batch_sampler = getattr(loader, "batch_sampler", None)
-        for sampler in (getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None)):
+        samplers: list[Any] = [getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None)]
+        for sampler in samplers:
             if hasattr(sampler, "initial_seed"):
                 sampler.initial_seed = first % 2**62
         return loader

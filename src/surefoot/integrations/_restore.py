@@ -129,9 +129,10 @@ class Snapshot:
 
 def random_states() -> dict[str, Any]:
     """The states of the global generators of Python, NumPy and torch, as tensors, numbers and strings."""
-    kind, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)  # type: ignore[misc]  # noqa: NPY002
+    legacy: Any = np.random.get_state(legacy=True)  # noqa: NPY002
+    kind, keys, place, has_gauss, gauss = legacy
     numpy = [str(kind), torch.from_numpy(keys.astype(np.int64)), int(place), int(has_gauss), float(gauss)]
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state(), "cuda": cuda}
 
 

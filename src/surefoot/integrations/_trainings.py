@@ -264,7 +264,7 @@ class Trainings(ABC):
             else:
                 parts[path]._buffers[leaf] = tensor.clone()
         for path, values in state["attributes"].items():
-            vars(parts[path]).update(_copied(values))
+            parts[path].__dict__.update(_copied(values))
         for path, training in state["modes"].items():
             parts[path].training = training
         _load_optimizer(self.optimizer, state["optimizer"])

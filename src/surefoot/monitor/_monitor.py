@@ -15,14 +15,13 @@ from torch.optim import Optimizer
 from surefoot.monitor import _checks, _plan, _reading
 from surefoot.monitor._columns import COLUMNS, SAMPLED, SOURCES, build_trace, own_index
 from surefoot.monitor._counterfactual import parse_models
-from surefoot.monitor._history import Floats, History, Stop
 from surefoot.monitor._judge import judge
 from surefoot.monitor._ring import Ring
-from surefoot.monitor._rules import StopRule, check_rules, first_stop
 from surefoot.monitor._sample import StepSample
 from surefoot.monitor._verdict import State, Verdict
 from surefoot.optim._arithmetic import Host
 from surefoot.optim._scalars import scalar
+from surefoot.rules import Floats, History, Stop, StopRule, check_rules, first_stop
 from surefoot.theory.bounds import Bound
 from surefoot.theory.models import Model
 

@@ -112,7 +112,7 @@ def _mean(values: Floats, window: int) -> Floats:
     known = np.isfinite(values)
     sums, counts = (np.cumsum(part) for part in (np.where(known, values, 0.0), known.astype(float)))
     sums[window:], counts[window:] = sums[window:] - sums[:-window], counts[window:] - counts[:-window]
-    return np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0)
+    return np.asarray(np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0))
 
 
 def _same(one: Floats, other: Floats) -> bool:

@@ -399,7 +399,8 @@ class ModelBased(Joining, Listening):
         groups = self.param_groups
         if not torch.compiler.is_compiling() and all(g["params"][0].is_cpu for g in groups if g["params"]):
             for group in groups:
-                check_rate("lr", group["lr"])
+                if type(group["lr"]) is not float or not 0.0 <= group["lr"] < math.inf:
+                    check_rate("lr", group["lr"])
             return Host(self._settings.foreach)
         first: Tensor = groups[0]["count"]
         return Device(self._settings.foreach, first.device, first.dtype)
@@ -414,22 +415,24 @@ class ModelBased(Joining, Listening):
                 cap = group["cap"]
                 pace, lr = lr / cap if cap else 0.0, ops.most(lr, cap)
             decay = group["weight_decay"]
-            for geometry, found in self._settings.geometry.split(self._differentiated(group), group):
-                gradients = [p.grad for p in found if p.grad is not None]
+            params, grads = self._differentiated(group)
+            for geometry, found in self._settings.geometry.split(params, group):
+                gradients = grads if found is params else [p.grad for p in found if p.grad is not None]
                 if self._settings.maximize:
                     gradients = list(torch._foreach_neg(gradients))
                 state = self._buffers(geometry, found)
                 parts = [Pieces(None, found, found, gradients, state)]
                 if self._sharded:
                     parts = pieces(found, gradients, state)
-                for spread, originals, params, grads, buffers in parts:
+                for spread, originals, local_params, local_grads, buffers in parts:
                     average = [] if self._settings.averaging.buffer_name is None else buffers.pop(0)
                     last = buffers.pop(0) if self._settings.averaging.compares and geometry.costly else None
                     scratch: list[Tensor] = []
                     if self._settings.fused and ops.fuses:
-                        scratch = [self._scratch_for(p, known) for p, known in zip(params, originals, strict=True)]
-                        grads = [_laid_out_as(g, p) for g, p in zip(grads, params, strict=True)]
-                    own = (params, grads, average, buffers, scratch)
+                        pairs = zip(local_params, originals, strict=True)
+                        scratch = [self._scratch_for(p, original) for p, original in pairs]
+                        local_grads = [_laid_out_as(g, p) for g, p in zip(local_grads, local_params, strict=True)]
+                    own = (local_params, local_grads, average, buffers, scratch)
                     shares.append(Share(index, geometry, lr, decay, *own, memory, pace, last, spread, originals))
         return shares
 
@@ -440,13 +443,17 @@ class ModelBased(Joining, Listening):
             room = self._scratch[original] = torch.zeros_like(p, memory_format=torch.preserve_format)
         return room
 
-    def _differentiated(self, group: dict[str, Any]) -> list[Tensor]:
-        """The group's parameters with a gradient."""
-        params = [p for p in group["params"] if p.grad is not None]
-        for layout in {p.grad.layout for p in params}:
+    def _differentiated(self, group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+        """The group's parameters with a gradient, and their gradients."""
+        params = group["params"]
+        found = [p.grad for p in params]
+        grads = [grad for grad in found if grad is not None]
+        if len(grads) < len(found):
+            params = [p for p, grad in zip(params, found, strict=True) if grad is not None]
+        for layout in {grad.layout for grad in grads}:
             if layout is not torch.strided:
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients (layout {layout})")
-        return params
+        return params, grads
 
     def _buffers(self, geometry: Geometry, params: list[Tensor]) -> list[list[Tensor]]:
         """The state of some parameters, one list a name; what is missing is created."""

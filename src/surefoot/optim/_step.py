@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from surefoot.optim import _fused
-from surefoot.optim._arithmetic import Arithmetic, Scalar, Tensors
+from surefoot.optim._arithmetic import Arithmetic, Scalar
 from surefoot.optim._height import Sight
 from surefoot.optim._settings import Settings
 from surefoot.optim._share import Share
+from surefoot.optim._sums import Tensors
 from surefoot.theory.training import clip_factor, proximal_step
 
 
@@ -177,7 +178,7 @@ def _measure(
         directions, dual_sq = share.measure(ops, along, count, along_sq)
     batch_sq = None if averaged else dual_sq
     if averaged and (settings.height.uses_batch or not sees_average):
-        _, batch_sq = share.measure(ops, grads, count, grad_sq)
+        batch_sq = share.measure_norm(ops, grads, count, grad_sq)
     if share.last is not None:
         ops.copy_(share.last, directions)
     if sees_average:

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from surefoot.rules import ROUNDING, partial_weights
 from surefoot.runs import Floats, Lane, RunKey
 from surefoot.theory import bounds
-
-_ROUNDING = 1e-12
-"""Relative error that partial sums are allowed: they must never exceed the whole because of rounding."""
 
 
 @dataclass(eq=False)
@@ -23,8 +21,7 @@ class Candidate:
     rates: Floats
     """α_t = lr·η_t."""
     weights: Floats
-    """What one unit of δ_t adds to the bound. A step of rate 0 adds nothing: without it the points are the same, so the
-    bound of the other steps is theirs."""
+    """What one unit of δ_t adds to the bound."""
     lanes: list[Lane]
     dead: bool = False
     """Its gradients have vanished while the loss stayed high."""
@@ -69,7 +66,7 @@ class Candidate:
             moving = self.rates > 0
             return float(bounds.last_iterate(self.rates[moving], self.mean_deltas()[moving], 0.0).noise)
         parts = [float(self.weights[: lane.done] @ lane.deltas[: lane.done]) for lane in self.lanes]
-        return sum(parts) / len(self.lanes) * (1.0 - _ROUNDING)
+        return sum(parts) / len(self.lanes) * (1.0 - ROUNDING)
 
     @np.errstate(over="ignore")
     def mean_deltas(self) -> Floats:
@@ -105,9 +102,7 @@ def make_candidate(method: str, lr: float, schedule: Floats, seeds: tuple[int, .
     rates = lr * schedule
     horizon = len(schedule)
     lanes = [Lane.new(RunKey(method, lr, seed), horizon) for seed in seeds]
-    weights: Floats = np.zeros(horizon)
-    weights[rates > 0] = bounds.last_iterate_weights(rates[rates > 0])
-    return Candidate(method, lr, rates, weights, lanes)
+    return Candidate(method, lr, rates, partial_weights(rates), lanes)
 
 
 def raised(value: float, tolerance: float) -> float:

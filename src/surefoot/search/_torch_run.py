@@ -11,12 +11,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from surefoot import _checks
 from surefoot._identity import Identity, digest, identify, merged
 from surefoot.optim import ModelBased
 from surefoot.problems._inputs import seeded
 from surefoot.problems._starts import Starts
 from surefoot.runs import Floats, Progress, Run
-from surefoot.study import _checks
 from surefoot.study._optimizers import made
 from surefoot.study._stepper import Stepper, certifies
 

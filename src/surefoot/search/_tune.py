@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
+from surefoot import _checks
 from surefoot.runs import Floats, Run, RunFactory, Runner, SearchError, cuts_of
 from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, number_from, rates_of, schedule_of
 from surefoot.search._best_first import BestFirst
@@ -25,7 +26,7 @@ from surefoot.search._loss import LossSearch
 from surefoot.search._notes import notes, spoiled_by
 from surefoot.search._race import Race
 from surefoot.search._study import StudyJournal, factories_of_study
-from surefoot.study import Study, _checks
+from surefoot.study import Study
 
 
 class NoRateWorks(SearchError):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from surefoot import _checks
 from surefoot.problems._threads import one_blas_thread
-from surefoot.study import _checks, _export
+from surefoot.study import _export
 from surefoot.study._archive import Archive
 from surefoot.study._methods import EXACT, has_level
 from surefoot.study._runs import FINAL_FIELDS, Floats

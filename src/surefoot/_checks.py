@@ -1,4 +1,4 @@
-"""Checks of a study's arguments, for Python and TOML alike: an error names argument, value and what is allowed."""
+"""Checks of arguments, for Python and TOML alike: an error names argument, value and what is allowed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.study._runs import Floats
 from surefoot.theory import schedules
 from surefoot.theory._names import unknown
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 SAMPLINGS = ("shuffle", "iid")
 LARGEST_SEED = 2**31 - 1

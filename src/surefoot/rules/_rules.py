@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from surefoot.monitor import _checks
-from surefoot.monitor._history import Floats, History, Stop
+from surefoot import _checks
+from surefoot.rules._history import Floats, History, Stop
 
 
 class StopRule(ABC):
@@ -83,11 +83,11 @@ class PartialBound(StopRule):
 
     def __post_init__(self) -> None:
         if self.best != "shared":
-            object.__setattr__(self, "best", _checks.positive("best", self.best))
+            object.__setattr__(self, "best", _checks.number("best", self.best, positive=True))
         elif _checks.number("slack", self.slack) < 1:
             raise ValueError(f"slack must be at least 1 with best='shared', got {self.slack!r}")
-        _checks.positive("slack", self.slack)
-        _checks.positive("until", self.until)
+        _checks.number("slack", self.slack, positive=True)
+        _checks.number("until", self.until, positive=True)
 
     def first(self, history: History) -> Stop | None:
         """The first step whose partial sum exceeds slack·best."""
@@ -123,8 +123,8 @@ class DeltaExplosion(StopRule):
     window: int = 3
 
     def __post_init__(self) -> None:
-        _checks.positive("factor", self.factor)
-        _checks.whole("window", self.window)
+        _checks.number("factor", self.factor, positive=True)
+        _checks.whole("window", self.window, 1)
 
     def first(self, history: History) -> Stop | None:
         """The first step at which the index has grown by the factor."""
@@ -165,9 +165,9 @@ class Dead(StopRule):
     window: int = 20
 
     def __post_init__(self) -> None:
-        _checks.positive("grad_ratio", self.grad_ratio)
-        _checks.positive("loss_ratio", self.loss_ratio)
-        _checks.whole("window", self.window)
+        _checks.number("grad_ratio", self.grad_ratio, positive=True)
+        _checks.number("loss_ratio", self.loss_ratio, positive=True)
+        _checks.whole("window", self.window, 1)
 
     def first(self, history: History) -> Stop | None:
         """The first step at which the run is dead."""
@@ -208,9 +208,23 @@ def check_rules(rules: Any, *, may_share: bool = False) -> tuple[StopRule, ...]:
         rules = (rules,)
     if not isinstance(rules, Sequence) or not all(isinstance(rule, StopRule) for rule in rules):
         raise TypeError(f"stop must be stop rules such as [NonFinite(), DeltaExplosion()], got {rules!r}")
-    if not may_share and any(isinstance(rule, PartialBound) and rule.best == "shared" for rule in rules):
+    if not may_share and any(is_shared(rule) for rule in rules):
         raise ValueError(f"best='shared' is for the runs of a study, which tell it to each other, got {rules!r}")
     return tuple(rules)
+
+
+def is_shared(rule: StopRule) -> bool:
+    """Whether a rule takes its bound from the other runs of a study."""
+    return isinstance(rule, PartialBound) and rule.best == "shared"
+
+
+def with_best(rules: Iterable[StopRule], best: float) -> tuple[StopRule, ...]:
+    """The rules with a bound in place of the shared one; with ∞, those that wait for one are left out."""
+    return tuple(
+        replace(rule, best=best) if isinstance(rule, PartialBound) and is_shared(rule) else rule
+        for rule in rules
+        if best < math.inf or not is_shared(rule)
+    )
 
 
 def _first(mask: np.ndarray[Any, np.dtype[np.bool_]], since: int = 0) -> int | None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.monitor import Dead, DeltaExplosion, History, NonFinite, PartialBound, StopRule, first_stop
+from surefoot.rules import Dead, DeltaExplosion, History, NonFinite, PartialBound, StopRule, first_stop
 from surefoot.theory import bounds, schedules
 
 RULES = [

@@ -12,6 +12,25 @@ from surefoot.theory import bounds
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
+ROUNDING = 1e-9
+"""Relative error that partial sums are allowed: rounding alone must never put a part above the whole."""
+
+
+def partial_weights(rates: Floats) -> Floats:
+    """What one unit of δ_t adds to the last-iterate bound of a run with these rates.
+
+    A step of rate 0 adds nothing: without it the points are the same, so that the bound of the other steps is theirs.
+
+    >>> partial_weights(np.array([1.0, 1.0, 0.0, 1.0]))
+    array([0.5, 1. , 0. , 1. ])
+    """
+    weights: Floats = np.zeros(len(rates))
+    moving = rates > 0
+    if moving.any():
+        weights[moving] = bounds.last_iterate_weights(rates[moving])
+    return weights
+
+
 @dataclass(frozen=True)
 class Stop:
     """Why a run should end."""
@@ -60,10 +79,7 @@ class History:
 
     def weights(self) -> Floats:
         """What one unit of each δ adds to the last-iterate bound; a kept step stands for ``every`` of them."""
-        done = len(self.loss)
-        if not (self.rates > 0).any():
-            return np.zeros(done)
-        weights = bounds.last_iterate_weights(self.rates)
+        done, weights = len(self.loss), partial_weights(self.rates)
         if self.every > 1:
             weights = np.add.reduceat(weights, np.arange(0, len(weights), self.every))
         return np.asarray(weights[:done])
