@@ -7,7 +7,7 @@ OUT ?= out
 .PHONY: help setup reproduce test test-all test-strangers lint bench docs clean
 
 help:
-	@echo "make reproduce   install, run the paper's studies, print the tables, write the figures and the report to $(OUT)/"
+	@echo "make reproduce   install, run the paper's studies, write figures and report to $(OUT)/, say which claims hold"
 	@echo "make test        install, then ruff, mypy and the fast tests"
 	@echo "make test-all    the same with the slow tests"
 	@echo "make test-strangers  what torch and optax demand of their own optimizers, for ours"
@@ -22,11 +22,11 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.user: $(VENV)/.python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet -c constraints.txt -e .
+	$(BIN)/pip install -c constraints.txt -e '.[pep]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.user
 
 setup: $(VENV)/.dev

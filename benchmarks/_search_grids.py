@@ -15,7 +15,7 @@ from torch import nn
 
 import surefoot.optim as sfo
 from surefoot.problems import LinearRegression, LogisticRegression, TiledProblem, pack
-from surefoot.search import ProblemRun, Progress, TorchRun
+from surefoot.search import ProblemRun, Progress, Run, TorchRun
 from surefoot.study import Study
 from surefoot.study._orders import row_orders
 
@@ -77,7 +77,7 @@ class Case:
 
 
 @dataclass
-class Replay:
+class Replay(Run):
     """A recorded run."""
 
     case: Case

@@ -119,6 +119,23 @@ UNSEEN = [
     for place, recipe in enumerate(RECIPES)
     if recipe.unseen and (place % 2 == 0 or recipe.kind not in _SLOW)  # of a slow task the first only
 ]
+LOOKED_AT = frozenset(
+    (
+        "mse-noise-1, momentum cosine clip",
+        "width-8, sgd cosine",
+        "width-512, momentum",
+        "depth-8, muon cosine",
+        "depth-6-tanh, adamw cosine",
+        "embedding, ngn",
+        "batch-2-digits, adamw cosine clip",
+        "labels-smooth, sgd cosine",
+        "separable-dna, adamw clip",
+        "reward, momentum cosine clip",
+        "shifted-up, sgd cosine",
+        "change-labels, adamw",
+    )
+)
+"""Unseen recipes that were looked at once before the search was last changed: no evidence any more."""
 
 
 def grids(recipes: Iterable[Recipe], cache: Path) -> Iterator[Case]:

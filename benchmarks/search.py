@@ -260,7 +260,7 @@ def old(arguments: argparse.Namespace, names: list[str]) -> None:
 
 def tasks(arguments: argparse.Namespace, names: list[str]) -> None:
     """Grids of small networks: development, unseen, and unseen of kinds that development does not have."""
-    from _search_tasks import DEVELOPMENT, NEW_KINDS, UNSEEN, grids
+    from _search_tasks import DEVELOPMENT, LOOKED_AT, NEW_KINDS, UNSEEN, grids
 
     sets = {"development": DEVELOPMENT, "unseen": UNSEEN}
     for title, recipes in {arguments.part: sets[arguments.part]}.items() if arguments.part else sets.items():
@@ -269,9 +269,15 @@ def tasks(arguments: argparse.Namespace, names: list[str]) -> None:
         scores = evaluate(cases, names if title == "unseen" else ["surefoot, loss", "full grid, batch losses"])
         show(f"{title}: {len(cases)} grids", scores)
         if title == "unseen":
+            first = [place for place, recipe in enumerate(known) if recipe.name not in LOOKED_AT]
             new = [place for place, case in enumerate(cases) if case.kind in NEW_KINDS]
-            apart = {name: [rows[place] for place in new] for name, rows in scores.items()}
-            show(f"of these, kinds that nothing was built on ({', '.join(NEW_KINDS)}): {len(new)} grids", apart)
+            parts = {
+                "looked at after the last change only": first,
+                f"kinds that nothing was built on ({', '.join(NEW_KINDS)})": new,
+            }
+            for words, places in parts.items():
+                apart = {name: [rows[place] for place in places] for name, rows in scores.items()}
+                show(f"of these, {words}: {len(places)} grids", apart)
         show_misses(scores["surefoot, loss"])
         show_confidence(title, scores["surefoot, loss"])
 

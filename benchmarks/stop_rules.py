@@ -19,8 +19,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from surefoot.figures import experiments, presets
 from surefoot.monitor import Dead, DeltaExplosion, History, NonFinite, PartialBound, StopRule, first_stop
+from surefoot.paper import experiments, presets
 from surefoot.study import Result
 
 PROBLEMS = ("linear-regression", "v1", "vowel", "dna", "v2")

@@ -26,4 +26,4 @@ def watched(lr, steps=60):
 
 for lr in (0.003, 0.3, 30.0):
     print(f"lr {lr:g}:", watched(lr).verdict(), "\n")
-watched(30.0).plot().savefig("monitor.png")  # loss, step sizes, indices, partial bound
+watched(30.0).plot().savefig("monitor.png")  # loss, slopes, step sizes, indices

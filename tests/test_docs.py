@@ -22,6 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OTHERS = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
 
 SLOW = ("dask.md", "forecast.md", "own-network.md", "pep.md", "quick-start.md", "tune.md", "when-a-run-diverges.md")
+SLOW += ("your-script.md",)
 """Pages whose code takes more than a few seconds."""
 
 EXACT = ("extending.md", "theory.md")
@@ -40,7 +41,8 @@ EXTRAS = {
 }
 """Text in code that needs an extra, and a package of it."""
 
-WARNINGS = {"your-framework.md": ("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")}
+_FOREIGN = ("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")
+WARNINGS = {"your-framework.md": _FOREIGN, "your-script.md": _FOREIGN}
 """Warnings of other packages on a page."""
 
 

@@ -45,7 +45,7 @@ def test_script_without_a_guard(tmp_path):
     assert result.stdout.split() == ["started", "160"]
 
 
-def test_problem_of_the_script_itself_stays_in_its_process(tmp_path):
+def test_problem_of_the_script_itself_goes_to_its_processes(tmp_path):
     result = run(OWN, tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["80"]

@@ -15,18 +15,19 @@ from surefoot._version import __version__
 if TYPE_CHECKING:
     from surefoot.forecast import forecast
     from surefoot.monitor import StabilityMonitor
-    from surefoot.search import tune
+    from surefoot.search import TorchRun, tune
     from surefoot.study import Result, Study
 
 _HOMES = {
     "Result": "surefoot.study",
     "StabilityMonitor": "surefoot.monitor",
     "Study": "surefoot.study",
+    "TorchRun": "surefoot.search",
     "forecast": "surefoot.forecast",
     "tune": "surefoot.search",
 }
 
-__all__ = ["Result", "StabilityMonitor", "Study", "__version__", "forecast", "tune"]
+__all__ = ["Result", "StabilityMonitor", "Study", "TorchRun", "__version__", "forecast", "tune"]
 
 
 def __getattr__(name: str) -> Any:

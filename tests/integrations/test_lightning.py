@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 import torch
 
@@ -51,12 +52,11 @@ def fit(tmp_path):
         generator = torch.Generator().manual_seed(0)
         inputs = torch.randn(48, 4, generator=generator)
         data = torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
-        options = {"max_epochs": 2, **options}
+        options = {"max_epochs": 2, "logger": False, **options}
         trainer = pl.Trainer(
             accelerator="cpu",
             callbacks=[] if callback is None else [callback],
             default_root_dir=tmp_path,
-            logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -137,3 +137,33 @@ def test_a_stop_rule_ends_the_training(fit):
 def test_clipping_by_lightning_is_warned_about(fit):
     with pytest.warns(UserWarning, match="max_grad_norm=1.0"):
         fit(Module(MAKES["ours"]), StabilityCallback(), gradient_clip_val=1.0, max_epochs=1)
+
+
+def test_csv_and_tensorboard_loggers_get_what_the_monitor_sees(fit, tmp_path):
+    pytest.importorskip("tensorboard")
+    from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    loggers = [CSVLogger(tmp_path, "csv"), TensorBoardLogger(tmp_path, "board")]
+    module, callback = Module(MAKES["foreign"]), StabilityCallback()
+    fit(module, callback, logger=loggers, log_every_n_steps=3, max_epochs=4)
+    written = pd.read_csv(tmp_path / "csv" / "version_0" / "metrics.csv")
+    assert written["step"].tolist() == [3, 6, 9, 12, 15, 18, 21, 24]
+    trace = callback.monitor.trace()
+    assert written["stability/loss"].to_numpy() == pytest.approx(trace.loss.values[2::3])
+    assert written["stability/size/sps"].to_numpy() == pytest.approx(
+        trace.sel(algorithm="sps").counterfactual_size.values[2::3]
+    )
+    assert written["stability/state"].iloc[-1] in (-1, 0, 1, 2)
+    events = EventAccumulator(str(tmp_path / "board" / "version_0"))
+    events.Reload()
+    board = events.Scalars("stability/loss")
+    assert [event.step for event in board] == written["step"].tolist()
+    assert [event.value for event in board] == pytest.approx(written["stability/loss"].tolist(), rel=1e-6)
+
+
+def test_loggers_are_left_alone_on_request(fit, tmp_path):
+    from lightning.pytorch.loggers import CSVLogger
+
+    fit(Module(MAKES["foreign"]), StabilityCallback(log=False), logger=CSVLogger(tmp_path), log_every_n_steps=1)
+    assert not list(tmp_path.rglob("metrics.csv"))

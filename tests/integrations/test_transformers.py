@@ -133,3 +133,20 @@ def test_clipping_by_the_trainer_is_warned_about(make):
 def test_only_a_trainer_is_taken():
     with pytest.raises(TypeError, match="trainer"):
         StabilityCallback(object())
+
+
+def test_what_the_monitor_sees_is_reported_to_tensorboard(make, tmp_path, monkeypatch):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
+    trainer = make(MAKES["foreign"], report_to="tensorboard", logging_steps=2)
+    callback = StabilityCallback(trainer)
+    trainer.add_callback(callback)
+    trainer.train()
+    (file,) = (tmp_path / "board").rglob("events.out.*")
+    events = accumulator.EventAccumulator(str(file.parent))
+    events.Reload()
+    (name,) = (tag for tag in events.Tags()["scalars"] if tag.endswith("stability/loss"))
+    board = events.Scalars(name)
+    assert [event.step for event in board] == [2, 4, 6]
+    assert [event.value for event in board] == pytest.approx(callback.monitor.trace().loss.values[1::2].tolist())
+    assert all("stability/loss" not in entry for entry in trainer.state.log_history)

@@ -387,21 +387,6 @@ def test_a_verdict_says_what_it_would_have_to_track(problem):
     assert '"step" in track' in monitor.verdict().reason
 
 
-def test_plot_draws_all_models(problem):
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
-    with StabilityMonitor(optimizer, distance=1.0) as monitor:
-        problem.train(optimizer, 5, monitor)
-    figure = monitor.plot()
-    labels = [text.get_text() for ax in figure.axes for text in ax.get_legend().get_texts()]
-    assert {"sgd would have", "sps would take", "ngn would have", "bias"} <= set(labels)
-    plt.close(figure)
-
-
 def test_a_dying_network_is_found_dead(problem):
     """All ReLUs die at a large rate; the gradients vanish, δ is tiny, and only the loss tells."""
     from surefoot.monitor import Dead

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -12,7 +13,7 @@ import torch.distributed.checkpoint as checkpoint
 import torch.multiprocessing as processes
 from optim_problem import ADAMS, NAMES, RATES, make
 from torch import Tensor
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
 import surefoot.optim as sfo
 from surefoot.optim._arithmetic import Device
@@ -203,6 +204,27 @@ def resumed(case: Case, rank: int, folder: Path) -> tuple[list[Tensor], list[Ten
     return outcome(net, optimizer), outcome(other, later)
 
 
+def resumed_from_whole(case: Case, rank: int) -> tuple[list[Tensor], list[Tensor]]:
+    """An unbroken run, and one that went through whole tensors, which all ranks have."""
+    halves = range(3), range(3, STEPS)
+    net, between = sharded(case.layout)
+    optimizer = case.build(net)
+    train(net, optimizer, halves[0], lambda index: batch(index, rank), between)
+    optimizer.zero_grad()
+    options = StateDictOptions(full_state_dict=True)
+    saved = copy.deepcopy(get_state_dict(net, optimizer, options=options))
+    train(net, optimizer, halves[1], lambda index: batch(index, rank), between)
+
+    other, between = sharded(case.layout)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.zero_()
+    later = case.build(other)
+    set_state_dict(other, later, model_state_dict=saved[0], optim_state_dict=saved[1], options=options)
+    train(other, later, halves[1], lambda index: batch(index, rank), between)
+    return outcome(net, optimizer), outcome(other, later)
+
+
 def spoiled(rank: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
     """Parameters before and after a step for which one rank had a NaN in its shard, and what was counted."""
     net, _ = sharded("fsdp")
@@ -296,6 +318,7 @@ def worker(rank: int, folder: str) -> None:
         results[case.id] = outcome(net, optimizer)
     for case in CHECKPOINTS:
         results[f"checkpoint {case.id}"] = resumed(case, rank, path / case.id)
+        results[f"whole {case.id}"] = resumed_from_whole(case, rank)
     results["spoiled"] = spoiled(rank)
     results["loss"] = loss_in_pieces(rank)
     results["placed"] = placed(rank)

@@ -72,6 +72,13 @@ def test_a_checkpoint_continues_bitwise_on_two_ranks(case: Case, ranks: Ranks) -
         assert all(torch.equal(a, b) for a, b in zip(unbroken, resumed, strict=True))
 
 
+@pytest.mark.parametrize("case", CHECKPOINTS, ids=lambda case: case.id)
+def test_a_checkpoint_of_whole_tensors_continues_bitwise(case: Case, ranks: Ranks) -> None:
+    for rank in ranks:
+        unbroken, resumed = rank[f"whole {case.id}"]
+        assert all(torch.equal(a, b) for a, b in zip(unbroken, resumed, strict=True))
+
+
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.parametrize("case", CHECKPOINTS, ids=lambda case: case.id)
 def test_a_checkpoint_of_two_ranks_continues_in_one_process(case: Case, ranks: Ranks, folder: Path) -> None:

@@ -11,7 +11,13 @@ import pytest
 import torch
 import torch.distributed.checkpoint as checkpoint
 from optim_problem import ADAMS, NAMES, UNBOUNDED, Problem, equal, make, train
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    get_state_dict,
+    set_optimizer_state_dict,
+    set_state_dict,
+)
 
 import surefoot.optim as sfo
 
@@ -95,6 +101,29 @@ def test_distributed_checkpoint_continues_bitwise(name: str, dtype: torch.dtype,
     assert equal(whole, train(second.problem, resumed, range(3, 6)))
 
 
+@pytest.mark.parametrize("name", [*NAMES, "Surefoot"])
+def test_a_full_distributed_checkpoint_continues_bitwise_and_in_silence(name: str) -> None:
+    def step(network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        network(torch.ones(2, 4)).square().mean().backward()
+        optimizer.step()
+
+    torch.manual_seed(0)
+    network, other = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
+    optimizer, resumed = make(name, network.parameters()), make(name, other.parameters())
+    step(network, optimizer)
+    step(network, optimizer)
+    options = StateDictOptions(full_state_dict=True)
+    saved = copy.deepcopy(get_optimizer_state_dict(network, optimizer, options=options))
+    other.load_state_dict(network.state_dict())
+    set_optimizer_state_dict(other, resumed, saved, options=options)
+    for _ in range(3):
+        step(network, optimizer)
+        step(other, resumed)
+    assert torch.equal(network.weight, other.weight)
+    assert resumed.param_groups[0]["count"] == 5
+
+
 def as_in_version_0_1_0(state: dict[str, Any], memory: str | None, length: int = 7) -> dict[str, Any]:
     """A checkpoint with vectors in the place of names."""
     old = copy.deepcopy(state)
@@ -103,7 +132,7 @@ def as_in_version_0_1_0(state: dict[str, Any], memory: str | None, length: int =
         own = [group.pop("size"), torch.zeros((), dtype=torch.float64) if memory is None else group.pop(memory)]
         group["own"] = torch.stack(own)
     first = old["param_groups"][0]
-    first["progress"] = torch.stack([first.pop(name, torch.zeros((), dtype=torch.float64)) for name in names])
+    first["progress"] = torch.stack([first.pop(name, torch.zeros((), dtype=torch.float64)).squeeze() for name in names])
     for name in ("delta", "grad_sq", "bound"):
         first.pop(name, None)
     return old

@@ -15,7 +15,6 @@ from hypothesis.extra import numpy as arrays
 from surefoot.problems import NetworkProblem, SimpleProblem
 from surefoot.report import prepare
 from surefoot.report._facts import caveat, envelope, known_constants
-from surefoot.report._looks import looks
 from surefoot.report._pack import Pack, decades, number
 from surefoot.report._payload import _is_limited, payload
 from surefoot.report._thin import thin
@@ -101,23 +100,6 @@ def test_more_seeds_than_lines_leave_the_range(result):
     assert header["traces"]["lines"] == ["mean", "low", "high"]
     largest = array_of(header["traces"]["delta"]["values"], data)[0, 0, 2]
     assert (largest == decades(found.dataset.delta.values[0, 0].max(axis=0))).all()
-
-
-def test_every_method_has_a_colour_and_a_mark_of_its_own():
-    names = ["sgd", "sps", "sps(lower_bound=-2)", "mine", "power(p=0.25)"]
-    found = looks(names)
-    assert len({look.colour for look in found.values()}) == len(names)
-    assert len({look.mark for look in found.values()}) == len(names)
-
-
-@given(st.lists(st.text(max_size=5), max_size=64, unique=True))
-def test_no_two_methods_of_a_page_look_the_same(names):
-    assert len(set(looks(names).values())) == len(names)
-
-
-@given(st.sets(st.text(max_size=5), max_size=10))
-def test_methods_of_the_paper_look_the_same_on_every_page(others):
-    assert looks([*others, "ngn"])["ngn"] == looks(["ngn"])["ngn"]
 
 
 def test_steps_without_a_limit_of_their_own_are_known():

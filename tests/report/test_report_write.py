@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from surefoot import report
-from surefoot.figures import experiments
+from surefoot.paper import experiments
 from surefoot.study import StoreError, Study
 from surefoot.study._store import Store
 

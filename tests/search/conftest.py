@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from surefoot.problems import LinearRegression, LogisticRegression
-from surefoot.search import Progress
+from surefoot.search import Progress, Run
 
 
-class Recorded:
+class Recorded(Run):
     """A run that plays back given losses and indices, and counts every step that is taken."""
 
     def __init__(self, losses, deltas, counts, key, fail_after=None):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from surefoot.search import NoRateWorks, RunError, tune
+from surefoot.search import NoRateWorks, Run, RunError, tune
 
 
-class Run:
+class Constant(Run):
     """A run of constant numbers."""
 
     def __init__(self, loss=1.0, delta=0.1):
@@ -76,7 +76,7 @@ def test_a_bound_needs_rates():
 
 def test_maximising_needs_an_evaluation():
     with pytest.raises(TypeError, match=r"maximize=True needs runs with evaluate\(\); those of run_factory have none"):
-        tune(lambda lr, seed: Run(), [0.1, 1.0], 10, maximize=True)
+        tune(lambda lr, seed: Constant(), [0.1, 1.0], 10, maximize=True)
 
 
 @pytest.mark.parametrize(("factory", "message"), [(3, "run_factory must be called"), ({}, "at least one method")])
@@ -87,7 +87,7 @@ def test_bad_factories(factory, message):
 
 @pytest.mark.parametrize("lrs", [0.5, np.float32(0.5), {"from": 0.5, "to": 2.0, "count": 3}])
 def test_rates_are_given_as_for_a_study(lrs):
-    assert tune(lambda lr: Run(loss=lr), lrs, 5).lr == 0.5
+    assert tune(lambda lr: Constant(loss=lr), lrs, 5).lr == 0.5
 
 
 def test_a_factory_that_does_not_tell_its_arguments():
@@ -96,33 +96,33 @@ def test_a_factory_that_does_not_tell_its_arguments():
 
 
 def test_a_factory_that_makes_no_run():
-    with pytest.raises(TypeError, match=r"must return a run with advance\(k\)"):
+    with pytest.raises(TypeError, match=r"must return a surefoot\.search\.Run, with advance\(k\)"):
         tune(lambda lr, seed: 3, [0.1], 10)
 
 
 def test_a_factory_of_the_rate_alone():
-    assert tune(lambda lr: Run(loss=lr), [0.1, 1.0], 20).lr == 0.1
+    assert tune(lambda lr: Constant(loss=lr), [0.1, 1.0], 20).lr == 0.1
     with pytest.raises(ValueError, match="seeds asks for 2 data orders, but run_factory takes the rate only"):
-        tune(lambda lr: Run(loss=lr), [0.1, 1.0], 20, seeds=2)
+        tune(lambda lr: Constant(loss=lr), [0.1, 1.0], 20, seeds=2)
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 3, 4, 10])
 def test_few_steps_compare_all_rates(horizon):
     lrs = np.geomspace(0.01, 1.0, 9)
-    found = tune(lambda lr, seed: Run(loss=1.0 + abs(lr - lrs[5])), lrs, horizon)
+    found = tune(lambda lr, seed: Constant(loss=1.0 + abs(lr - lrs[5])), lrs, horizon)
     assert found.lr == lrs[5]
 
 
 @pytest.mark.parametrize("objective", ["loss", "bound"])
 def test_huge_numbers_are_numbers(objective):
     """Sums may overflow to ∞, without a warning."""
-    found = tune(lambda lr: Run(loss=1e308 * lr, delta=1e308 * lr), [0.1, 1.0], 20, objective=objective, bias=1.0)
+    found = tune(lambda lr: Constant(loss=1e308 * lr, delta=1e308 * lr), [0.1, 1.0], 20, objective=objective, bias=1.0)
     assert found.lr == 0.1
 
 
 class TestRunsThatMisbehave:
     def test_one_that_raises(self):
-        class Broken(Run):
+        class Broken(Constant):
             def advance(self, k):
                 raise OSError("disk gone")
 
@@ -132,7 +132,7 @@ class TestRunsThatMisbehave:
 
     @pytest.mark.parametrize("answer", [None, 3, ([1.0], [1.0]), ([1.0] * 3, [1.0] * 4), ("a", "b")])
     def test_one_that_answers_nonsense(self, answer):
-        class Odd(Run):
+        class Odd(Constant):
             def advance(self, k):
                 return answer
 
@@ -144,15 +144,15 @@ class TestRunsThatMisbehave:
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_no_rate_works(objective, value):
     with pytest.raises(NoRateWorks, match=r"no rate works: none of 5 candidates .*lr=0.01: not finite at step 0"):
-        tune(lambda lr, seed: Run(loss=value), np.geomspace(0.01, 1, 5), 20, objective=objective, bias=1.0)
+        tune(lambda lr, seed: Constant(loss=value), np.geomspace(0.01, 1, 5), 20, objective=objective, bias=1.0)
 
 
 def test_no_rate_works_because_the_indices_are_infinite():
     with pytest.raises(NoRateWorks, match="no rate works"):
-        tune(lambda lr, seed: Run(delta=np.nan), [0.1, 1.0], 20, objective="bound", bias=1.0)
+        tune(lambda lr, seed: Constant(delta=np.nan), [0.1, 1.0], 20, objective="bound", bias=1.0)
 
 
 def test_one_rate_that_works_is_found_among_those_that_do_not():
     lrs = np.geomspace(1e-4, 1.0, 17)
-    found = tune(lambda lr, seed: Run(loss=1.0 if lr == lrs[1] else np.nan), lrs, 50)
+    found = tune(lambda lr, seed: Constant(loss=1.0 if lr == lrs[1] else np.nan), lrs, 50)
     assert found.lr == lrs[1]

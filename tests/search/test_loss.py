@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from surefoot.search import ProblemRun, tune
+from surefoot.search import ProblemRun, Run, tune
 from surefoot.study import Study
 
 LRS = np.geomspace(1e-3, 1e2, 17)
@@ -134,7 +134,7 @@ def test_a_search_on_convex_problems_does_not_need_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-class Scored:
+class Scored(Run):
     """A run whose loss falls with the rate until it is too large, and that can be evaluated."""
 
     def __init__(self, lr, best=0.1, horizon=200, accuracy=None):
@@ -179,6 +179,11 @@ def test_a_search_finds_its_own_rates(best):
     lrs = np.array([row.lr for row in found.table])
     beside = np.sort(abs(np.log(lrs / found.lr)))[1:3]
     assert beside.max() <= np.log(1.3)
+
+
+def test_refinement_of_its_own_rates_ends_at_its_factor(regression):
+    lrs = [row.lr for row in tune(ProblemRun(regression, "sgd", batch_size=5), horizon=100).table]
+    assert min(np.diff(np.log(lrs))) > np.log(1.3) / 2 - 1e-9
 
 
 @pytest.mark.parametrize(("best", "lrs"), [(1.0, [0.01, 0.02, 0.04]), (0.001, [0.01, 0.02, 0.04])])

@@ -11,7 +11,7 @@ from torch import nn
 
 import surefoot.optim as sfo
 from surefoot.problems import NetworkProblem
-from surefoot.search import tune_study
+from surefoot.search import tune
 from surefoot.search._network_run import NetworkRuns
 from surefoot.study import Method, Result, Study
 from surefoot.study._network_run import NetworkRun
@@ -89,7 +89,7 @@ def test_a_run_has_no_trace_before_its_end():
 @pytest.mark.parametrize("objective", ["loss", "bound"])
 def test_it_finds_a_rate_that_learns(objective):
     study = make_study(seeds=2)
-    found = tune_study(study, objective=objective)
+    found = tune(study, objective=objective)
     first = study.problem.initial_losses[0]
     assert found.loss < 0.8 * first
     assert found.run.step == study.steps
@@ -99,27 +99,27 @@ def test_it_finds_a_rate_that_learns(objective):
 
 def test_finished_runs_are_those_of_the_study(tmp_path):
     study = make_study(steep, squared, lrs=np.geomspace(1e-3, 1e12, 7))
-    found = tune_study(study, tmp_path / "s.db", objective="bound", bias=3.0)
+    found = tune(study, store=tmp_path / "s.db", objective="bound", bias=3.0)
     assert "diverged" in {row.outcome for row in found.table}
     assert_equal_where_known(tmp_path / "s.db", study)
 
 
 def test_networks_with_random_numbers_and_buffers_too(tmp_path):
     study = make_study(methods=["ngn", "adamw"], schedule="cosine")
-    tune_study(study, tmp_path / "s.db", max_states=1)  # every switch goes over the disk
+    tune(study, store=tmp_path / "s.db", max_states=1)  # every switch goes over the disk
     assert_equal_where_known(tmp_path / "s.db", study)
 
 
 def test_the_store_changes_nothing(tmp_path):
     study = make_study()
-    assert tune_study(study, tmp_path / "s.db").table == tune_study(study).table
+    assert tune(study, store=tmp_path / "s.db").table == tune(study).table
 
 
 def test_a_complete_study_answers_without_a_step(tmp_path, monkeypatch):
     study = make_study()
     result = study.run(tmp_path / "s.db", processes=1)
     monkeypatch.setattr(NetworkRun, "advance", lambda *_: pytest.fail("a step was taken"))
-    found = tune_study(study, tmp_path / "s.db", objective="bound", bias=1.0)
+    found = tune(study, store=tmp_path / "s.db", objective="bound", bias=1.0)
     assert found.bound == result.bound(distance=1.0).total.min()
     assert found.run is None
 
@@ -133,10 +133,10 @@ def test_a_search_that_was_interrupted_goes_on(tmp_path):
             raise Stop
 
     study = make_study()
-    whole = tune_study(study)
+    whole = tune(study)
     with pytest.raises(Stop):
-        tune_study(study, tmp_path / "s.db", progress=stop)
-    again = tune_study(study, tmp_path / "s.db")
+        tune(study, store=tmp_path / "s.db", progress=stop)
+    again = tune(study, store=tmp_path / "s.db")
     assert again.table == whole.table
     for one, other in zip(again.run.model.parameters(), whole.run.model.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -158,24 +158,24 @@ def test_certificates_only_where_the_theory_gives_them(tmp_path, method, certifi
     study = make_study(methods=[method], lrs=[0.01, 0.1], epochs=1)
     if store:
         study.run(tmp_path / "s.db", processes=1)
-    found = tune_study(study, tmp_path / "s.db" if store else None, objective="bound", bias=2.0)
+    found = tune(study, store=tmp_path / "s.db" if store else None, objective="bound", bias=2.0)
     assert (found.certificate is not None) == certified
 
 
 def test_the_distance_of_the_study_is_the_bias():
-    assert tune_study(make_study(distance=2.0), objective="bound").certificate.bias == "distance 2"
+    assert tune(make_study(distance=2.0), objective="bound").certificate.bias == "distance 2"
 
 
 def test_rules_of_the_study_are_refused():
     from surefoot.monitor import NonFinite
 
     with pytest.raises(ValueError, match="stop must be empty for a search, which ends runs by its own rules"):
-        tune_study(make_study(stop=NonFinite()))
+        tune(make_study(stop=NonFinite()))
 
 
 def test_thinned_traces_are_refused():
     with pytest.raises(ValueError, match="every must be 1 for a search"):
-        tune_study(make_study(every=2))
+        tune(make_study(every=2))
 
 
 def test_the_command_tunes_a_network_of_the_user_s(tmp_path):

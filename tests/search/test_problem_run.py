@@ -5,7 +5,6 @@ import pytest
 
 from surefoot.problems import LogisticRegression
 from surefoot.search import ProblemRun
-from surefoot.search._study import study_trace
 from surefoot.study import Study
 from surefoot.study._runs import STEP_FIELDS
 
@@ -21,12 +20,12 @@ def test_traces_equal_a_study_to_the_last_bit(regression, method, schedule, piec
     lrs = [0.01, 0.3, 30.0]
     study = Study(regression, methods=method, lrs=lrs, epochs=3, batch_size=5, seeds=[3], schedule=schedule)
     data = study.run().dataset.isel(algorithm=0, seed=0)
-    recipe = ProblemRun(regression, method, batch_size=5, schedule=study.factors)
+    recipe = ProblemRun.of_study(regression, study.methods[0], study.shared)
     runs = [recipe(lr, 3) for lr in lrs]
     for k in pieces:
         recipe.advance_together(runs, k)
     for place, run in enumerate(runs):
-        trace, there = study_trace(study, run), data.isel(lr=place)
+        trace, there = run.trace(), data.isel(lr=place)
         assert trace.status == there.status
         assert trace.diverged_at == there.diverged_at
         for name in STEP_FIELDS:
@@ -41,9 +40,9 @@ def test_several_classes_and_validation(data):
     study = Study(problem, methods="sgd", lrs=[1.0, 1e200], epochs=2, batch_size=16, seeds=1)
     there = study.run().dataset.isel(algorithm=0, seed=0)
     for place, lr in enumerate(study.lrs):
-        run = ProblemRun(problem, "sgd", batch_size=16)(lr, 0)
+        run = ProblemRun.of_study(problem, study.methods[0], study.shared)(lr, 0)
         run.advance(study.steps)
-        trace = study_trace(study, run)
+        trace = run.trace()
         assert trace.diverged_at == there.diverged_at.values[place]
         for name, values in (trace.steps | trace.epochs).items():
             assert same_bits(values, there[name].values[place]), name
@@ -57,7 +56,7 @@ def test_going_on_from_a_state(regression):
     second.load_state_dict(first.state_dict())
     second.advance(17)
     assert same_bits(straight.point, second.point)
-    assert all(same_bits(straight.trace[name], second.trace[name]) for name in straight.trace)
+    assert all(same_bits(straight.numbers[name], second.numbers[name]) for name in straight.numbers)
 
 
 def test_neighbours_do_not_matter(regression):

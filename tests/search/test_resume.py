@@ -12,7 +12,7 @@ import pytest
 
 from surefoot._states import load_state, save_state
 from surefoot.problems import LinearRegression
-from surefoot.search import ProblemRun, SearchError, tune, tune_study
+from surefoot.search import ProblemRun, SearchError, tune
 from surefoot.study import Result, Study
 
 LRS = np.geomspace(1e-3, 1e2, 9)
@@ -95,10 +95,10 @@ def test_few_states_in_memory(regression, max_states):
 
 
 def test_states_are_spilled_beyond_the_cap(regression, monkeypatch):
-    from surefoot.search import _runner
+    from surefoot.runs import _bench
 
     spilled = []
-    monkeypatch.setattr(_runner, "save_state", lambda stem, state: spilled.append(stem) or save_state(stem, state))
+    monkeypatch.setattr(_bench, "save_state", lambda stem, state: spilled.append(stem) or save_state(stem, state))
     tune(ProblemRun(regression, "ngn", batch_size=5), LRS, 100, max_states=2)
     assert spilled
     assert not any(path.parent.exists() for path in spilled)  # and cleaned up
@@ -180,13 +180,13 @@ class TestStudies:
 
     @pytest.mark.parametrize("options", [{}, {"objective": "bound"}, {"objective": "bound", "bias": 2.0}])
     def test_the_store_changes_nothing(self, tmp_path, options):
-        with_store = tune_study(self.study(), tmp_path / "study.db", **options)
-        assert with_store.table == tune_study(self.study(), **options).table
+        with_store = tune(self.study(), store=tmp_path / "study.db", **options)
+        assert with_store.table == tune(self.study(), **options).table
 
     def test_finished_runs_are_those_of_the_study(self, tmp_path):
         """What a search adds to the store is bit for bit what the study would have computed."""
         study = self.study()
-        tune_study(study, tmp_path / "study.db")
+        tune(study, store=tmp_path / "study.db")
         done = study.plan(tmp_path / "study.db").done
         assert 0 < done < len(study.runs)
         there = Result.load(tmp_path / "study.db").dataset
@@ -200,13 +200,13 @@ class TestStudies:
         study = self.study()
         study.run(tmp_path / "study.db")
         monkeypatch.setattr(ProblemRun, "advance_together", lambda *_: pytest.fail("a step was taken"))
-        found = tune_study(study, tmp_path / "study.db", objective="bound", bias=1.0)
+        found = tune(study, store=tmp_path / "study.db", objective="bound", bias=1.0)
         total = study.run(tmp_path / "study.db").bound(distance=1.0).total
         assert found.bound == total.min()
         assert found.run is None
 
     def test_the_distance_of_the_study_is_the_bias(self):
-        found = tune_study(self.study(distance=1.0), objective="bound")
+        found = tune(self.study(distance=1.0), objective="bound")
         assert found.certificate.bias == "distance 1"
 
     def test_a_spec_file(self, tmp_path):
@@ -215,16 +215,16 @@ class TestStudies:
             'problem = "linear-regression"\nmethods = ["sgd"]\nlrs = { from = 1e-3, to = 1e1, count = 5 }\n'
             "epochs = 5\nbatch_size = 5\nseeds = 1\n"
         )
-        assert tune_study(spec, tmp_path / "study.db").lr == 0.1
+        assert tune(Study.from_spec(spec), store=tmp_path / "study.db").lr == 0.1
 
     @pytest.mark.parametrize("name", ["seeds", "schedule"])
     def test_what_the_study_tells_cannot_be_given(self, name):
         with pytest.raises(TypeError, match=name):
-            tune_study(self.study(), **{name: 1})
+            tune(self.study(), **{name: 1})
 
     def test_thinned_traces_are_refused(self):
         with pytest.raises(ValueError, match="every must be 1"):
-            tune_study(self.study(every=2))
+            tune(self.study(every=2))
 
 
 SCRIPT = """

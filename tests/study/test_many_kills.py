@@ -68,9 +68,9 @@ def search(path=None):
 def searched_study(path=None):
     from network_cases import make_study
 
-    from surefoot.search import tune_study
+    from surefoot.search import tune
 
-    return tune_study(make_study(methods=["ngn"], lrs=[0.01, 0.1, 1.0], epochs=15, batch_size=2), path)
+    return tune(make_study(methods=["ngn"], lrs=[0.01, 0.1, 1.0], epochs=15, batch_size=2), store=path)
 
 
 JOBS = {"study": study, "network": network, "search": search, "searched": searched_study}

@@ -243,14 +243,13 @@ def test_a_run_alone_and_worker_processes_change_no_bit(result, assert_same_bits
     assert_same_bits(Result.load(tmp_path / "s.db").dataset, result.dataset)
 
 
-def test_what_cannot_be_sent_to_other_processes_runs_here():
-    """A lambda cannot; two processes asked for, this one does it."""
+def test_lambdas_go_to_other_processes():
     problem = make_problem(lambda: Noisy())
     data = make_study(problem, methods=["sgd"]).run(processes=2).dataset
     assert (data.status == "finished").all()
 
 
-def test_optimizers_that_cannot_be_sent_run_here():
+def test_optimizers_of_lambdas_go_to_other_processes():
     method = Method("lion", optimizer=lambda parameters, lr: torch.optim.Adagrad(parameters, lr=lr))
     data = make_study(methods=[method, "sgd"], epochs=1).run(processes=2).dataset
     assert list(data.algorithm.values) == ["lion", "sgd"]

@@ -152,14 +152,21 @@ def test_the_plot_shows_losses_bounds_and_what_diverged(result):
     from matplotlib import pyplot as plt
 
     ax = result.plot(1.0)
-    solid = [line for line in ax.lines if line.get_linestyle() == "-"]
+    lines = [line for line in ax.lines if len(line.get_xdata())]  # the others explain the legend
+    solid = [line for line in lines if line.get_linestyle() == "-"]
     assert len(solid) == 4
     np.testing.assert_array_equal(solid[1].get_ydata(), result.dataset.last_loss.sel(algorithm="sps").mean("seed"))
-    assert sum(line.get_linestyle() == "--" for line in ax.lines) == 4
-    edge = [line for line in ax.lines if line.get_fillstyle() == "none" and len(line.get_xdata())]
-    assert [line.get_color() for line in edge] == [solid[0].get_color()]  # SGD alone
-    assert edge[0].get_xdata().tolist() == [1.0, 10.0, 100.0]
-    assert set(edge[0].get_ydata()) == {ax.get_ylim()[1]}
+    dashed = [line for line in lines if line.get_linestyle() == "--"]
+    assert len(dashed) == 4
+    above = result.optimal_loss + result.bound(1.0).total.sel(algorithm="sps")
+    np.testing.assert_allclose(dashed[1].get_ydata(), above)  # Ω bounds f − f⋆, the picture shows f
+    edge = {line.get_marker(): line for line in lines if line.get_fillstyle() == "none"}
+    losses = result.dataset.last_loss.sel(algorithm="sgd").mean("seed")
+    for marker, chosen in (("^", np.isfinite(losses)), ("x", np.isinf(losses))):
+        wanted = losses.lr.values[chosen & (losses > 10 * result.initial_loss)]
+        assert edge[marker].get_color() == solid[0].get_color() if len(wanted) else marker not in edge  # SGD alone
+        assert not len(wanted) or edge[marker].get_xdata().tolist() == wanted.tolist()
+        assert not len(wanted) or set(edge[marker].get_ydata()) == {ax.get_ylim()[1]}
     assert ax.get_xscale() == ax.get_yscale() == "log"
     plt.close(ax.figure)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from surefoot.claims import Checked, check
+from surefoot.paper.claims import Checked, check, sections
 
 _COLOURS = {"holds": "green", "fails": "red", "not-run": "yellow"}
 
@@ -36,6 +38,24 @@ def checked(ids: Sequence[str] | None, store: Path | None, quiet: bool) -> list[
             progress.update(task, completed=done, total=total, description=name)
 
         return check(ids, folder=store, progress=tell)
+
+
+def summary(rows: Sequence[Checked]) -> Iterator[str]:
+    """One line a section of claims, and a sentence a claim that fails."""
+    found = {row.id: row for row in rows}
+    for section, ids in sections().items():
+        here = [found[name] for name in ids if name in found]
+        if not here:
+            continue
+        counts = {verdict: [row for row in here if row.verdict == verdict] for verdict in _COLOURS}
+        words = [f"{len(counts[verdict])} {word}" for verdict, word in (("holds", "hold"), ("fails", "fail"))]
+        if len(counts["not-run"]) < len(here):
+            yield f"{section}: {', '.join(words)}"
+        for row in counts["fails"]:
+            yield f"  [red]fails[/] {escape(f'{row.claim}. Measured: {row.measured}. ({row.id})')}"
+        for reason, absent in itertools.groupby(counts["not-run"], key=lambda row: row.measured):
+            names = [row.id for row in absent]
+            yield f"{section}: {len(names)} not checked; {escape(reason)} ({', '.join(names)})"
 
 
 def table(rows: Sequence[Checked]) -> Table:

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 def figures(incomplete: str) -> list[str]:
     """Names of figures and of groups of them."""
-    from surefoot.figures import FIGURES, GROUPS
+    from surefoot.paper.figures import FIGURES, GROUPS, LAST
 
-    return _matching([*FIGURES, *GROUPS], incomplete)
+    return _matching([*FIGURES, *GROUPS, *(f"figure{number}" for number in range(1, LAST + 1))], incomplete)
 
 
 def claims(incomplete: str) -> list[str]:
     """Ids of claims."""
-    from surefoot.claims import all_claims
+    from surefoot.paper.claims import all_claims
 
     return _matching(all_claims(), incomplete)
 
@@ -52,7 +52,7 @@ def engines(incomplete: str) -> list[str]:
 
 def presets(incomplete: str) -> list[str]:
     """Sizes of network studies."""
-    from surefoot.figures.presets import PRESETS
+    from surefoot.paper.presets import PRESETS
 
     return _matching(PRESETS, incomplete)
 

@@ -116,7 +116,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="FIGURE",
-            help="Names of figures; none means all that take minutes together.",
+            help="Names of figures, or the paper's numbers (figure1 … figure12); none means all but networks.",
             autocompletion=_completion.figures,
         ),
     ] = None,
@@ -141,7 +141,7 @@ def reproduce(
 ) -> None:
     """Compute the figures again and write each as PNG, PDF and CSV.
 
-    Without names: all figures but those of networks, then the table of claims and OUT/report.html.
+    Without names: all figures but those of networks, then a summary of the claims and OUT/report.html.
 
     Figures of networks are made only by name: [bold]cifar10[/] (all figures of that sweep), cifar10-geometries,
     characters. Their runs are kept in OUT/studies, and an interrupted sweep goes on where it stopped.
@@ -149,7 +149,7 @@ def reproduce(
     [bold]Examples[/]
 
       surefoot reproduce
-      surefoot reproduce toy-function universal-curves --out figures
+      surefoot reproduce figure1 universal-curves --out figures
       surefoot reproduce cifar10 --preset smoke
     """
     from surefoot.cli._reproduce import reproduce as run
@@ -232,6 +232,10 @@ def tune(
         typer.Option("--objective", help="What is minimised: loss or bound.", autocompletion=_completion.objectives),
     ] = "loss",
     store: Store = None,
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", min=1, help="Worker processes; by default one a core where it pays. 1: only this."),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -246,7 +250,7 @@ def tune(
     """
     from surefoot.cli._tune import tune as run
 
-    run(spec, objective, store, quiet, as_json)
+    run(spec, objective, store, processes, quiet, as_json)
 
 
 @app.command(rich_help_panel=_OWN)
@@ -293,6 +297,41 @@ def forecast(
     from surefoot.cli._forecast import run
 
     run(runs, curves, steps, lr, schedule, group or [], picture, quiet, as_json)
+
+
+@app.command(
+    rich_help_panel=_OWN,
+    context_settings={"allow_interspersed_args": False},  # what follows the script is the script's
+)
+def watch(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="The script, as it is; with -m a module.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of the script.")] = None,
+    module: Annotated[bool, typer.Option("-m", help="Run a module, as `python -m` does.")] = False,
+    horizon: Annotated[
+        int | None,
+        typer.Option("--horizon", help="Steps of the whole run; by default what trainer, scheduler or loops say."),
+    ] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="End a hopeless run, with exit code 86.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for page.html and trace.csv; by default surefoot-watch/SCRIPT-1, …"),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No words; page and trace only.")] = False,
+) -> None:
+    """Run a training script unchanged, and say of every torch optimizer in it whether its rate is right.
+
+    Plain loops, Lightning, Transformers and Accelerate. Output and exit code of the script stay its own; words go to
+    stderr, numbers to a trace, and all of it to a page that reloads itself. Options of watch stand before the script.
+
+    [bold]Examples[/]
+
+      surefoot watch train.py
+      surefoot watch --stop --horizon 20000 train.py --lr 0.1
+      surefoot watch -m package.train --epochs 3
+    """
+    from surefoot.cli._watch import watch as run
+
+    run(script, arguments or [], module, horizon, stop, out, quiet)
 
 
 @app.command(rich_help_panel=_OWN)
@@ -366,7 +405,15 @@ app.add_typer(_data.app, name="data", rich_help_panel=_MACHINE)
 
 def main() -> None:
     """Entry point of the command."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    from surefoot.cli._watch import Handover
+
+    words = sys.argv[1:]
+    if isinstance(sys.stdout, io.TextIOWrapper) and "watch" not in words:
         sys.stdout.reconfigure(errors="replace")  # where there is no ≥ or α, numbers are worth more than an error
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    app(["--debug", *arguments] if "--debug" in sys.argv else arguments)
+    own = words.index("watch") if "watch" in words else len(words)  # what follows is the script's
+    arguments = [word for place, word in enumerate(words) if word != "--debug" or place > own]
+    try:
+        app(["--debug", *arguments] if "--debug" in words[:own] else arguments)
+    except Handover as handover:
+        work = handover.work
+    work()

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
-from surefoot import figures
-from surefoot.cli._claims import checked
-from surefoot.cli._claims import table as claims_table
+from surefoot._spawn import hidden_main
+from surefoot.cli._claims import checked, summary
+from surefoot.paper import figures
+from surefoot.paper.claims import all_claims
 
 if TYPE_CHECKING:
-    from surefoot.figures.networks import NetworkFigure
+    from surefoot.paper.figures.networks import NetworkFigure
     from surefoot.study import Result
+
+LONGEST_FIRST = ("dna", "vowel", "pep-bounds", "level", "pep")
+"""Figures that take seconds; the others are drawn while these are computed."""
 
 
 def reproduce(
@@ -45,57 +53,129 @@ def reproduce(
     """
     chosen = figures.expanded(names) or figures.available()
     studies = out / "studies"
-    console = Console(quiet=quiet)
+    console = Console(quiet=quiet, highlight=False)
     # All are loaded first: an unknown name or preset stops everything before work starts.
-    convex = {name: figures.load(name, studies) for name in chosen if name not in figures.NETWORKS}
-    titles = {name: module.TITLE for name, module in convex.items()}
-    makers: dict[str, Callable[[], figures.Columns]] = {name: module.data for name, module in convex.items()}
+    plain = {name: figures.load(name, studies).TITLE for name in chosen if name not in figures.NETWORKS}
     trained = [name for name in chosen if name in figures.NETWORKS]
     networks: dict[str, NetworkFigure] = {}
     if trained:
-        from surefoot.figures._curves import MissingRuns
-        from surefoot.figures.networks import NetworkFigure
+        from surefoot.paper.figures.networks import NetworkFigure
 
         networks = {name: NetworkFigure(name, studies, preset, device, data) for name in trained}
-        titles |= {name: figure.TITLE for name, figure in networks.items()}
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=out):
         pass  # who cannot write there is told so now, not after the work
+
+    console.print(f"[bold]Figures[/], each as .png, .pdf and .csv in {escape(str(out))}")
+    if plain:
+        _write(plain, studies, out, console, quiet)
+    if networks:
+        _write_networks(networks, out, console, quiet, finished)
+    if not names:
+        _tell_left_out(console)
+    on_cifar = preset != "smoke" and bool(set(trained) & set(figures.CIFAR10))
+    ids = [name for name in all_claims() if not names or (on_cifar and name.startswith("cifar-"))]
+    if not names or on_cifar:
+        rows = checked(ids, studies, quiet)
+        console.print(f"\n[bold]Claims of the paper[/]; `surefoot claims --store {escape(str(studies))}` has all rules")
+        for line in summary(rows):
+            console.print(f"  {line}", soft_wrap=True)
+    if not names:
+        _tell_next(console, _report(studies, out))
+
+
+def _write(titles: dict[str, str], studies: Path, out: Path, console: Console, quiet: bool) -> None:
+    """Compute and write figures on all cores, and say so as each is done."""
+    order = sorted(titles, key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else 99)
+    with _bar(quiet) as (progress, task):
+        progress.update(task, total=len(order), description="figures")
+        for name, seconds in _made(order, studies, out):
+            _tell(console, name, titles[name], seconds)
+            progress.advance(task)
+
+
+def _made(names: list[str], studies: Path, out: Path) -> Iterator[tuple[str, float]]:
+    """Make figures, the longest first, and yield each name with its seconds when it is done."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = min(cores, len(names))
+    if workers == 1:
+        for name in names:
+            yield name, make(name, studies, out)
+        return
+    with hidden_main(), ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        waiting = {pool.submit(make, name, studies, out): name for name in names}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+
+
+def make(name: str, studies: Path, out: Path) -> float:
+    """Compute and write one figure; returns the seconds that it took."""
+    start = time.perf_counter()
+    figures.save(name, figures.load(name, studies).data(), out)
+    return time.perf_counter() - start
+
+
+def _write_networks(
+    networks: dict[str, NetworkFigure], out: Path, console: Console, quiet: bool, finished: bool
+) -> None:
+    """Train what is missing, then draw; what lacks runs is named."""
+    from surefoot.paper.curves import MissingRuns
+
     results: dict[str, dict[str, Result]] = {}
-    for figure in networks.values():
+    for name, figure in networks.items():
         if figure.sweep not in results:
             results[figure.sweep] = _finished(figure) if finished else _train(figure, console, quiet)
-    for name, figure in networks.items():
+        start = time.perf_counter()
         try:
-            makers[name] = partial(dict, figure.table(results[figure.sweep]))
+            columns = figure.table(results[figure.sweep])
         except MissingRuns as absent:
-            console.print(f"{name} is left out: there are no finished runs of {absent.args[0]}")
+            console.print(f"  {name} is left out: there are no finished runs of {absent.args[0]}")
+            continue
+        figures.save(name, columns, out)
+        _tell(console, name, figure.TITLE, time.perf_counter() - start)
 
-    console.print(_write({name: makers[name] for name in chosen if name in makers}, titles, out, quiet))
-    missing = figures.lacking()
-    if missing and not names:
-        console.print(f"left out, because an extra is missing (surefoot doctor says which): {', '.join(missing)}")
-    if preset != "smoke" and set(trained) & set(figures.CIFAR10):
-        from surefoot.claims import all_claims
 
-        console.print(
-            claims_table(checked([name for name in all_claims() if name.startswith("cifar-")], studies, quiet))
-        )
-    if not names:
-        from surefoot.figures import experiments
-        from surefoot.report import write_many
+def _tell(console: Console, name: str, title: str, seconds: float) -> None:
+    console.print(f"  {name:23} {seconds:5.1f} s  {escape(figures.title_of(name, title))}", soft_wrap=True)
 
-        console.print(claims_table(checked(None, studies, quiet)))
-        page = write_many(
-            {experiments.experiment(name).title: experiments.run(name, studies) for name in figures.SWEEPS},
-            out / "report.html",
-        )
-        console.print(f"report: {page} (opens in any browser, needs no network)")
+
+def _tell_left_out(console: Console) -> None:
+    """Nothing is left out in silence."""
+    lacking = figures.lacking()
+    if lacking:
+        extra = "pip install 'surefoot\\[pep]'"
+        console.print(f"  not made, because the extra pep is not installed ({extra}): {', '.join(lacking)}")
+    console.print(
+        f"  made by name only, because they train networks for hours: {', '.join(figures.NETWORKS)}; "
+        "try `surefoot reproduce cifar10 --preset smoke`, which takes seconds on digits",
+        soft_wrap=True,
+    )
+
+
+def _tell_next(console: Console, page: Path) -> None:
+    console.print("\n[bold]Three things to do next[/]")
+    for place, (what, words) in enumerate(
+        (
+            (f"open {page}", "the six studies as one page to click through, in any browser, offline"),
+            ("surefoot watch train.py", "runs a training script of yours unchanged and says whether its rate is right"),
+            ("surefoot init && surefoot study SPEC.toml", "a sweep of your own: which rates hold, as a table"),
+        ),
+        start=1,
+    ):
+        console.print(f"  {place}. [bold]{escape(what)}[/]: {words}", soft_wrap=True)
+
+
+def _report(studies: Path, out: Path) -> Path:
+    from surefoot.paper import experiments
+    from surefoot.report import write_many
+
+    titles = {name: experiments.experiment(name).title for name in figures.SWEEPS}
+    return write_many({titles[name]: experiments.run(name, studies) for name in titles}, out / "report.html")
 
 
 def _finished(figure: NetworkFigure) -> dict[str, Result]:
     """What is there of a figure's sweep, without running more of it."""
-    from surefoot.figures import presets
+    from surefoot.paper import presets
 
     assert figure.folder is not None
     found = presets.finished(figure.sweep, figure.preset, figure.folder)
@@ -108,19 +188,9 @@ def _finished(figure: NetworkFigure) -> dict[str, Result]:
 
 def _train(figure: NetworkFigure, console: Console, quiet: bool) -> dict[str, Result]:
     """Run what is missing of a figure's sweep, with a bar over all of it; runs take minutes, so all of them count."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("runs"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
     start, computed = time.perf_counter(), 0
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, speed_estimate_period=1e9) as progress:
-        task = progress.add_task(f"{figure.sweep} ({figure.preset})", total=None)
+    with _bar(quiet, remaining=True) as (progress, task):
+        progress.update(task, description=f"runs of {figure.sweep} ({figure.preset})")
 
         def tell(done: int, total: int) -> None:
             nonlocal computed
@@ -134,22 +204,15 @@ def _train(figure: NetworkFigure, console: Console, quiet: bool) -> dict[str, Re
     return results
 
 
-def _write(makers: dict[str, Callable[[], figures.Columns]], titles: dict[str, str], out: Path, quiet: bool) -> Table:
-    """Write the figures, and say how long each took."""
-    table = Table("figure", "shows", "seconds", title=f"written to {out}/, each as .png, .pdf and .csv")
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+@contextmanager
+def _bar(quiet: bool, *, remaining: bool = False) -> Iterator[tuple[Progress, TaskID]]:
+    left: tuple[Callable[[], TextColumn] | Callable[[], TimeRemainingColumn], ...] = (
+        (lambda: TextColumn("left"), TimeRemainingColumn) if remaining else ()
     )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
-        task = progress.add_task("figures", total=len(makers))
-        for name, make in makers.items():
-            progress.update(task, description=name)
-            start = time.perf_counter()
-            figures.save(name, make(), out)
-            table.add_row(name, titles[name], f"{time.perf_counter() - start:.1f}")
-            progress.advance(task)
-    return table
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    bar = Progress(
+        *columns, TimeElapsedColumn(), *(make() for make in left),
+        console=Console(stderr=True), disable=quiet, transient=True, speed_estimate_period=1e9,
+    )  # fmt: skip
+    with bar as progress:
+        yield progress, progress.add_task("", total=None)

@@ -15,7 +15,7 @@ from surefoot.cli._spec import read
 from surefoot.search import tune as search
 
 
-def tune(spec: Path, objective: str, store: Path | None, quiet: bool, as_json: bool) -> None:
+def tune(spec: Path, objective: str, store: Path | None, processes: int | None, quiet: bool, as_json: bool) -> None:
     """Search, then print the answer, the table and the certificate."""
     sweep = read(spec)
     steps = TextColumn("{task.completed} of at most {task.total} steps")
@@ -26,6 +26,7 @@ def tune(spec: Path, objective: str, store: Path | None, quiet: bool, as_json: b
             sweep,
             store=store or spec.with_suffix(".db"),
             objective=objective,  # type: ignore[arg-type]
+            processes=processes,
             progress=lambda done: bar.update(task, completed=done),
         )
     if as_json:

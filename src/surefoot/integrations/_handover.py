@@ -74,6 +74,15 @@ class Handover:
         return summed
 
 
+def bare(optimizer: Any) -> Optimizer:
+    """The optimizer inside Accelerate's wrapper, which is the one whose hooks are called."""
+    while isinstance(inside := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = inside
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"the trainer's optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    return optimizer
+
+
 def warn_about_clipping(optimizer: Optimizer, setting: str, value: float | None) -> None:
     """Clipped gradients mislead a step that is computed from loss and gradient norm."""
     if value and isinstance(optimizer, ModelBased):

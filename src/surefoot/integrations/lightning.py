@@ -1,4 +1,4 @@
-"""A Lightning callback that watches the optimizer, hands it the loss, and ends runs that stop rules give up."""
+"""For Lightning: a finder of the learning rate, and a callback that watches the optimizer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from typing import Any
 from torch import Tensor
 
 from surefoot.integrations._handover import Handover, warn_about_clipping
+from surefoot.integrations._metrics import latest
 from surefoot.integrations._missing import missing
 from surefoot.monitor import StabilityMonitor
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+
+    from surefoot.integrations._find_lightning import find_lr
 except ImportError as error:
     raise missing("lightning", error) from error
+
+__all__ = ["StabilityCallback", "find_lr"]
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +32,13 @@ class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
     over the micro batches (Lightning's closure returns the last one's share), and in manual optimization the loss given
     to ``manual_backward``. Once a stop rule holds, training ends after the batch. One optimizer only.
 
+    What it sees goes to the trainer's loggers, whatever they are (TensorBoard, W&B, CSV): every
+    ``log_every_n_steps`` steps loss, rate, δ and the steps that other methods would take (``stability/loss``,
+    ``stability/size/ngn``, …), and the verdict as a number, ``stability/state``: −1 is too small, 0 holds, 1 is at the
+    edge, 2 too large.
+
     Args:
+        log: Whether to write to the loggers.
         **options: Arguments of the monitor; ``horizon`` is by default what the trainer expects.
 
     .. code-block:: python
@@ -37,8 +48,9 @@ class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
         print(callback.monitor.verdict())
     """
 
-    def __init__(self, **options: Any) -> None:
-        self._options = options
+    def __init__(self, *, log: bool = True, **options: Any) -> None:
+        self._log, self._options = log, options
+        self._logged = 0
         self._handover: Handover | None = None
         self.monitor: StabilityMonitor | None = None
         """The monitor of the last fit, also when it is over."""
@@ -55,6 +67,7 @@ class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
             options.setdefault("horizon", int(steps))
         self.monitor = StabilityMonitor(optimizer, **options)
         self._handover = Handover(self.monitor)
+        self._logged = 0
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         """Take the loss as it is differentiated."""
@@ -67,19 +80,31 @@ class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
         if self._handover is not None:
             self._handover.expect()
 
-    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        """End the training if a rule says so."""
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Log what was seen, and end the training if a rule says so."""
+        self._write(trainer, trainer.log_every_n_steps)
         if self.monitor is not None and self.monitor.stopped is not None and not trainer.should_stop:
             _log.warning("training ends at step %d: %s", self.monitor.steps, self.monitor.stopped.reason)
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop watching."""
+        self._write(trainer, 1)
         self._end()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Stop watching."""
         self._end()
+
+    def _write(self, trainer: Trainer, every: int) -> None:
+        """Tell the loggers if some steps are new to them."""
+        monitor = self.monitor
+        if not self._log or not trainer.loggers or monitor is None or not every or monitor.steps - self._logged < every:
+            return
+        self._logged = monitor.steps
+        numbers = latest(monitor)
+        for logger in trainer.loggers:
+            logger.log_metrics(numbers, step=trainer.global_step)
 
     def _end(self) -> None:
         if self._handover is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Any, Self
 
+from surefoot.integrations._metrics import by_step, of_verdict
 from surefoot.integrations._missing import missing
 from surefoot.monitor import StabilityMonitor
 
@@ -13,8 +13,6 @@ try:
     from torch.utils.tensorboard import SummaryWriter
 except ImportError as error:
     raise missing("tensorboard", error) from error
-
-_SINGLE = ("loss", "grad_sq", "rate", "size", "delta", "noise", "delta_low", "delta_high", "update_norm", "distance")
 
 
 class TensorBoardWriter:
@@ -54,21 +52,14 @@ class TensorBoardWriter:
         trace = self._monitor.trace()
         fresh = trace.isel(step=slice(self._written, None))
         self._written = trace.sizes["step"]
-        steps = fresh.step.values.tolist()
-        for name in _SINGLE:
-            if name in fresh:
-                self._add(name, steps, fresh[name].values.tolist())
-        for algorithm in fresh.algorithm.values.tolist():
-            chosen = fresh.sel(algorithm=algorithm)
-            for name in ("size", "delta"):
-                self._add(f"{name}/{algorithm}", steps, chosen[f"counterfactual_{name}"].values.tolist())
-        if steps:
-            self._writer.add_text("stability/verdict", str(self._monitor.verdict()), steps[-1])
-
-    def _add(self, name: str, steps: list[int], values: list[float]) -> None:
-        for step, value in zip(steps, values, strict=True):
-            if math.isfinite(value):
-                self._writer.add_scalar(f"stability/{name}", value, step)
+        for step, numbers in by_step(fresh):
+            for name, value in numbers.items():
+                self._writer.add_scalar(name, value, step)
+        if fresh.sizes["step"]:
+            verdict, last = self._monitor.verdict(), int(fresh.step.values[-1])
+            self._writer.add_text("stability/verdict", str(verdict), last)
+            for name, value in of_verdict(verdict).items():
+                self._writer.add_scalar(name, value, last)
 
     def close(self) -> None:
         """Write what is left; a writer that was not given from outside is closed."""

@@ -1,20 +1,23 @@
-"""A Trainer callback that watches the optimizer, hands it the loss, and ends runs that stop rules give up."""
+"""For the Trainer of Transformers: a finder of its learning rate, and a callback that watches its optimizer."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-from torch.optim import Optimizer
-
-from surefoot.integrations._handover import Handover, warn_about_clipping
+from surefoot.integrations._handover import Handover, bare, warn_about_clipping
+from surefoot.integrations._metrics import latest
 from surefoot.integrations._missing import missing
 from surefoot.monitor import StabilityMonitor
 
 try:
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+    from surefoot.integrations._find_transformers import find_lr
 except ImportError as error:
     raise missing("transformers", error) from error
+
+__all__ = ["StabilityCallback", "find_lr"]
 
 _log = logging.getLogger(__name__)
 
@@ -26,8 +29,13 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     ``Trainer.training_step`` returns, the share of every micro batch, and hands the sum to the monitor and to our own
     optimizers, which cannot step without it. Once a stop rule holds, training ends after the step.
 
+    What it sees goes to where the Trainer reports (``report_to``: TensorBoard, W&B, …), whenever the Trainer logs:
+    loss, rate, δ and the steps that other methods would take, and the verdict as a number, ``stability/state``: −1 is
+    too small, 0 holds, 1 is at the edge, 2 too large.
+
     Args:
         trainer: The trainer; add the callback to it with ``trainer.add_callback``.
+        log: Whether to report.
         **options: Arguments of the monitor; ``horizon`` is by default the trainer's number of steps.
 
     .. code-block:: python
@@ -42,10 +50,11 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     ``TrainingArguments``.
     """
 
-    def __init__(self, trainer: Trainer, **options: Any) -> None:
+    def __init__(self, trainer: Trainer, *, log: bool = True, **options: Any) -> None:
         if not isinstance(trainer, Trainer):
             raise TypeError(f"trainer must be a transformers.Trainer, got {type(trainer).__name__}")
         self._trainer = trainer
+        self._log = log
         self._options = options
         self._handover: Handover | None = None
         self.monitor: StabilityMonitor | None = None
@@ -56,7 +65,7 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     ) -> None:
         """Start watching."""
         self._end()  # of a training that was interrupted
-        optimizer = _bare(kwargs["optimizer"])
+        optimizer = bare(kwargs["optimizer"])
         warn_about_clipping(optimizer, "max_grad_norm", args.max_grad_norm)
         options = dict(self._options)
         if "schedule" not in options and state.max_steps > 0:
@@ -82,7 +91,10 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
-        """End the training if a rule says so."""
+        """Report what was seen, and end the training if a rule says so."""
+        if self._log and control.should_log and self.monitor is not None:
+            for callback in filter(_reports, self._trainer.callback_handler.callbacks):
+                callback.on_log(args, state, control, **{**kwargs, "logs": latest(self.monitor)})
         if self.monitor is not None and self.monitor.stopped is not None:
             _log.warning("training ends at step %d: %s", state.global_step, self.monitor.stopped.reason)
             control.should_training_stop = True
@@ -101,10 +113,6 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             del self._trainer.training_step  # the method of the class shows again
 
 
-def _bare(optimizer: Any) -> Optimizer:
-    """The optimizer inside Accelerate's wrapper, which is the one whose hooks are called."""
-    while isinstance(inside := getattr(optimizer, "optimizer", None), Optimizer):
-        optimizer = inside
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"the trainer's optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    return optimizer
+def _reports(callback: Any) -> bool:
+    """Whether a callback is one of those that ``report_to`` adds."""
+    return any(kind.__module__.startswith("transformers.integrations") for kind in type(callback).__mro__)

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from surefoot.monitor._history import History, Stop
-from surefoot.monitor._rules import Dead, DeltaExplosion, NonFinite, PartialBound, StopRule, first_stop
 from surefoot.monitor._verdict import State, Verdict
+from surefoot.rules import Dead, DeltaExplosion, History, NonFinite, PartialBound, Stop, StopRule, first_stop
 
 if TYPE_CHECKING:
     from surefoot.monitor._monitor import StabilityMonitor

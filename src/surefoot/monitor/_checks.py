@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from surefoot.monitor._history import Floats
+from surefoot import _checks
+from surefoot._checks import number
+from surefoot.rules import Floats
 from surefoot.theory._names import unknown
+
+__all__ = ["factors", "number", "positive", "tracked", "whole"]
 
 TRACKED = ("loss", "grad_sq", "step", "interval", "update_norm", "distance")
 """What can be asked for; the last three cost copies of the parameters and passes over them."""
@@ -39,20 +42,9 @@ def factors(schedule: Any, horizon: int | None) -> Floats | None:
 
 def whole(name: str, value: Any) -> int:
     """A whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)
-
-
-def number(name: str, value: Any) -> float:
-    """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value!r}")
-    return float(value)
+    return _checks.whole(name, value, 1)
 
 
 def positive(name: str, value: Any) -> float:
     """A finite number above 0."""
-    if not number(name, value) > 0:
-        raise ValueError(f"{name} must be above 0, got {value!r}")
-    return float(value)
+    return number(name, value, positive=True)

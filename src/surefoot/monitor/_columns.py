@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from surefoot.monitor._counterfactual import counterfactual
-from surefoot.monitor._history import Floats
+from surefoot.rules import Floats
 from surefoot.theory.models import Linear, Model
 
 if TYPE_CHECKING:

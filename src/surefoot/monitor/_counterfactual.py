@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.monitor._history import Floats
+from surefoot.rules import Floats
 from surefoot.theory._names import parse_call, unknown
 from surefoot.theory.models import NAMED, Model, Step
 

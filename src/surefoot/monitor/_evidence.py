@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from surefoot.monitor._history import Floats
+from surefoot.rules import Floats
 
 NEEDED = ("loss", "rate", "size", "sample_sq", "slope", "moved_sq", "point_sq", "away_sq")
 """Columns without which a step is no evidence; ``carried`` may be missing at some of them."""

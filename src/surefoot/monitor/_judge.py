@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.monitor._evidence import NEEDED, Evidence, gather
-from surefoot.monitor._history import Floats
 from surefoot.monitor._verdict import State, Verdict
+from surefoot.rules import Floats
 
 Indices = np.ndarray[Any, np.dtype[np.intp]]
 

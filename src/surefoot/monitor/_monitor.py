@@ -15,14 +15,13 @@ from torch.optim import Optimizer
 from surefoot.monitor import _checks, _plan, _reading
 from surefoot.monitor._columns import COLUMNS, SAMPLED, SOURCES, build_trace, own_index
 from surefoot.monitor._counterfactual import parse_models
-from surefoot.monitor._history import Floats, History, Stop
 from surefoot.monitor._judge import judge
 from surefoot.monitor._ring import Ring
-from surefoot.monitor._rules import StopRule, check_rules, first_stop
 from surefoot.monitor._sample import StepSample
 from surefoot.monitor._verdict import State, Verdict
 from surefoot.optim._arithmetic import Host
 from surefoot.optim._scalars import scalar
+from surefoot.rules import Floats, History, Stop, StopRule, check_rules, first_stop
 from surefoot.theory.bounds import Bound
 from surefoot.theory.models import Model
 
@@ -44,7 +43,7 @@ class StabilityMonitor:
 
     The monitor only reads: it works through torch's step hooks, changes nothing about a step, and reads numbers of a
     device in blocks, so that nobody waits for it. The loss comes from ``step(loss=…)`` or ``add_loss`` of our own
-    optimizers, from the closure, or from :meth:`record`.
+    optimizers, from the closure, or from :meth:`record`, which wins.
 
     The index of the optimizer itself is its model's for ours, and exact for ``torch.optim.SGD`` without momentum and
     weight decay. For every other one track ``"interval"``: the step that was taken then gives an interval around
@@ -216,6 +215,14 @@ class StabilityMonitor:
             attributes=attributes,
         )
 
+    def numbers(self, since: int = 0) -> dict[str, Floats]:
+        """The measured numbers of the steps from the ``since``-th that was looked at on, as plain arrays.
+
+        For whoever follows a run while it is going on: ``loss``, ``grad_sq``, ``rate`` and the other columns of which
+        :meth:`trace` is made. ∞ is what is not finite, NaN what was not measured.
+        """
+        return self._columns(self._ring.all()[since:])
+
     def bound(self) -> Bound:
         """The partial bound Ω of the last iterate: ``bias``, the ``noise`` of the steps so far, and their ``total``.
 
@@ -234,7 +241,7 @@ class StabilityMonitor:
         numbers. A run without a horizon is taken to be ten times as long as it is now.
         """
         if _reading.looks_around(self.optimizer):
-            name = type(self.optimizer).__name__
+            name = self.optimizer.__class__.__name__
             return Verdict(
                 State.UNKNOWN, f"{name} looks at several points within a step, and no single gradient explains it"
             )
@@ -255,10 +262,16 @@ class StabilityMonitor:
         )
 
     def plot(self) -> Figure:
-        """Draw loss, indices, step sizes and the partial bound over the steps, under the verdict."""
+        """Draw the run under its verdict: loss, what is left of the slope at the steps' ends, rates and indices."""
         from surefoot.monitor._plot import draw
 
-        return draw(self.trace(), str(self.verdict()))
+        return draw(self.trace(), self._columns(self._ring.all()), self.verdict())
+
+    def _repr_html_(self) -> str:
+        """The verdict and the figure in a notebook."""
+        from surefoot.monitor._plot import html
+
+        return html(self.plot(), self.verdict())
 
     # -- what happens at a step ---------------------------------------------------------------------------------------
 
@@ -306,8 +319,7 @@ class StabilityMonitor:
             self.steps += 1
             return
         row = self._row
-        loss = row.get("loss")
-        loss = recorded if loss is None else loss
+        loss = row.get("loss") if recorded is None else recorded
         rates = row.get("rates") or _reading.rates(optimizer, self._ops)
         if loss is None and all(not isinstance(rate, Tensor) and rate == 0 for rate in rates):
             return  # somebody creates the state: no step

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.monitor._history import Floats
+from surefoot.rules import Floats
 
 
 def rates(seen: Floats, every: int, horizon: int | None, schedule: Floats | None) -> Floats:

@@ -1,52 +1,130 @@
-"""Loss, indices, step sizes and the partial bound of one run."""
+"""One figure of a run: its loss, what its steps promise and get, its rate, its indices; and the same for notebooks."""
 
 from __future__ import annotations
 
+import base64
+import io
 import textwrap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from surefoot.monitor._history import Floats
+from surefoot.monitor._verdict import COLOURS, State, Verdict
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
+_METHODS = ("#d55e00", "#0072b2", "#009e73", "#e69f00", "#cc79a7", "#56b4e9")
+"""Okabe and Ito's palette, in the order of the models."""
+_SMOOTH = 12
+"""A smoothed line is the mean over about this part of the run."""
 
-def draw(trace: xr.Dataset, title: str) -> Figure:
-    """Four panels over the steps; what is not finite or not positive leaves a gap."""
-    from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(2, 2, figsize=(9.0, 6.0), sharex=True, layout="constrained")
-    (loss, size), (delta, noise) = axes
-    _line(loss, trace.loss, "batch loss", "black")
-    _line(size, trace.rate, "rate", "black")
-    _line(delta, trace.delta, f"{trace.attrs['optimizer']} ({trace.attrs['delta_source']})", "black")
+def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> Figure:
+    """Four panels over the steps, under the verdict; what is not finite leaves a gap."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 6.2), layout="constrained")
+    (loss, kept), (rate, delta) = figure.subplots(2, 2, sharex=True)
+    lost = np.flatnonzero(np.isinf(trace.loss.values))
+    if len(lost):  # what comes after says nothing
+        trace = trace.isel(step=slice(0, lost[0]))
+        columns = {name: values[: lost[0]] for name, values in columns.items()}
+    steps = trace.step.values
+    window = max(3, len(steps) // _SMOOTH)
+
+    _line(loss, steps, trace.loss.values, "of a batch", "#bbbbbb")
+    _line(loss, steps, _mean(trace.loss.values, window), f"mean over {window} steps", "black")
+    loss.set_title("loss")
+
+    _promises(kept, steps, columns, window)
+
+    _line(rate, steps, trace.rate.values, "rate", "black")
+    if verdict.lr_range is not None:
+        low, high = verdict.lr_range
+        colour = COLOURS[verdict.state]
+        rate.axhspan(low, high, color=colour, alpha=0.15, label=f"suggested: {low:.2g} to {high:.2g}")
+    _line(delta, steps, trace.delta.values, f"{trace.attrs['optimizer']} ({trace.attrs['delta_source']})", "black")
     for position, name in enumerate(trace.algorithm.values):
-        chosen = trace.sel(algorithm=name)
-        _line(size, chosen.counterfactual_size, f"{name} would take", f"C{position}")
-        _line(delta, chosen.counterfactual_delta, f"{name} would have", f"C{position}")
-    _line(noise, trace.noise, "noise so far", "black")
+        chosen, colour = trace.sel(algorithm=name), _METHODS[position % len(_METHODS)]
+        sizes, alone = chosen.counterfactual_size.values, trace.rate.values
+        indices = chosen.counterfactual_delta.values
+        if not _same(sizes, alone):  # SGD takes the rate itself
+            _line(rate, steps, sizes, f"{name} would take", colour, "--")
+        if not _same(indices, trace.delta.values):
+            _line(delta, steps, indices, f"{name} would have", colour, "--")
+    _line(delta, steps, trace.noise.values, "noise of the bound so far", "#999999", "-.")
     if trace.attrs["bias"] > 0:
-        noise.axhline(trace.attrs["bias"], color="C1", linestyle="--", label="bias")
-    for ax, title in ((loss, "loss"), (size, "step size"), (delta, "stability index δ"), (noise, "partial bound Ω")):
-        ax.set_title(title)
-        ax.legend(fontsize="small")
-        ax.grid(alpha=0.25)
-    for ax in (delta, noise):
+        delta.axhline(trace.attrs["bias"], color="#999999", linestyle=":", label="bias of the bound")
+    rate.set_title("step size")
+    delta.set_title("stability index δ")
+    for ax in (rate, delta):
         ax.set_xlabel("step")
-    figure.suptitle("\n".join(textwrap.wrap(title, 100)), fontsize="medium")
+    for ax in (loss, kept, rate, delta):
+        ax.grid(alpha=0.25)
+        ax.spines[["top", "right"]].set_visible(False)
+        if len(lost):
+            ax.axvline(float(lost[0]) * (steps[1] - steps[0] if len(steps) > 1 else 1), color=COLOURS[State.TOO_LARGE])
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(fontsize="x-small", frameon=False)
+    figure.suptitle("\n".join(textwrap.wrap(str(verdict), 100)), fontsize="medium", color=COLOURS[verdict.state])
     return figure
 
 
-def _line(ax: Any, values: xr.DataArray, label: str, colour: str) -> None:
-    numbers = np.where(np.isfinite(values.values) & (values.values > 0), values.values, np.nan)
-    ax.plot(
-        values.step.values,
-        numbers,
-        label=label,
-        color=colour,
-        linewidth=1.0,
-        linestyle="-" if colour == "black" else "--",
-    )
-    if np.isfinite(numbers).any():
+def html(figure: Figure, verdict: Verdict) -> str:
+    """The verdict's box and the figure, for notebooks."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=80)
+    image = base64.b64encode(content.getvalue()).decode()
+    return f'{verdict._repr_html_()}<img alt="the run over its steps" src="data:image/png;base64,{image}"/>'
+
+
+@np.errstate(all="ignore")
+def _promises(ax: Any, steps: Any, columns: Mapping[str, Floats], window: int) -> None:
+    """How much of the slope that a step went down is left at its end, on the next batch.
+
+    A step promises ⟨g, Δ⟩. If ⟨g⁺, Δ⟩ is as much, it could have been longer; 0 is the end of the descent, and below 0
+    it has gone too far.
+    """
+    ax.set_title("slope left at a step's end")
+    ax.set_ylabel("of the slope at its start")
+    left = np.append(columns["carried"][1:], np.nan)
+    known = np.isfinite(left) & np.isfinite(columns["slope"])
+    if not known.any():
+        ax.text(0.5, 0.5, 'track "step" to see it', transform=ax.transAxes, ha="center", va="center", color="#666666")
+        return
+    kept, promised = (_mean(np.where(known, values, 0.0), window) for values in (left, columns["slope"]))
+    share = np.where(promised > 0, kept / promised, np.nan)
+    ax.axhspan(-1.5, 0.0, color=_METHODS[0], alpha=0.08)
+    ax.axhline(1.0, color="#999999", linewidth=0.8)
+    ax.axhline(0.0, color=_METHODS[0], linewidth=0.8)
+    ax.plot(steps, np.clip(share, -1.45, 1.45), color="black", linewidth=1.2)
+    ax.text(0.01, 0.03, "too far", transform=ax.transAxes, fontsize="small", color=_METHODS[0])
+    ax.text(0.01, 0.93, "could be longer", transform=ax.transAxes, fontsize="small", color="#666666")
+    ax.set_ylim(-1.5, 1.5)
+
+
+def _mean(values: Floats, window: int) -> Floats:
+    """Means over the last steps, of which there are fewer at the beginning; numbers that are missing do not count."""
+    known = np.isfinite(values)
+    sums, counts = (np.cumsum(part) for part in (np.where(known, values, 0.0), known.astype(float)))
+    sums[window:], counts[window:] = sums[window:] - sums[:-window], counts[window:] - counts[:-window]
+    return np.asarray(np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0))
+
+
+def _same(one: Floats, other: Floats) -> bool:
+    """Whether two lines would lie on each other."""
+    return bool(np.allclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True))
+
+
+def _line(ax: Any, steps: Any, values: Floats, label: str, colour: str, style: str = "-") -> None:
+    """A line, on a logarithmic axis if all that is known is above 0."""
+    known = values[np.isfinite(values)]
+    positive = bool(len(known)) and bool((known >= 0).all())
+    shown = np.where(np.isfinite(values) & ((values > 0) | (not positive)), values, np.nan)
+    ax.plot(steps, shown, label=label, color=colour, linewidth=1.0, linestyle=style)
+    if positive and (known > 0).any() and ax.get_yscale() == "linear" and not ax.get_lines()[:-1]:
         ax.set_yscale("log")

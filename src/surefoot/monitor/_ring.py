@@ -10,7 +10,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from surefoot.monitor._history import Floats
+from surefoot.rules import Floats
 
 
 class _Flight(NamedTuple):

@@ -18,7 +18,7 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-_COLOURS = {
+COLOURS = {
     State.TOO_SMALL: "#3b6ea5",
     State.HOLDS: "#2e7d32",
     State.AT_THE_EDGE: "#b26a00",
@@ -65,7 +65,7 @@ class Verdict:
         """A box in a notebook."""
         text = html.escape(str(self).split(": ", 1)[1])
         rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{v:.3g}</td></tr>" for k, v in self.details.items())
-        colour = _COLOURS[self.state]
+        colour = COLOURS[self.state]
         return (
             f'<div style="border-left:4px solid {colour};padding:.4em .8em"><b style="color:{colour}">'
             f"{self.state.capitalize()}</b>: {text}"

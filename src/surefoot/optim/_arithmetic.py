@@ -13,31 +13,15 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors
+
+from surefoot.optim import _sums
+from surefoot.optim._sums import WIDE, Tensors
 
 Scalar = Any
 """A Python float (or bool), or a 0-d tensor where values must stay on their device."""
-Tensors = list[Tensor] | tuple[Tensor, ...]
 
-_SMALL = 1 << 14
-"""Tensors of up to this many elements are gathered into one vector for a norm, larger ones go to BLAS one by one."""
 _LARGE = 1 << 18
 """From this many elements on, an operation on one tensor costs far more than its call."""
-_BLOCK = 1 << 18
-"""BLAS sums at most this many elements in float32, with an error of 1e-6 even in a single thread; the rest is summed in
-float64. In one go, 2 million of them would be off by 2e-5, and 40 million by 2e-4."""
-_NARROW_BLOCK = 1 << 16
-"""The same for low-precision tensors, which are widened first and should stay in the cache."""
-_WIDE = (torch.float32, torch.float64)
-
-
-def flat(tensor: Tensor) -> Tensor:
-    """All elements as a vector, without a copy wherever they lie densely in memory."""
-    if tensor.is_contiguous():
-        return tensor.view(-1)
-    if torch.ops.aten.is_non_overlapping_and_dense(tensor):  # for example channels_last
-        return tensor.as_strided((tensor.numel(),), (1,))
-    return tensor.reshape(-1)
 
 
 class Arithmetic(ABC):
@@ -62,12 +46,12 @@ class Arithmetic(ABC):
         return self.scalar(value) if isinstance(value, Tensor) else value
 
     @abstractmethod
-    def read(self, vector: Tensor) -> list[Scalar]:
-        """The elements of a vector as scalars."""
+    def read(self, vector: Any) -> list[Scalar]:
+        """The elements of a vector as scalars: of a NumPy array where scalars can be read, of a tensor elsewhere."""
 
     @abstractmethod
-    def write(self, vector: Tensor, values: list[Scalar]) -> None:
-        """Fill a vector in place with scalars."""
+    def write(self, vector: Any, values: list[Scalar]) -> None:
+        """Fill such a vector in place with scalars."""
 
     @abstractmethod
     def isfinite(self, value: Scalar) -> Scalar:
@@ -126,6 +110,11 @@ class Arithmetic(ABC):
         self.lerp_(average, new, weight)
         return self.sum_sq(average)
 
+    def lerp_and_add_(self, average: Tensors, new: Tensors, weight: Scalar, tensors: Tensors, scale: Scalar) -> None:
+        """Move the average, then tensors += scale·average."""
+        self.lerp_(average, new, weight)
+        self.add_(tensors, average, scale)
+
     def copy_(self, tensors: Tensors, new: Tensors) -> None:
         """Tensors ← new."""
         torch._foreach_copy_(tensors, new)
@@ -159,12 +148,12 @@ class Host(Arithmetic):
     def rate(self, value: Tensor | float) -> float:
         return float(value)
 
-    def read(self, vector: Tensor) -> list[float]:
+    def read(self, vector: Any) -> list[float]:
         values: list[float] = vector.tolist()
         return values
 
-    def write(self, vector: Tensor, values: list[Scalar]) -> None:
-        vector.numpy()[:] = values  # shares the memory, and is faster than a tensor on the way
+    def write(self, vector: Any, values: list[Scalar]) -> None:
+        vector[:] = values
 
     def isfinite(self, value: Scalar) -> bool:
         return math.isfinite(value)
@@ -191,35 +180,10 @@ class Host(Arithmetic):
         return gradients
 
     def sum_sq(self, tensors: Tensors) -> float:
-        # Not _foreach_norm: it is slower here, and its plain float32 sum is off by 1e-3 at 40 million elements.
-        total = 0.0
-        small = []
-        for a in tensors:
-            if self.foreach and a.numel() <= _SMALL:
-                small.append(a)
-            else:
-                total += _dot(a, a)
-        if small:
-            gathered = _gather(small)
-            total += _dot(gathered, gathered)
-        if math.isfinite(total):
-            return total
-        # An overflow of the float32 squares is not a gradient that is not finite: look again before giving up.
-        norms = [torch.linalg.vector_norm(a, dtype=torch.float64).item() for a in tensors]
-        return float(sum(norm * norm for norm in norms))
+        return _sums.sum_sq(tensors)
 
     def inner(self, left: Tensors, right: Tensors) -> float:
-        total = 0.0
-        small: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for a, b in zip(left, right, strict=True):
-            if self.foreach and a.numel() <= _SMALL:
-                small[0].append(a)
-                small[1].append(b)
-            else:
-                total += _dot(a, b)
-        if small[0]:
-            total += _dot(_gather(small[0]), _gather(small[1]))
-        return total
+        return _sums.inner(left, right)
 
     def total(self, values: Tensors) -> float:
         return sum(value.item() for value in values)
@@ -238,11 +202,20 @@ class Host(Arithmetic):
             return float(super().lerp_and_sum_sq(average, new, weight))
         total = 0.0
         for i in large:
-            total += _dot(average[i].lerp_(new[i], weight), average[i])
+            total += _sums.sum_sq([average[i].lerp_(new[i], weight)])
         rest = [i for i, a in enumerate(average) if a.numel() <= _LARGE]
         if rest:
             total += super().lerp_and_sum_sq([average[i] for i in rest], [new[i] for i in rest], weight)
-        return total if math.isfinite(total) else self.sum_sq(average)
+        return total
+
+    def lerp_and_add_(self, average: Tensors, new: Tensors, weight: float, tensors: Tensors, scale: float) -> None:
+        """In one pass, by torch's kernel for SGD with momentum, where it serves the tensors."""
+        if not self.foreach or not _alike(average, new, tensors):
+            super().lerp_and_add_(average, new, weight, tensors, scale)
+            return
+        # The kernel takes a momentum of 0 for none, and leaves the average as it is: a first step makes it the new one.
+        past = 1.0 - weight
+        _fused_sgd(tensors, new, average, -scale, momentum=past or 0.5, dampening=past, is_first_step=not past)
 
     def lerp_squares_(self, average: Tensors, new: Tensors, weight: float) -> None:
         if self.foreach:
@@ -253,6 +226,9 @@ class Host(Arithmetic):
             a.mul_(1.0 - weight).addcmul_(b, b, value=weight)
 
     def add_(self, tensors: Tensors, directions: Tensors, scale: float) -> None:
+        if self.foreach and _alike(tensors, directions):  # bit for bit what the other ways do, in less time
+            _fused_sgd(tensors, directions, [], -scale)
+            return
         if self.foreach:
             torch._foreach_add_(tensors, directions, alpha=scale)
             return
@@ -283,10 +259,10 @@ class Device(Arithmetic):
             return value.detach().reshape(()).to(self.device, self.dtype, non_blocking=True)
         return torch.full((), value, dtype=self.dtype, device=self.device)
 
-    def read(self, vector: Tensor) -> list[Scalar]:
+    def read(self, vector: Any) -> list[Scalar]:
         return list(vector.unbind())
 
-    def write(self, vector: Tensor, values: list[Scalar]) -> None:
+    def write(self, vector: Any, values: list[Scalar]) -> None:
         torch._foreach_copy_(vector.unbind(), [self.scalar(value) for value in values])
 
     def isfinite(self, value: Scalar) -> Tensor:
@@ -311,10 +287,10 @@ class Device(Arithmetic):
 
     def sum_sq(self, tensors: Tensors) -> Tensor:
         """Σ‖a‖²: norms in float32 or better, their squares in the scalars' dtype, where they cannot overflow."""
-        if self.foreach and all(a.dtype in _WIDE for a in tensors):
+        if self.foreach and all(a.dtype in WIDE for a in tensors):
             norms = list(torch._foreach_norm(tensors))
         else:
-            norms = [torch.linalg.vector_norm(a, dtype=None if a.dtype in _WIDE else torch.float32) for a in tensors]
+            norms = [torch.linalg.vector_norm(a, dtype=None if a.dtype in WIDE else torch.float32) for a in tensors]
         return torch.stack([norm.to(self.device, self.dtype) for norm in norms]).square().sum()
 
     def inner(self, left: Tensors, right: Tensors) -> Tensor:
@@ -362,7 +338,7 @@ class Device(Arithmetic):
         for device, dtype in dict.fromkeys((a.device, a.dtype) for a in left):
             here = [i for i, a in enumerate(left) if a.device == device and a.dtype is dtype]
             targets = [left[i] for i in here]
-            wide = dtype if dtype in _WIDE else torch.float32
+            wide = dtype if dtype in WIDE else torch.float32
             if factor is not None:
                 local = factor.to(device, wide)
                 if self.foreach:
@@ -379,27 +355,36 @@ class Device(Arithmetic):
                         a.add_(right[i] * local)
 
 
-def _gather(tensors: list[Tensor]) -> Tensor:
-    """All elements as one new vector."""
-    vector: Tensor = _flatten_dense_tensors(tensors)  # type: ignore[no-untyped-call]
-    return vector
+def _alike(*lists: Tensors) -> bool:
+    """Whether all tensors are contiguous and of one dtype, float32 or float64, as torch's fused kernels want them."""
+    dtype = lists[0][0].dtype
+    return dtype in WIDE and all(a.dtype is dtype and a.is_contiguous() for tensors in lists for a in tensors)
+
+
+def _fused_sgd(
+    tensors: Tensors,
+    directions: Tensors,
+    average: Tensors,
+    lr: float,
+    *,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    is_first_step: bool = False,
+) -> None:
+    """Average ← momentum·average + (1 − dampening)·directions, and tensors −= lr·average, or lr·directions."""
+    torch._fused_sgd_(
+        tensors,
+        directions,
+        average,
+        lr=lr,
+        momentum=momentum,
+        dampening=dampening,
+        is_first_step=is_first_step,
+        weight_decay=0.0,
+        nesterov=False,
+        maximize=False,
+    )
 
 
 def _widened(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype in _WIDE else tensor.to(torch.float32)
-
-
-def _dot(a: Tensor, b: Tensor) -> float:
-    """⟨a, b⟩ by BLAS, whose blocked sums are accurate in float32 too."""
-    if a is b:
-        left = right = flat(a)
-    elif a.stride() == b.stride():
-        left, right = flat(a), flat(b)
-    else:
-        left, right = a.reshape(-1), b.reshape(-1)
-    wide = left.dtype in _WIDE and left.dtype is right.dtype
-    if wide and left.numel() <= _BLOCK:
-        return torch.dot(left, right).item()
-    block = _BLOCK if wide else _NARROW_BLOCK
-    blocks = zip(torch.split(left, block), torch.split(right, block), strict=True)
-    return sum((torch.dot(x, y) if wide else torch.dot(x.float(), y.float())).item() for x, y in blocks)
+    return tensor if tensor.dtype in WIDE else tensor.to(torch.float32)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from surefoot.optim._arithmetic import Arithmetic, Scalar, Tensors
+from surefoot.optim._arithmetic import Arithmetic, Scalar
+from surefoot.optim._sums import Tensors
 from surefoot.theory.training import average_weight, averaged_delta, heavy_ball_weight
 
 if TYPE_CHECKING:
@@ -206,8 +207,9 @@ class HeavyBall(Momentum):
         A rate of 0 stops the group at once, whatever is under way.
         """
         scale, weight = heavy_ball_weight(share.memory, size, self.beta)
-        ops.lerp_(share.average, directions, weight)
-        super().move(ops, share, share.average, scale * (share.lr > 0), decay)
+        if decay is not None:
+            ops.mul_(share.params, 1.0 - decay)
+        ops.lerp_and_add_(share.average, directions, weight, share.params, -scale * (share.lr > 0))
         return scale
 
 
@@ -220,7 +222,7 @@ class AveragedDirection(Momentum):
     t is the model's at loss and gradient of the *batch*, q = α‖g‖_*²: a bad batch shortens all of the step, the part
     that comes from earlier batches too. In Adam's metric the direction is Adam's own, m̂/(√v̂ + ε); in a spectral one it
     is the orthogonal factor of the average. δ is that of the batch's own step: a diagnostic, no bound is known. In a
-    spectral geometry a step costs two orthogonalisations.
+    spectral geometry a step costs an orthogonalisation and singular values, on devices two orthogonalisations.
 
     Without ``bias_correction`` w is 1 − β, and 1 in the first step.
 

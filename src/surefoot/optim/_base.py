@@ -52,8 +52,7 @@ class ModelBased(Joining, Listening):
         lower_bound: the height that F is measured from: C, a number; ``"level"`` or :class:`Level`, which need no
             lower bound; ``"estimate"`` (MoMo's online rule) or :class:`Estimate`; or a :class:`Height` of your own.
         max_grad_norm: clip by scaling α with min{1, max_grad_norm/‖g‖}, where g is the gradient that the model sees.
-            Clipping the gradients themselves beforehand shrinks ‖g‖ but not F: a Polyak step is then too long by up
-            to the inverse of the clip factor.
+            Gradients that were clipped by hand are recognised, and F is scaled with them, if the optimizer listens.
         on_nonfinite: ``"skip"`` leaves parameters and averages untouched and counts, if loss or gradient are not finite
             or the loss is below C; ``"raise"`` raises ``ValueError`` then, for which it has to wait for the device.
         process_group: the loss is averaged over this group, so that every rank takes the same step; ``"auto"`` is the
@@ -160,6 +159,8 @@ class ModelBased(Joining, Listening):
         for group in self.param_groups:
             for name, value in {"weight_decay": 0.0, **self._settings.group_options}.items():
                 group.setdefault(name, value)
+                if isinstance(group[name], list):  # betas, from a checkpoint that knows no tuples
+                    group[name] = tuple(group[name])
             if averaging.compares:
                 group.setdefault("cap", float(group["lr"]))
             if averaging.evaluates_elsewhere:
@@ -192,13 +193,13 @@ class ModelBased(Joining, Listening):
             if self._settings.averaging.names != before.names:
                 self._complete()
                 if "since" in self._settings.averaging.names:
-                    self.param_groups[0]["since"].copy_(self.param_groups[0]["count"])
+                    self.param_groups[0]["since"].copy_(self.param_groups[0]["count"].squeeze())
         self._followed = now
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a state; where its settings differ from this optimizer's, it wins, and a warning says so."""
         mine = self._settings
-        super().load_state_dict(state_dict)
+        super().load_state_dict({"state": {}, **state_dict})  # torch's full checkpoints leave out what is empty
         if self._known:
             self._settings = mine.as_described(self._known)
             first = self.param_groups[0]
@@ -340,17 +341,21 @@ class ModelBased(Joining, Listening):
         shares = self._shares(ops)
         if value is None:
             return None
+        shrunk = ops.scalar(self._losses.shrunk(value))
         self._losses.forget()
         if any(share.params for share in shares):
-            self._advance(ops, shares, -value if self._settings.maximize else value, bound)
+            self._advance(ops, shares, -value if self._settings.maximize else value, bound, shrunk)
         return value if returned is None else returned
 
-    def _advance(self, ops: Arithmetic, shares: list[Share], value: Tensor | float, bound: Any) -> None:
+    def _advance(self, ops: Arithmetic, shares: list[Share], value: Tensor | float, bound: Any, shrunk: Scalar) -> None:
         """Run the algorithm, and write down what it says."""
         loss, bound = self.agree(ops.scalar(value), None if bound is None else ops.scalar(bound))
         active = [share for share in shares if share.params]
+        if self._settings.averaging.sees_average:  # averages of cg are those of the loss C + c(f − C)
+            firm = self._settings.height.firm if bound is None else bound
+            loss, shrunk = loss if firm is None else firm + shrunk * (loss - firm), 1.0
         past, own = self._notes.read(ops)
-        outcome = advance(self._settings, ops, active, loss, bound, past)
+        outcome = advance(self._settings, ops, active, loss, bound, past, shrunk)
         self._raise_if_bad(outcome, loss, bound)
         for share in shares:  # groups without a gradient, too
             own[share.group][0] = outcome.scales[0] * share.lr
@@ -394,7 +399,8 @@ class ModelBased(Joining, Listening):
         groups = self.param_groups
         if not torch.compiler.is_compiling() and all(g["params"][0].is_cpu for g in groups if g["params"]):
             for group in groups:
-                check_rate("lr", group["lr"])
+                if type(group["lr"]) is not float or not 0.0 <= group["lr"] < math.inf:
+                    check_rate("lr", group["lr"])
             return Host(self._settings.foreach)
         first: Tensor = groups[0]["count"]
         return Device(self._settings.foreach, first.device, first.dtype)
@@ -409,22 +415,24 @@ class ModelBased(Joining, Listening):
                 cap = group["cap"]
                 pace, lr = lr / cap if cap else 0.0, ops.most(lr, cap)
             decay = group["weight_decay"]
-            for geometry, found in self._settings.geometry.split(self._differentiated(group), group):
-                gradients = [p.grad for p in found if p.grad is not None]
+            params, grads = self._differentiated(group)
+            for geometry, found in self._settings.geometry.split(params, group):
+                gradients = grads if found is params else [p.grad for p in found if p.grad is not None]
                 if self._settings.maximize:
                     gradients = list(torch._foreach_neg(gradients))
                 state = self._buffers(geometry, found)
                 parts = [Pieces(None, found, found, gradients, state)]
                 if self._sharded:
                     parts = pieces(found, gradients, state)
-                for spread, originals, params, grads, buffers in parts:
+                for spread, originals, local_params, local_grads, buffers in parts:
                     average = [] if self._settings.averaging.buffer_name is None else buffers.pop(0)
                     last = buffers.pop(0) if self._settings.averaging.compares and geometry.costly else None
                     scratch: list[Tensor] = []
                     if self._settings.fused and ops.fuses:
-                        scratch = [self._scratch_for(p, known) for p, known in zip(params, originals, strict=True)]
-                        grads = [_laid_out_as(g, p) for g, p in zip(grads, params, strict=True)]
-                    own = (params, grads, average, buffers, scratch)
+                        pairs = zip(local_params, originals, strict=True)
+                        scratch = [self._scratch_for(p, original) for p, original in pairs]
+                        local_grads = [_laid_out_as(g, p) for g, p in zip(local_grads, local_params, strict=True)]
+                    own = (local_params, local_grads, average, buffers, scratch)
                     shares.append(Share(index, geometry, lr, decay, *own, memory, pace, last, spread, originals))
         return shares
 
@@ -435,13 +443,17 @@ class ModelBased(Joining, Listening):
             room = self._scratch[original] = torch.zeros_like(p, memory_format=torch.preserve_format)
         return room
 
-    def _differentiated(self, group: dict[str, Any]) -> list[Tensor]:
-        """The group's parameters with a gradient."""
-        params = [p for p in group["params"] if p.grad is not None]
-        for layout in {p.grad.layout for p in params}:
+    def _differentiated(self, group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+        """The group's parameters with a gradient, and their gradients."""
+        params = group["params"]
+        found = [p.grad for p in params]
+        grads = [grad for grad in found if grad is not None]
+        if len(grads) < len(found):
+            params = [p for p, grad in zip(params, found, strict=True) if grad is not None]
+        for layout in {grad.layout for grad in grads}:
             if layout is not torch.strided:
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients (layout {layout})")
-        return params
+        return params, grads
 
     def _buffers(self, geometry: Geometry, params: list[Tensor]) -> list[list[Tensor]]:
         """The state of some parameters, one list a name; what is missing is created."""

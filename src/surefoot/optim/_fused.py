@@ -10,12 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from surefoot.optim._arithmetic import Arithmetic, Tensors, flat
+from surefoot.optim._arithmetic import Arithmetic
 from surefoot.optim._geometry import Diagonal
 from surefoot.optim._share import Share
+from surefoot.optim._sums import Tensors, flat
 
-_PIECE = 1 << 20
-"""Elements of a piece: four arrays of it fit into a shared cache."""
+_PIECE = 1 << 18
+"""Elements of a piece: four arrays of it stay in the cache, also where it is shared."""
 
 
 def measure(

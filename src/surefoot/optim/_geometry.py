@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.optim._arithmetic import Arithmetic, Scalar, Tensors
+from surefoot.optim._arithmetic import Arithmetic, Scalar
+from surefoot.optim._sums import Tensors
 from surefoot.theory.training import second_moment_correction
 
 Buffers = Sequence[Tensors]
@@ -81,6 +82,12 @@ class Geometry(ABC):
         directions = [self.direction(g, [buffer[i] for buffer in buffers], count) for i, g in enumerate(gradients)]
         norms = [self.dual_norm_sq(g, u) for g, u in zip(gradients, directions, strict=True)]
         return directions, ops.total(norms)
+
+    def measure_norm(
+        self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
+    ) -> Scalar:
+        """The sum of the squared dual norms alone, for gradients whose directions nobody asks for."""
+        return self.measure(ops, gradients, buffers, count, grad_sq)[1]
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """‖x‖² in this geometry: what proximal weight decay shrinks."""

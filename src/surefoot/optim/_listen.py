@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.optim._scalars import scalar
+from surefoot.optim._scalars import scalar, scalar_dtype
 from surefoot.optim._shards import is_distributed, local
 
 _SEVERAL = "backward() was called on a tensor of several elements, which is no loss"
@@ -32,7 +32,11 @@ _ROOTS = "backward() was called on several losses at once, and which of them bel
 
 
 class Losses:
-    """The losses that belong to an optimizer's gradients: those it was told, and those it has heard."""
+    """The losses that belong to an optimizer's gradients: those it was told, and those it has heard.
+
+    Ours have one each; whoever watches a foreign optimizer can listen for it: ``Losses(optimizer, listen=True)``, to be
+    asked for ``pending`` and told to ``forget`` at every step.
+    """
 
     def __init__(self, optimizer: Optimizer, *, listen: bool) -> None:
         self.added: Tensor | float | None = None
@@ -46,6 +50,8 @@ class Losses:
         self._late = False
         """Whether a loss was told when its gradients were in place."""
         self._mark: tuple[int, int] | None = None
+        self._sample: Sample | None = None
+        self._sampled: Tensor | None = None
         self._optimizer = weakref.ref(optimizer)
         if listen:
             _listeners.add(self)
@@ -66,12 +72,38 @@ class Losses:
     def forget(self) -> None:
         """Forget everything."""
         self.added, self.heard, self.doubt, self._mark, self._late = None, None, None, None, False
+        self._sample = None
         self.era += 1
+
+    def belong_to(self, optimizer: Any) -> bool:
+        """Whether they are an optimizer's."""
+        return self._optimizer() is optimizer
 
     def divide(self, scale: Tensor) -> None:
         """Follow the gradients, which were divided."""
         if self.heard is not None:
             self.heard = self.heard / scale.to(self.heard.device, self.heard.dtype)
+            self._mark = _version(self._first())
+            self._take_sample()
+
+    def shrunk(self, loss: Tensor | float) -> Tensor | float:
+        """What the gradients were multiplied by since the backward pass, clipped by hand for example: c, or 1.
+
+        A loss that is not the one that was heard belongs to the gradients as they are.
+        """
+        if self._sample is None or self.heard is None or self.doubt or torch.compiler.is_compiling():
+            return 1.0
+        factor = self._sample.factor()
+        if factor is None:
+            return 1.0
+        heard = self.heard.to(factor)
+        other = (heard - torch.as_tensor(loss).to(factor)).abs() > 1e-3 * heard.abs()
+        return torch.where(other, 1.0, factor)
+
+    def _take_sample(self) -> None:
+        if self._sampled is None or self._sampled.grad is None:
+            self._sampled = None if self._sharded() else Sample.serving(self._params())
+        self._sample = None if self._sampled is None else Sample(self._sampled)
 
     def before(self) -> list[tuple[int, int] | None] | None:
         """What the gradients are before a backward pass; None if there are none."""
@@ -111,6 +143,7 @@ class Losses:
                 loss = loss * gradient.detach().reshape(())
             self.heard = loss if self.heard is None else self.heard + loss
         self._mark = _version(self._first())
+        self._take_sample()
 
     def miss(self) -> None:
         """Take note of a backward pass that has changed no gradients of any listening optimizer."""
@@ -128,6 +161,40 @@ class Losses:
 
     def _sharded(self) -> bool:
         return any(is_distributed(p) for p in self._params())
+
+
+class Sample:
+    """Some numbers of a gradient as a backward pass has left it, to tell what it was multiplied by afterwards."""
+
+    FEWEST, MOST = 8, 64
+    """Numbers: with fewer, other changes look like a factor."""
+
+    def __init__(self, param: Tensor) -> None:
+        self._param, self._version = param, _version(param.grad)
+        self._then = self._now().clone()
+
+    @classmethod
+    def serving(cls, params: Iterator[Tensor]) -> Tensor | None:
+        """The smallest parameter that serves."""
+        enough = (p for p in params if p.numel() >= cls.FEWEST and p.layout is torch.strided and p.grad is not None)
+        return min(enough, key=Tensor.numel, default=None)
+
+    def factor(self) -> Tensor | None:
+        """What the gradient was multiplied by; 1 where it was changed in another way, None if it was not."""
+        gradient = self._param.grad
+        if gradient is None or _version(gradient) == self._version:
+            return None
+        dtype = scalar_dtype(gradient.device)
+        now, then = self._now().to(dtype), self._then.to(dtype)
+        factor = now @ then / (then @ then)
+        off = (now - factor * then).abs().amax()
+        rounding = 4 * torch.finfo(gradient.dtype).eps * now.abs().amax()
+        return torch.where((off <= rounding) & (factor > 0) & factor.isfinite(), factor, 1.0)
+
+    def _now(self) -> Tensor:
+        gradient = self._param.grad
+        assert gradient is not None
+        return gradient.detach().reshape(-1)[: self.MOST]
 
 
 class _Listeners:
@@ -151,6 +218,7 @@ class _Listeners:
     def _wrap(self, owner: Any, name: str, heard: Callable[..., Any]) -> None:
         original = getattr(owner, name)
 
+        @torch.compiler.disable
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return heard(original, *args, **kwargs)
@@ -193,12 +261,12 @@ class _Listeners:
                 losses.miss()
         return result
 
-    @staticmethod
-    def _unscale(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def _unscale(self, original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(scaler, optimizer, *args, **kwargs)
-        losses = getattr(optimizer, "_losses", None)
-        if isinstance(losses, Losses) and scaler.is_enabled():
-            losses.divide(scaler._get_scale_async())
+        if scaler.is_enabled():
+            for losses in list(self._all):
+                if losses.belong_to(optimizer):
+                    losses.divide(scaler._get_scale_async())
         return result
 
 
@@ -264,8 +332,10 @@ class Listening(Optimizer):
     def _loss_of_step(
         self, closure: Callable[[], Any] | None, loss: Tensor | float | None
     ) -> tuple[Any, Tensor | float | None]:
-        """What ``step`` returns, and the loss that belongs to the gradients."""
+        """What ``step`` returns, and the loss of the backward pass."""
         losses = self._losses
+        if closure is None and losses.added is None and loss is not None:
+            return loss, scalar(loss)
         returned = None
         earlier, era = losses.heard, losses.era
         if closure is not None:

@@ -16,7 +16,8 @@ _OLD_COMMON = ("count", "skipped", "violations", "value", "bound", "delta", "gra
 class Notes:
     """Named scalars: some for the optimizer, in its first parameter group, and some for every group.
 
-    In the groups, and so in checkpoints, each has its name and is a 0-d tensor. All of them are elements of one vector,
+    In the groups, and so in checkpoints, each has its name and is a 0-d tensor, except for the first, which has one
+    dimension: in such a tensor torch's full checkpoints look for the device. All of them are elements of one vector,
     which a step reads and writes at once.
     """
 
@@ -33,19 +34,30 @@ class Notes:
         places += [(group, name, start) for group in groups for name, start in own.items()]
         known = [_known(group.get(name), start, device, dtype) for group, name, start in places]
         self._vector = torch.stack(known)
+        self._array: Any = None  # the same memory for NumPy, which is faster
         for (group, name, _), place in zip(places, self._vector.unbind(), strict=True):
             group[name] = place
+        groups[0][self._names[0]] = groups[0][self._names[0]].view(1)
 
     def read(self, ops: Arithmetic) -> tuple[dict[str, Scalar], list[list[Scalar]]]:
         """The optimizer's scalars by name, and those of every group."""
-        values = ops.read(self._vector)
+        values = ops.read(self._place(ops))
         width = len(self._own)
         own = [values[i : i + width] for i in range(len(self._names), len(values), width)]
         return dict(zip(self._names, values, strict=False)), own
 
     def write(self, ops: Arithmetic, common: Mapping[str, Scalar], own: list[list[Scalar]]) -> None:
         """Write all scalars."""
-        ops.write(self._vector, [common[name] for name in self._names] + [value for group in own for value in group])
+        ops.write(
+            self._place(ops), [common[name] for name in self._names] + [value for group in own for value in group]
+        )
+
+    def _place(self, ops: Arithmetic) -> Any:
+        if not ops.reads:
+            return self._vector
+        if self._array is None:
+            self._array = self._vector.numpy()
+        return self._array
 
 
 def _known(value: Any, start: float, device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -25,7 +25,8 @@ def scalar(value: Any, name: str = "loss") -> Tensor | float:
             raise ValueError(f"{name} must have one element, got a tensor of shape {tuple(value.shape)}")
         if value.is_complex():
             raise TypeError(f"{name} must be real, got a tensor of dtype {value.dtype}")
-        return whole(value.detach()).reshape(())
+        found = whole(value.detach())
+        return found.reshape(()) if found.ndim else found
     if isinstance(value, Real):
         return float(value)
     raise TypeError(f"{name} must be a number or a tensor of one element, got {type(value).__name__}")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.optim._arithmetic import Arithmetic, Scalar, Tensors
+from surefoot.optim._arithmetic import Arithmetic, Scalar
 from surefoot.optim._averaging import Averaging
+from surefoot.optim._sums import Tensors
 
 if TYPE_CHECKING:
     from surefoot.optim._share import Share

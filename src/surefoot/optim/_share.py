@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from surefoot.optim._arithmetic import Arithmetic, Scalar, Tensors
+from surefoot.optim._arithmetic import Arithmetic, Scalar
 from surefoot.optim._geometry import Buffers, Geometry
 from surefoot.optim._shards import Spread, gathered, piece
+from surefoot.optim._sums import Tensors
 
 
 class Share(NamedTuple):
@@ -74,6 +75,13 @@ class Share(NamedTuple):
             directions.append(piece(direction, original))
             total = total + dual_sq
         return directions, total
+
+    def measure_norm(self, ops: Arithmetic, gradients: Tensors, count: Scalar, norm_sq: Scalar) -> Scalar:
+        """Σ‖·‖_*² alone, over all ranks."""
+        if self.needs_whole:
+            return self.measure(ops, gradients, count, norm_sq)[1]
+        dual_sq = self.geometry.measure_norm(ops, gradients, self.buffers, count, norm_sq)
+        return dual_sq if dual_sq is norm_sq else self.total(dual_sq)
 
     def overlap(self, ops: Arithmetic, grads: Tensors, count: Scalar) -> Scalar:
         """Σ⟨g, u⟩ over all ranks with the directions u of the last step; to be asked before anything is learned."""

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.optim._arithmetic import Scalar
-from surefoot.optim._geometry import Diagonal, Geometry, inner
+from surefoot.optim._arithmetic import Arithmetic, Scalar
+from surefoot.optim._geometry import Buffers, Diagonal, Geometry, inner
+from surefoot.optim._sums import WIDE, Tensors
 
 _FAST = (3.4445, -4.7750, 2.0315)
 """Coefficients of Jordan's quintic (2024): it lifts small singular values fast, and leaves all of them around 1."""
@@ -42,10 +43,38 @@ def orthogonalise(matrix: Tensor, steps: int = 5, polish: int = 2) -> Tensor:
     x = matrix.mT if tall else matrix
     x = x / x.abs().amax().clamp_min(_TINY)  # squares neither overflow nor vanish
     x = x / torch.linalg.vector_norm(x).clamp_min(_TINY)
-    for a, b, c in (_FAST,) * steps + (_POLISH,) * polish:
+    for a, b, c in _quintics(steps, polish):
         gram = x @ x.mT
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x
+
+
+def slope(matrix: Tensor, steps: int = 5, polish: int = 2) -> float:
+    """⟨G, O⟩ of a matrix G and its O = ``orthogonalise(G)``, which is not computed.
+
+    O has the singular vectors of G, and its singular values are polynomials of those of G, the square roots of the
+    eigenvalues of GGᵀ: a quarter of the work for most shapes. ⟨G, O⟩ is a smooth function of these eigenvalues: their
+    rounding in float32 changes it by 1e-6 for random matrices, and by 1e-4 at most. (On a device this would wait.)
+
+    >>> round(slope(torch.tensor([[3.0, 0.0], [0.0, -1.0]])), 2)
+    4.0
+    """
+    x = matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
+    largest = x.abs().amax().clamp_min(_TINY)
+    x = x / largest
+    norm = torch.linalg.vector_norm(x).clamp_min(_TINY)
+    x = x / norm
+    values = torch.linalg.eigvalsh(x @ x.mT).double().clamp_min_(0.0).sqrt_()
+    lifted = values
+    for a, b, c in _quintics(steps, polish):
+        square = lifted * lifted
+        lifted = lifted * (a + square * (b + square * c))
+    return float(torch.dot(values, lifted)) * float(norm) * float(largest)
+
+
+def _quintics(steps: int, polish: int) -> tuple[tuple[float, float, float], ...]:
+    """Coefficients a, b, c of the polynomials ax + bx³ + cx⁵ that are applied one after the other."""
+    return (_FAST,) * steps + (_POLISH,) * polish
 
 
 @dataclass(frozen=True)
@@ -118,6 +147,20 @@ class Spectral(Geometry):
         weight = (self._scale(gradient) / self.norm_bound) ** 2
         return (weight * inner(gradient, factor).to(factor.dtype) * factor).to(gradient.dtype)
 
+    def measure_norm(
+        self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
+    ) -> Scalar:
+        """Σ‖G‖_*² from singular values alone, where they can be read."""
+        if not ops.reads or self.dtype not in (None, *WIDE):
+            return super().measure_norm(ops, gradients, buffers, count, grad_sq)
+        matrices = (gradient.flatten(1).to(self._dtype(gradient)) for gradient in gradients)
+        slopes = (slope(matrix, self.steps, self.polish) for matrix in matrices)
+        return sum((self._norm_sq(each, gradient) for each, gradient in zip(slopes, gradients, strict=True)), 0.0)
+
+    def _norm_sq(self, slope: float, gradient: Tensor) -> float:
+        """‖G‖_*² from ⟨G, O⟩."""
+        return (self._scale(gradient) * slope / self.norm_bound) ** 2
+
     @property
     def norm_bound(self) -> float:
         """An upper bound of ‖O‖ that holds whatever the matrix: 1.20 without polish, then 1.024, 1.00004, ...
@@ -132,8 +175,12 @@ class Spectral(Geometry):
 
     def _orthogonal(self, gradient: Tensor) -> Tensor:
         """O, of the gradient's shape."""
-        dtype = self.dtype or (torch.float64 if gradient.dtype is torch.float64 else torch.float32)
-        return orthogonalise(gradient.flatten(1).to(dtype), self.steps, self.polish).reshape(gradient.shape)
+        matrix = gradient.flatten(1).to(self._dtype(gradient))
+        return orthogonalise(matrix, self.steps, self.polish).reshape(gradient.shape)
+
+    def _dtype(self, gradient: Tensor) -> torch.dtype:
+        """What a matrix is computed in."""
+        return self.dtype or (torch.float64 if gradient.dtype is torch.float64 else torch.float32)
 
     def _scale(self, gradient: Tensor) -> float:
         """The factor c of a layer."""
@@ -169,3 +216,7 @@ class SpectralBall(Spectral):
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """c·O."""
         return (self._scale(gradient) * self._orthogonal(gradient)).to(gradient.dtype)
+
+    def _norm_sq(self, slope: float, gradient: Tensor) -> float:
+        """c⟨G, O⟩."""
+        return self._scale(gradient) * slope

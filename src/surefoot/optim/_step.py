@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from surefoot.optim import _fused
-from surefoot.optim._arithmetic import Arithmetic, Scalar, Tensors
+from surefoot.optim._arithmetic import Arithmetic, Scalar
 from surefoot.optim._height import Sight
 from surefoot.optim._settings import Settings
 from surefoot.optim._share import Share
+from surefoot.optim._sums import Tensors
 from surefoot.theory.training import clip_factor, proximal_step
 
 
@@ -55,10 +56,13 @@ def advance(
     loss: Scalar,
     given: Scalar | None,
     past: Mapping[str, Scalar],
+    shrunk: Scalar = 1.0,
 ) -> Outcome:
     """Take one step: move the parameters and their buffers, and return everything else that changes.
 
-    ``given`` is a lower bound for this step alone, ``past`` what the last one has noted.
+    ``given`` is a lower bound for this step alone, ``past`` what the last one has noted, ``shrunk`` what the gradients
+    of the loss were multiplied by, clipped by hand for example: with cg in the place of g, a step of length α along cg
+    promises a decrease of α⟨g, cg⟩ = α‖cg‖²/c.
     """
     averaging, height = settings.averaging, settings.height
 
@@ -88,11 +92,12 @@ def advance(
     rates = [share.lr * clip for share in shares]
     prox = settings.weight_decay_mode == "prox" and any(share.weight_decay for share in shares)
     shrink = [1.0 + rate * share.weight_decay if prox else 1.0 for rate, share in zip(rates, shares, strict=True)]
-    full = sum(rate * each.dual_sq for rate, each in zip(rates, measured, strict=True))
-    decrease = sum(rate / s * each.dual_sq for rate, s, each in zip(rates, shrink, measured, strict=True))
+    worth = [rate / shrunk for rate in rates]
+    full = sum(rate * each.dual_sq for rate, each in zip(worth, measured, strict=True))
+    decrease = sum(rate / s * each.dual_sq for rate, s, each in zip(worth, shrink, measured, strict=True))
     drift: Scalar = 0.0  # what weight decay does to the linear model
     if prox or averaging.follows:
-        for rate, s, each in zip(rates, shrink, measured, strict=True):
+        for rate, s, each in zip(worth, shrink, measured, strict=True):
             if each.share.weight_decay:
                 inner = each.share.total(ops.inner(each.seen, each.share.params))
                 drift = drift + rate / s * each.share.weight_decay * inner
@@ -100,7 +105,7 @@ def advance(
     # Height F = f − C, scale t and index δ.
     batch: Scalar | None = None
     if all(each.batch_sq is not None for each in measured):
-        batch = sum(rate * each.batch_sq for rate, each in zip(rates, measured, strict=True))
+        batch = sum(rate * each.batch_sq for rate, each in zip(worth, measured, strict=True))
     sight = Sight(loss, value, value - drift if prox else value, decrease, full, batch, count)
     bound = given
     if given is None:
@@ -108,7 +113,7 @@ def advance(
     promised = height.decrease(sight, past)
     if prox:
         regulariser = 0.0 * ops.one  # Σ hλ²‖x‖²
-        for share, rate, s in zip(shares, rates, shrink, strict=True):
+        for share, rate, s in zip(shares, worth, shrink, strict=True):
             if share.weight_decay:
                 regulariser = regulariser + rate / s * share.weight_decay**2 * share.norm_sq(ops, count)
         step = proximal_step(settings.model, value - bound, promised, drift + 0.0 * value, regulariser)
@@ -119,7 +124,7 @@ def advance(
     scales = [step.size * clip for _ in shares]
     new: dict[str, Scalar] = {"count": count, "bound": bound}
     if averaging.compares:
-        overlap = sum(rate * inner for rate, inner in zip(rates, overlaps, strict=True))
+        overlap = sum(rate * inner for rate, inner in zip(worth, overlaps, strict=True))
         agreed, damped, kept = averaging.pace(overlap, batch, past, count)
         scales = [scale * damped * ops.least(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
         new |= kept
@@ -138,7 +143,8 @@ def advance(
     delta = height.index(step.delta, value - bound, decrease, scales[0] / clip)
     noted = {name: ops.choose(new[name], old) if name in new else old for name, old in past.items()}
     noted |= missed | {"delta": ops.choose(averaging.index(delta, loss, value), missed["delta"])}
-    noted |= {"violations": past["violations"] + ops.either(finite & violated, 1.0, 0.0), "grad_sq": total_sq}
+    noted |= {"violations": past["violations"] + ops.either(finite & violated, 1.0, 0.0)}
+    noted["grad_sq"] = total_sq / shrunk**2
     memories = [ops.choose(memory, share.memory) for memory, share in zip(memories, shares, strict=True)]
     return Outcome(finite, violated, [ops.choose(scale, 0.0 * ops.one) for scale in scales], memories, noted)
 
@@ -172,7 +178,7 @@ def _measure(
         directions, dual_sq = share.measure(ops, along, count, along_sq)
     batch_sq = None if averaged else dual_sq
     if averaged and (settings.height.uses_batch or not sees_average):
-        _, batch_sq = share.measure(ops, grads, count, grad_sq)
+        batch_sq = share.measure_norm(ops, grads, count, grad_sq)
     if share.last is not None:
         ops.copy_(share.last, directions)
     if sees_average:

@@ -30,9 +30,9 @@ class AgreedDirection(AveragedDirection):
     anneals itself. η is what a schedule has made of the rate: it shortens a step that is longer than it allows, not one
     that is short already. q̄ is the running average of q = α‖g‖_*: a batch that is fitted already moves little.
 
-    In a spectral geometry a step costs two orthogonalisations, of d and of g; Muon has one. (The norm of g from the
-    singular values of d would save one, but is several times too large for small batches, whose gradients have low
-    rank.)
+    In a spectral geometry a step costs an orthogonalisation, of d, as Muon does, and the singular values of g for its
+    norm; on devices that is a second orthogonalisation. (Those of d in their place would cost nothing, but the norm is
+    then several times too large for small batches, whose gradients have low rank.)
     """
 
     beta: float = 0.9

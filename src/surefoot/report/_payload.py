@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot._version import __version__
-from surefoot.figures._style import label_of
+from surefoot.plots.methods import Look, looks
 from surefoot.report._facts import LOWER_BOUNDS, caveat, envelope, known_constants, lower_bounds
-from surefoot.report._looks import Look, looks
 from surefoot.report._pack import Pack, number
 from surefoot.report._thin import Floats
 from surefoot.report._traces import kept_methods, sizes, traces, unit_step, universal
@@ -108,9 +107,9 @@ def _methods(result: Result, drawn: Mapping[str, Look]) -> list[dict[str, Any]]:
     return [
         {
             "name": method["name"],
-            "label": label_of(method["name"]),
+            "label": drawn[method["name"]].label,
             "colour": drawn[method["name"]].colour,
-            "mark": drawn[method["name"]].mark,
+            "mark": drawn[method["name"]].marker,
             "exact": method["identity"] == EXACT,
             "limited": _is_limited(method["identity"]),
             "caveat": caveat(method["identity"], result),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
-from surefoot.report._looks import looks
+from surefoot.plots.methods import looks
 from surefoot.report._payload import payload, title_of
 from surefoot.study import Result, StoreError
 

@@ -16,11 +16,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from surefoot.runs import Progress, Run, RunError, RunFactory, SearchError
 from surefoot.search._found import Certificate, Dropped, Found, Row, Table
 from surefoot.search._problem_run import ProblemRun
-from surefoot.search._run import NoRateWorks, Progress, Run, RunError, RunFactory, SearchError
-from surefoot.search._study import tune_study
-from surefoot.search._tune import tune
+from surefoot.search._tune import NoRateWorks, tune
 
 if TYPE_CHECKING:
     from surefoot.search._torch_run import TorchRun
@@ -40,7 +39,6 @@ __all__ = [
     "Table",
     "TorchRun",
     "tune",
-    "tune_study",
 ]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot import _checks
+from surefoot.runs import Floats, RunFactory
 from surefoot.search._bias import Bias, Distance, Envelope, Pool
-from surefoot.search._run import Floats, RunFactory
-from surefoot.study import _checks
 
 OWN_RATES = [float(lr) for lr in np.geomspace(1e-6, 1e3, 28)]
 """Where a search starts that was given no rates: a factor of 2.15 apart."""

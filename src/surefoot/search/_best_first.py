@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from surefoot.search._bias import Bias, initial_loss
-from surefoot.search._candidate import Candidate, Lane, raised
-from surefoot.search._runner import Runner
+from surefoot.rules import Dead, History
+from surefoot.runs import Lane, Runner
+from surefoot.search._bias import Bias
+from surefoot.search._candidate import Candidate, raised
 
-_VANISHED = 1e-3
-"""Indices below this share of a run's largest ones count as vanished."""
-_STUCK = 0.9
-"""A loss above this share of the initial one counts as high."""
+_DEAD = Dead(loss_ratio=0.9)
+"""When a run counts as dead here; its window is a twentieth of a run."""
 
 
 @dataclass
@@ -49,14 +48,15 @@ class BestFirst:
             if following is None or (best is not None and keys[best] <= raised(keys[following], self.tolerance)):
                 return None if best is None or not np.isfinite(keys[best]) else candidates[best]
             chosen = candidates[following]
-            lane = next(lane for lane in chosen.lanes if not lane.complete)
-            self.runner.advance_lanes([(chosen, lane)], min(lane.done + self.rung, self.runner.horizon))
+            lane = _open(chosen)
+            likely = [_open(candidates[i]) for i in sorted(open_, key=lambda i: keys[i])]
+            self.runner.advance([lane], min(lane.done + self.rung, self.runner.horizon), likely)
             if self.watch:
                 self._look(candidates, chosen, lane)
             self.notify()
 
     def _look(self, candidates: list[Candidate], chosen: Candidate, lane: Lane) -> None:
-        if is_dead(lane, initial_loss(candidates)):
+        if is_dead(chosen, lane):
             chosen.dead, chosen.reason = True, "gradients vanished, loss high"
         elif chosen.complete:
             bound = self.keys(candidates)[candidates.index(chosen)]
@@ -70,14 +70,20 @@ class BestFirst:
         return [bias + noise for bias, noise in zip(self.bias(candidates), noises, strict=True)]
 
 
-def is_dead(lane: Lane, initial: float | None) -> bool:
+def _open(candidate: Candidate) -> Lane:
+    """The data order that goes on."""
+    return next(lane for lane in candidate.lanes if not lane.complete)
+
+
+@np.errstate(over="ignore")
+def is_dead(candidate: Candidate, lane: Lane) -> bool:
     """Whether the gradients of a run have vanished although its loss is still high.
 
     The index then is small, and a bound would be fooled. Not for convex losses, where a vanished gradient is a minimum.
+    A run tells no gradients: 2δ_t/α_t stands for ‖g_t‖², which it is for short steps.
     """
-    window = max(10, len(lane.losses) // 20)
-    if initial is None or lane.done < 2 * window or lane.diverged:
-        return False
-    recent = slice(lane.done - window, lane.done)
-    vanished = lane.deltas[recent].max() <= _VANISHED * lane.deltas[: lane.done].max()
-    return bool(vanished and lane.losses[recent].mean() >= _STUCK * initial)
+    moving = candidate.rates[: lane.done] > 0
+    losses, squares = lane.losses[: lane.done][moving], 2.0 * lane.deltas[: lane.done][moving]
+    rates = candidate.rates[: lane.done][moving]
+    rule = replace(_DEAD, window=max(10, len(lane.losses) // 20))
+    return not lane.diverged and rule.first(History(losses, squares / rates, squares, rates)) is not None

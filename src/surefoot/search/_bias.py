@@ -100,7 +100,7 @@ class Pool:
 def initial_loss(candidates: Sequence[Candidate]) -> float | None:
     """Mean of the first batch losses over the data orders, which is f(x_1) up to the batches' noise."""
     firsts = {
-        lane.seed: float(lane.losses[0])
+        lane.key.seed: float(lane.losses[0])
         for candidate in candidates
         for lane in candidate.lanes
         if lane.done and np.isfinite(lane.losses[0])

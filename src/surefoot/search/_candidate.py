@@ -3,48 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.search._run import Floats
+from surefoot.rules import ROUNDING, partial_weights
+from surefoot.runs import Floats, Lane, RunKey
 from surefoot.theory import bounds
-
-_ROUNDING = 1e-12
-"""Relative error that partial sums are allowed: they must never exceed the whole because of rounding."""
-
-
-@dataclass(eq=False)
-class Lane:
-    """One run of a candidate: one data order.
-
-    ``done`` are the steps that the search has asked for, ``recorded`` those that were computed. They differ only after
-    a resumption: the search is gone through again, and what is recorded is not computed again.
-    """
-
-    seed: int
-    losses: Floats
-    deltas: Floats
-    recorded: int = 0
-    done: int = 0
-    ended_at: int | None = None
-    """Index of the first step that was not finite."""
-    marks: list[tuple[int, float]] = field(default_factory=list)
-    """(steps, ‖x_t − x_1‖) at the points where the run was put aside."""
-    evaluation: float | None = None
-    """The loss that counts, at the end."""
-    certifies: bool = True
-    """Whether its indices may stand in a bound."""
-
-    @property
-    def diverged(self) -> bool:
-        """Whether the steps asked for hold one that was not finite."""
-        return self.ended_at is not None and self.done > self.ended_at
-
-    @property
-    def complete(self) -> bool:
-        """Whether all steps were taken."""
-        return self.done == len(self.losses) and not self.diverged
 
 
 @dataclass(eq=False)
@@ -56,8 +21,7 @@ class Candidate:
     rates: Floats
     """α_t = lr·η_t."""
     weights: Floats
-    """What one unit of δ_t adds to the bound. A step of rate 0 adds nothing: without it the points are the same, so the
-    bound of the other steps is theirs."""
+    """What one unit of δ_t adds to the bound."""
     lanes: list[Lane]
     dead: bool = False
     """Its gradients have vanished while the loss stayed high."""
@@ -102,7 +66,7 @@ class Candidate:
             moving = self.rates > 0
             return float(bounds.last_iterate(self.rates[moving], self.mean_deltas()[moving], 0.0).noise)
         parts = [float(self.weights[: lane.done] @ lane.deltas[: lane.done]) for lane in self.lanes]
-        return sum(parts) / len(self.lanes) * (1.0 - _ROUNDING)
+        return sum(parts) / len(self.lanes) * (1.0 - ROUNDING)
 
     @np.errstate(over="ignore")
     def mean_deltas(self) -> Floats:
@@ -137,10 +101,8 @@ def make_candidate(method: str, lr: float, schedule: Floats, seeds: tuple[int, .
     """A candidate that has not started."""
     rates = lr * schedule
     horizon = len(schedule)
-    lanes = [Lane(seed, np.full(horizon, np.nan), np.full(horizon, np.nan)) for seed in seeds]
-    weights: Floats = np.zeros(horizon)
-    weights[rates > 0] = bounds.last_iterate_weights(rates[rates > 0])
-    return Candidate(method, lr, rates, weights, lanes)
+    lanes = [Lane.new(RunKey(method, lr, seed), horizon) for seed in seeds]
+    return Candidate(method, lr, rates, partial_weights(rates), lanes)
 
 
 def raised(value: float, tolerance: float) -> float:

@@ -8,8 +8,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from surefoot._text import visible
+from surefoot.runs import Run
 from surefoot.search._candidate import raised
-from surefoot.search._run import Run
 
 if TYPE_CHECKING:
     import pandas as pd

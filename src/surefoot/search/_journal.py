@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import sys
@@ -15,9 +14,8 @@ from typing import Any, Self
 import numpy as np
 
 from surefoot._identity import Identity
-from surefoot._states import DamagedFile, load_state, read_arrays, save_state, seal_of, write_arrays, write_whole
-from surefoot.search._candidate import Candidate, Lane
-from surefoot.search._run import Floats, Run, SearchError
+from surefoot._states import DamagedFile, read_arrays, seal_of, write_arrays, write_whole
+from surefoot.runs import Advanced, Floats, Lane, RunKey, SearchError, stem_of
 from surefoot.study._progress import tell
 
 _HEADER = "search.json"
@@ -45,6 +43,7 @@ class Journal:
     ) -> None:
         identities = identities or {}
         self._lock: int | None = None
+        self._states: dict[RunKey, str | None] = {}
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"store must be a folder, got the file {str(folder)!r}")
         if not folder.parent.is_dir():
@@ -81,57 +80,55 @@ class Journal:
             os.close(self._lock)
             self._lock = None
 
-    def save(self, candidate: Candidate, lane: Lane, run: Run) -> None:
+    def stem(self, lane: Lane, step: int) -> Path:
+        """Where the state of a run after some steps is to be written, without the suffix."""
+        return stem_of(self.folder, lane.key, step)
+
+    def save(self, lane: Lane, found: Advanced) -> None:
         """Keep trace and state of a run as they are now."""
-        stem = self._stem(candidate, lane)
-        state = None
-        if lane.ended_at is None:
-            state = save_state(stem.with_name(f"{stem.name}-{lane.recorded}"), run.state_dict())
+        state = None if found.state is None else Path(found.state)
+        self._states[lane.key] = found.state
         marks: Floats = np.array(lane.marks, float).reshape(-1, 2)
         trace = {
             "losses": lane.losses[: lane.recorded],
             "deltas": lane.deltas[: lane.recorded],
-            "ended_at": np.array(-1 if lane.ended_at is None else lane.ended_at),
+            "ended_at": np.array(-1 if lane.lost_at is None else lane.lost_at),
             "marks": marks,
             "evaluation": np.array([] if lane.evaluation is None else [lane.evaluation]),
-            "certifies": np.array(lane.certifies),
+            "certifies": np.array(lane.proves),
+            "negative_at": np.array(-1 if lane.negative_at is None else lane.negative_at),
             "state": np.array("" if state is None else state.name),
         }
-        write_arrays(self._trace(stem), trace)
-        for old in self.folder.glob(f"{stem.name}-*"):
+        write_arrays(self._trace(lane), trace)
+        for old in self.folder.glob(f"{lane.key.name}-*"):
             if old != state:
                 old.unlink()
 
-    def restore(self, candidate: Candidate, lane: Lane) -> None:
+    def restore(self, lane: Lane) -> None:
         """Fill a lane with what was recorded of it."""
-        trace = self._read(candidate, lane)
+        trace = self._read(lane)
         if trace is None:
             return
         length = len(trace["losses"])
         lane.losses[:length], lane.deltas[:length], lane.recorded = trace["losses"], trace["deltas"], length
         if int(trace["ended_at"]) >= 0:
-            lane.ended_at = int(trace["ended_at"])
-            lane.losses[lane.ended_at :] = lane.deltas[lane.ended_at :] = np.inf
+            lane.lose(int(trace["ended_at"]))
         lane.marks = [(int(step), float(distance)) for step, distance in trace["marks"]]
-        lane.certifies = bool(trace["certifies"])
+        lane.proves = bool(trace["certifies"])
+        lane.negative_at = int(trace["negative_at"]) if trace.get("negative_at", -1) >= 0 else None
+        self._states[lane.key] = str(self.folder / str(trace["state"])) if str(trace["state"]) else None
         lane.evaluation = float(trace["evaluation"][0]) if len(trace["evaluation"]) else None
 
-    def state(self, candidate: Candidate, lane: Lane) -> Any:
-        """The state that a run was left in; ``LookupError`` if it left none."""
-        trace = self._read(candidate, lane)
-        if trace is None or not str(trace["state"]):
-            raise LookupError(f"{candidate.name}, seed {lane.seed}, has no state")
-        path = self.folder / str(trace["state"])
-        try:
-            return load_state(path)
-        except Exception as error:  # torch raises many kinds for a file that is none of its own
-            beside = self._trace(self._stem(candidate, lane))
-            raise SearchError(
-                f"{path} is damaged ({error}); delete {beside}, and its run is computed anew. All other runs are kept"
-            ) from error
+    def state(self, lane: Lane) -> str | None:
+        """The file with the state that a run was left in."""
+        return self._states.get(lane.key)
 
-    def _read(self, candidate: Candidate, lane: Lane) -> dict[str, Any] | None:
-        path = self._trace(self._stem(candidate, lane))
+    def advice(self, lane: Lane) -> str:
+        """What to do if that file is damaged."""
+        return f"delete {self._trace(lane)}, and its run is computed anew. All other runs are kept"
+
+    def _read(self, lane: Lane) -> dict[str, Any] | None:
+        path = self._trace(lane)
         try:
             return read_arrays(path)
         except FileNotFoundError:
@@ -141,13 +138,8 @@ class Journal:
                 f"{path} is damaged ({error}); delete it, and its run is computed anew. All other runs are kept"
             ) from error
 
-    def _stem(self, candidate: Candidate, lane: Lane) -> Path:
-        key = json.dumps([candidate.method, candidate.lr, lane.seed])
-        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-
-    @staticmethod
-    def _trace(stem: Path) -> Path:
-        return stem.with_name(stem.name + ".npz")
+    def _trace(self, lane: Lane) -> Path:
+        return self.folder / f"{lane.key.name}.npz"
 
 
 def _locked(folder: int) -> bool:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from surefoot.runs import Floats, Runner
 from surefoot.search._candidate import Candidate
 from surefoot.search._race import Race
-from surefoot.search._run import Floats
-from surefoot.search._runner import Runner
 
 
 @dataclass
@@ -29,7 +28,8 @@ class LossSearch:
         race = self.race(candidates)
         with np.errstate(over="ignore", invalid="ignore"):
             for places, step in race.requests([candidates.index(candidate) for candidate in start]):
-                self.runner.advance([candidates[i] for i in places], step)
+                lanes = [lane for i in places for lane in candidates[i].lanes]
+                self.runner.advance(lanes, step, [lane for i in race.likely() for lane in candidates[i].lanes])
                 for i in places:
                     race.histories[i] = history(candidates[i])
                 self.notify()

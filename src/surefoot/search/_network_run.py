@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from surefoot.problems import NetworkProblem
-from surefoot.search._run import Floats, Progress
+from surefoot.runs import Floats, Progress, Run
 from surefoot.study import Method, Trace
 from surefoot.study import Run as StudyRun
 from surefoot.study._network_run import NetworkRun
@@ -20,7 +20,7 @@ _LOOK_EVERY = 16
 """Steps between two looks at whether the numbers are finite, which on a GPU means to wait."""
 
 
-class SearchedNetwork:
+class SearchedNetwork(Run):
     """A run of a study on a network; its numbers are those of the study's run to the last bit.
 
     Args:
@@ -46,7 +46,7 @@ class SearchedNetwork:
         return self._training.step
 
     @property
-    def certifies(self) -> bool:
+    def certifies(self) -> bool:  # type: ignore[override]
         """Whether the indices may stand in a bound."""
         return certifies(self.optimizer, self.model)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from surefoot.runs import Floats
 from surefoot.search._race import Race, window
-from surefoot.search._run import Floats
 
 _SMALL = 0.01
 """A fall of this share of the start's loss is hardly one."""

@@ -11,19 +11,21 @@ from numpy.typing import ArrayLike
 from surefoot._identity import Identity, digest, identify, merged
 from surefoot.problems import WIDTH, Problem, TiledProblem
 from surefoot.problems._threads import one_blas_thread
-from surefoot.search._run import Floats, Progress
-from surefoot.study import Method, parse_method
+from surefoot.runs import Floats, Progress, Run
+from surefoot.study import Method, Trace, parse_method
+from surefoot.study import Run as StudyRun
 from surefoot.study._chunk import _norm_sq
 from surefoot.study._engine import NUMERICS_VERSION
-from surefoot.study._methods import code_of, identity
+from surefoot.study._methods import code_of, identity, lower_bound_of
 from surefoot.study._orders import row_orders
+from surefoot.study._runs import Settings, close
 from surefoot.study._sizes import Steps
 from surefoot.theory.models import Model, exact_delta
 
 TRACED = ("loss", "grad_sq", "size", "delta", "distance")
 
 
-class ProblemRun:
+class ProblemRun(Run):
     """A run of a method on a problem of :mod:`surefoot.problems`, and the factory of such runs.
 
     Without ``lr`` it is a factory: call it with a rate and a seed. Runs that are advanced together share the products
@@ -45,7 +47,7 @@ class ProblemRun:
     (20, 20, True)
     """
 
-    trace: dict[str, Floats]
+    numbers: dict[str, Floats]
     """One number a step, as in a study."""
     epochs: dict[str, list[float]]
     """Full losses at the start and after every epoch."""
@@ -79,6 +81,7 @@ class ProblemRun:
         self.schedule: Floats | None = None if schedule is None else np.asarray(schedule, float)
         self.lr, self.seed = lr, seed
         self._orders: dict[int, _Order] = {}
+        self._study: Settings | None = None
         if lr is not None:
             self._begin()
 
@@ -93,8 +96,16 @@ class ProblemRun:
             lr=lr,
             seed=seed,
         )
-        run._orders = self._orders
+        run._orders, run._study = self._orders, self._study
         return run
+
+    @classmethod
+    def of_study(cls, problem: TiledProblem, method: Method, settings: Settings) -> ProblemRun:
+        """The factory of a study's runs, which tell what the study keeps of them."""
+        shared = {"batch_size": settings.batch_size, "sampling": settings.sampling, "schedule": settings.schedule}
+        factory = cls(problem, method, **shared)  # type: ignore[arg-type]
+        factory._study = settings
+        return factory
 
     @property
     def envelope(self) -> Callable[[ArrayLike], Any] | None:
@@ -128,7 +139,7 @@ class ProblemRun:
 
     def _progress(self, k: int) -> Progress:
         """The last k steps; a run ends where loss or gradient is not finite, as in a study."""
-        recent = {name: self.trace[name][-k:] for name in ("loss", "grad_sq", "delta")}
+        recent = {name: self.numbers[name][-k:] for name in ("loss", "grad_sq", "delta")}
         bad = ~np.isfinite(recent["loss"] + recent["grad_sq"])
         return Progress(np.where(bad, np.inf, recent["loss"]), recent["delta"])
 
@@ -141,6 +152,34 @@ class ProblemRun:
         """The full loss at the point before the last step, which is what the last-iterate bound speaks of."""
         return self.full_loss(self.before)
 
+    def trace(self) -> Trace | None:
+        """What a study keeps of a run that has come to its end, equal to the last bit; None of any other."""
+        settings = self._study
+        if settings is None:
+            return None
+        bad = ~np.isfinite(self.numbers["loss"] + self.numbers["grad_sq"])
+        ended = int(bad.argmax()) if bad.any() else -1
+        if ended < 0 and self.step < settings.steps:
+            return None
+        if ended < 0 and not np.isfinite(self.point).all():
+            ended = settings.steps - 1
+        bound, counted = lower_bound_of(self.method), int(bad.argmax()) if bad.any() else settings.steps
+        assert self.lr is not None
+        return close(
+            StudyRun(self.method, float(self.lr), self.seed),
+            settings,
+            self.numbers,
+            {"train_loss": self.epochs["train"], "valid_loss": self.epochs["valid"]},
+            {
+                "last_loss": self.evaluate(),
+                "average_loss": self.full_loss(self.total / settings.schedule.sum()) if ended < 0 else np.inf,
+            },
+            ended,
+            -1,
+            0 if bound is None else int((self.numbers["loss"][:counted] < bound).sum()),
+            self.problem.n_valid > 0,
+        )
+
     def full_loss(self, point: Floats) -> float:
         """The loss over all training rows."""
         return float(self._measured(self.problem.full_loss, point))
@@ -152,7 +191,7 @@ class ProblemRun:
             "point": self.point,
             "before": self.before,
             "total": self.total,
-            "trace": dict(self.trace),
+            "trace": dict(self.numbers),
             "epochs": dict(self.epochs),
         }
 
@@ -160,7 +199,7 @@ class ProblemRun:
         """Go on from a state."""
         self.step = int(state["step"])
         self.point, self.before, self.total = (np.array(state[name]) for name in ("point", "before", "total"))
-        self.trace = {name: np.array(values) for name, values in state["trace"].items()}
+        self.numbers = {name: np.array(values) for name, values in state["trace"].items()}
         self.epochs = {name: list(values) for name, values in state["epochs"].items()}
 
     def _begin(self) -> None:
@@ -169,7 +208,7 @@ class ProblemRun:
         self.before = self.point.copy()
         self.total = np.zeros_like(self.point)
         """Σ η_t x_t."""
-        self.trace = {name: np.empty(0) for name in TRACED}
+        self.numbers = {name: np.empty(0) for name in TRACED}
         self.epochs = {"train": [], "valid": []}
         self._measure_epoch()
 
@@ -222,7 +261,7 @@ class ProblemRun:
         np.sqrt(kept["distance"], out=kept["distance"])
         for slot, run in enumerate(runs):
             run.point, run.before, run.total = (_slot(tile, slot) for tile in (points, before, totals))
-            run.trace = {name: np.concatenate([run.trace[name], kept[name][:, slot]]) for name in TRACED}
+            run.numbers = {name: np.concatenate([run.numbers[name], kept[name][:, slot]]) for name in TRACED}
             run.step += k
 
     def _order(self, seed: int) -> _Order:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from surefoot.search._run import Floats
+from surefoot.runs import Floats
 
 RUNGS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 0.35, 1 / 2, 0.72, 1.0)
 """Shares of the horizon at which candidates are compared."""
@@ -181,23 +181,26 @@ class Race:
         leaders: dict[int, int] = {}
         for step in rungs:
             yield sorted(active), step
-            present: set[int] = set()
-            for number, chain in enumerate(chains):
-                if active.isdisjoint(chain):
-                    continue
-                here = {i for i in active if i in chain and not self.lost(i)}
-                first = step == rungs[0] and not start
-                yield from self._climb(chain, here, step, leaders.get(number), first)
-                present |= here
-                if here:
-                    leaders[number] = min(here, key=lambda i: self.level(i, step))
+            first = step == rungs[0] and not start
+            running = {n: {i for i in active if i in chain and not self.lost(i)} for n, chain in enumerate(chains)}
+            running = {n: here for n, here in running.items() if not active.isdisjoint(chains[n])}
+            climbs = [self._climb(chains[n], here, step, leaders.get(n), first) for n, here in running.items()]
+            while asked := [new for climb in climbs if (new := next(climb, []))]:  # those of all methods together
+                yield sorted(i for new in asked for i in new), step
+            leaders |= {n: min(here, key=lambda i: self.level(i, step)) for n, here in running.items() if here}
+            present = {i for here in running.values() for i in here}
             if step == self.horizon or not present:
                 return
             active = self._kept(chains, present, step, step == rungs[0])
 
+    def likely(self) -> list[int]:
+        """Whom the next requests will probably be about: the most advanced first, the best of them first."""
+        begun = [i for i in range(len(self.rates)) if self.taken(i) and not self.lost(i)]
+        return sorted(begun, key=lambda i: (-self.taken(i), self.level(i, self.taken(i))))
+
     def _climb(
         self, chain: list[int], here: set[int], step: int, before: int | None, first: bool
-    ) -> Iterator[tuple[list[int], int]]:
+    ) -> Iterator[list[int]]:
         """Take neighbours of the leader to its step: those that never ran, or towards which the lead moves."""
         while True:
             if here:
@@ -207,7 +210,7 @@ class Race:
                 new = self._replacement(chain)
             if not new or (here and step == self.horizon):
                 return
-            yield new, step
+            yield new
             here |= {i for i in new if not self.lost(i)}
 
     def _neighbours(

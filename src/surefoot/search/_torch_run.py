@@ -11,12 +11,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from surefoot import _checks
 from surefoot._identity import Identity, digest, identify, merged
 from surefoot.optim import ModelBased
 from surefoot.problems._inputs import seeded
 from surefoot.problems._starts import Starts
-from surefoot.search._run import Floats, Progress
-from surefoot.study import _checks
+from surefoot.runs import Floats, Progress, Run
 from surefoot.study._optimizers import made
 from surefoot.study._stepper import Stepper, certifies
 
@@ -24,7 +24,7 @@ _LOOK_EVERY = 16
 """Steps between two looks at whether the losses are finite, which on a GPU means to wait."""
 
 
-class TorchRun:
+class TorchRun(Run):
     """A torch training as a run, and the factory of such runs.
 
     Without ``lr`` it is a factory: call it with a rate and a seed, as :func:`~surefoot.search.tune` does. Every run
@@ -120,8 +120,6 @@ class TorchRun:
         self._start: list[Tensor] = []
         """x_1, shared by all runs of a factory."""
         self._knows_rates = True
-        if evaluate is not None:
-            self.evaluate = self._evaluated
         if lr is not None:
             self._begin()
 
@@ -180,7 +178,7 @@ class TorchRun:
         self._load_data(0)
 
     @property
-    def certifies(self) -> bool:
+    def certifies(self) -> bool:  # type: ignore[override]
         """Whether the indices may stand in a bound."""
         bent = self._options["clip"] is not None or self._options["autocast"] is not None
         return self._knows_rates and not bent and certifies(self.optimizer, self.model)
@@ -204,6 +202,14 @@ class TorchRun:
     def distance(self) -> float:
         """‖x_t − x_1‖."""
         return float(self._stepper.distance(self._start))
+
+    def evaluate(self) -> float | None:
+        """What ``evaluate(model)`` gives for the model as it is now; None without that function."""
+        if self._options["evaluate"] is None:
+            return None
+        self.model.eval()
+        with torch.no_grad():
+            return float(self._options["evaluate"](self.model))
 
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer, scheduler, random numbers, and the place in the data."""
@@ -258,11 +264,6 @@ class TorchRun:
                 "differ: seed what shuffles them, as in DataLoader(…, generator=torch.Generator().manual_seed(seed)), "
                 "and make it inside of the function"
             )
-
-    def _evaluated(self) -> float:
-        self.model.eval()
-        with torch.no_grad():
-            return float(self._options["evaluate"](self.model))
 
 
 class _First:

@@ -6,11 +6,14 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
+from surefoot import _checks
+from surefoot.runs import Floats, Run, RunFactory, Runner, SearchError, cuts_of
 from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, number_from, rates_of, schedule_of
 from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
@@ -21,9 +24,14 @@ from surefoot.search._identity import identities_of
 from surefoot.search._journal import Journal
 from surefoot.search._loss import LossSearch
 from surefoot.search._notes import notes, spoiled_by
-from surefoot.search._run import Floats, NoRateWorks, RunFactory
-from surefoot.search._runner import Runner
-from surefoot.study import Study, _checks
+from surefoot.search._race import Race
+from surefoot.search._study import StudyJournal, factories_of_study
+from surefoot.study import Study
+
+
+class NoRateWorks(SearchError):
+    """No candidate ended with a finite loss (or bound); the message says how each of them ended."""
+
 
 Objective = Literal["loss", "bound"]
 Factories = RunFactory | Mapping[str, RunFactory]
@@ -49,7 +57,8 @@ def tune(
     schedule: ArrayLike | None = None,
     lower_bound: float = 0.0,
     max_states: int = 8,
-    store: str | os.PathLike[str] | Journal | None = None,
+    store: str | os.PathLike[str] | None = None,
+    processes: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Found:
     """Find the best learning rate of a grid without running the grid.
@@ -86,6 +95,11 @@ def tune(
         max_states: Runs kept in memory; others wait on disk.
         store: A folder that keeps traces and states (of a study, its file). After an interruption, the same call goes
             on where it stopped; finished runs in it count.
+        processes: Worker processes. By default one a core, once the search has computed for two seconds, for runs that
+            are not advanced together anyway (``ProblemRun``) and need no GPU. The answer is the same, bit for bit:
+            every run uses one thread, and a process that is free works ahead on runs that are likely to be asked for.
+            Functions, lambdas and classes of a script are sent along; where something cannot be sent, the log
+            ``surefoot`` says so, and all runs stay in this process. 1 keeps them here.
         progress: Called with the number of steps taken so far, after each advance.
 
     Raises:
@@ -98,17 +112,17 @@ def tune(
     >>> found.lr, found.cost < 0.6
     (0.1, True)
     """
+    study: Study | None = None
     if isinstance(run_factory, Study):
+        study = run_factory
         if maximize:
             raise ValueError("maximize must be False for a study, whose runs evaluate a loss, got True")
         for name, value in (("lrs", lrs), ("horizon", horizon), ("seeds", seeds), ("schedule", schedule)):
             if value is not None:
                 raise TypeError(f"{name} is told by the study; tune takes no {name!r} with one")
-        from surefoot.search._study import tune_study
-
-        options: dict[str, Any] = {"objective": objective, "bias": bias, "tolerance": tolerance, "refine": refine}
-        options |= {"extend": extend, "lower_bound": lower_bound, "max_states": max_states, "progress": progress}
-        return tune_study(run_factory, store, **options)  # type: ignore[arg-type]
+        run_factory, lrs, horizon, seeds = factories_of_study(study), study.lrs, study.steps, study.seeds
+        if bias == "auto" and study.distance is not None:
+            bias = study.distance
     orders = _checks.seeds(1 if seeds is None else seeds)
     factories = factories_of(run_factory, len(orders))
     if objective not in ("loss", "bound"):
@@ -127,20 +141,33 @@ def tune(
     tolerance = number_from("tolerance", tolerance, 0.0)
     rounds = 0 if refine is None else _checks.whole("refine", refine, 0)
     max_states = _checks.whole("max_states", max_states, 1)
+    if processes is not None:
+        processes = _checks.whole("processes", processes, 1)
     rule = bias_of(bias, factories, horizon)
-    if maximize:
-        _check_evaluates(factories, rates, orders, objective)
-    if store is not None and not isinstance(store, Journal):
-        store = Journal(Path(store), _settings(factories, horizon, factors), identities_of(factories, Path(store)))
+    if maximize and objective == "bound":
+        raise ValueError("maximize must be False for objective='bound', got True")
+    if maximize or (objective == "bound" and not rule.is_known):
+        _check_runs(factories, rates[0], orders[0], maximize)
+    journal: Journal | None = None
+    if store is not None and study is not None:
+        journal = StudyJournal(study, Path(store), run_factory)  # type: ignore[arg-type]
+    elif store is not None:
+        journal = Journal(Path(store), _settings(factories, horizon, factors), identities_of(factories, Path(store)))
     piece = math.ceil(horizon / 32)
 
     candidates = [make_candidate(method, lr, factors, orders) for method in factories for lr in rates]
-    needs_distance = objective == "bound" and not rule.is_known
-    with Runner(
-        factories, horizon, max_states=max_states, piece=piece, journal=store, needs_distance=needs_distance
-    ) as runner:
+    cuts = cuts_of(horizon, Race(rates, [""] * len(rates), horizon).rungs() if objective == "loss" else ())
+    with (
+        journal or nullcontext(),
+        Runner(factories, horizon, max_states=max_states, cuts=cuts, keeper=journal, processes=processes) as runner,
+    ):
+
+        def restore(candidate: Candidate) -> None:
+            for lane in candidate.lanes:
+                runner.restore(lane)
+
         for candidate in candidates:
-            runner.restore(candidate)
+            restore(candidate)
 
         def notify() -> None:
             if progress is not None:
@@ -155,7 +182,7 @@ def tune(
         def go_on(winner: Candidate, new: list[float]) -> Candidate | None:
             added = [make_candidate(winner.method, lr, factors, orders) for lr in new]
             for candidate in added:
-                runner.restore(candidate)
+                restore(candidate)
             candidates.extend(added)
             candidates.sort(key=lambda c: (list(factories).index(c.method), c.lr))
             return search.search(candidates, start=[winner, *added])
@@ -167,7 +194,7 @@ def tune(
                 break
             winner = go_on(winner, beyond)
         while winner is not None and (rounds > 0 or (lrs is None and refine is None)):
-            between = _between(candidates, winner, 1.0 if rounds else FINE)
+            between = _between(candidates, winner, 1.0 if rounds > 0 else FINE)
             if not between:
                 break
             rounds -= 1
@@ -184,18 +211,20 @@ def tune(
 def _count_finished(candidates: list[Candidate], runner: Runner) -> None:
     """Runs that a store holds to their end count, wherever the search has not been."""
     known = [c for c in candidates if all(lane.recorded == len(lane.losses) for lane in c.lanes)]
-    runner.advance(known, runner.horizon)
+    runner.advance([lane for candidate in known for lane in candidate.lanes], runner.horizon)
 
 
-def _check_evaluates(
-    factories: Mapping[str, RunFactory], rates: Sequence[float], orders: tuple[int, ...], objective: Objective
-) -> None:
-    if objective == "bound":
-        raise ValueError("maximize must be False for objective='bound', got True")
+def _check_runs(factories: Mapping[str, RunFactory], lr: float, seed: int, maximize: bool) -> None:
+    """Refuse runs that do not tell what the search rests on."""
     for name, factory in factories.items():
-        if not hasattr(factory(rates[0], orders[0]), "evaluate"):
-            where = f"run_factory[{name!r}]" if name else "run_factory"
+        run, where = factory(lr, seed), f"run_factory[{name!r}]" if name else "run_factory"
+        if maximize and isinstance(run, Run) and run.evaluate() is None:
             raise TypeError(f"maximize=True needs runs with evaluate(); those of {where} have none")
+        if not maximize and isinstance(run, Run) and run.distance() is None:
+            raise TypeError(
+                "bias='pool' needs runs with distance(), ‖x_t − x_1‖, to find the smallest bound; "
+                f"those of {where} have none: give the bias as a distance D instead"
+            )
 
 
 def _found(
@@ -244,7 +273,7 @@ def _found(
         horizon=runner.horizon,
         seeds=seeds,
         table=Table(tuple(rows), bounds=objective == "bound"),
-        run=runner.run_of(winner),
+        run=runner.run_of(winner.lanes[0]),
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.monitor import History, first_stop
 from surefoot.problems import WIDTH, TiledProblem
+from surefoot.rules import History, first_stop
 from surefoot.study._execute import Stopped
 from surefoot.study._levels import Levels
 from surefoot.study._orders import row_orders

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.monitor import StopRule
 from surefoot.problems import WIDTH, Problem, TiledProblem
 from surefoot.problems._threads import one_blas_thread
+from surefoot.rules import StopRule
 from surefoot.study._chunk import Chunk, advance, tiles_of
 from surefoot.study._execute import cores, execute
 from surefoot.study._runs import Floats, Run, Settings, Trace
 
-NUMERICS_VERSION = 1
+NUMERICS_VERSION = 2
 """Changes whenever the numbers of a run do, so that stored runs of other versions are computed anew."""
 
 _CACHE = 1 << 16

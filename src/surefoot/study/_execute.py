@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from surefoot import _checks
 from surefoot.problems import Problem
-from surefoot.study import _checks
 from surefoot.study._runs import Run, Settings, Trace
 
 Stop = Callable[[], bool]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot._states import read_tensors, write_tensors
-from surefoot.monitor import History, first_stop
 from surefoot.problems import NetworkProblem
+from surefoot.rules import History, first_stop
 from surefoot.study import _ranks
 from surefoot.study._execute import Stopped, cores
 from surefoot.study._methods import identity

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import pickle
+import logging
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from surefoot._spawn import hidden_main, needs_main
+from surefoot.runs import CannotTravel, WorkerDied, Workers
 from surefoot.study._execute import Begin, Job, Stop
 from surefoot.study._runs import Trace
 
 _WAIT_SECONDS = 0.2
-_job: Job | None = None
+
+
+@dataclass
+class _Tasks:
+    """What every worker has; a task goes to it by its number."""
+
+    job: Job
+    tasks: Sequence[Any]
+
+    def do(self, number: int) -> list[Trace]:
+        return self.job.do(self.tasks[number])
 
 
 def run_parallel(
@@ -34,72 +41,46 @@ def run_parallel(
 ) -> list[Any]:
     """Do the tasks in worker processes, and return those that this process has to do itself.
 
-    These are all of them if they cannot be sent elsewhere (a problem or model with a lambda in it, or defined in the
-    caller's script), and those not finished if the workers die.
+    These are all of them if they cannot be sent elsewhere, and those not finished if the workers die.
     """
+    waiting = list(reversed(range(len(tasks))))
+    running: set[int] = set()
     try:
-        pickled = pickle.dumps(job)
-        if needs_main(pickled, pickle.dumps(tasks)):
-            return tasks
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return tasks
-    context = multiprocessing.get_context("spawn")  # no forked copies of threads and locks of other libraries
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(pickled,))
-    waiting = list(reversed(tasks))
-    running: dict[Future[list[Trace]], Any] = {}
-    with deferred_interrupt() as check:
-
-        def pulse() -> None:
-            if tick is not None:
-                tick(job.underway())
-            check()
-
-        try:
-            _feed(pool, waiting, running, workers, stop, deliver, pulse, _asked(job, begin))
-        except BrokenProcessPool:
-            check()
-            warnings.warn(
-                "the worker processes ended early; the sweep goes on in this process", RuntimeWarning, stacklevel=3
-            )
-            return [*running.values(), *reversed(waiting)]
-        finally:
-            _end(pool)
-    return []
-
-
-def _feed(
-    pool: ProcessPoolExecutor,
-    waiting: list[Any],
-    running: dict[Future[list[Trace]], Any],
-    workers: int,
-    stop: Stop | None,
-    deliver: Callable[[list[Trace]], None],
-    pulse: Callable[[], None],
-    begin: Callable[[Any], bool],
-) -> None:
-    """Hand out the tasks and take their traces, until there are none left or it is told to stop."""
-    while waiting or running:
-        while waiting and len(running) < 2 * workers:  # a short queue: results are taken before more is asked for
-            if begin(waiting[-1]):
-                with hidden_main():
-                    running[pool.submit(_do, waiting[-1])] = waiting[-1]
-            waiting.pop()
-        done, _ = wait(running, timeout=_WAIT_SECONDS, return_when=FIRST_COMPLETED)
-        for future in done:
-            traces = future.result()
-            del running[future]
-            deliver(traces)
-        pulse()
-        if stop is not None and stop():
-            return
+        # Two tasks each: a worker goes on while its last traces are stored.
+        pool = Workers(_Tasks(job, tasks), workers, depth=2)
+        with pool, deferred_interrupt() as check:
+            while waiting or running:
+                for worker in pool.free:
+                    while waiting and begin is not None and not begin(job.runs_of(tasks[waiting[-1]])):
+                        waiting.pop()
+                    if waiting:
+                        running.add(waiting[-1])
+                        pool.give(worker, waiting.pop())
+                for answer in pool.take(_WAIT_SECONDS):
+                    if answer.error is not None:
+                        check()
+                        raise answer.error
+                    deliver(answer.value)
+                    running.remove(answer.task)
+                if tick is not None:
+                    tick(job.underway())
+                check()
+                if stop is not None and stop():
+                    return []
+    except CannotTravel as error:
+        logging.getLogger("surefoot").warning(
+            "all runs stay in one process: what makes them cannot be sent to others (%s)", error
+        )
+    except WorkerDied:
+        warnings.warn(
+            "the worker processes ended early; the sweep goes on in this process", RuntimeWarning, stacklevel=3
+        )
+    return [tasks[number] for number in (*sorted(running), *reversed(waiting))]
 
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], None]]:
-    """Ctrl-C raises where ``check`` is called, and at the end.
-
-    Raised anywhere, it could hit a callback of the pool, where Python drops it, or the delivery of a result.
-    """
+    """Ctrl-C raises where ``check`` is called, and at the end: not in the middle of the delivery of a result."""
     pressed = False
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -120,40 +101,3 @@ def deferred_interrupt() -> Iterator[Callable[[], None]]:
     finally:
         signal.signal(signal.SIGINT, before)
     check()
-
-
-def _asked(job: Job, begin: Begin | None) -> Callable[[Any], bool]:
-    return lambda task: begin is None or begin(job.runs_of(task))
-
-
-def _end(pool: ProcessPoolExecutor) -> None:
-    """End the workers at once, also in the middle of a task: nothing they hold is worth waiting for."""
-    processes, results = list((pool._processes or {}).values()), pool._result_queue
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join()
-    # A worker that was ended while it sent a result leaves half of it, for whose rest Python would wait at its exit:
-    # with this end closed as well, nobody can send it any more.
-    results._writer.close()  # type: ignore[attr-defined]
-
-
-def _start(pickled: bytes) -> None:
-    """Set a worker up: Ctrl-C is for the parent, which ends its workers; without a parent nobody takes the results."""
-    global _job
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _job = pickle.loads(pickled)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _do(task: Any) -> list[Trace]:
-    assert _job is not None
-    return _job.do(task)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from surefoot import _checks
 from surefoot.problems._threads import one_blas_thread
-from surefoot.study import _checks, _export
+from surefoot.study import _export
 from surefoot.study._archive import Archive
 from surefoot.study._methods import EXACT, has_level
 from surefoot.study._runs import FINAL_FIELDS, Floats
@@ -331,9 +332,10 @@ class Result:
     def plot(
         self, distance: float | None = None, *, ax: Axes | None = None, bound: bool = True, **options: Any
     ) -> Axes:
-        """Draw the final loss (solid) and the bound (dashed) over the rate, one colour a method.
+        """Draw the final loss (solid) and what bounds it (dashed) over the rate, one colour a method.
 
-        Points that diverged, or lie far above the loss at the start, are open markers at the upper edge.
+        Where the bound is one of f − f⋆, f⋆ is added. At the upper edge triangles are losses far above the one at the
+        start, and crosses are runs that diverged.
 
         Args:
             distance: As in :meth:`bound`, as are all other options.
@@ -345,6 +347,8 @@ class Result:
 
         loss = self._final_loss(options.get("kind", "last"))
         total = self.bound(distance, **options).total.values if bound else None
+        if total is not None and options.get("bias") is None:
+            total = self.optimal_loss + total
         return draw(self.algorithms, self.lrs, loss.values, total, self.initial_loss, ax)
 
     def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.monitor import StopRule
+from surefoot.rules import StopRule
 from surefoot.theory.level import Rule
 from surefoot.theory.models import Model
 

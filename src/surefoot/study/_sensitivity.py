@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot import _checks
 from surefoot._text import aligned, html_table
-from surefoot.study import _checks
 from surefoot.study._runs import Floats
 from surefoot.study._show import cells
 

@@ -11,40 +11,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from surefoot._states import seal_of, write_whole
-from surefoot.monitor import History, PartialBound, StopRule, first_stop
+from surefoot.rules import ROUNDING, History, StopRule, first_stop, is_shared, with_best
 from surefoot.study._archive import Record, record
 from surefoot.study._methods import lower_bound_of
 from surefoot.study._runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Floats, Run, Settings, close
-
-_MARGIN = 1 + 1e-9
-"""While it runs, nothing is ended that rounding alone puts above the best."""
-
-
-def is_shared(rule: StopRule) -> bool:
-    """Whether a rule takes its bound from the other runs."""
-    return isinstance(rule, PartialBound) and rule.best == "shared"
-
-
-def with_best(rules: Iterable[StopRule], best: float) -> tuple[StopRule, ...]:
-    """The rules with a bound in place of the shared one; with ∞, those that wait for one are left out."""
-    return tuple(
-        replace(rule, best=best) if isinstance(rule, PartialBound) and is_shared(rule) else rule
-        for rule in rules
-        if best < math.inf or not is_shared(rule)
-    )
 
 
 def live_rules(settings: Settings) -> tuple[StopRule, ...]:
     """The rules as they stand now."""
     if not any(is_shared(rule) for rule in settings.rules):
         return settings.rules
-    return with_best(settings.rules, _MARGIN * (math.inf if settings.best is None else _told(settings.best)))
+    return with_best(settings.rules, (1 + ROUNDING) * (math.inf if settings.best is None else _told(settings.best)))
 
 
 def tell_best(records: Iterable[Record], settings: Settings) -> None:

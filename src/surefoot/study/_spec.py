@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from surefoot.study import _checks
+from surefoot import _checks
 from surefoot.study._methods import parse_methods
 from surefoot.theory._names import unknown
 

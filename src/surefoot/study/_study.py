@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
+from surefoot import _checks
 from surefoot._identity import Identity, identify, is_foreign, merged, require
-from surefoot.monitor import StopRule
-from surefoot.monitor._rules import check_rules
 from surefoot.problems import NetworkProblem, Problem, TiledProblem, create
-from surefoot.study import _checks, _ranks
+from surefoot.rules import StopRule, check_rules, is_shared, with_best
+from surefoot.study import _ranks
 from surefoot.study._archive import Key, MemoryArchive, Record
 from surefoot.study._claimed import ClaimedRuns
 from surefoot.study._described import check_size, context_of, settings_of
@@ -29,7 +29,7 @@ from surefoot.study._networks import NetworkJob
 from surefoot.study._result import Result
 from surefoot.study._reuse import adopt, tell_reuse
 from surefoot.study._runs import Method, Run, Settings
-from surefoot.study._shared import best_of, cut, is_shared, with_best
+from surefoot.study._shared import best_of, cut
 from surefoot.study._store import FileArchive, Store
 from surefoot.study._sweep import Progress, compute, dismiss, follow, led
 from surefoot.theory.models import Model

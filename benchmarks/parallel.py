@@ -1,0 +1,81 @@
+"""The wall time of a search in several processes against one, on a network: ``python benchmarks/parallel.py``.
+
+Both sides take turns in one run, every run of either side uses one thread, and the shortest of the repeats counts. The
+answers must be equal to the last bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+import surefoot as sf
+import surefoot.optim as sfo
+from surefoot.data import load
+from surefoot.runs import cores
+from surefoot.search import Found, TorchRun
+
+
+def recipe(method: str) -> TorchRun:
+    """A convolutional network on the bundled digits."""
+    data = load("digits")
+    images, labels = torch.tensor(data.X, dtype=torch.float32).reshape(-1, 1, 8, 8), torch.tensor(data.y)
+
+    def model() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(1, 32, 3, padding=1), nn.GroupNorm(4, 32), nn.ReLU(),
+            nn.Conv2d(32, 48, 3, padding=1), nn.GroupNorm(4, 48), nn.ReLU(),
+            nn.Flatten(), nn.Linear(48 * 64, 10),
+        )  # fmt: skip
+
+    def batches(seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+        return [(images[rows], labels[rows]) for rows in order.split(64)[:-1]]
+
+    return TorchRun(
+        model,
+        batches,
+        lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1]),
+        lambda parameters, lr: getattr(sfo, method)(parameters, lr=lr),
+    )
+
+
+def search(processes: int, method: str, horizon: int) -> tuple[float, Found]:
+    """Seconds, and the answer; 0 processes stand for the default."""
+    begin = time.perf_counter()
+    found = sf.tune(recipe(method), np.geomspace(1e-3, 1e2, 11), horizon, processes=processes or None)
+    return time.perf_counter() - begin, found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--processes", type=int, default=0, help="by default those that tune takes")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--horizon", type=int, default=800)
+    parser.add_argument("--methods", nargs="+", default=["SGD", "NGN"])
+    options = parser.parse_args()
+    for method in options.methods:
+        times: dict[int, list[float]] = {1: [], options.processes: []}
+        for _ in range(options.repeats):
+            found = {}
+            for processes in times:
+                seconds, found[processes] = search(processes, method, options.horizon)
+                times[processes].append(seconds)
+            one, several = found.values()
+            assert one.table == several.table
+            assert (one.lr, one.loss, one.bound) == (several.lr, several.loss, several.bound)
+        alone, together = (min(values) for values in times.values())
+        print(
+            f"{method}: lr {one.lr:.3g} for {one.steps / one.horizon:.2f} runs; one process {alone:.1f} s, "
+            f"{options.processes or cores()} processes {together:.1f} s: {together / alone:.2f} of it",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Checks of arguments, for Python and TOML alike: an error names argument, value and what is allowed."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from surefoot.theory import schedules
+from surefoot.theory._names import unknown
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+SAMPLINGS = ("shuffle", "iid")
+LARGEST_SEED = 2**31 - 1
+"""What every file format that results go to can hold."""
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def number(name: str, value: Any, *, positive: bool = False) -> float:
+    """A finite number."""
+    value = value.item() if isinstance(value, np.generic) else value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= sys.float_info.max:  # so is NaN, and a whole number that no float holds
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    if positive and not value > 0:
+        raise ValueError(f"{name} must be above 0, got {value!r}")
+    return float(value)
+
+
+def sampling(value: Any) -> str:
+    """``shuffle`` or ``iid``."""
+    if not isinstance(value, str):
+        raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {value!r}")
+    if value not in SAMPLINGS:
+        raise unknown("sampling", value, SAMPLINGS)
+    return value
+
+
+def rates(value: Any) -> tuple[float, ...]:
+    """Distinct positive learning rates in rising order, from whatever :func:`listed_rates` takes."""
+    found = listed_rates(value)
+    _distinct("lrs", found)
+    return tuple(sorted(found))
+
+
+def listed_rates(value: Any) -> list[float]:
+    """Positive learning rates as they are given: as a number, a sequence, or ``{from, to, count}`` (evenly in log)."""
+    if isinstance(value, Mapping):
+        value = _log_spaced(value)
+    elif hasattr(value, "__array__"):  # of NumPy, xarray, pandas, torch; one number becomes a number
+        value = np.asarray(value).tolist()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = [value]
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError(f"lrs must be a list of rates or {{from, to, count}}, got {value!r}")
+    found = [number(f"lrs[{position}]", rate, positive=True) for position, rate in enumerate(value)]
+    if not found:
+        raise ValueError("lrs must hold at least one rate, got none")
+    return found
+
+
+def seeds(value: Any) -> tuple[int, ...]:
+    """Distinct seeds, from a list, or 0 … n − 1 from a number n."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return tuple(range(whole("seeds", value, 1)))
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError(f"seeds must be a number of seeds or a list of them, got {value!r}")
+    found = [whole(f"seeds[{position}]", seed, 0) for position, seed in enumerate(value)]
+    if not found:
+        raise ValueError("seeds must hold at least one seed, got none")
+    if max(found) > LARGEST_SEED:
+        raise ValueError(f"seeds must be at most {LARGEST_SEED}, got {max(found)}")
+    _distinct("seeds", found)
+    return tuple(found)
+
+
+def factors(schedule: Any, steps: int) -> tuple[str, Floats]:
+    """Name and factors of a schedule that is given by its name, or as an array of one factor a step."""
+    if isinstance(schedule, str):
+        return "".join(schedule.split()), schedules.from_name(schedule, steps)
+    try:
+        values = np.array(schedule, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"schedule must be a name or {steps} factors, one a step, got {schedule!r}") from None
+    if values.shape != (steps,):
+        raise ValueError(
+            f"schedule must be a name or {steps} factors, one a step, got an array of shape {values.shape}"
+        )
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError(
+            "schedule must have positive, finite factors only: the last-iterate bound is infinite otherwise"
+        )
+    return "custom", values
+
+
+def _log_spaced(value: Mapping[str, Any]) -> list[float]:
+    allowed = ("from", "to", "count")
+    for key in value:
+        if key not in allowed:
+            raise unknown("key of lrs", str(key), allowed)
+    for key in allowed:
+        if key not in value:
+            raise ValueError(f"lrs must have the keys from, to and count, got {dict(value)!r}")
+    low, high = (number(f"lrs.{key}", value[key], positive=True) for key in ("from", "to"))
+    count = whole("lrs.count", value["count"], 1)
+    if count > 1 and not low < high:
+        raise ValueError(f"lrs.from must be below lrs.to, got {low!r} and {high!r}")
+    return [float(rate) for rate in np.geomspace(low, high, count)]
+
+
+def _distinct(name: str, values: list[Any]) -> None:
+    value, times = Counter(values).most_common(1)[0]
+    if times > 1:
+        raise ValueError(f"{name} must be distinct, got {value!r} {times} times")

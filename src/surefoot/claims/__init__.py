@@ -1,5 +1,0 @@
-"""Every claim of the paper's theory and experiments, as a check on real runs that prints its numbers."""
-
-from surefoot.claims._claim import Checked, Claim, Evidence, Finding, NotRun, all_claims, check, judge
-
-__all__ = ["Checked", "Claim", "Evidence", "Finding", "NotRun", "all_claims", "check", "judge"]

@@ -1,0 +1,372 @@
+"""The learning rate of a Lightning module, found with the trainer's own loops."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.profilers import PassThroughProfiler, Profiler
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.trainer import call
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
+from lightning.pytorch.utilities.exceptions import _TunerExitException
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
+from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
+from torch.utils.data import DataLoader
+
+from surefoot.integrations import _find
+from surefoot.integrations._restore import Snapshot
+from surefoot.integrations._trainings import Training, Trainings, rate_of
+from surefoot.search import Found
+
+_NAMES = ("lr", "learning_rate")
+"""Attributes of a module that may hold its rate, as Lightning's own finder takes them."""
+
+
+def find_lr(
+    trainer: Trainer,
+    module: LightningModule,
+    *,
+    train_dataloaders: Any = None,
+    val_dataloaders: Any = None,
+    datamodule: LightningDataModule | None = None,
+    lrs: _find.Rates = None,
+    horizon: int | None = None,
+    evaluate: str | None = None,
+    set_lr: bool = False,
+    progress: bool | Callable[[int], None] | None = None,
+    **options: Any,
+) -> Found:
+    """Find the learning rate with which this trainer should fit this module.
+
+    Trainings with different rates take turns with the module, on the same batches, and are left behind once they cannot
+    catch up (:func:`surefoot.tune`). Every step is the trainer's own: ``training_step``, hooks of the module, gradient
+    clipping and accumulation, precision, ``configure_optimizers`` with its schedulers. Callbacks and loggers do not
+    run, apart from ``GradientAccumulationScheduler``. Afterwards, also after an error or Ctrl-C, module, trainer, data
+    and all random numbers are as before, bit for bit.
+
+    The rate is that of ``module.lr`` or ``module.learning_rate`` (or of ``module.hparams``), if the optimizer was made
+    with it, else that of the first parameter group; other groups and schedulers keep their proportion to it.
+
+    Args:
+        trainer: On one device.
+        module: With one optimizer, and automatic optimization.
+        train_dataloaders: As for ``trainer.fit``, like ``val_dataloaders`` and ``datamodule``. Batches are loaded in
+            this process, without workers.
+        val_dataloaders: For ``evaluate``.
+        datamodule: Instead of data loaders.
+        lrs: The rates to choose from; without them the search finds its own range and refines it to a factor of 1.3.
+        horizon: Steps of a training; by default all that the trainer plans. With fewer only the beginning of the
+            schedule is seen.
+        evaluate: Name of a metric that the module logs in validation, such as ``"val_loss"``: its value at the end
+            decides among the trainings that got there, instead of the training loss.
+        set_lr: Whether the rate is written to the attribute of the module that holds it.
+        progress: Whether to show progress; by default after two seconds, unless the trainer shows none either. Or a
+            function that is called with the number of steps taken.
+        **options: Of :func:`surefoot.tune`: ``seeds``, ``tolerance``, ``extend``, ``refine``, ``maximize``,
+            ``max_states``.
+
+    .. code-block:: python
+
+        found = find_lr(trainer, module, train_dataloaders=loader)
+        print(found)
+        module.lr = found.lr
+        trainer.fit(module, loader)
+    """
+    if not isinstance(trainer, Trainer):
+        raise TypeError(f"trainer must be a lightning.pytorch.Trainer, got {type(trainer).__name__}")
+    rates = _find.check_arguments(lrs, horizon, evaluate, options)
+    _check(trainer, module, train_dataloaders, datamodule)
+    if progress is None and trainer.progress_bar_callback is None:
+        progress = False
+
+    def look(trainings: _Fits) -> Found:
+        if set_lr and trainings.name is None:
+            raise ValueError(
+                "set_lr=True needs an optimizer that is made with module.lr or module.learning_rate, this one is not"
+            )
+        planned = trainer.estimated_stepping_batches
+        how = "Trainer(max_steps=…) or max_epochs would"
+        steps = _find.horizon_of(horizon, planned, how)
+        return _find.search(trainings, rates, steps, options, progress=progress, notes=trainings.notes)
+
+    searcher = _Searcher(look, evaluate)
+    roots = (trainer, module, train_dataloaders, val_dataloaders, datamodule)
+    before = Snapshot(*roots, data=(LightningDataModule,), skip=(Callback, Logger, Profiler))
+    handler = signal.getsignal(signal.SIGINT)
+    within: Any = trainer
+    try:
+        with _quiet():
+            kept = [c for c in within.callbacks if isinstance(c, GradientAccumulationScheduler)]
+            within.callbacks = [searcher, *kept]
+            within.loggers = []
+            within.profiler = PassThroughProfiler()
+            searcher.limit_val_batches, within.limit_val_batches = within.limit_val_batches, 0
+            within.fit(module, train_dataloaders, val_dataloaders, datamodule)
+    except SystemExit as error:  # what Lightning makes of Ctrl-C while it sets everything up
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, handler)
+        raise KeyboardInterrupt from None
+    finally:
+        before.restore()
+    if searcher.error is not None:
+        raise searcher.error
+    assert searcher.found is not None
+    if set_lr and searcher.name is not None:
+        lightning_setattr(module, searcher.name, searcher.found.lr)
+    return searcher.found
+
+
+def _check(trainer: Any, module: Any, loaders: Any, datamodule: Any) -> None:
+    if not isinstance(module, LightningModule):
+        raise TypeError(f"module must be a LightningModule, got {type(module).__name__}")
+    if isinstance(loaders, LightningDataModule):
+        raise TypeError("train_dataloaders must be data loaders, got a LightningDataModule: give it as datamodule=")
+    if not isinstance(trainer.strategy, SingleDeviceStrategy) or trainer.world_size > 1:
+        raise ValueError(
+            f"trainer must be on one device, got {trainer.world_size} with {type(trainer.strategy).__name__}: find the "
+            "rate with Trainer(devices=1) and the batch size of all devices together"
+        )
+    if not module.automatic_optimization:
+        raise ValueError(
+            "module must use automatic optimization, got automatic_optimization=False: with manual optimization only "
+            "its training_step knows which optimizer steps when. surefoot.tune with a TorchRun can search there"
+        )
+    if is_param_in_hook_signature(module.training_step, "dataloader_iter", explicit=True):
+        raise ValueError("module.training_step must take a batch, got one that takes a dataloader_iter")
+    if loaders is None and datamodule is None and not is_overridden("train_dataloader", module):
+        raise ValueError("train_dataloaders must be given, or a datamodule: there are no training data, got None")
+    _find.check_module(module)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the notes and warnings that the trainer has for a whole fit; errors are told by ourselves."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=UserWarning, module="lightning")
+        warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+class _Searcher(Callback):  # type: ignore[misc, unused-ignore]
+    """Searches inside of a fit, once the trainer has set everything up, and ends it before it begins.
+
+    Lightning's own finder works in this way, too.
+    """
+
+    def __init__(self, look: Callable[[_Fits], Found], metric: str | None) -> None:
+        self._look, self._metric = look, metric
+        self.name: str | None = None
+        """Of the module's attribute that holds the rate."""
+        self.found: Found | None = None
+        self.error: BaseException | None = None
+        self.limit_val_batches: Any = None
+        self.losses: list[torch.Tensor] = []
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Let the trainer see copies of the data loaders: without workers, and with iterators of their own."""
+        trainer.fit_loop._data_source = _Source(trainer.fit_loop._data_source)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Search."""
+        others = [c for c in trainer.callbacks if c is self or isinstance(c, GradientAccumulationScheduler)]
+        trainer.callbacks = others  # without those of the module
+        try:
+            fits = _Fits(trainer, pl_module, self, self._metric)
+            self.found, self.name = self._look(fits), fits.name
+        except BaseException as error:  # told when everything is put back; Lightning would end the program on Ctrl-C
+            self.error = error
+        raise _TunerExitException
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any, **__: Any) -> None:
+        """Take the loss."""
+        if outputs:
+            self.losses.append((outputs["loss"] if isinstance(outputs, dict) else outputs).detach())
+
+
+class _Source:
+    """Where the trainer gets its loaders from."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def dataloader(self) -> Any:
+        """The loaders, copied."""
+        found = self._source.dataloader()
+        combined = copy.copy(found) if isinstance(found, CombinedLoader) else CombinedLoader(found, "max_size_cycle")
+        combined.flattened = [_without_workers(loader) for loader in combined.flattened]
+        combined._iterator = None
+        return combined
+
+
+def _without_workers(loader: Any) -> Any:
+    if not isinstance(loader, DataLoader):
+        return loader
+    found = copy.copy(loader)
+    found.num_workers, found.timeout, found._iterator = 0, 0, None
+    found.prefetch_factor = None
+    return found
+
+
+class _Fits(Trainings):
+    """Fits of one trainer, driven through the loops that ``trainer.fit`` has set up."""
+
+    def __init__(self, trainer: Any, module: Any, searcher: _Searcher, metric: str | None) -> None:
+        self.trainer, self._searcher = trainer, searcher
+        optimizers = trainer.strategy.optimizers
+        if len(optimizers) != 1:
+            raise ValueError(f"module must have one optimizer, configure_optimizers gave {len(optimizers)}")
+        self.notes: list[str] = []
+        configs = trainer.strategy.lr_scheduler_configs
+        kept = [config for config in configs if not config.reduce_on_plateau]
+        if len(kept) < len(configs):
+            trainer.strategy.lr_scheduler_configs = kept
+            self.notes.append("ReduceLROnPlateau was left out: the rate was found without it.")
+        self.configs = kept
+        loop = trainer.fit_loop
+        loop.setup_data()
+        if loop._combined_loader is None or loop.max_batches == 0:
+            raise ValueError("train_dataloaders must hold at least one batch, got none")
+        self.limit = loop.max_batches
+        loop._data_fetcher.teardown()
+        loop._data_fetcher = None
+        call._call_lightning_module_hook(trainer, "on_fit_start")
+        torch.set_grad_enabled(True)
+        module.train()
+        call._call_callback_hooks(trainer, "on_train_start")
+        call._call_lightning_module_hook(trainer, "on_train_start")
+        call._call_strategy_hook(trainer, "on_train_start")
+        lr, self.name = _named_rate(module, optimizers[0])
+        super().__init__(module, optimizers[0], [config.scheduler for config in kept], lr, metric)
+
+    def open_data(self, seed: int) -> Any:
+        """The trainer's loaders; each training has iterators of its own."""
+        return copy.copy(self.trainer.fit_loop._combined_loader)
+
+    def take_step(self, training: Training) -> float:
+        """As many batches as the trainer accumulates, through its own loops."""
+        fit, epoch, batches = self.trainer.fit_loop, self.trainer.fit_loop.epoch_loop, training.batches
+        before, self._searcher.losses = epoch.global_step, []
+        while epoch.global_step == before:
+            if batches.done:
+                self._begin_epoch(batches)
+            try:
+                epoch.advance(batches)
+                epoch.on_advance_end(batches)
+                ended = batches.done
+            except StopIteration:  # on_train_batch_start has skipped the rest of the epoch
+                batches.done = ended = True
+            epoch.on_iteration_done()
+            if ended:
+                fit.on_advance_end()
+                fit.on_iteration_done()
+        if not self._searcher.losses:
+            raise ValueError(f"training_step must return a loss at every step, got none at step {training.step}")
+        return float(torch.stack([loss.double().reshape(()) for loss in self._searcher.losses]).mean())
+
+    def _begin_epoch(self, batches: Any) -> None:
+        fit = self.trainer.fit_loop
+        fit.on_advance_start()
+        fit.epoch_loop.reset()
+        batches.begin_epoch()
+
+    def evaluate(self) -> float:
+        """Run the trainer's validation, and read the metric."""
+        trainer, loop = self.trainer, self.trainer.fit_loop.epoch_loop
+        trainer.limit_val_batches, kept = self._searcher.limit_val_batches, trainer.limit_val_batches
+        try:
+            trainer.validating = True
+            call._call_lightning_module_hook(trainer, "on_validation_model_zero_grad")
+            loop.val_loop.run()
+        finally:
+            trainer.training = True
+            trainer.limit_val_batches = kept
+        metrics = trainer.callback_metrics
+        if self.metric not in metrics:
+            known = ", ".join(sorted(metrics)) or "none"
+            raise ValueError(
+                f"evaluate must be a metric that the module logs in validation ({known}), got {self.metric!r}"
+            )
+        return float(metrics[self.metric])
+
+    def rates(self, horizon: int) -> list[float]:
+        """The schedulers' rates, counted as the trainer counts batches and epochs."""
+        trainer, group = self.trainer, self.optimizer.param_groups[0]
+        first = float(group.get("max_lr", group.get("initial_lr", group["lr"])))
+        to_named = self.lr / first  # a rate with a name may be that of another group
+        size = trainer.fit_loop.max_batches
+        found: list[float] = []
+        batch, epoch = 0, 0
+        while len(found) < horizon:
+            batch += 1
+            last = batch == size
+            if batch % trainer.accumulate_grad_batches == 0 or last:
+                found.append(float(group["lr"]) * to_named)
+                self._step_schedulers("step", batch)
+            if last:
+                epoch, batch = epoch + 1, 0
+                self._step_schedulers("epoch", epoch)
+        return found
+
+    def _step_schedulers(self, interval: str, count: int) -> None:
+        for config in self.configs:
+            if config.interval == interval and count % config.frequency == 0:
+                call._call_lightning_module_hook(self.trainer, "lr_scheduler_step", config.scheduler, None)
+
+    def loop_state(self) -> dict[str, Any]:
+        """The progress of the loops."""
+        loop = self.trainer.fit_loop
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        return {
+            "loop": copy.deepcopy(loop.state_dict()),
+            "accumulate": self.trainer.accumulate_grad_batches,
+            "scaler": {} if scaler is None else dict(scaler.state_dict()),
+        }
+
+    def load_loop_state(self, state: dict[str, Any]) -> None:
+        """Put the progress of the loops back."""
+        loop = self.trainer.fit_loop
+        loop.load_state_dict(copy.deepcopy(state["loop"]))
+        loop.restarting = False
+        for part in (loop, loop.epoch_loop, loop.epoch_loop.val_loop, loop.epoch_loop.automatic_optimization):
+            part._loaded_from_state_dict = part._resuming_from_checkpoint = False
+        self.trainer.accumulate_grad_batches = state["accumulate"]
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        if scaler is not None and state["scaler"]:
+            scaler.load_state_dict(state["scaler"])
+        self.trainer._logger_connector.reset_results()
+
+
+def _named_rate(module: Any, optimizer: Any) -> tuple[float | None, str | None]:
+    """The rate that the module has a name for, if the optimizer was made with it."""
+    rate_of(optimizer)  # refuses an optimizer without a rate
+    name = next((name for name in _NAMES if lightning_hasattr(module, name)), None)
+    value = None if name is None else lightning_getattr(module, name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        return None, None
+    rates = ("max_lr", "initial_lr", "lr")
+    used = [float(group[rate]) for group in optimizer.param_groups for rate in rates if rate in group]
+    return (float(value), name) if any(math.isclose(value, rate, rel_tol=1e-6) for rate in used) else (None, None)

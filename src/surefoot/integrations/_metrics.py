@@ -1,0 +1,42 @@
+"""What a monitor has seen as numbers with names, for loggers of all kinds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from surefoot.monitor import StabilityMonitor, State, Verdict
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+_SINGLE = ("loss", "grad_sq", "rate", "size", "delta", "noise", "delta_low", "delta_high", "update_norm", "distance")
+_STATES = {State.TOO_SMALL: -1.0, State.HOLDS: 0.0, State.AT_THE_EDGE: 1.0, State.TOO_LARGE: 2.0}
+"""The verdict as a number: from too small to too large."""
+
+
+def by_step(trace: xr.Dataset) -> Iterator[tuple[int, dict[str, float]]]:
+    """The numbers of every step under names such as ``stability/size/sps``; those that are not finite are left out."""
+    columns = {name: trace[name].values.tolist() for name in _SINGLE if name in trace}
+    for algorithm in trace.algorithm.values.tolist():
+        chosen = trace.sel(algorithm=algorithm)
+        for name in ("size", "delta"):
+            columns[f"{name}/{algorithm}"] = chosen[f"counterfactual_{name}"].values.tolist()
+    for place, step in enumerate(trace.step.values.tolist()):
+        found = {f"stability/{name}": values[place] for name, values in columns.items()}
+        yield step, {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def of_verdict(verdict: Verdict) -> dict[str, float]:
+    """The verdict as numbers: ``stability/state`` is −1 for too small, 0 holds, 1 at the edge, 2 too large."""
+    found = {} if verdict.state is State.UNKNOWN else {"stability/state": _STATES[verdict.state]}
+    if verdict.lr_range is not None:
+        found["stability/lr_low"], found["stability/lr_high"] = verdict.lr_range
+    return found
+
+
+def latest(monitor: StabilityMonitor) -> dict[str, float]:
+    """The numbers of the last step that was looked at, and the verdict."""
+    last: Any = monitor.trace().isel(step=slice(-1, None))
+    return {name: value for _, row in by_step(last) for name, value in row.items()} | of_verdict(monitor.verdict())

@@ -1,0 +1,382 @@
+"""Trainings of a framework's trainer as runs of a search: one model, which they take turns with."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from surefoot.integrations._restore import random_states, seed_source, set_random_states, sources
+from surefoot.problems._inputs import seeded
+from surefoot.search import Progress, Run
+
+_INTERNALS = frozenset(vars(nn.Module()))
+_RATES = ("lr", "initial_lr", "max_lr", "min_lr")
+"""What a parameter group holds that is proportional to the rate; the latter two are of ``OneCycleLR``."""
+_SCHEDULED = ("base_lrs", "max_lrs", "_last_lr")
+"""What a scheduler holds that is."""
+
+
+class Batches:
+    """The batches of one training, epoch after epoch; random numbers depend on the seed and the batch only.
+
+    It looks one batch ahead, and so knows the last one of an epoch (:attr:`done`). Lightning takes it for its fetcher.
+
+    Args:
+        loader: An iterable that begins anew whenever it is asked to.
+        seed: Of the order.
+        limit: The most batches of an epoch.
+    """
+
+    def __init__(self, loader: Any, seed: int, limit: float = math.inf) -> None:
+        self.loader, self.seed, self.limit = loader, seed, limit
+        self.given = 0
+        """Batches given, of all epochs."""
+        self.epoch = -1
+        self.done = True
+        self._fetched = 0
+        self._sources = sources(loader, *getattr(loader, "flattened", ()))
+
+    def begin_epoch(self) -> None:
+        """Go through the data again."""
+        self.epoch += 1
+        self._fetched = self._first = self.given
+        with self._seeded(self.epoch, 1):
+            if hasattr(self.loader, "set_epoch"):
+                self.loader.set_epoch(self.epoch)
+            self._iterator = iter(self.loader)
+        self._look_ahead()
+        if self.done:
+            raise ValueError(
+                "the training data must have a batch in every epoch, got none"
+                + (": an iterable that can be read only once cannot be searched with" if self.epoch else "")
+            )
+
+    def skip(self, count: int) -> None:
+        """Bring a new stream to the place after some batches; the epoch is the one that batch was in."""
+        while self.given < count:
+            if self.done:
+                self.begin_epoch()
+            next(self)
+
+    def _look_ahead(self) -> None:
+        with self._seeded(self._fetched):
+            try:
+                if self._fetched - self._first >= self.limit:
+                    raise StopIteration
+                self._next, self.done = next(self._iterator), False
+            except StopIteration:
+                self._next, self.done = None, True
+        self._fetched += 1
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.done:
+            raise StopIteration
+        batch = self._next
+        self.given += 1
+        self._look_ahead()
+        return batch
+
+    @contextmanager
+    def _seeded(self, *numbers: int) -> Iterator[None]:
+        with seeded(self.seed, *numbers):
+            for source in self._sources:
+                seed_source(source, int(np.random.SeedSequence((self.seed, *numbers)).generate_state(1)[0]))
+            yield
+
+
+def check_readable(open_data: Callable[[int], Any]) -> None:
+    """Refuse data that are others whenever they are read."""
+    first = []
+    for _ in range(2):
+        batches = Batches(open_data(0), 0)
+        batches.begin_epoch()
+        first.append(next(batches))
+    if not _alike(*first):
+        raise ValueError(
+            "the training data must give the same batches whenever they are read, got two first batches that differ. "
+            "All rates are compared on the same batches: let the data set's __iter__ begin anew and seed what "
+            "shuffles it, or give a data set with a length and items by number"
+        )
+
+
+class Training(Run):
+    """One training; made by :class:`Trainings`."""
+
+    certifies = False
+
+    def __init__(self, trainings: Trainings, lr: float, seed: int) -> None:
+        self._trainings, self.lr, self.seed = trainings, lr, seed
+        self.batches = Batches(trainings.open_data(seed), seed, trainings.limit)
+        self.step = 0
+        self.waiting: dict[str, Any] | None = None
+        """Its state while another one has the model; None before the first step, and while it has it."""
+        self.begun = False
+        if trainings.metric is not None:
+            self.evaluate = self._evaluated
+
+    def advance(self, k: int) -> Progress:
+        """Take k steps of the optimizer; fewer if a loss was not finite."""
+        losses: list[float] = []
+        with self._trainings.given_to(self):
+            while len(losses) < k and (not losses or math.isfinite(losses[-1])):
+                losses.append(self._trainings.take_step(self))
+                self.step += 1
+        return Progress(losses, [0.0] * len(losses))
+
+    def _evaluated(self) -> float:
+        with self._trainings.given_to(self):
+            return self._trainings.evaluate()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on."""
+        state = self.waiting
+        if state is None:
+            with self._trainings.given_to(self):
+                state = _copied(self._trainings.state())
+        return {**state, "step": self.step, "given": self.batches.given, "in_epoch": not self.batches.done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state; the batches before it are read again."""
+        self.batches = Batches(self._trainings.open_data(self.seed), self.seed, self._trainings.limit)
+        self.batches.skip(int(state["given"]))
+        self.step, self.begun = int(state["step"]), True
+        self.waiting = {name: value for name, value in state.items() if name not in ("step", "given", "in_epoch")}
+
+
+class Trainings(ABC):
+    """Makes the trainings of a trainer: the factory for :func:`~surefoot.search.tune`.
+
+    A subclass tells how the framework takes a step. All trainings begin with what the model, the optimizer and the
+    schedulers hold when this is made.
+
+    Args:
+        module: The model.
+        optimizer: The bare torch optimizer.
+        schedulers: Of torch, for this optimizer.
+        lr: The rate that the optimizer and the schedulers were made with, in the units of the rates that are searched;
+            None stands for that of the first parameter group.
+        metric: Name of what decides among finished trainings; the training loss without.
+    """
+
+    limit: float = math.inf
+    """The most batches of an epoch."""
+
+    def __init__(
+        self, module: nn.Module, optimizer: Optimizer, schedulers: Sequence[Any], lr: float | None, metric: str | None
+    ) -> None:
+        self.module, self.optimizer, self.schedulers, self.metric = module, optimizer, schedulers, metric
+        self.lr = rate_of(optimizer) if lr is None else lr
+        self._start = _copied(self.state())
+        self._owner: Training | None = None
+
+    def __call__(self, lr: float, seed: int) -> Training:
+        """A new training with this rate and data order."""
+        return Training(self, lr, seed)
+
+    @abstractmethod
+    def open_data(self, seed: int) -> Any:
+        """An iterable of batches."""
+
+    @abstractmethod
+    def take_step(self, training: Training) -> float:
+        """Take one step of the optimizer, with as many batches as the trainer wants; its loss."""
+
+    @abstractmethod
+    def evaluate(self) -> float:
+        """What decides among finished trainings, at the present point."""
+
+    @abstractmethod
+    def rates(self, horizon: int) -> list[float]:
+        """The rate of every step, as the schedulers give it; called with everything at its start."""
+
+    @abstractmethod
+    def loop_state(self) -> dict[str, Any]:
+        """Counters of the trainer."""
+
+    @abstractmethod
+    def load_loop_state(self, state: dict[str, Any]) -> None:
+        """Put the counters back."""
+
+    def factors(self, horizon: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """The factors of the rate, one a step, which the search wants to know."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*lr_scheduler.step")  # before the optimizer's: no step is taken
+            rates = self.rates(horizon)
+        self._load(_copied(self._start))
+        return np.array(rates) / self.lr
+
+    # ---- whose turn it is
+
+    @contextmanager
+    def given_to(self, training: Training) -> Iterator[None]:
+        """The model, the optimizer, the random numbers and the trainer's counters are those of a training."""
+        if self._owner is not training:
+            if self._owner is not None:
+                self._owner.waiting = self.state()
+            self._owner = training
+            if training.begun:
+                assert training.waiting is not None
+                self._load(training.waiting)
+            else:
+                self._load(_copied(self._start))
+                with seeded(training.seed):
+                    states = random_states()
+                set_random_states(states)
+                scale_rates(self.optimizer, self.schedulers, training.lr / self.lr)
+                training.begun = True
+            training.waiting = None
+        yield
+
+    def state(self) -> dict[str, Any]:
+        """All that a training changes; tensors of the optimizer are not copied, those of the model are."""
+        return {
+            "tensors": {name: tensor.detach().clone() for name, tensor in _tensors(self.module)},
+            "attributes": _attributes(self.module),
+            "modes": {name: part.training for name, part in self.module.named_modules()},
+            "optimizer": _optimizer_state(self.optimizer),
+            "schedulers": [copy.deepcopy(scheduler.state_dict()) for scheduler in self.schedulers],
+            "random": random_states(),
+            "loop": self.loop_state(),
+        }
+
+    @torch.no_grad()
+    def _load(self, state: dict[str, Any]) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        parts = dict(self.module.named_modules())
+        for name, tensor in state["tensors"].items():
+            path, _, leaf = name.rpartition(".")
+            live = getattr(parts[path], leaf)
+            if isinstance(live, Tensor) and live.shape == tensor.shape and live.dtype == tensor.dtype:
+                live.data.copy_(tensor)
+            else:
+                parts[path]._buffers[leaf] = tensor.clone()
+        for path, values in state["attributes"].items():
+            parts[path].__dict__.update(_copied(values))
+        for path, training in state["modes"].items():
+            parts[path].training = training
+        _load_optimizer(self.optimizer, state["optimizer"])
+        for scheduler, content in zip(self.schedulers, state["schedulers"], strict=True):
+            scheduler.load_state_dict(copy.deepcopy(content))
+        set_random_states(state["random"])
+        self.load_loop_state(state["loop"])
+
+
+def rate_of(optimizer: Optimizer) -> float:
+    """The rate of the first parameter group at the peak of its schedule, as far as the group tells."""
+    group = next(iter(optimizer.param_groups), {})
+    rate = next((group[name] for name in ("max_lr", "initial_lr", "lr") if name in group), None)
+    if rate is None or not 0 < float(rate) < math.inf:
+        raise ValueError(
+            f"the optimizer must have a learning rate above 0 in its first parameter group, which is scaled to the "
+            f"rates that are tried; {type(optimizer).__name__} has lr={rate!r}"
+        )
+    return float(rate)
+
+
+def scale_rates(optimizer: Optimizer, schedulers: Sequence[Any], ratio: float) -> None:
+    """Multiply the rates of all groups and schedulers."""
+    for group in optimizer.param_groups:
+        for name in _RATES:
+            if name in group:
+                group[name] = group[name] * ratio
+    for scheduler in schedulers:
+        scale_rates(_NO_GROUPS, getattr(scheduler, "_schedulers", ()), ratio)  # of SequentialLR and ChainedScheduler
+        for name in _SCHEDULED:
+            if isinstance(values := getattr(scheduler, name, None), list):
+                setattr(scheduler, name, [value * ratio for value in values])
+
+
+class _NoGroups:
+    param_groups: Sequence[Any] = ()
+
+
+_NO_GROUPS: Any = _NoGroups()
+
+
+def _optimizer_state(optimizer: Optimizer) -> dict[str, Any]:
+    """What an optimizer holds, tensors not copied. Torch's own way of loading would round to the parameters' type."""
+    if type(optimizer).load_state_dict is not Optimizer.load_state_dict:
+        return optimizer.state_dict()
+    params = _parameters(optimizer)
+    return {
+        "state": [dict(optimizer.state[p]) if p in optimizer.state else None for p in params],
+        "param_groups": [
+            {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
+        ],
+    }
+
+
+def _load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    if type(optimizer).load_state_dict is not Optimizer.load_state_dict:
+        optimizer.load_state_dict(state)
+        return
+    for p, content in zip(_parameters(optimizer), state["state"], strict=True):
+        optimizer.state.pop(p, None)
+        if content is not None:
+            optimizer.state[p] = content
+    for group, content in zip(optimizer.param_groups, state["param_groups"], strict=True):
+        group.update(content)
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def _attributes(module: nn.Module) -> dict[str, dict[str, Any]]:
+    """Numbers, strings and tensors in attributes of the module and its parts, such as counters."""
+    return {
+        path: {
+            name: _copied(value) for name, value in vars(part).items() if name not in _INTERNALS and _is_plain(value)
+        }
+        for path, part in module.named_modules()
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    if type(value) is dict:
+        return all(map(_is_plain, value.values())) and all(map(_is_plain, value))
+    return type(value) in (int, float, bool, str, type(None), Tensor)
+
+
+def _copied(value: Any) -> Any:
+    """Copies of all tensors, lists and dicts."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item) for item in value)
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    return copy.deepcopy(value)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two batches are equal as far as can be told."""
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return list(one) == list(other) and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if isinstance(one, np.ndarray):
+        return bool(np.array_equal(one, other))
+    return not isinstance(one, int | float | str) or one == other

@@ -1,0 +1,1 @@
+"""The paper's studies, figures and claims, computed again."""

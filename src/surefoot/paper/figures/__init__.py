@@ -1,0 +1,176 @@
+"""The paper's figures, and some of our own. One module a figure, each with ``data()`` and ``draw(columns)``.
+
+``data()`` computes a tidy table (a mapping from column names to arrays of equal length), ``draw`` makes a matplotlib
+figure of it, and :func:`save` writes picture and numbers side by side.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import importlib.util
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from surefoot.paper.figures._numbers import PAPER, numbered, of_number
+from surefoot.plots.panels import Columns
+from surefoot.plots.style import entitled
+from surefoot.theory._names import unknown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SWEEPS = ("linear-regression", "v1", "v2", "v3", "vowel", "dna")
+"""Figures of convex studies, all made by the module ``sweeps``."""
+
+CIFAR10 = (
+    "cifar10-loss-and-bound",
+    "cifar10-delta",
+    "cifar10-distances",
+    "cifar10-half",
+    "cifar10-validation",
+    "cifar10-travel",
+    "cifar10-pool-bias",
+    "cifar10-log-ngn",
+)
+"""Figures of one sweep of ResNet20 on CIFAR-10, which is named ``cifar10``."""
+
+NETWORKS = (*CIFAR10, "cifar10-geometries", "characters")
+"""Figures of networks, all made by the module ``networks``, and only when they are asked for by name."""
+
+GROUPS: dict[str, tuple[str, ...]] = {"cifar10": CIFAR10}
+"""Names that stand for several figures; so do the paper's numbers, ``figure1`` to ``figure12``."""
+
+LAST = max(int(number.split()[0]) for number in PAPER.values())
+"""The paper's last figure."""
+
+FIGURES = {
+    "toy-function": "toy_function",
+    "stability-index": "stability_index",
+    "power-law": "power_law",
+    "universal-curves": "universal_curves",
+    **dict.fromkeys(SWEEPS, "sweeps"),
+    "interpolation": "interpolation",
+    "level": "level",
+    "pep": "pep",
+    "pep-bounds": "pep_bounds",
+    **dict.fromkeys(NETWORKS, "networks"),
+}
+"""Name of a figure, and the module of this package that makes it; in the order in which they are made."""
+
+
+EXTRAS = {"pep": "pep", "pep-bounds": "pep"}
+"""Figures that need an extra of the package; by default they are made only where it is installed."""
+
+
+class FigureModule(Protocol):
+    """What a module of this package offers."""
+
+    @property
+    def TITLE(self) -> str:
+        """What the figure shows."""
+
+    def data(self) -> Columns:
+        """Compute the figure's table."""
+
+    def draw(self, columns: Columns) -> Figure:
+        """Draw the table."""
+
+
+def available() -> list[str]:
+    """Names of the figures that are made by default: in minutes, offline, with what is installed."""
+    return [name for name in FIGURES if name not in NETWORKS and name not in lacking()]
+
+
+def lacking() -> list[str]:
+    """Names of the figures that need an extra which is not installed."""
+    have_pep = all(importlib.util.find_spec(name) for name in ("PEPit", "cvxpy"))
+    return [name for name, extra in EXTRAS.items() if extra == "pep" and not have_pep]
+
+
+def expanded(names: Iterable[str]) -> list[str]:
+    """Names of figures, each once; groups and the paper's numbers are replaced by what they stand for.
+
+    >>> expanded(["figure2", "cifar10"])[:3]
+    ['power-law', 'pep', 'cifar10-loss-and-bound']
+    """
+    found: list[str] = []
+    for name in names:
+        ours = of_number(name) or GROUPS.get(name, (name,) if name in FIGURES else ())
+        if not ours:
+            raise unknown("figure", name, ["figure1", "…", f"figure{LAST}", *FIGURES, *GROUPS])
+        found += ours
+    return list(dict.fromkeys(found))
+
+
+def title_of(name: str, words: str) -> str:
+    """What stands over a figure: its number in the paper, and what it shows.
+
+    >>> title_of("vowel", "logistic regression")
+    'Figure 8: logistic regression'
+    """
+    return f"{numbered(name)}: {words[:1].lower() + words[1:] if words[1:2].islower() else words}"
+
+
+def load(name: str, folder: Path | None = None, **network: Any) -> FigureModule:
+    """The module behind a figure's name. Studies keep their runs in the folder, if one is given.
+
+    Args:
+        name: The figure.
+        folder: For runs.
+        **network: ``preset``, ``device`` and ``data_path`` of figures of networks; see
+            :class:`~surefoot.paper.figures.networks.NetworkFigure`.
+
+    >>> load("power-law").TITLE
+    'the bound Ω if δ grows like a power of the rate'
+    """
+    if name not in FIGURES:
+        raise unknown("figure", name, FIGURES)
+    module = importlib.import_module(f"surefoot.paper.figures.{FIGURES[name]}")
+    if name in NETWORKS:
+        return cast(FigureModule, module.NetworkFigure(name, folder, **network))
+    return cast(FigureModule, module.SweepFigure(name, folder) if name in SWEEPS else module)
+
+
+def save(name: str, columns: Columns, folder: Path) -> list[Path]:
+    """Write a figure as PNG and PDF and its table as CSV; each file appears whole or not at all."""
+    maker = load(name)
+    figure = maker.draw(columns)
+    if name not in NETWORKS:  # these have a title with the settings of their runs
+        entitled(figure, title_of(name, maker.TITLE), figure.axes)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for kind in ("png", "pdf", "csv"):
+        path = folder / f"{name}.{kind}"
+        partial = folder / f".{name}.{os.getpid()}.{kind}"
+        try:
+            if kind == "csv":
+                _write_csv(columns, partial)
+            else:
+                # A fixed date keeps the PDF's bytes the same from run to run.
+                figure.savefig(partial, dpi=160, metadata={"CreationDate": None} if kind == "pdf" else None)
+                figure.set_layout_engine("none")  # what was laid out once stays so
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        written.append(path)
+    return written
+
+
+def _write_csv(columns: Columns, path: Path) -> None:
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(f"the columns of a figure must have one length, got {lengths}")
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        # repr keeps every digit of a float.
+        writer.writerows(zip(*(_cells(values) for values in columns.values()), strict=True))
+
+
+def _cells(values: np.ndarray[Any, Any]) -> list[Any]:
+    return [repr(value) if isinstance(value, float) else value for value in np.asarray(values).tolist()]

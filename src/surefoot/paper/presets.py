@@ -1,0 +1,269 @@
+"""The studies of networks in three sizes: ``paper`` (as it was run), ``small`` (two cores), ``smoke`` (seconds).
+
+A sweep has several parts, one :class:`~surefoot.study.Study` each, because a study has one schedule and one grid of
+rates. All parts of a sweep share a file, so that whatever was interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot.paper.curves import Found
+from surefoot.study import Result, Study
+from surefoot.study._store import Store
+from surefoot.theory._names import unknown
+
+PRESETS = ("smoke", "small", "paper")
+"""From seconds to days."""
+DEFAULT = "small"
+
+Progress = Callable[[int, int], None]
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep on a network: its parts, and how it is shown."""
+
+    problem: str
+    """What is trained, in words."""
+    parts: Mapping[str, Settings]
+    """Arguments of :class:`~surefoot.study.Study`, by the part's name."""
+    reference: float | None
+    """What losses are compared with: the loss of guessing, ln(classes). ResNet20 starts far above it (3.8 on its first
+    batch), so that rates would look good which have learned little more than to guess. None: the loss at the start."""
+    rates: tuple[float, ...]
+    """Rates whose traces are drawn over time."""
+
+
+_IMAGES = ["sgd", "sps", "ngn", "log-ngn"]
+_AVERAGED = ["sgd-momentum", "momo", "ngn-momentum"]
+_ADAM = ["adam", "momo-adam", "sps-adam", "ngn-adam"]
+_CHARACTERS = ["adamw", "sps-adam", "ngn-adam"]
+
+
+def sweep(name: str, preset: str = DEFAULT, *, device: str = "cpu", data: str | None = None) -> Sweep:
+    """The settings of a sweep; nothing is loaded or run.
+
+    Args:
+        name: ``cifar10``, ``cifar10-geometries`` or ``characters``.
+        preset: ``smoke``, ``small`` or ``paper``.
+        device: Where the runs train.
+        data: Folder or archive of CIFAR-10, or a text file; by default what the data folders hold.
+
+    >>> cifar = sweep("cifar10", "paper")
+    >>> {part: settings["methods"] for part, settings in cifar.parts.items()}
+    {'constant': ['sgd', 'sps', 'ngn', 'log-ngn'], 'warmup': ['sgd']}
+    >>> cifar.parts["warmup"]["schedule"], cifar.parts["warmup"]["epochs"], cifar.parts["warmup"]["distance"]
+    ('warmup(steps=100)', 20, 50.0)
+    """
+    if name not in _SWEEPS:
+        raise unknown("sweep", name, _SWEEPS)
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+    return _SWEEPS[name](preset, device, data)
+
+
+def described(swept: Sweep) -> str:
+    """What a sweep trains, and for how long, in words.
+
+    >>> described(sweep("cifar10", "small"))
+    'ResNet20 on 10,000 images of CIFAR-10: 5 epochs, batches of 128, 1 data order'
+    """
+    settings = next(iter(swept.parts.values()))
+    epochs, seeds = settings["epochs"], settings["seeds"]
+    orders = seeds if isinstance(seeds, int) else len(seeds)
+    words = (f"{epochs} epoch{'s' * (epochs > 1)}", f"batches of {settings['batch_size']}")
+    return f"{swept.problem}: {', '.join(words)}, {orders} data order{'s' * (orders > 1)}"
+
+
+def studies(name: str, preset: str = DEFAULT, *, device: str = "cpu", data: str | None = None) -> dict[str, Study]:
+    """The studies of a sweep by part; arguments as in :func:`sweep`."""
+    parts = sweep(name, preset, device=device, data=data).parts
+    return {part: Study(**settings) for part, settings in parts.items()}
+
+
+def store_of(name: str, preset: str, folder: Path) -> Path:
+    """The file that keeps a sweep."""
+    return folder / f"{name}-{preset}.db"
+
+
+def run(
+    name: str,
+    preset: str = DEFAULT,
+    folder: Path | None = None,
+    *,
+    device: str = "cpu",
+    data: str | None = None,
+    progress: Progress | None = None,
+    processes: int | None = None,
+) -> dict[str, Result]:
+    """The results of a sweep by part. With a folder its runs are kept there, and only missing ones are computed.
+
+    Args:
+        name: As in :func:`sweep`.
+        preset: As in :func:`sweep`.
+        folder: Where NAME-PRESET.db is, or will be.
+        device: As in :func:`sweep`.
+        data: As in :func:`sweep`.
+        progress: Told how many runs of the whole sweep are done, and how many there are to do.
+        processes: Worker processes, by default one a core.
+    """
+    planned = studies(name, preset, device=device, data=data)
+    store = None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        store = store_of(name, preset, folder)
+    left = {part: study.plan(store).todo for part, study in planned.items()}
+    total, before = sum(left.values()), 0
+    results = {}
+    for part, study in planned.items():
+        results[part] = study.run(store, progress=_shifted(progress, before, total), processes=processes)
+        before += left[part]
+    return results
+
+
+def stored(name: str, preset: str, folder: Path) -> dict[str, Result] | None:
+    """The results of a sweep that a folder holds, from its file alone, by part; None if there is none.
+
+    Neither data nor problem are needed. Runs that are not finished yet have the status ``missing``.
+    """
+    path = store_of(name, preset, folder)
+    if not path.exists():
+        return None
+    found: dict[str, Result] = {}
+    wanted = sweep(name, preset).parts
+    with Store.read(path) as opened:
+        count = len(opened.studies())
+    for position in range(count):
+        result = Result.load(path, study=position)
+        for part, settings in wanted.items():
+            if _is_of(result.settings, settings):
+                found[part] = result  # the one that was started last
+    return {part: found[part] for part in wanted if part in found} or None
+
+
+def finished(name: str, preset: str, folder: Path) -> dict[str, Result] | None:
+    """What a folder holds of a sweep that may not be complete: methods and rates all of whose runs are there.
+
+    Parts whose rates are too few to speak of a window are left out: less than five, or none in the last decade.
+    """
+    found = stored(name, preset, folder) or {}
+    planned = sweep(name, preset).parts
+    complete = {part: result.finished() for part, result in found.items()}
+    enough = {
+        part: result
+        for part, result in complete.items()
+        if result is not None and _enough(result, planned[part]["lrs"])
+    }
+    return Found(enough) or None
+
+
+def _enough(result: Result, planned: list[float]) -> bool:
+    return len(result.lrs) >= min(5, len(planned)) and 10 * result.lrs[-1] >= planned[-1] * (1 - 1e-9)
+
+
+def _is_of(found: Mapping[str, Any], wanted: Settings) -> bool:
+    seeds = wanted["seeds"]
+    return (
+        [method["name"] for method in found["methods"]] == wanted["methods"]
+        and found["lrs"] == wanted["lrs"]
+        and found["seeds"] == (list(range(seeds)) if isinstance(seeds, int) else seeds)
+        and found["schedule"] == wanted.get("schedule", "constant")
+        and all(found[key] == wanted[key] for key in ("epochs", "batch_size"))
+    )
+
+
+def _shifted(progress: Progress | None, before: int, total: int) -> Progress | bool:
+    if progress is None:
+        return False
+    tell = progress
+    return lambda done, _: tell(before + done, total)
+
+
+def _cifar10(preset: str, device: str, data: str | None) -> Sweep:
+    common, warmup = _image_settings(preset, device, data)
+    parts = {
+        "constant": {**common, "methods": _IMAGES},
+        "warmup": {**common, "methods": ["sgd"], "schedule": f"warmup(steps={warmup})"},
+    }
+    return _image_sweep(preset, parts)
+
+
+def _geometries(preset: str, device: str, data: str | None) -> Sweep:
+    common, _ = _image_settings(preset, device, data)
+    count = 3 if preset == "smoke" else 5
+    parts = {
+        "averaged": {**common, "methods": _AVERAGED, "lrs": _rates(-2, 2, count)},
+        "adam": {**common, "methods": _ADAM, "lrs": _rates(-4, 0, count)},
+    }
+    return _image_sweep(preset, parts)
+
+
+def _image_sweep(preset: str, parts: Mapping[str, Settings]) -> Sweep:
+    problem = {
+        "paper": "ResNet20 on CIFAR-10",
+        "small": "ResNet20 on 10,000 images of CIFAR-10",
+        "smoke": "a small network on digits",
+    }[preset]
+    return Sweep(problem, parts, math.log(10), (0.1, 1.0, 10.0))
+
+
+def _image_settings(preset: str, device: str, data: str | None) -> tuple[Settings, int]:
+    """What the parts share, and the steps of warmup."""
+    if preset == "smoke":
+        settings = {
+            "problem": "digits-cnn",
+            "problem_options": {"device": device},
+            "lrs": _rates(-2, 2, 5),
+            "seeds": 1,
+            "epochs": 2,
+            "batch_size": 64,
+            "distance": 10.0,
+        }
+        return settings, 10
+    options: Settings = {"device": device, "data": data}
+    settings = {"problem": "resnet20", "lrs": _rates(-2, 2, 9), "batch_size": 128}
+    if preset == "paper":
+        return {**settings, "problem_options": options, "seeds": 3, "epochs": 20, "distance": 50.0}, 100
+    options |= {"rows": 10_000, "validation_rows": 2_000, "channels_last": True, "autocast": _autocast(device)}
+    return {**settings, "problem_options": options, "seeds": 1, "epochs": 5, "distance": 20.0}, 100
+
+
+def _characters(preset: str, device: str, data: str | None) -> Sweep:
+    sizes: dict[str, Settings] = {
+        "smoke": {"lrs": _rates(-4, 0, 3), "seeds": 1, "epochs": 1},
+        "small": {"lrs": _rates(-4, 0, 9), "seeds": 1, "epochs": 5},
+        "paper": {"lrs": _rates(-4, 0, 9), "seeds": 3, "epochs": 20},
+    }
+    options: Settings = {"device": device, "data": data}
+    if preset == "smoke":
+        options["d"] = 24
+    settings = {"problem": "characters", "problem_options": options, "batch_size": 16, **sizes[preset]}
+    return Sweep("a character model", {"adam": {**settings, "methods": _CHARACTERS}}, None, (1e-3, 1e-2, 1e-1))
+
+
+_SWEEPS: dict[str, Callable[[str, str, str | None], Sweep]] = {
+    "cifar10": _cifar10,
+    "cifar10-geometries": _geometries,
+    "characters": _characters,
+}
+
+
+def _rates(low: int, high: int, count: int) -> list[float]:
+    return [float(rate) for rate in np.logspace(low, high, count)]
+
+
+def _autocast(device: str) -> str | None:
+    """bfloat16 where the device computes in it: processors without AVX-512 are ten times slower than in float32."""
+    if not device.startswith("cpu"):
+        return "bfloat16"
+    import torch
+
+    return "bfloat16" if torch.backends.cpu.get_cpu_capability() == "AVX512" else None

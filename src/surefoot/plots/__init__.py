@@ -1,0 +1,10 @@
+"""How things are drawn: one look a method (:mod:`.methods`), axes and legends (:mod:`.style`), panels that several
+pictures share (:mod:`.panels`).
+
+>>> look("log-ngn").label
+'LogNGN'
+"""
+
+from surefoot.plots.methods import Look, label_of, look, looks
+
+__all__ = ["Look", "label_of", "look", "looks"]

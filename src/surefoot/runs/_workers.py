@@ -1,0 +1,204 @@
+"""Worker processes of this machine. Each holds a copy of what it serves, and does one task after the other.
+
+They are spawned, not forked: no copies of threads and locks of other libraries. What they serve goes to them with
+cloudpickle, so that functions and classes of the caller's script, lambdas and closures travel, too.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections import deque
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
+
+from surefoot._spawn import hidden_main
+
+_END_SECONDS = 1.0
+_READY = b"ready"
+
+
+class Server(Protocol):
+    """What workers hold a copy of."""
+
+    def do(self, task: Any) -> Any:
+        """Do a task; both the task and the answer can be pickled."""
+
+
+class CannotTravel(TypeError):
+    """Something cannot be sent to other processes; the message says why."""
+
+
+class WorkerDied(RuntimeError):
+    """A worker process ended before its task was done."""
+
+
+class Answer(NamedTuple):
+    """What came of a task."""
+
+    worker: int
+    task: Any
+    value: Any
+    error: BaseException | None = None
+    """What the task raised, or :class:`WorkerDied`."""
+
+
+class Workers:
+    """Some worker processes; they end with this context.
+
+    Args:
+        server: What each of them holds a copy of.
+        count: How many.
+        depth: Tasks that one may have at a time: with 2, it begins the next one while its last answer is looked at.
+
+    Raises:
+        CannotTravel: The server cannot be pickled.
+    """
+
+    def __init__(self, server: Server, count: int, depth: int = 1) -> None:
+        self._payload = packed(server)
+        self._depth, self._ready = depth, False
+        self._given: list[deque[Any]] = [deque() for _ in range(count)]
+        context = multiprocessing.get_context("spawn")
+        self._connections: list[Connection] = []
+        self._processes: list[Any] = []
+        try:
+            with hidden_main():
+                for _ in range(count):
+                    ours, theirs = context.Pipe()
+                    self._connections.append(ours)
+                    # No daemons: those may not have processes of their own, which load data.
+                    self._processes.append(context.Process(target=_serve, args=(theirs,), name="surefoot-worker"))
+                    self._processes[-1].start()
+                    theirs.close()
+            for connection in self._connections:  # once all of them are starting
+                with suppress(OSError):  # a dead one is noticed when its answer is missing
+                    connection.send_bytes(self._payload)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    @property
+    def are_ready(self) -> bool:
+        """Whether one of them has come up, which takes a second or two; a dead one is noticed later."""
+        self._ready = self._ready or bool(wait(self._connections, 0))
+        return self._ready
+
+    @property
+    def free(self) -> list[int]:
+        """The workers that can be given a task, those with fewer of them first."""
+        return sorted(
+            (number for number, tasks in enumerate(self._given) if len(tasks) < self._depth),
+            key=lambda number: len(self._given[number]),
+        )
+
+    def give(self, worker: int, task: Any) -> None:
+        """Let a worker do a task; it has to be small."""
+        self._given[worker].append(task)
+        with suppress(OSError):  # a dead one is noticed when its answer is missing
+            self._connections[worker].send_bytes(pickle.dumps(task))
+
+    def take(self, seconds: float | None = None) -> list[Answer]:
+        """The answers that have come, or that come within some seconds; as soon as there is one without a limit."""
+        waiting = {self._connections[number]: number for number, tasks in enumerate(self._given) if tasks}
+        found = []
+        for ready in wait(list(waiting), seconds) if waiting else []:
+            number = waiting[ready]  # type: ignore[index]
+            task = self._given[number].popleft()
+            try:
+                while (content := self._connections[number].recv_bytes()) == _READY:
+                    pass
+                value, error = pickle.loads(content)
+            except (EOFError, OSError):
+                value, error = None, WorkerDied("a worker process ended early (out of memory?)")
+            found.append(Answer(number, task, value, error))
+        return found
+
+    def close(self) -> None:
+        """End the workers, also in the middle of a task: nothing they hold is worth waiting for."""
+        for connection in self._connections:
+            connection.close()  # which ends those that wait
+        for process, tasks in zip(self._processes, self._given, strict=False):
+            if process.pid is None:
+                continue
+            if not tasks:
+                process.join(_END_SECONDS)
+            if process.is_alive():
+                process.terminate()
+            process.join()
+
+
+def packed(server: Any) -> bytes:
+    """Something pickled for other processes."""
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(server))
+    except Exception as error:  # of the objects' own
+        raise CannotTravel(f"{type(error).__name__}: {error}") from error
+
+
+def _serve(connection: Connection) -> None:
+    """The life of a worker: Ctrl-C is for the parent, which ends its workers; without a parent nobody takes answers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    server: Any = None
+    failed: BaseException | None = None
+    with suppress(EOFError, OSError):
+        payload = connection.recv_bytes()
+        try:
+            server = pickle.loads(payload)
+        except Exception as error:
+            failed = CannotTravel(f"{type(error).__name__}: {error}")
+        connection.send_bytes(_READY)
+        while True:
+            task = pickle.loads(connection.recv_bytes())
+            connection.send_bytes(_answer(server, task, failed))
+
+
+def _answer(server: Any, task: Any, failed: BaseException | None) -> bytes:
+    """A pickled pair: what came of a task, and what it raised, with its cause."""
+    try:
+        if failed is not None:
+            raise failed
+        return packed((server.do(task), None))
+    except Exception as error:
+        try:
+            found = packed((None, _Raised(error, error.__cause__)))
+            pickle.loads(found)  # which some errors do not survive
+            return found
+        except Exception:
+            return pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))
+
+
+class _Raised(Exception):
+    """An error with its cause, which pickling forgets; it comes out as that error."""
+
+    def __reduce__(self) -> Any:
+        return _joined, self.args
+
+
+def _joined(error: BaseException, cause: BaseException | None) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,117 @@
+"""One chart of the page, as SVG: a line over the steps, with a band where one point stands for many steps."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+
+import numpy as np
+
+from surefoot.watch._curve import Curve, Floats
+
+WIDTH, HEIGHT = 460, 230
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 10, 10, 30
+
+
+def chart(title: str, curve: Curve, horizon: int | None) -> str:
+    """A figure of a curve; what is not finite is marked at the top."""
+    rows = curve.drawn()
+    known = rows[~np.isnan(rows[:, 2])]
+    text = escape(title)
+    if not len(known):
+        bad = f"not finite at {curve.bad} of {curve.count} steps" if curve.bad else "not measured"
+        return f'<figure><figcaption>{text}</figcaption><p class="soft">{bad}</p></figure>'
+    low, high = float(known[:, 1].min()), float(known[:, 3].max())
+    if low == high:  # a constant is drawn in the middle
+        low, high = (low - abs(low), high + abs(high)) if 0 < abs(high) < 1e300 else (low - 1, high + 1)
+    logarithmic = low > 0 and high > 8 * low
+    ticks = _decades(low, high) if logarithmic else _round(low, high)
+    low, high = min(low, ticks[0]), max(high, ticks[-1])
+    last = max(curve.count, 2) - 1
+    span = max(last, min(horizon or 0, 4 * last))
+
+    def across(step: float) -> float:
+        return _LEFT + (WIDTH - _LEFT - _RIGHT) * step / span
+
+    def down(value: Floats | float) -> Floats | float:
+        if logarithmic:
+            share = (np.log10(value) - math.log10(low)) / max(math.log10(high) - math.log10(low), 1e-12)
+        else:
+            share = (np.asarray(value) / 2 - low / 2) / max(high / 2 - low / 2, 1e-300)  # halves do not overflow
+        return HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * share
+
+    parts = [
+        f'<line class="rule" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{down(tick):.1f}" y2="{down(tick):.1f}"/>'
+        f'<text class="end" x="{_LEFT - 6}" y="{down(tick) + 4:.1f}">{number(tick)}</text>'
+        for tick in ticks
+    ]
+    parts += [
+        f'<text class="{"middle" if across(step) < WIDTH - 30 else "end"}" x="{across(step):.1f}" y="{HEIGHT - 10}">'
+        f"{number(step)}</text>"
+        for step in _round(0, span)
+        if 0 <= step <= span
+    ]
+    if curve.count > len(rows):
+        parts += [_band(piece, across, down) for piece in _pieces(rows)]
+    parts += [_line(piece, across, down) for piece in _pieces(rows)]
+    if curve.first_bad is not None:
+        x = across(curve.first_bad)
+        parts.append(f'<line class="bad" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>')
+        side, shift = ("end", -5) if x > WIDTH / 2 else ("start", 5)
+        parts.append(f'<text class="badword {side}" x="{x + shift:.1f}" y="{_TOP + 12}">not finite</text>')
+    label = f"{text}, from {number(float(known[0, 2]))} to {number(float(known[-1, 2]))} at step {curve.count}"
+    drawing = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+    now = f' <span class="soft">now {number(curve.last)}</span>'
+    return f"<figure><figcaption>{text}{now}</figcaption>{drawing}</figure>"
+
+
+def number(value: float) -> str:
+    """Three digits, for people."""
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return "not measured" if math.isnan(value) else "not finite"
+    if 1e-3 <= abs(value) < 1e6:
+        return f"{value:.3g}" if abs(value) < 1e3 else f"{value:,.0f}".replace(",", "\u202f")
+    return f"{value:.2g}"
+
+
+def _pieces(rows: Floats) -> list[Floats]:
+    """Stretches without a gap."""
+    there = ~np.isnan(rows[:, 2])
+    cuts = np.flatnonzero(np.diff(there.astype(int))) + 1
+    return [piece for piece in np.split(rows, cuts) if len(piece) and not np.isnan(piece[0, 2])]
+
+
+def _line(rows: Floats, across: object, down: object) -> str:
+    if len(rows) == 1:
+        return f'<circle class="dot" r="2" cx="{across(rows[0, 0]):.1f}" cy="{down(rows[0, 2]):.1f}"/>'  # type: ignore[operator]
+    points = " ".join(f"{across(step):.1f},{down(mean):.1f}" for step, _, mean, _ in rows)  # type: ignore[operator]
+    return f'<polyline class="line" points="{points}"/>'
+
+
+def _band(rows: Floats, across: object, down: object) -> str:
+    there = [f"{across(step):.1f},{down(high):.1f}" for step, _, _, high in rows]  # type: ignore[operator]
+    back = [f"{across(step):.1f},{down(low):.1f}" for step, low, _, _ in rows[::-1]]  # type: ignore[operator]
+    return f'<polygon class="band" points="{" ".join(there + back)}"/>'
+
+
+def _decades(low: float, high: float) -> list[float]:
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    if last - first <= 2:
+        found = [digit * 10.0**power for power in range(first, last + 1) for digit in (1, 2, 5)]
+        return [value for value in found if 0.8 * low <= value <= 1.25 * high] or [low, high]
+    pace = max(1, -(-(last - first) // 5))
+    return [10.0**power for power in range(first, last + 1, pace) if -308 < power < 308]
+
+
+def _round(low: float, high: float) -> list[float]:
+    """Up to six round numbers from one number to another."""
+    spread = high / 4 - low / 4
+    if not spread > 0:
+        spread = abs(high) / 4 or 0.25
+    size = 10.0 ** math.floor(math.log10(spread))
+    pace = next(size * digit for digit in (1, 2, 5, 10) if size * digit >= spread * 0.999)
+    first = math.ceil(low / pace - 1e-9)
+    found = [pace * k for k in range(first, first + 7) if pace * k <= high + 1e-9 * pace]
+    return found or [low]

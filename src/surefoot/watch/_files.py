@@ -1,0 +1,71 @@
+"""The files of a watched run: a page that is replaced as a whole, and a trace that only grows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+COLUMNS = ("optimizer", "step", "loss", "lr", "grad_norm")
+"""Of the trace. What is not finite is ``inf``; what was not measured is empty."""
+
+
+class Folder:
+    """Where page and trace are; nothing is made before the first step."""
+
+    def __init__(self, stem: str, chosen: Path | None) -> None:
+        self._parent = Path(os.path.abspath("surefoot-watch"))  # the script may change the working directory
+        self._stem = stem
+        self.path: Path | None = None
+        """The folder, once it is there."""
+        if chosen is not None:
+            self.path = Path(os.path.abspath(chosen))
+            if self.path.exists() and not self.path.is_dir():
+                raise NotADirectoryError(f"--out must be a folder, {str(chosen)!r} is a file")
+            if self.trace.exists():
+                raise FileExistsError(f"--out must be a folder without the trace of another run, got {str(chosen)!r}")
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    def take(self) -> Path:
+        """The folder, which is made if it is not there."""
+        return self._made()
+
+    @property
+    def page(self) -> Path:
+        """The page."""
+        return self._made() / "page.html"
+
+    @property
+    def trace(self) -> Path:
+        """The trace."""
+        return self._made() / "trace.csv"
+
+    def _made(self) -> Path:
+        number = 1
+        while self.path is None:
+            path = self._parent / f"{self._stem}-{number}"
+            try:
+                path.mkdir(parents=True)  # fails if another run has taken it: the first free one is ours
+                self.path = path
+            except FileExistsError:
+                number += 1
+        return self.path
+
+    def append(self, rows: Iterable[str]) -> None:
+        """Add rows to the trace, in one write: whoever reads it sees whole rows."""
+        text = "".join(f"{row}\n" for row in rows)
+        if not self.trace.exists():
+            text = ",".join(COLUMNS) + "\n" + text
+        handle = os.open(self.trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            data = text.encode()
+            while data:
+                data = data[os.write(handle, data) :]
+        finally:
+            os.close(handle)
+
+    def replace_page(self, text: str) -> None:
+        """Put a page in the place of the last one, which a reader has seen whole or not at all."""
+        temporary = self.page.with_name(f".{self.page.name}.new")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(temporary, self.page)

@@ -1,0 +1,42 @@
+"""Reading the variables of functions that are running, without a trace of having read them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+_SNAPSHOTS = sys.version_info < (3, 13)
+"""Whether ``f_locals`` of a function is a dictionary that the frame keeps, the same that ``locals()`` returns there."""
+_READERS = {"locals", "vars", "eval", "exec", "dir"}
+
+
+def variables(frame: FrameType) -> Mapping[str, Any]:
+    """The local variables of a frame; none where reading them would change what the function itself sees."""
+    if not _SNAPSHOTS or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return frame.f_locals
+    if not _READERS.isdisjoint(frame.f_code.co_names):
+        return {}
+    held = frame.f_locals
+    found = dict(held)
+    held.clear()  # else the frame would keep what the function deletes, such as a model
+    return found
+
+
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and its callers, up to the first line of the script, or of what a process was started for."""
+    while frame is not None and frame.f_globals.get("__name__") != "multiprocessing.process":
+        yield frame
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
+            return
+        frame = frame.f_back
+
+
+def caller(frame: FrameType) -> FrameType | None:
+    """The first frame outside of torch and surefoot."""
+    for outer in outwards(frame):
+        if outer.f_globals.get("__name__", "").partition(".")[0] not in ("torch", "surefoot"):
+            return outer
+    return None

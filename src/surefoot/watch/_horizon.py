@@ -1,0 +1,162 @@
+"""How long the run will be: what a trainer, a learning-rate scheduler or the loops around a step say."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import weakref
+from types import FrameType
+from typing import Any, NamedTuple
+
+from torch.optim import lr_scheduler
+
+from surefoot.watch import _loops
+from surefoot.watch._frames import outwards, variables
+
+_NAMES = ("num_training_steps", "total_steps", "max_steps", "max_iters", "total_iters", "num_steps")
+"""What a function of the step calls the length of the run."""
+
+
+class Horizon(NamedTuple):
+    """A number of steps, and who says it."""
+
+    steps: int
+    source: str
+
+
+class Planned:
+    """Finds out how many steps an optimizer will make; asked again and again until it knows."""
+
+    def __init__(self, told: int | None = None, built: FrameType | None = None) -> None:
+        self.known = None if told is None else Horizon(told, "--horizon")
+        self._is_told = told is not None
+        self._built = _loops.places(built)
+        self._exceeded = False
+        self._schedulers: list[weakref.ref[Any]] = []
+        self._first: tuple[int, int] | None = None
+
+    def add(self, scheduler: Any) -> None:
+        """Take note of a scheduler of the optimizer."""
+        self._schedulers.append(weakref.ref(scheduler))
+
+    def look(self, steps: int, frame: FrameType | None) -> None:
+        """Look around from a step that is being made, the ``steps``-th."""
+        if self.known is not None:
+            if steps > self.known.steps and not self._is_told:
+                self.known, self._exceeded = None, True  # it was wrong: better no length than a wrong one
+            return
+        if self._exceeded:
+            return
+        self.known = _from_trainer(frame)
+        if self.known is None:
+            loops = self._from_loops(steps, frame)
+            self.known = self._from_schedulers(steps, loops) or loops
+
+    def settle(self, steps: int) -> None:
+        """The run is over, and had so many steps."""
+        if not self._is_told and steps > 0:
+            self.known = Horizon(steps, "all of them")
+
+    def _from_loops(self, steps: int, frame: FrameType | None) -> Horizon | None:
+        """Rounds of the loops, over the rounds that a step takes where gradients are accumulated."""
+        found = _loops.around(frame, self._built)
+        if found is None:
+            return None
+        if found.counter is None:
+            return _accumulated(found, frame)
+        if self._first is None or found.counter <= self._first[1]:
+            self._first = (steps, found.counter)
+            return None  # a second look says how many rounds a step takes
+        rounds = (found.counter - self._first[1]) / (steps - self._first[0])
+        apart = f", a step every {rounds:g}" if rounds > 1 else ""
+        return Horizon(max(steps, round(found.total / rounds)), f"loops of {found}{apart}")
+
+    def _from_schedulers(self, steps: int, loops: Horizon | None) -> Horizon | None:
+        for reference in reversed(self._schedulers):  # the last one may be made of those before it
+            scheduler = reference()
+            length = None if scheduler is None else _length(scheduler)
+            if length is None:
+                continue
+            source = type(scheduler).__name__
+            done = _steps_of(scheduler)
+            if steps >= 3 and abs(done - steps) <= 1:
+                return Horizon(length, source)
+            if done >= 2 and steps > 2 * done:  # it is stepped once an epoch
+                return loops or Horizon(math.ceil(length * steps / (done + 0.5)), f"{source}, about")
+        return None
+
+
+def _accumulated(found: _loops.Loops, frame: FrameType | None) -> Horizon:
+    """Rounds of the loops, over those that Accelerate gathers into a step; the end of an epoch is one in any case."""
+    parts = 1
+    if "accelerate" in sys.modules:
+        states = [getattr(variables(outer).get("self"), "gradient_state", None) for outer in outwards(frame)]
+        parts = next((int(state.num_steps) for state in states if state is not None), 1)
+    *outer_lengths, last = found.lengths
+    apart = f", a step every {parts}" if parts > 1 else ""
+    return Horizon(math.prod(outer_lengths) * -(-last // parts), f"loops of {found}{apart}")
+
+
+def _length(scheduler: Any) -> int | None:
+    """After how many steps of its own a scheduler has come to its end, if it has one."""
+    found: Any = None
+    if isinstance(scheduler, lr_scheduler.CosineAnnealingLR):
+        found = scheduler.T_max
+    elif isinstance(scheduler, lr_scheduler.OneCycleLR):
+        found = scheduler.total_steps
+    elif isinstance(scheduler, lr_scheduler.PolynomialLR) or (
+        isinstance(scheduler, lr_scheduler.LinearLR) and scheduler.end_factor < scheduler.start_factor
+    ):
+        found = scheduler.total_iters
+    elif isinstance(scheduler, lr_scheduler.SequentialLR):
+        last = _length(scheduler._schedulers[-1])
+        found = None if last is None else scheduler._milestones[-1] + last
+    elif isinstance(scheduler, lr_scheduler.ChainedScheduler):
+        found = max((length for length in map(_length, scheduler._schedulers) if length is not None), default=None)
+    elif isinstance(scheduler, lr_scheduler.LambdaLR):
+        found = _of_function(scheduler.lr_lambdas[0])
+    return int(found) if isinstance(found, int | float) and 1 <= found < math.inf else None
+
+
+def _of_function(function: Any) -> Any:
+    """What a function of the step was given as the length: a keyword of a partial, or a variable that it encloses."""
+    if isinstance(function, functools.partial):
+        return next((function.keywords[name] for name in _NAMES if name in function.keywords), None)
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    if code is None or cells is None:
+        return None
+    for name, cell in zip(code.co_freevars, cells, strict=True):
+        if name in _NAMES:
+            try:
+                return cell.cell_contents
+            except ValueError:  # not filled yet
+                return None
+    return None
+
+
+def _steps_of(scheduler: Any) -> int:
+    """How often a scheduler was stepped."""
+    return max(int(getattr(scheduler, "last_epoch", 0)), 0)
+
+
+def _from_trainer(frame: FrameType | None) -> Horizon | None:
+    """What the trainer says in whose method the step is made."""
+    if not {"transformers", "lightning", "pytorch_lightning"} & sys.modules.keys():
+        return None
+    for outer in outwards(frame):
+        owner = variables(outer).get("self")
+        package = type(owner).__module__.partition(".")[0]
+        steps: Any = None
+        if package in ("lightning", "pytorch_lightning"):
+            trainer = owner if hasattr(owner, "estimated_stepping_batches") else getattr(owner, "trainer", None)
+            steps = getattr(trainer, "estimated_stepping_batches", None)
+            package = "Lightning's"
+        elif any(
+            kind.__module__ == "transformers.trainer" and kind.__name__ == "Trainer" for kind in type(owner).__mro__
+        ):
+            steps = owner.state.max_steps  # type: ignore[union-attr]
+            package = "Transformers'"
+        if isinstance(steps, int | float) and 1 <= steps < math.inf:
+            return Horizon(int(steps), f"{package} trainer")
+    return None

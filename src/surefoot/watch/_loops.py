@@ -1,0 +1,220 @@
+"""How often the loops around a step will run, read from their source and from the variables of the running frames.
+
+Nothing of the script is executed: names, attributes, items and whole-number arithmetic are looked up, and lengths are
+asked of ranges, lists, tensors and data loaders. Where a loop cannot be read (``while``, a generator) there is no
+answer.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import math
+import operator
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from surefoot.watch._frames import outwards, variables
+
+_SKIPPED = ("torch", "surefoot", "contextlib", "functools", "threading", "runpy", "accelerate.optimizer")
+"""Modules between the script and the step whose loops, if any, do not repeat it."""
+_THROUGH = {"enumerate", "tqdm", "trange", "track", "iter", "list", "tuple", "reversed", "sorted", "prepare"}
+"""Calls that are as long as their first argument."""
+_SIGNS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+}
+
+
+class Loops(NamedTuple):
+    """The loops around a step, from the outermost to the innermost."""
+
+    lengths: tuple[int, ...]
+    counter: int | None
+    """What the innermost loop counts, now; None if it counts nothing."""
+
+    @property
+    def total(self) -> int:
+        """Rounds of the innermost loop in the whole run."""
+        return math.prod(self.lengths)
+
+    def __str__(self) -> str:
+        return " × ".join(map(str, self.lengths))
+
+
+Place = tuple[str, int]
+"""A line of a file."""
+
+
+def places(start: FrameType | None) -> frozenset[Place]:
+    """The lines that are being executed, from a frame to the script's first line."""
+    return frozenset((frame.f_code.co_filename, frame.f_lineno) for frame in outwards(start) if not _is_skipped(frame))
+
+
+def around(start: FrameType | None, built: frozenset[Place] = frozenset()) -> Loops | None:
+    """The loops that are running from the script's first line to a frame; None if one cannot be read.
+
+    Those that were running when the optimizer was built (at the places ``built``) go on with another one, and do not
+    count.
+    """
+    outer = {loop for path, line in built for loop in _enclosing(path, line) or ()}
+    lengths: list[int] = []
+    counter: int | None = None
+    innermost = True
+    for frame in outwards(start):
+        if not _is_skipped(frame):
+            found = _enclosing(frame.f_code.co_filename, frame.f_lineno)
+            if found is None:
+                return None
+            names = _Names(frame)
+            for loop in reversed([loop for loop in found if loop not in outer]):
+                length = names.length(loop.iter) if isinstance(loop, ast.For) else None
+                if length is None:
+                    return None
+                if innermost:
+                    counter, innermost = _counter(loop, names), False
+                lengths.append(length)
+    return Loops(tuple(reversed(lengths)), counter) if lengths else None
+
+
+def _is_skipped(frame: FrameType) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    return any(module == name or module.startswith(f"{name}.") for name in _SKIPPED)
+
+
+def _enclosing(path: str, line: int) -> list[ast.For | ast.While | ast.AsyncFor] | None:
+    """The loops of a function in whose bodies a line of it stands; None if there is no source."""
+    tree = _parsed(path)
+    if tree is None:
+        return None
+    node: Any = tree
+    loops: list[ast.For | ast.While | ast.AsyncFor] = []
+    while node is not None:
+        inside = next((child for child in _statements(node) if child.lineno <= line <= (child.end_lineno or 0)), None)
+        if isinstance(inside, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            loops = []
+        if isinstance(inside, ast.For | ast.While | ast.AsyncFor) and any(
+            part.lineno <= line <= (part.end_lineno or 0) for part in inside.body
+        ):
+            loops.append(inside)
+        node = inside
+    return loops
+
+
+def _statements(node: ast.AST) -> Iterator[Any]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        elif isinstance(child, ast.ExceptHandler | ast.match_case):
+            yield from child.body
+
+
+@functools.lru_cache(maxsize=32)
+def _parsed(path: str) -> ast.Module | None:
+    lines = linecache.getlines(path)
+    try:
+        return ast.parse("".join(lines)) if lines else None
+    except SyntaxError:
+        return None
+
+
+def _counter(loop: ast.For | ast.While | ast.AsyncFor, names: _Names) -> int | None:
+    """The value of the loop's counter: of ``i`` in ``for i, x in enumerate(…)`` or ``for i in range(…)``."""
+    if not isinstance(loop, ast.For):
+        return None
+    target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else loop.target
+    if isinstance(loop.target, ast.Tuple) and not (
+        isinstance(loop.iter, ast.Call) and _called(loop.iter) == "enumerate"
+    ):
+        return None
+    value = names.value(target)
+    return value if isinstance(value, int) else None
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+class _Names:
+    """Looks up expressions in a frame."""
+
+    def __init__(self, frame: FrameType) -> None:
+        self._scopes = (variables(frame), frame.f_globals)
+
+    def length(self, node: ast.expr) -> int | None:
+        """How many rounds a loop over an expression makes."""
+        if isinstance(node, ast.List | ast.Tuple):
+            return len(node.elts)
+        if not isinstance(node, ast.Call):
+            return _length(self.value(node))
+        name = _called(node)
+        if name in ("range", "trange"):
+            numbers = [self.value(argument) for argument in node.args]
+            whole = 1 <= len(numbers) <= 3 and all(isinstance(number, int) for number in numbers)
+            return len(range(*numbers)) if whole and 0 not in numbers[2:] else None
+        if name == "zip" and node.args:
+            lengths = [self.length(argument) for argument in node.args]
+            return None if None in lengths else min(length for length in lengths if length is not None)
+        if name == "islice" and len(node.args) == 2:
+            limit = self.value(node.args[1])
+            return limit if isinstance(limit, int) else None
+        if name == "split" and isinstance(node.func, ast.Attribute) and len(node.args) == 1:
+            data, size = self.value(node.func.value), self.value(node.args[0])
+            both = isinstance(data, torch.Tensor) and data.ndim and isinstance(size, int) and size > 0
+            return -(-len(data) // size) if both else None
+        return self.length(node.args[0]) if name in _THROUGH and node.args else None
+
+    def value(self, node: ast.expr) -> Any:
+        """The value of an expression; None if it takes more than looking it up."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return next((scope[node.id] for scope in self._scopes if node.id in scope), None)
+        if isinstance(node, ast.Attribute):
+            return _inside(self.value(node.value), node.attr)
+        if isinstance(node, ast.Subscript):
+            owner, key = self.value(node.value), self.value(node.slice)
+            return owner.get(key) if isinstance(owner, Mapping) and isinstance(key, str | int) else None
+        if isinstance(node, ast.Call) and _called(node) in ("len", "int") and len(node.args) == 1:
+            value = self.value(node.args[0])
+            if _called(node) == "len":
+                return _length(value)
+            return int(value) if isinstance(value, int | float) and math.isfinite(value) else None
+        if isinstance(node, ast.BinOp):
+            sign, left, right = _SIGNS.get(type(node.op)), self.value(node.left), self.value(node.right)
+            if sign is None or not isinstance(left, int | float) or not isinstance(right, int | float):
+                return None
+            return sign(left, right) if right or sign in (operator.add, operator.sub, operator.mul) else None
+        return None
+
+
+def _inside(owner: Any, name: str) -> Any:
+    """An attribute that is simply there; properties are code of the script, and stay alone."""
+    try:
+        held = vars(owner)
+    except TypeError:
+        return None
+    return held.get(name)
+
+
+def _length(value: Any) -> int | None:
+    """The length of data; of nothing else, because ``len`` may be code of the script."""
+    known = (range, list, tuple, dict, set, str, torch.Tensor, np.ndarray, DataLoader)
+    if value.__class__.__module__.startswith("tqdm"):
+        return value.total if isinstance(getattr(value, "total", None), int) else None
+    if not isinstance(value, known):
+        return None
+    try:
+        return len(value)
+    except (TypeError, NotImplementedError):  # a data loader over a stream
+        return None

@@ -1,0 +1,144 @@
+"""Running a script as Python itself would: arguments, paths, ``__main__``, exit code and traceback are its own."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import importlib.util
+import io
+import os
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+_OURS = tuple(
+    str(Path(__file__).parent.parent / room) + end
+    for room, end in (("watch", os.sep), ("monitor", os.sep), (os.path.join("optim", "_listen.py"), ""))
+)
+"""Files whose frames a traceback of the script does not show: they stand between it and torch."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is to be run: a file, or with ``module`` a module as after ``python -m``."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+
+    def check(self) -> None:
+        """Say what is wrong before anything runs.
+
+        Raises:
+            ValueError: There is no such file or module, or it is no Python file.
+        """
+        if self.module:
+            self._check_module()
+            return
+        path = Path(self.name)
+        if not path.exists():
+            raise ValueError(f"SCRIPT must be a Python file, {self.name!r} does not exist")
+        if path.is_dir():
+            raise ValueError(f"SCRIPT must be a Python file, {self.name!r} is a folder; -m runs a package")
+        with open(path, "rb") as file:
+            start = file.read(1 << 12)
+        python = path.suffix in (".py", ".pyw") or (start.startswith(b"#!") and b"python" in start.split(b"\n", 1)[0])
+        if not python or b"\0" in start:
+            raise ValueError(
+                f"SCRIPT must be a Python file (.py, or one that begins with #!…python), got {self.name!r}"
+            )
+
+    @property
+    def title(self) -> str:
+        """The command line without the interpreter."""
+        return " ".join([*(["-m"] if self.module else []), self.name, *self.arguments])
+
+    @property
+    def stem(self) -> str:
+        """A short name for files."""
+        return self.name.rpartition(".")[2] if self.module else Path(self.name).stem
+
+    def run(self, ended: Callable[[BaseException], None]) -> None:
+        """Run it as ``__main__``; ``ended`` is told an exception that it lets through."""
+        sys.argv = [self.name, *self.arguments]
+        self._set_path()
+        main = ModuleType("__main__")
+        main.__dict__["__builtins__"] = builtins
+        sys.modules["__main__"] = main
+        try:
+            _execute(self, main)
+        except BaseException as error:
+            ended(error)
+            if not isinstance(error, SystemExit):
+                sys.excepthook = _without_us(sys.excepthook)
+            raise
+
+    def _set_path(self) -> None:
+        """``sys.path[0]`` is the folder of a script, or the working directory for ``-m``."""
+        if sys.flags.safe_path:
+            return
+        sys.path[:1] = [os.getcwd() if self.module else os.path.dirname(os.path.realpath(self.name))]
+
+    def _check_module(self) -> None:
+        before = list(sys.path)
+        try:
+            self._set_path()
+            found = importlib.util.find_spec(self.name)
+            if found is not None and found.submodule_search_locations is not None:
+                found = importlib.util.find_spec(f"{self.name}.__main__")
+        except (ImportError, ValueError, AttributeError) as error:
+            raise ValueError(f"MODULE after -m must be one that can be imported, got {self.name!r}: {error}") from error
+        finally:
+            sys.path[:] = before
+        if found is None:
+            raise ValueError(f"MODULE after -m must be one that can be run, there is no {self.name!r}")
+
+
+def _execute(script: Script, main: ModuleType) -> None:
+    """The last frame of ours; whatever follows in a traceback is the script's."""
+    if script.module:
+        runpy._run_module_as_main(script.name)  # type: ignore[attr-defined]
+        return
+    path = os.path.abspath(script.name)
+    with io.open_code(path) as file:
+        source = file.read()
+    main.__file__ = path
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__dict__["__cached__"] = None
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def _without_us(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """An ``excepthook`` that takes our frames out of the traceback, and hands it to the one that was in place."""
+
+    def shown(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> Any:
+        start = traceback
+        while start is not None and start.tb_frame.f_code is not _execute.__code__:
+            start = start.tb_next
+        kept = _cleaned(traceback if start is None else start.tb_next)
+        seen: set[int] = set()
+        chained = error.__cause__ or error.__context__
+        while chained is not None and id(chained) not in seen:
+            seen.add(id(chained))
+            chained.__traceback__ = _cleaned(chained.__traceback__)
+            chained = chained.__cause__ or chained.__context__
+        return hook(kind, error.with_traceback(kept), kept)
+
+    return shown
+
+
+def _cleaned(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of ours."""
+    entries = []
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(_OURS):
+            entries.append(traceback)
+        traceback = traceback.tb_next
+    kept: TracebackType | None = None
+    for entry in reversed(entries):
+        kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return kept

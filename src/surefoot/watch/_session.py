@@ -1,0 +1,278 @@
+"""A watched run: what is said and written about it, while it goes on and when it is over. Needs no torch."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surefoot.watch._files import Folder
+from surefoot.watch._script import Script
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from surefoot.monitor import Verdict
+    from surefoot.watch._watched import Watched
+
+HOPELESS = 86
+"""Exit code of a run that ``--stop`` has ended."""
+PAUSES = 2.0, 60.0
+"""Seconds between two pages, at least and at most."""
+SHARE = 0.005
+"""Of the processor time that pages and verdicts may take."""
+
+
+class Hopeless(SystemExit):
+    """Ends the script: its ``finally`` blocks and exit handlers run, and ``except Exception`` does not hold it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user has asked for."""
+
+    horizon: int | None = None
+    stop: bool = False
+    out: Path | None = None
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        if self.horizon is not None and self.horizon < 1:
+            raise ValueError(f"--horizon must be a whole number of at least 1, got {self.horizon}")
+
+
+class Session:
+    """All that is known of a watched run; one a process."""
+
+    def __init__(self, script: Script, settings: Settings) -> None:
+        self.script, self.settings = script, settings
+        self.folder = Folder(script.stem, settings.out)
+        self.watched: list[Watched] = []
+        """The optimizers that have made a step, in the order of their first."""
+        self.built: list[str] = []
+        """The classes of all optimizers that were built."""
+        self.has_torch = False
+        self.has_followed = False
+        """Whether a process that the script has started is watched, and speaks for itself."""
+        self.muted = _is_other_rank()
+        """Whether this process is not the one that speaks."""
+        self.begun = time.time()
+        self.status = "running"
+        """How it stands, for the page."""
+        self._names: dict[str, int] = {}
+        self._process = os.getpid()
+        self._home = Path.cwd()
+        self._voice = sys.stderr
+        self._next_page = 0.0
+        self._trouble: str | None = None
+        self._is_over = False
+        self._length_was_asked_for = False
+        os.register_at_fork(after_in_child=self._mute)
+        # The first to be registered is the last to be called: the script's own exit handlers, and threads of its that
+        # go on when its last line is done, come before.
+        atexit.register(self.finish)
+
+    # -- words --------------------------------------------------------------------------------------------------------
+
+    def say(self, text: str, *, always: bool = False) -> None:
+        """A line on stderr; on a terminal it takes the place of a half-drawn progress bar."""
+        if self.muted or (self.settings.quiet and not always):
+            return
+        with contextlib.suppress(OSError, ValueError):  # the script may have closed it
+            start = "\r\x1b[K" if self._voice.isatty() else ""
+            self._voice.write(f"{start}surefoot: {text}\n")
+            self._voice.flush()
+
+    def announce(self, watched: Watched) -> None:
+        """Say that an optimizer is watched."""
+        self.watched.append(watched)
+        self._names[watched.name] = number = self._names.get(watched.name, 0) + 1
+        if number > 1:
+            watched.name = f"{watched.name} {number}"
+        if len(self.watched) > _SPOKEN:
+            return
+        if watched.trouble is not None:
+            self.say(f"{watched.name} cannot be watched: {watched.trouble}")
+            return
+        self.say(
+            f"watching {watched.name}, {_count(watched.parameters)} parameters; this takes about "
+            f"{_bytes(watched.memory)} of memory, and {_bytes(1000 * watched.row)} more every 1000 steps"
+        )
+        if len(self.watched) == 1:
+            with self._unless_disk_is_full():
+                self.draw()
+                self.say(f"live page: {self.folder.page.as_uri()}")
+
+    # -- while it goes on ---------------------------------------------------------------------------------------------
+
+    def look(self, watched: Watched, frame: FrameType) -> None:
+        """After a step: look closer if it is time to."""
+        is_time = time.monotonic() >= self._next_page
+        if not is_time and watched.steps < watched.next_ask:
+            return
+        begun = time.thread_time()
+        with self._unless_disk_is_full():
+            for other in self.watched if is_time else [watched]:
+                self.folder.append(other.rows())
+        for other in self.watched if is_time else [watched]:
+            had_trouble = other.trouble is not None
+            found = other.ask(frame if other is watched else None)
+            if other.trouble is not None and not had_trouble:
+                self.say(f"gave up on {other.name}: {other.trouble}")
+            if found is not None and len(self.watched) <= _SPOKEN:
+                self._pronounce(other, found)
+        if is_time:
+            with self._unless_disk_is_full():
+                self.draw()
+            pause = min(max(PAUSES[0], (time.thread_time() - begun) / SHARE), PAUSES[1])
+            self._next_page = time.monotonic() + pause
+        if watched.hopeless is not None and self.settings.stop:
+            self.status = f"stopped at step {watched.steps}: {watched.hopeless}"
+            self.say(f"{self._of(watched)}stopped at step {watched.steps}: {watched.hopeless}", always=True)
+            raise Hopeless(HOPELESS)
+
+    def draw(self) -> None:
+        """Write the page."""
+        from surefoot.watch._page import page
+
+        self.folder.replace_page(page(self))
+
+    def keep(self, watched: Watched) -> None:
+        """An optimizer is gone: keep what it has shown."""
+        if self.muted or os.getpid() != self._process:
+            return
+        with self._unless_disk_is_full(), contextlib.suppress(Exception):
+            self.folder.append(watched.lost())
+
+    def _pronounce(self, watched: Watched, verdict: Verdict) -> None:
+        known = watched.planned.known
+        length = "" if known is None else f" of {known.steps} ({known.source})"
+        self.say(f"{self._of(watched)}step {watched.steps}{length}. {verdict}")
+        if known is None and not self._length_was_asked_for:
+            self._length_was_asked_for = True
+            self.say("it is not known how long the run will be; --horizon STEPS tells, and makes the verdict surer")
+
+    def _of(self, watched: Watched) -> str:
+        return f"{watched.name}: " if len(self.watched) > 1 else ""
+
+    # -- when it is over ----------------------------------------------------------------------------------------------
+
+    def ended(self, error: BaseException) -> None:
+        """The script has let an exception through."""
+        if getattr(error, "exit_code", None) == HOPELESS:  # of a process whose rank was hopeless
+            raise Hopeless(HOPELESS) from None
+        if isinstance(error, Hopeless):
+            return
+        if isinstance(error, SystemExit):
+            if error.code not in (None, 0):
+                code = error.code if isinstance(error.code, int) else 1
+                self.status = f"ended with exit code {code}"
+        elif isinstance(error, KeyboardInterrupt):
+            self.status = "interrupted"
+        else:
+            self.status = f"failed with {type(error).__name__}"
+
+    def finish(self) -> None:
+        """Write the last page, and sum up."""
+        if self.muted or self._is_over or os.getpid() != self._process:
+            return
+        self._is_over = True
+        if self.status == "running":
+            self.status = "ended"
+        with self._unless_disk_is_full():
+            for watched in self.watched:
+                self.folder.append(watched.rows())
+        for watched in self.watched:
+            if self.status == "ended":
+                watched.planned.settle(watched.steps)
+            watched.ask(None)
+            watched.conclude()
+        for line in self.summary():
+            self.say(line)
+        if self.watched:
+            with self._unless_disk_is_full():
+                self.draw()
+                self.say(f"page {self._shown(self.folder.page)}, trace {self._shown(self.folder.trace)}")
+        if self._trouble is not None:
+            self.say(self._trouble)
+
+    def summary(self) -> list[str]:
+        """What there is to say at the end, a line an optimizer."""
+        name = self.script.name
+        if not self.has_torch:
+            return [f"{name} has not imported torch: there was nothing to watch"]
+        if not self.built:
+            word = f"{name} has built no torch optimizer in this process: there was nothing to watch"
+            return [] if self.has_followed else [word]
+        if not self.watched:
+            kinds = ", ".join(dict.fromkeys(self.built))
+            return [f"{name} has built {kinds}, and made no step with it: there was nothing to judge"]
+        lines = [self._last_word(watched) for watched in self.watched[:_SPOKEN]]
+        if len(self.watched) > _SPOKEN:
+            lines.append(f"and {len(self.watched) - _SPOKEN} more optimizers: see the page")
+        return lines
+
+    def _last_word(self, watched: Watched) -> str:
+        start = f"{watched.name}: {watched.steps} step{'s' * (watched.steps != 1)}. "
+        return start + last_word(watched)
+
+    def _shown(self, path: Path) -> str:
+        """A path as one would type it where the command was started."""
+        return str(path.relative_to(self._home)) if path.is_relative_to(self._home) else str(path)
+
+    def _mute(self) -> None:
+        self.muted = True
+
+    @contextlib.contextmanager
+    def _unless_disk_is_full(self) -> Any:
+        """The training goes on if page or trace cannot be written; that is said at the end."""
+        try:
+            yield
+        except OSError as error:
+            self._trouble = f"page or trace could not be written: {error}"
+
+
+_SPOKEN = 8
+"""Optimizers that are spoken of on stderr; a script that builds hundreds has a page."""
+
+
+def last_word(watched: Watched) -> str:
+    """What there is to say about an optimizer now."""
+    if watched.trouble is not None:
+        return f"It could not be judged: {watched.trouble}"
+    if watched.steps and not watched.is_heard:
+        return f"It could not be judged, because its loss could not be heard: {watched.deaf or 'no step was measured'}"
+    if watched.verdict is None:
+        return "It was not judged"
+    if watched.is_over and watched.verdict.state == "unknown":
+        return f"Unknown: {watched.verdict.reason}."
+    return str(watched.verdict)
+
+
+def _is_other_rank() -> bool:
+    """Whether a launcher has started this process as one of several, and not as the first."""
+    for rank, size in (
+        ("RANK", "WORLD_SIZE"),
+        ("SLURM_PROCID", "SLURM_NTASKS"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ):
+        number, total = os.environ.get(rank, ""), os.environ.get(size, "1")
+        if number.isdigit() and total.isdigit() and int(total) > 1:
+            return int(number) > 0
+    return False
+
+
+def _count(number: int) -> str:
+    for unit, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if number >= unit:
+            return f"{number / unit:.3g}{name}"
+    return str(number)
+
+
+def _bytes(number: float) -> str:
+    return f"{max(number / 1e6, 0.1):.2g} MB"

@@ -1,0 +1,173 @@
+"""Claims about networks: verdicts on numbers that are known, and on a sweep that really ran."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+from tests.paper import tiny_sweeps
+
+from surefoot.paper import claims, presets
+from surefoot.paper.claims import _networks
+from surefoot.paper.claims._claim import Sweep
+from surefoot.paper.curves import curves
+from surefoot.study import Result
+
+LRS = np.logspace(-2, 2, 9).tolist()
+IDS = [claim.id for claim in _networks.CLAIMS]
+
+# Final losses of ResNet20 over LRS in kind: SGD fails from α = 1 on, warmup buys it a decade, SPS and NGN hold to 10.
+LOSSES = {
+    "sgd": [1.65, 1.3, 0.9, 0.72, 1.4, 2.2, np.inf, 4.5, 48.0],
+    "sps": [1.65, 1.3, 0.85, 0.65, 0.6, 0.62, 0.7, 1.9, 2.5],
+    "ngn": [1.66, 1.3, 0.86, 0.66, 0.6, 0.61, 0.68, 1.4, 2.1],
+    "sgd+warmup": [1.7, 1.3, 0.9, 0.7, 0.66, 0.75, 2.0, 3.0, np.inf],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny sweep with the paper's rates."""
+    with pytest.MonkeyPatch.context() as patch:
+        tiny_sweeps.install(patch, lrs=LRS)
+        path = tmp_path_factory.mktemp("studies")
+        presets.run("cifar10", "smoke", path, processes=1)
+        yield path
+
+
+@pytest.fixture(scope="module")
+def results(folder):
+    return presets.stored("cifar10", "smoke", folder)
+
+
+@pytest.fixture
+def known(results):
+    """Evidence with the traces of the tiny sweep, but the losses of this file; more can be changed."""
+    changed = {part: Result(result.settings, result._archive) for part, result in results.items()}
+    for part, result in changed.items():
+        result.dataset = results[part].dataset.copy(deep=True)
+        for position, algorithm in enumerate(result.algorithms):
+            label = f"{algorithm}+warmup" if part == "warmup" else algorithm
+            if label in LOSSES:
+                result.dataset.last_loss.values[position] = np.array(LOSSES[label])[:, None]
+
+    class Known(claims.Evidence):
+        def sweep(self, name):
+            return Sweep("known", presets.sweep(name, "smoke"), curves(changed))
+
+    return changed, Known()
+
+
+def verdict(evidence, name):
+    return claims.judge(claims.all_claims()[name], evidence)
+
+
+class TestRules:
+    """Each rule on numbers that meet it and on numbers that do not."""
+
+    @pytest.mark.parametrize("name", ["cifar-sgd-degrades", "cifar-sps-ngn-hold", "cifar-advantage", "cifar-warmup"])
+    def test_the_papers_picture_holds(self, known, name):
+        row = verdict(known[1], name)
+        assert row.verdict == "holds", row.measured
+
+    def test_sgd_that_does_not_degrade_contradicts(self, known):
+        known[0]["constant"].dataset.last_loss.values[0] = 0.6
+        assert verdict(known[1], "cifar-sgd-degrades").verdict == "fails"
+
+    def test_windows_that_end_at_one_contradict(self, known):
+        known[0]["constant"].dataset.last_loss.values[1, 5:] = 1.9
+        row = verdict(known[1], "cifar-sps-ngn-hold")
+        assert row.verdict == "fails"
+        assert "sps 0.316–1" in row.measured
+
+    def test_warmup_without_gain_contradicts(self, known):
+        known[0]["warmup"].dataset.last_loss.values[0] = np.array(LOSSES["sgd"])[:, None]
+        row = verdict(known[1], "cifar-warmup")
+        assert row.verdict == "fails"
+        assert "+0.00 decades" in row.measured
+
+    def test_a_method_that_never_trains_has_no_window_and_no_gain(self, known):
+        known[0]["constant"].dataset.last_loss.values[0] = np.inf
+        assert verdict(known[1], "cifar-warmup").verdict == "fails"
+
+    def test_explosion_compares_the_first_steps(self, known):
+        delta = known[0]["constant"].dataset.delta
+        position = LRS.index(10.0)
+        delta.values[0, position], delta.values[1:3, position] = 50.0, 5.0
+        assert verdict(known[1], "cifar-delta-explodes").verdict == "holds"
+        delta.values[0, position] = 49.0
+        assert verdict(known[1], "cifar-delta-explodes").verdict == "fails"
+
+    def test_warmup_slows_the_index_down(self, known):
+        position = LRS.index(10.0)
+        known[0]["constant"].dataset.delta.values[0, position] = 50.0
+        known[0]["warmup"].dataset.delta.values[0, position] = 5.0
+        assert verdict(known[1], "cifar-warmup-delta").verdict == "holds"
+        known[0]["warmup"].dataset.delta.values[0, position] = 5.1
+        assert verdict(known[1], "cifar-warmup-delta").verdict == "fails"
+
+    @pytest.mark.parametrize(("ratio", "expected"), [(0.1, "holds"), (0.02, "fails"), (1.0, "fails")])
+    def test_polyak_ratio_is_that_of_sps_at_one(self, known, ratio, expected):
+        data = known[0]["constant"].dataset
+        data.loss.values[1, LRS.index(1.0)] = 2.0
+        data.grad_sq.values[1, LRS.index(1.0)] = 2.0 / ratio
+        assert verdict(known[1], "cifar-polyak-ratio").verdict == expected
+
+    @pytest.mark.parametrize(("shift", "expected"), [(0, "holds"), (1, "holds"), (2, "fails")])
+    def test_validation_may_move_by_one_rate(self, known, shift, expected):
+        data = known[0]["constant"].dataset
+        for position, label in enumerate(("sgd", "sps", "ngn")):
+            data.valid_loss.values[position, :, :, -1] = np.roll(LOSSES[label], -shift)[:, None]
+        assert verdict(known[1], "cifar-validation").verdict == expected
+
+    @pytest.mark.parametrize(("distance", "expected"), [(5.0, "holds"), (1.6, "fails"), (16.0, "fails")])
+    def test_distance_is_within_a_factor_of_three(self, known, distance, expected):
+        known[0]["constant"].dataset.distance.values[..., -1] = distance  # the guess is 5
+        assert verdict(known[1], "cifar-distance").verdict == expected
+
+
+class TestEvidence:
+    @pytest.mark.parametrize("name", IDS)
+    def test_every_claim_is_judged_on_a_sweep_that_ran(self, folder, name):
+        row = verdict(claims.Evidence(folder, sizes=("smoke",)), name)
+        assert row.verdict in ("holds", "fails")
+        assert row.measured.endswith("(preset smoke)")
+
+    @pytest.mark.parametrize("folder_exists", [True, False])
+    def test_without_the_sweep_the_verdict_is_not_run(self, tmp_path, folder_exists):
+        row = verdict(claims.Evidence(tmp_path if folder_exists else None), "cifar-warmup")
+        assert row.verdict == "not-run"
+        assert "surefoot reproduce cifar10 --preset small" in row.measured
+
+    @pytest.mark.parametrize(
+        ("deleted", "verdicts", "reason"),
+        [
+            ("method LIKE 'log-ngn%'", ("holds", "fails"), "not finished: no runs of log-ngn)"),
+            ("lr > 50", ("holds", "fails"), "not finished: 8 of 9 rates)"),
+            ("lr > 1", ("not-run",), "surefoot reproduce cifar10"),
+        ],
+    )
+    def test_of_an_unfinished_sweep_only_what_is_complete_counts(self, tmp_path, folder, deleted, verdicts, reason):
+        path = presets.store_of("cifar10", "smoke", tmp_path)
+        shutil.copy(presets.store_of("cifar10", "smoke", folder), path)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(f"DELETE FROM runs WHERE {deleted}")
+        row = verdict(claims.Evidence(tmp_path, sizes=("smoke",)), "cifar-sps-ngn-hold")
+        assert row.verdict in verdicts
+        assert reason in row.measured
+
+    def test_a_claim_whose_runs_are_missing_is_not_judged(self, tmp_path, folder):
+        path = presets.store_of("cifar10", "smoke", tmp_path)
+        shutil.copy(presets.store_of("cifar10", "smoke", folder), path)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DELETE FROM runs WHERE lr BETWEEN 5 AND 20")
+        row = verdict(claims.Evidence(tmp_path, sizes=("smoke",)), "cifar-delta-explodes")
+        assert row.verdict == "not-run"
+        assert "no runs of sgd at α = 10" in row.measured
+
+    def test_the_first_size_that_is_there_counts(self, folder):
+        evidence = claims.Evidence(folder, sizes=("paper", "smoke"))
+        assert evidence.sweep("cifar10").preset == "smoke"

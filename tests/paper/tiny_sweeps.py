@@ -1,0 +1,38 @@
+"""The network sweeps on a perceptron that trains in milliseconds: the same parts and methods, fewer steps."""
+
+from __future__ import annotations
+
+import math
+
+from surefoot.paper import presets
+
+METHODS = {
+    "constant": ["sgd", "sps", "ngn", "log-ngn"],
+    "warmup": ["sgd"],
+    "averaged": ["sgd-momentum", "momo", "ngn-momentum"],
+    "adam": ["adam", "sps-adam", "ngn-adam"],
+}
+PARTS = {"cifar10": ("constant", "warmup"), "cifar10-geometries": ("averaged", "adam"), "characters": ("adam",)}
+LRS = [0.01, 1.0, 100.0]
+
+
+def install(patch, lrs=LRS):
+    """Put tiny sweeps in place of all presets."""
+
+    def settings(part):
+        return {
+            "problem": "digits-mlp",
+            "problem_options": {"hidden": [16]},
+            "methods": METHODS[part],
+            "lrs": list(lrs),
+            "seeds": 2,
+            "epochs": 2,
+            "batch_size": 128,
+            "distance": 5.0,
+            "schedule": "warmup(steps=5)" if part == "warmup" else "constant",
+        }
+
+    for name, parts in PARTS.items():
+        reference = None if name == "characters" else math.log(10)
+        sweep = presets.Sweep("a perceptron", {part: settings(part) for part in parts}, reference, (0.01, 1.0, 100.0))
+        patch.setitem(presets._SWEEPS, name, lambda preset, device, data, sweep=sweep: sweep)

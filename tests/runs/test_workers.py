@@ -1,0 +1,83 @@
+"""Worker processes: what they are sent, what they answer, and how they end."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from surefoot.runs import CannotTravel, WorkerDied, Workers
+
+
+class Server:
+    """Does what a function does."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def do(self, task):
+        return self.function(task)
+
+
+class Picky(Exception):
+    """Cannot be pickled as it is: its constructor wants two things, and tells one."""
+
+    def __init__(self, one, two):
+        super().__init__(one)
+
+
+def answers(workers, count):
+    found = []
+    while len(found) < count:
+        found += workers.take(60)
+    return found
+
+
+def test_closures_travel_and_answers_come_back():
+    factor = 3
+    with Workers(Server(lambda task: factor * task), 2) as workers:
+        for worker, task in zip(workers.free, (1, 2), strict=True):
+            workers.give(worker, task)
+        assert workers.free == []
+        assert sorted(answer.value for answer in answers(workers, 2)) == [3, 6]
+        assert workers.free == [0, 1]
+    assert not multiprocessing.active_children()
+
+
+def test_what_cannot_be_sent_says_why():
+    with pytest.raises(CannotTravel, match="TypeError: cannot pickle"):
+        Workers(Server(threading.Lock()), 1)
+
+
+def test_errors_come_back_with_their_cause():
+    def fail(task):
+        if task == "picky":
+            raise Picky("left", "right")
+        raise ValueError("bad") from KeyError("worse")
+
+    with Workers(Server(fail), 1, depth=2) as workers:
+        workers.give(0, "plain")
+        workers.give(0, "picky")
+        plain, picky = (answer.error for answer in answers(workers, 2))
+    assert isinstance(plain, ValueError)
+    assert isinstance(plain.__cause__, KeyError)
+    assert isinstance(picky, RuntimeError)
+    assert str(picky) == "Picky: left"
+
+
+def test_a_worker_that_is_killed_is_noticed():
+    with Workers(Server(lambda task: os.kill(os.getpid(), signal.SIGKILL)), 1) as workers:
+        workers.give(0, None)
+        (answer,) = answers(workers, 1)
+    assert isinstance(answer.error, WorkerDied)
+
+
+def test_a_worker_ends_in_the_middle_of_a_task():
+    with Workers(Server(lambda task: time.sleep(600)), 1) as workers:
+        workers.give(0, None)
+        begin = time.monotonic()
+        assert workers.take(0.1) == []
+    assert time.monotonic() - begin < 60
+    assert not multiprocessing.active_children()

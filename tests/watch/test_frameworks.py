@@ -1,0 +1,65 @@
+"""``surefoot watch`` on real scripts of each framework: the loss is the whole step's, the length the trainer's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from watch_scripts import ACCELERATE, LIGHTNING, RANKS, TRANSFORMERS
+
+from surefoot.watch import HOPELESS
+
+
+@pytest.mark.parametrize(
+    ("package", "script", "length", "error"),
+    [
+        pytest.param("lightning", LIGHTNING, "128 (Lightning's trainer)", 1e-5, marks=pytest.mark.slow),
+        pytest.param("transformers", TRANSFORMERS, "128 (Transformers' trainer)", 1e-3, marks=pytest.mark.slow),
+        ("accelerate", ACCELERATE, "128 (loops of 4 × 64, a step every 2)", 1e-5),
+    ],
+)
+def test_scripts_of_frameworks(watch, package, script, length, error):
+    pytest.importorskip(package)
+    found = watch(script)
+    assert found.code == 0, found.stderr
+    assert f"step 12 of {length}. " in found.stderr
+    assert len(found.trace) == 128
+    printed = float(found.stdout.split()[-1])
+    assert float(found.trace[0]["loss"]) == pytest.approx(printed, rel=error)
+    assert float(found.trace[-1]["loss"]) < printed
+    assert " 128 steps. Holds" in found.stderr
+
+
+def test_ranks_that_the_script_spawns_have_one_voice(watch):
+    found = watch(RANKS, "0.05")
+    assert found.code == 0, found.stderr
+    assert sorted(found.stdout.split("\n")) == ["", "rank 0", "rank 1"]
+    assert found.stderr.count("watching") == 1
+    assert "step 5 of 40 (loops of 40)" in found.stderr
+    assert len(found.trace) == 40
+
+
+@pytest.mark.slow
+def test_stop_ends_all_ranks_with_its_code(watch):
+    found = watch(RANKS, "1e9", options=["--stop"])
+    assert found.code == HOPELESS
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.slow
+def test_ranks_of_torchrun_have_one_voice(tmp_path, environment):
+    (tmp_path / "train.py").write_text(RANKS)
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
+    found = subprocess.run(
+        [*line, "surefoot", "watch", "train.py", "0.05"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=600,
+    )
+    assert found.returncode == 0, found.stderr
+    assert sorted(found.stdout.split("\n")) == ["", "rank 0", "rank 1"]
+    assert found.stderr.count("watching") == 1
+    assert found.stderr.count("40 steps.") == 1
