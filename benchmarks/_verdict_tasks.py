@@ -292,10 +292,8 @@ def characters(length: int, width: int) -> nn.Sequential:
 
 
 def signals(channels: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv1d(1, channels, 5, stride=2), nn.ReLU(), nn.Conv1d(channels, channels, 5, stride=2), nn.ReLU(), nn.Flatten(),
-        nn.LazyLinear(4),
-    )  # fmt: skip
+    first, second = nn.Conv1d(1, channels, 5, stride=2), nn.Conv1d(channels, channels, 5, stride=2)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Flatten(), nn.Linear(9 * channels, 4))
 
 
 def residual_images() -> nn.Sequential:
@@ -303,17 +301,6 @@ def residual_images() -> nn.Sequential:
         return Residual(8, nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()), norm=False)
 
     return nn.Sequential(nn.Conv2d(1, 8, 3, stride=2, padding=1), block(), block(), nn.Flatten(), nn.Linear(128, 10))
-
-
-def materialised(build: Callable[[], nn.Module], example: Tensor) -> Callable[[], nn.Module]:
-    """A network whose lazy layers have met an example."""
-
-    def built() -> nn.Module:
-        model = build()
-        model(example)
-        return model
-
-    return built
 
 
 vowel = lambda: libsvm("vowel")  # noqa: E731
@@ -370,7 +357,7 @@ DEVELOPMENT: dict[str, Make] = {
         rows, lambda: nn.Sequential(Last(nn.GRU(8, 32, batch_first=True)), nn.Linear(32, 10)), cross_entropy, 32
     ),
     "characters-mlp": on(lambda: context(4), lambda: characters(4, 12), cross_entropy, 32),
-    "waves-conv": on(waves, materialised(lambda: signals(12), torch.zeros(1, 1, 48)), cross_entropy, 32),
+    "waves-conv": on(waves, lambda: signals(12), cross_entropy, 32),
     "views": on(flat_digits, lambda: mlp([64, 64, 16]), views, 64),
 }
 """To develop on, beside those of ``_tasks`` that are not held out."""
