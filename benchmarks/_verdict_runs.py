@@ -61,6 +61,7 @@ OPTIMIZERS: dict[str, tuple[float, Callable[[nn.Module, float, str], Stepper]]] 
 """The smallest of the rates, which are a factor √10 apart, and how the optimizer is built."""
 
 SLOW = {"gpt": 120, "cnn-norm": 160, "cnn-plain": 160, "rnn": 140, "fine-tuning": 200}
+SLOW_FRESH = ("lstm-rows", "residual-images", "gpt-small")
 ALONG_GRADIENT = ("SGD", "momentum", "NGN")
 SHIFT = {"units-1/30": 30.0, "units-30": 1 / 30, "reward": math.sqrt(10.0)}
 """Factor of the rates on tasks in other units; its square where steps are along the gradient."""
@@ -101,7 +102,7 @@ def specs(half: str, slow: bool = True) -> Iterator[Spec]:
     elif half == "held-out":
         yield from _of_pairs(True, slow)
     else:
-        yield from _of_own(FRESH, every_second=True)
+        yield from sorted(_of_own(FRESH, every_second=True), key=lambda spec: spec.task in SLOW_FRESH)
 
 
 def _of_own(tasks: Iterable[str], every_second: bool = False) -> Iterator[Spec]:
@@ -189,13 +190,15 @@ def run(spec: Spec, steps: int, watch: Callable[[torch.optim.Optimizer], Any] | 
     return made.held_out(), watcher
 
 
+def known_ends(cache: Path) -> dict[str, tuple[float, float]]:
+    """First and last held-out loss of the runs in a cache, by their keys."""
+    entries = map(json.loads, cache.read_text().splitlines()) if cache.exists() else ()
+    return {entry["key"]: (entry["first"], entry["last"]) for entry in entries}
+
+
 def ended(wanted: list[Spec], cache: Path, progress: Callable[[str], Any] = print) -> dict[str, tuple[float, float]]:
     """First and last held-out loss of the wanted runs, by their keys; what the cache lacks is trained."""
-    known: dict[str, tuple[float, float]] = {}
-    if cache.exists():
-        for line in cache.read_text().splitlines():
-            entry = json.loads(line)
-            known[entry["key"]] = (entry["first"], entry["last"])
+    known = known_ends(cache)
     cache.parent.mkdir(parents=True, exist_ok=True)
     with cache.open("a") as file:
         for count, spec in enumerate(wanted):

@@ -395,7 +395,7 @@ def drawn(number: int) -> Make:
     return on(data_of, build, loss, batch)
 
 
-DEVELOPMENT |= {f"drawn-{number}": drawn(number) for number in range(48)}
+DEVELOPMENT |= {f"drawn-{number}": drawn(number) for number in range(24)}
 
 FRESH: dict[str, Make] = {
     "lstm-rows": on(
