@@ -159,7 +159,7 @@ class _Listeners:
     def _wrap(self, owner: Any, name: str, heard: Callable[..., Any]) -> None:
         original = getattr(owner, name)
 
-        @torch.compiler.disable
+        @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return heard(original, *args, **kwargs)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import torch
 import torch.distributed as distributed
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -18,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from surefoot.watch._frames import caller
 from surefoot.watch._ranks import follow
 from surefoot.watch._session import Session
+from surefoot.watch._stage import untraced
 from surefoot.watch._watched import Watched
 
 
@@ -49,8 +49,8 @@ class Observer:
             self._has_hooks = True
             # A compiled step breaks its graph for them; this imports the compiler, which torch has done for the first
             # optimizer anyway.
-            register_optimizer_step_pre_hook(torch.compiler.disable(self._before_step))
-            register_optimizer_step_post_hook(torch.compiler.disable(self._after_step))
+            register_optimizer_step_pre_hook(untraced(self._before_step))
+            register_optimizer_step_post_hook(untraced(self._after_step))
         self._session.built.append(type(optimizer).__name__)
         self._add(optimizer, caller(sys._getframe()))
 

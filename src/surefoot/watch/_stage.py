@@ -6,9 +6,16 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 
 Hook = Callable[[Optimizer, Any, Any], Any]
+
+
+def untraced(hook: Hook) -> Hook:
+    """A hook that a compiler of steps does not look into."""
+    found: Hook = torch.compiler.disable(hook)  # type: ignore[no-untyped-call, unused-ignore]
+    return found
 
 
 class Stage:

@@ -8,7 +8,6 @@ from types import FrameType
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -19,7 +18,7 @@ from surefoot.optim._shards import is_distributed
 from surefoot.watch._curve import Curve, Floats
 from surefoot.watch._frames import outwards, variables
 from surefoot.watch._horizon import Planned
-from surefoot.watch._stage import Hook, Stage
+from surefoot.watch._stage import Hook, Stage, untraced
 
 SAMPLE = 1 << 18
 """Elements of the parameters that a monitor looks at, at most; four vectors of them are there at once."""
@@ -47,7 +46,7 @@ class Watched:
         """Why it is not, or no longer, watched."""
         self.hopeless: str | None = None
         """Why going on is no use."""
-        self.next_ask = 3
+        self.next_ask = 2
         """The step at which to look again."""
         self.loss, self.lr, self.grad_norm = Curve(), Curve(), Curve()
         self.deaf: str | None = None
@@ -106,7 +105,7 @@ class Watched:
                 self._give_up(error)
             return None
 
-        return torch.compiler.disable(before)
+        return untraced(before)
 
     def _guarded_after(self, hook: Hook) -> Hook:
         """A hook behind the step that never fails, and tells the monitor first what was heard."""
@@ -122,7 +121,7 @@ class Watched:
                 self._losses.forget()
             self.steps += 1
 
-        return torch.compiler.disable(after)
+        return untraced(after)
 
     def _tell(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Hand over what was heard; a closure says it itself, unless gradients of earlier passes were kept."""
@@ -179,7 +178,7 @@ class Watched:
             self._give_up(error)
             return None
         pause = verdict.more_steps or max(self.steps // 4, 1)
-        self.next_ask = self.steps + (min(pause, 5) if known is None and self.steps < 10 else pause)
+        self.next_ask = self.steps + (1 if known is None and self.steps < 5 else pause)
         if verdict.state is State.UNKNOWN or (before is not None and before.state is verdict.state):
             return None
         self.changes.append((self.steps, verdict))
