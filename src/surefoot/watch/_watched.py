@@ -235,17 +235,20 @@ class Watched:
 
 
 def _name_of(optimizer: Optimizer, frame: FrameType | None) -> str | None:
-    """What the script calls its optimizer: a variable, or an attribute of ``self``."""
+    """What the script calls its optimizer, a variable or an attribute of ``self``; the outermost name says most."""
+    found: str | None = None
     for outer in outwards(frame):
         if outer.f_globals.get("__name__", "").partition(".")[0] in ("torch", "surefoot", "accelerate", "lightning"):
             continue
         held = variables(outer)
-        for name, value in held.items():
-            if isinstance(value, Optimizer) and optimizer in (value, getattr(value, "optimizer", None)):
-                return name
         owner = held.get("self")
         inside = vars(owner) if hasattr(owner, "__dict__") else {}
-        for name, value in inside.items():
-            if value is optimizer:
-                return f"self.{name}"
-    return None
+        names = [name for name, value in held.items() if _is_it(value, optimizer)]
+        names += [f"self.{name}" for name, value in inside.items() if value is optimizer]
+        found = names[0] if names else found
+    return found
+
+
+def _is_it(value: Any, optimizer: Optimizer) -> bool:
+    """Whether a variable is the optimizer, or Accelerate's wrapper of it."""
+    return isinstance(value, Optimizer) and (value is optimizer or getattr(value, "optimizer", None) is optimizer)
