@@ -88,6 +88,18 @@ def test_study_says_which_module_its_spec_imports(tmp_path):
     assert "spec imports" not in found.stdout
 
 
+def test_packages_are_named_before_any_of_their_code_runs(tmp_path):
+    package = tmp_path / "spec_package_of_this_test"
+    package.mkdir()
+    (package / "__init__.py").write_text('import sys\nsys.stderr.write("running\\n")\n')
+    (package / "part.py").write_text(MODULE)
+    spec = tmp_path / "spec.toml"
+    spec.write_text(SPEC.format(problem="spec_package_of_this_test.part:make"))
+    found = run("study", spec)
+    assert found.exit_code == 0, found.stderr
+    assert "imports the module spec_package_of_this_test.part" in found.stderr.partition("running")[0]
+
+
 def test_spec_of_a_known_problem_imports_nothing(tmp_path):
     spec = tmp_path / "spec.toml"
     spec.write_text(SPEC.format(problem="linear-regression"))

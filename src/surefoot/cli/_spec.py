@@ -28,7 +28,7 @@ def read(path: Path) -> Study:
 def _say_what_is_imported(module: str) -> None:
     """A spec with a problem of its own runs Python code: say which, before it runs."""
     try:
-        found = importlib.util.find_spec(module)
+        found = importlib.util.find_spec(module.partition(".")[0])  # to look for a module in a package would import it
     except (ImportError, ValueError):  # the study says what is wrong with it
         return
     if found is not None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.monitor._history import Floats
 from surefoot.monitor._verdict import COLOURS, State, Verdict
 from surefoot.plots.methods import VERMILION, looks
+from surefoot.rules import Floats
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -47,14 +47,15 @@ def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> 
         colour = COLOURS[verdict.state]
         rate.axhspan(low, high, color=colour, alpha=0.15, label=f"suggested: {low:.2g} to {high:.2g}")
     _line(delta, steps, trace.delta.values, f"{trace.attrs['optimizer']} ({trace.attrs['delta_source']})", "black")
-    for name, style in looks(trace.algorithm.values.tolist()).items():
-        chosen, colour = trace.sel(algorithm=name), style.colour
+    drawn = looks(map(str, trace.algorithm.values))
+    for name, look in drawn.items():
+        chosen, colour = trace.sel(algorithm=name), look.colour
         sizes, alone = chosen.counterfactual_size.values, trace.rate.values
         indices = chosen.counterfactual_delta.values
         if not _same(sizes, alone):  # SGD takes the rate itself
-            _line(rate, steps, sizes, f"{style.label} would take", colour, "--")
+            _line(rate, steps, sizes, f"{look.label} would take", colour, "--")
         if not _same(indices, trace.delta.values):
-            _line(delta, steps, indices, f"{style.label} would have", colour, "--")
+            _line(delta, steps, indices, f"{look.label} would have", colour, "--")
     _line(delta, steps, trace.noise.values, "noise of the bound so far", "#999999", "-.")
     if trace.attrs["bias"] > 0:
         delta.axhline(trace.attrs["bias"], color="#999999", linestyle=":", label="bias of the bound")

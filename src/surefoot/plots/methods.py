@@ -8,6 +8,7 @@ meet in one picture: see :func:`looks`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -104,16 +105,16 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     ['#e94311', '#153ec0', '#3e063f', '#5ab4e5']
     """
     given = list(dict.fromkeys(names))
-    colours: list[str] = []
-    markers: list[str] = []
+    colours: Counter[str] = Counter()
+    markers: Counter[str] = Counter()
     found: dict[str, Look] = {}
     for place, name in enumerate(sorted(given, key=_rank)):
         wanted = look(name)
         colour = _free(wanted.colour, OWN, colours)
         marker = _free(wanted.marker, MARKERS, markers)
         found[name] = replace(wanted, colour=colour, marker=marker, line=LINES[place // len(PALETTE) % len(LINES)])
-        colours.append(colour)
-        markers.append(marker)
+        colours[colour] += 1
+        markers[marker] += 1
     return {name: found[name] for name in given}
 
 
@@ -137,8 +138,8 @@ def _rank(name: str) -> int:
     return 2 if base not in _KNOWN else 1 if bracket else 0
 
 
-def _free(wanted: str, choices: Iterable[str], taken: list[str]) -> str:
+def _free(wanted: str, choices: Iterable[str], taken: Counter[str]) -> str:
     """What is wanted, or what was taken least often of the choices, the first of them."""
-    if wanted not in taken:
+    if not taken[wanted]:
         return wanted
-    return min(choices, key=taken.count)
+    return min(choices, key=taken.__getitem__)
