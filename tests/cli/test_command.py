@@ -123,7 +123,7 @@ class TestStudy:
         first = command("study", str(spec))
         assert first.returncode == 0, first.stderr
         assert (tmp_path / "spec.db").exists()
-        assert "sps" in first.stdout
+        assert "SPS" in first.stdout
         again = command("study", str(spec), "--json")
         rows = {row["algorithm"]: row for row in json.loads(again.stdout)["methods"]}
         assert rows["sps"]["high"] == pytest.approx(100.0)
@@ -136,7 +136,7 @@ class TestStudy:
             SPEC.replace("from = 1e-2, to = 1e2", "from = 1e6, to = 1e7").replace("epochs = 4", "epochs = 40")
         )
         found = command("study", str(spec))
-        (row,) = (line for line in found.stdout.splitlines() if "sgd" in line)
+        (row,) = (line for line in found.stdout.splitlines() if "SGD" in line)
         assert row.count("none") == 3
         assert "nan" not in found.stdout
 

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from surefoot._text import aligned, html_table, visible
+from surefoot.plots import label_of
 
 if TYPE_CHECKING:
     from surefoot.study._result import Result
@@ -65,7 +66,7 @@ def _parts(result: Result) -> tuple[str, list[list[str]]]:
 
 def _line(row: Sensitivity) -> list[str]:
     return [
-        row.algorithm,
+        label_of(row.algorithm),
         _range(row.low, row.high),
         "none" if math.isnan(row.best_rate) else f"{row.best_rate:.3g}",
         f"{row.best_loss:.3g}",
