@@ -10,7 +10,8 @@ import copy
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,12 @@ import torch
 from torch import nn
 
 import surefoot.optim as sfo
-from _tasks import TASKS, Trial, trial
+from _tasks import TASKS as PAIRS
+from _tasks import Trial, trial
 from _training import factors, halves
+from _verdict_tasks import DEVELOPMENT, FRESH, TASKS
 from surefoot.monitor import StabilityMonitor
+from surefoot.theory import schedules
 
 SHARE = 0.1
 """Of the steps after which a verdict is asked for."""
@@ -57,8 +61,13 @@ OPTIMIZERS: dict[str, tuple[float, Callable[[nn.Module, float, str], Stepper]]] 
 """The smallest of the rates, which are a factor √10 apart, and how the optimizer is built."""
 
 SLOW = {"gpt": 120, "cnn-norm": 160, "cnn-plain": 160, "rnn": 140, "fine-tuning": 200}
+SLOW_FRESH = ("lstm-rows", "residual-images", "gpt-small")
+ALONG_GRADIENT = ("SGD", "momentum", "NGN")
 SHIFT = {"units-1/30": 30.0, "units-30": 1 / 30, "reward": math.sqrt(10.0)}
 """Factor of the rates on tasks in other units; its square where steps are along the gradient."""
+SHIFT_ALONG = {"digits-large-inputs": 1e-2}
+SHIFT_ACROSS = {"targets-100": 10.0, "linear-exact": 10.0, "linear-noisy": 10.0, "phase": 10.0}
+"""Factors of the rates along the gradient, and of those of all other steps."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +91,39 @@ class Spec:
         return self.key.rsplit(" ", 1)[0]
 
 
-def specs(held_out: bool, slow: bool = True) -> Iterator[Spec]:
-    """All runs of one half, with or without those that take long; held-out ones mostly with every second optimizer."""
-    names = [name for name, task in TASKS.items() if task.held_out == held_out]
+def specs(half: str, slow: bool = True) -> Iterator[Spec]:
+    """All runs of ``development``, ``held-out`` (old) or ``fresh``, with or without those that take long.
+
+    Held-out and fresh tasks are mostly trained with every second optimizer.
+    """
+    if half == "development":
+        yield from _of_pairs(False, slow)
+        yield from _of_own(DEVELOPMENT)
+    elif half == "held-out":
+        yield from _of_pairs(True, slow)
+    else:
+        yield from sorted(_of_own(FRESH, every_second=True), key=lambda spec: spec.task in SLOW_FRESH)
+
+
+def _of_own(tasks: Iterable[str], every_second: bool = False) -> Iterator[Spec]:
+    """Runs of this benchmark's own tasks; their length, and every optimizer's schedule and clipping, are drawn."""
+    for place, name in enumerate(tasks):
+        steps = random.Random(name).choice((160, 240, 320, 480))
+        for turn, (optimizer, (smallest, _)) in enumerate(OPTIMIZERS.items()):
+            drawn = random.Random(f"{name} {optimizer}")
+            schedule = drawn.choice(("constant", "cosine", "linear"))
+            clip = 1.0 if optimizer in ("SGD", "momentum", "AdamW") and drawn.random() < 0.2 else None
+            if every_second and (turn + place) % 2:
+                continue
+            shift = (SHIFT_ALONG if optimizer in ALONG_GRADIENT else SHIFT_ACROSS).get(name, 1.0)
+            for k in range(RATES):
+                yield Spec(name, optimizer, schedule, steps, clip, shift * smallest * 10 ** (k / 2))
+
+
+def _of_pairs(held_out: bool, slow: bool) -> Iterator[Spec]:
+    names = [name for name, task in PAIRS.items() if task.held_out == held_out]
     names.sort(key=_slow_last)
-    kinds = sorted({task.kind for task in TASKS.values()})
+    kinds = sorted({task.kind for task in PAIRS.values()})
     for name in names:
         place = kinds.index(TASKS[name].kind)
         for turn, (optimizer, (smallest, _)) in enumerate(OPTIMIZERS.items()):
@@ -98,7 +135,7 @@ def specs(held_out: bool, slow: bool = True) -> Iterator[Spec]:
             parity = place // 2 + turn // 2 if held_out else place + turn + turn // 2
             schedule = "cosine" if parity % 2 else "constant"
             clip = 1.0 if optimizer in ("momentum", "AdamW") and place % 4 == 1 else None
-            shift = SHIFT.get(name, 1.0) ** (2 if optimizer in ("SGD", "momentum", "NGN") else 1)
+            shift = SHIFT.get(name, 1.0) ** (2 if optimizer in ALONG_GRADIENT else 1)
             for k in range(RATES):
                 yield Spec(name, optimizer, schedule, steps, clip, shift * smallest * 10 ** (k / 2))
 
@@ -107,6 +144,13 @@ def _slow_last(name: str) -> tuple[int, str]:
     order = [None, "fine-tuning", "cnn-plain", "cnn-norm", "rnn", "gpt"]
     kind = TASKS[name].kind
     return (order.index(kind) if kind in order else 0, name)
+
+
+def rates_of(spec: Spec) -> list[float]:
+    """The factors of the rate: ``constant``, ``cosine`` after a warmup of a tenth, ``linear`` decay without one."""
+    if spec.schedule == "linear":
+        return [float(factor) for factor in schedules.linear(spec.steps)]
+    return factors(spec.schedule, spec.steps)
 
 
 @functools.lru_cache(maxsize=1)
@@ -124,7 +168,7 @@ def run(spec: Spec, steps: int, watch: Callable[[torch.optim.Optimizer], Any] | 
     optimizer, others = OPTIMIZERS[spec.optimizer][1](made.model, spec.lr, spec.task)
     watcher = watch(optimizer) if watch else None
     rates = [(group, group["lr"]) for opt in (optimizer, *others) for group in opt.param_groups]
-    eta = factors(spec.schedule, spec.steps)
+    eta = rates_of(spec)
     for step in range(steps):
         for group, rate in rates:
             group["lr"] = rate * eta[step]
@@ -146,13 +190,15 @@ def run(spec: Spec, steps: int, watch: Callable[[torch.optim.Optimizer], Any] | 
     return made.held_out(), watcher
 
 
+def known_ends(cache: Path) -> dict[str, tuple[float, float]]:
+    """First and last held-out loss of the runs in a cache, by their keys."""
+    entries = map(json.loads, cache.read_text().splitlines()) if cache.exists() else ()
+    return {entry["key"]: (entry["first"], entry["last"]) for entry in entries}
+
+
 def ended(wanted: list[Spec], cache: Path, progress: Callable[[str], Any] = print) -> dict[str, tuple[float, float]]:
     """First and last held-out loss of the wanted runs, by their keys; what the cache lacks is trained."""
-    known: dict[str, tuple[float, float]] = {}
-    if cache.exists():
-        for line in cache.read_text().splitlines():
-            entry = json.loads(line)
-            known[entry["key"]] = (entry["first"], entry["last"])
+    known = known_ends(cache)
     cache.parent.mkdir(parents=True, exist_ok=True)
     with cache.open("a") as file:
         for count, spec in enumerate(wanted):

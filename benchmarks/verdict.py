@@ -1,17 +1,20 @@
 """Is the verdict right? Runs of small networks at ten rates each, judged after a tenth of their steps.
 
 The window of a task and optimizer are the rates whose final loss is at most best + 0.1·(first − best), on data that was
-not trained on. Development runs have fitted the weights of ``surefoot.monitor``; held-out ones are other tasks, and
-were looked at once. Whole runs take long: they are kept in --cache, and a recording that was broken off goes on there.
+not trained on; where no rate lowers the loss by a hundredth there is none, and the runs are left out. The weights of
+``surefoot.monitor`` were fitted on development tasks. Two sets of other tasks judge it: ``fresh`` ones, which were
+written down before the weights were fitted and first trained after, and older ``held-out`` ones, at which earlier
+weights were looked at once. Whole runs take long (an hour or two): they are kept in --cache, and a recording that was
+broken off goes on there.
 
 python benchmarks/verdict.py --held-out
-python benchmarks/verdict.py --held-out --slow     with convolutions, recurrent networks and transformers
+python benchmarks/verdict.py --held-out --finished      only what the cache has, without training
+python benchmarks/verdict.py                            the development tasks
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,8 +25,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from _tasks import TASKS
-from _verdict_runs import Spec, ended, specs, watched
+from _verdict_runs import Spec, ended, known_ends, specs, watched
+from _verdict_tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -41,33 +44,29 @@ class Judged:
     lr_range: tuple[float, float] | None
 
 
-def judged(wanted: list[Spec], ends: dict[str, tuple[float, float]], cache: Path) -> list[Judged]:
+LEAST = 0.01
+"""Share of the first loss that the best rate of a group has to gain for the group to have a window."""
+
+
+def judged(wanted: list[Spec], ends: dict[str, tuple[float, float]]) -> list[Judged]:
     """The runs with their verdicts; those of groups in which no rate has lowered the loss say nothing."""
     groups: dict[str, list[Spec]] = {}
     for spec in wanted:
         groups.setdefault(spec.group, []).append(spec)
-    said = {entry["key"]: entry for entry in map(json.loads, cache.read_text().splitlines())} if cache.exists() else {}
     found = []
-    with cache.open("a") as file, Progress(console=Console(stderr=True)) as progress:
+    with Progress(console=Console(stderr=True)) as progress:
         for group in progress.track(list(groups.values()), description="watching the first steps"):
             first, lasts = ends[group[0].key][0], [ends[spec.key][1] for spec in group]
             best = min(lasts)
-            if not best < first:
+            if not best <= first - LEAST * abs(first):
                 continue
             good = [spec.lr for spec, last in zip(group, lasts, strict=True) if last <= best + 0.1 * (first - best)]
             window = min(good), max(good)
             for spec, last in zip(group, lasts, strict=True):
-                if spec.key not in said:
-                    verdict = watched(spec).verdict()
-                    said[spec.key] = {"key": spec.key, "state": verdict.state, "lr_range": verdict.lr_range}
-                    file.write(json.dumps(said[spec.key]) + "\n")
-                    file.flush()
                 place = "inside" if spec.lr in good else "below" if spec.lr < window[0] else "above"
                 place = "between" if place == "above" and spec.lr < window[1] else place
-                entry = said[spec.key]
-                span = None if entry["lr_range"] is None else (entry["lr_range"][0], entry["lr_range"][1])
-                rate = group[lasts.index(best)].lr
-                found.append(Judged(spec, place, not last < first, rate, window, str(entry["state"]), span))
+                rate, verdict = group[lasts.index(best)].lr, watched(spec).verdict()
+                found.append(Judged(spec, place, not last < first, rate, window, str(verdict.state), verdict.lr_range))
     return found
 
 
@@ -137,20 +136,28 @@ def by_optimizer(runs: list[Judged]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--held-out", action="store_true", help="judge the held-out tasks, not those of development")
+    parser.add_argument("--held-out", action="store_true", help="judge the fresh and held-out tasks, not development's")
+    parser.add_argument("--finished", action="store_true", help="only groups of runs that the cache has in full")
     parser.add_argument("--slow", action="store_true", help="add convolutions, recurrent networks and transformers")
     parser.add_argument("--cache", type=Path, default=Path("out/verdict"), help="where finished runs are kept")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    name = "held-out" if chosen.held_out else "development"
     console = Console(width=140)
-    wanted = list(specs(chosen.held_out, chosen.slow))
-    ends = ended(wanted, chosen.cache / f"{name}.jsonl", Console(stderr=True).print)
-    runs = judged(wanted, ends, chosen.cache / f"{name}-verdicts.jsonl")
-    kinds = len({TASKS[run.spec.task].kind for run in runs})
-    optimizers = len({run.spec.optimizer for run in runs})
-    console.print(table(f"{len(runs)} {name} runs: {kinds} kinds of task, {optimizers} optimizers", runs))
-    console.print(by_optimizer(runs))
+    for half in ("fresh", "held-out") if chosen.held_out else ("development",):
+        wanted, cache = list(specs(half, chosen.slow)), chosen.cache / f"{half}.jsonl"
+        if chosen.finished:
+            ends = known_ends(cache)
+            missing = {spec.group for spec in wanted if spec.key not in ends}
+            wanted = [spec for spec in wanted if spec.group not in missing]
+        else:
+            ends = ended(wanted, cache, Console(stderr=True).print)
+        runs = judged(wanted, ends)
+        left_out = len({spec.group for spec in wanted}) - len({run.spec.group for run in runs})
+        kinds = len({TASKS[run.spec.task].kind for run in runs})
+        optimizers = len({run.spec.optimizer for run in runs})
+        title = f"{len(runs)} {half} runs: {kinds} kinds of task, {optimizers} optimizers, {left_out} groups left out"
+        console.print(table(title, runs))
+        console.print(by_optimizer(runs))
 
 
 if __name__ == "__main__":

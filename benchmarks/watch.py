@@ -67,8 +67,8 @@ def inside(kind: type[torch.optim.Optimizer]) -> None:
     middle = statistics.median(extra) / statistics.median(plain)
     met = "yes" if middle <= GOAL else "NO"
     print(
-        f"{kind.__name__:5}  step {statistics.fmean(plain) * 1e3:.0f} ms  watched: {ratio:+.2%} ± {error:.2%} on average,"
-        f" {middle:+.2%} in the middle; goal ≤ {GOAL:.0%}: {met}"
+        f"{kind.__name__:5}  step {statistics.fmean(plain) * 1e3:.0f} ms  watched: {ratio:+.2%} ± {error:.2%} on "
+        f"average, {middle:+.2%} in the middle; goal ≤ {GOAL:.0%}: {met}"
     )
 
 

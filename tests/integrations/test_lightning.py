@@ -134,9 +134,16 @@ def test_a_stop_rule_ends_the_training(fit):
     assert not callback.monitor.optimizer._optimizer_step_pre_hooks
 
 
-def test_clipping_by_lightning_is_warned_about(fit):
-    with pytest.warns(UserWarning, match="max_grad_norm=1.0"):
-        fit(Module(MAKES["ours"]), StabilityCallback(), gradient_clip_val=1.0, max_epochs=1)
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("watched", [False, True])
+def test_clipping_by_lightning_is_the_optimizers_own(fit, watched, accumulate):
+    own, theirs = Module(lambda p: sfo.NGN(p, lr=0.5, max_grad_norm=0.3)), Module(MAKES["ours"])
+    fit(own, None, accumulate_grad_batches=accumulate)
+    options = {"gradient_clip_val": 0.3, "accumulate_grad_batches": accumulate}
+    fit(theirs, StabilityCallback() if watched else None, **options)
+    assert torch.allclose(own.layer.weight, theirs.layer.weight, rtol=1e-4)
+    fit(free := Module(MAKES["ours"]), None, accumulate_grad_batches=accumulate)
+    assert not torch.allclose(own.layer.weight, free.layer.weight, rtol=1e-2)
 
 
 def test_csv_and_tensorboard_loggers_get_what_the_monitor_sees(fit, tmp_path):

@@ -123,11 +123,16 @@ def test_a_stop_rule_ends_the_training(make):
     assert callback.monitor.stopped is not None
 
 
-def test_clipping_by_the_trainer_is_warned_about(make):
-    trainer = make(MAKES["ours"], max_grad_norm=1.0, max_steps=1)
-    trainer.add_callback(StabilityCallback(trainer))
-    with pytest.warns(UserWarning, match="max_grad_norm=1.0"):
+@pytest.mark.parametrize("watched", [False, True])
+def test_clipping_by_the_trainer_is_the_optimizers_own(make, watched):
+    own = make(lambda p: sfo.NGN(p, lr=1.0, max_grad_norm=0.3))
+    theirs, free = make(MAKES["ours"], max_grad_norm=0.3), make(MAKES["ours"])
+    if watched:
+        theirs.add_callback(StabilityCallback(theirs))
+    for trainer in (own, theirs, free):
         trainer.train()
+    assert logged(theirs) == pytest.approx(logged(own), rel=1e-3)
+    assert logged(free)[-1] != pytest.approx(logged(own)[-1], rel=1e-2)
 
 
 def test_only_a_trainer_is_taken():

@@ -31,7 +31,7 @@ def test_the_figure_has_loss_promises_rate_and_indices(problem):
     monitor = watched(problem, distance=1.0)
     figure = monitor.plot()
     assert list(panels(figure)) == ["loss", "slope left at a step's end", "step size", "stability index δ"]
-    assert {"of a batch", "ngn would take", "ngn would have", "bias of the bound"} <= labels(figure)
+    assert {"of a batch", "NGN would take", "NGN would have", "bias of the bound"} <= labels(figure)
     low, high = monitor.verdict().lr_range
     assert f"suggested: {low:.2g} to {high:.2g}" in labels(figure)
     assert str(monitor.verdict())[:20] in figure.get_suptitle()

@@ -128,7 +128,8 @@ def test_a_schedule_that_is_known_tells_the_peak(another):
         for options in ({"schedule": factors}, {})
     )
     assert told.lr_range[0] <= 0.05 <= told.lr_range[1]
-    assert untold.details["step"] == pytest.approx(told.details["step"] - math.log10(5), abs=1e-6)
+    for name in ("promised", "away"):
+        assert untold.details[name] == pytest.approx(told.details[name] - math.log10(5), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
@@ -205,7 +206,7 @@ def test_a_notebook_shows_the_same_words(another):
     page = verdict._repr_html_()
     assert "<b" in page
     assert verdict.advice in page
-    assert "late_height" in page
+    assert "promised" in page
 
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ class Handover:
 
     The losses of a step's micro batches are told by :meth:`add`, each as it was differentiated; their sum belongs to
     the gradient that the step sees. A closure is made to return that sum, because its own result is that of the last
-    micro batch.
+    micro batch, unless the optimizer has heard the others.
     """
 
     def __init__(self, monitor: StabilityMonitor) -> None:
@@ -53,9 +52,9 @@ class Handover:
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is not None:
-            if isinstance(optimizer, ModelBased):
-                optimizer.forget_loss()  # what it has heard of earlier micro batches is in the sum
             given = self._with_sum(closure)
+            if isinstance(optimizer, ModelBased) and optimizer.pending_loss is not None:
+                given = self._by_itself(closure)
             return ((args[0], given, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": given})
         loss = self._take()
         if loss is None or "loss" in kwargs:
@@ -73,6 +72,18 @@ class Handover:
 
         return summed
 
+    def _by_itself(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """For one that has heard the earlier micro batches: the sum is for the monitor."""
+
+        def alone() -> Any:
+            result = closure()
+            loss = self._take()
+            if loss is not None:
+                self.monitor.record(loss)
+            return result
+
+        return alone
+
 
 def bare(optimizer: Any) -> Optimizer:
     """The optimizer inside Accelerate's wrapper, which is the one whose hooks are called."""
@@ -81,13 +92,3 @@ def bare(optimizer: Any) -> Optimizer:
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"the trainer's optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
     return optimizer
-
-
-def warn_about_clipping(optimizer: Optimizer, setting: str, value: float | None) -> None:
-    """Clipped gradients mislead a step that is computed from loss and gradient norm."""
-    if value and isinstance(optimizer, ModelBased):
-        warnings.warn(
-            f"{setting}={value} clips the gradients before the step, which makes {type(optimizer).__name__}'s step too "
-            f"long: switch it off, and give the optimizer max_grad_norm={value}",
-            stacklevel=2,
-        )

@@ -124,8 +124,6 @@ class Training(Run):
         self.waiting: dict[str, Any] | None = None
         """Its state while another one has the model; None before the first step, and while it has it."""
         self.begun = False
-        if trainings.metric is not None:
-            self.evaluate = self._evaluated
 
     def advance(self, k: int) -> Progress:
         """Take k steps of the optimizer; fewer if a loss was not finite."""
@@ -136,7 +134,10 @@ class Training(Run):
                 self.step += 1
         return Progress(losses, [0.0] * len(losses))
 
-    def _evaluated(self) -> float:
+    def evaluate(self) -> float | None:
+        """The metric that decides, if one does."""
+        if self._trainings.metric is None:
+            return None
         with self._trainings.given_to(self):
             return self._trainings.evaluate()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from surefoot.integrations._handover import Handover, warn_about_clipping
+from surefoot.integrations._handover import Handover
 from surefoot.integrations._metrics import latest
 from surefoot.integrations._missing import missing
 from surefoot.monitor import StabilityMonitor
@@ -60,7 +60,6 @@ class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
         if len(trainer.optimizers) != 1:
             raise ValueError(f"StabilityCallback watches one optimizer, the module has {len(trainer.optimizers)}")
         optimizer = trainer.optimizers[0]
-        warn_about_clipping(optimizer, "gradient_clip_val", trainer.gradient_clip_val)
         options = dict(self._options)
         steps = trainer.estimated_stepping_batches
         if "schedule" not in options and 0 < steps < math.inf:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from surefoot.integrations._handover import Handover, bare, warn_about_clipping
+from surefoot.integrations._handover import Handover, bare
 from surefoot.integrations._metrics import latest
 from surefoot.integrations._missing import missing
 from surefoot.monitor import StabilityMonitor
@@ -45,9 +45,6 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         trainer.add_callback(callback)
         trainer.train()
         print(callback.monitor.verdict())
-
-    Our optimizers should clip themselves (``max_grad_norm`` of the optimizer): set ``max_grad_norm=0`` in the
-    ``TrainingArguments``.
     """
 
     def __init__(self, trainer: Trainer, *, log: bool = True, **options: Any) -> None:
@@ -66,7 +63,6 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         """Start watching."""
         self._end()  # of a training that was interrupted
         optimizer = bare(kwargs["optimizer"])
-        warn_about_clipping(optimizer, "max_grad_norm", args.max_grad_norm)
         options = dict(self._options)
         if "schedule" not in options and state.max_steps > 0:
             options.setdefault("horizon", state.max_steps)

@@ -31,8 +31,9 @@ COLUMNS = (
     "carried",  # ⟨g, Δ⟩ with the step before: the slope that is left at its end, on another batch
     "point_sq",  # ‖x_t‖²
     "away_sq",  # ‖x_t − x_1‖²
+    "back",  # ⟨g, x_t − x_1⟩: above 0 where the way from the start leads uphill
 )
-SAMPLED = COLUMNS[-6:]
+SAMPLED = COLUMNS[-7:]
 
 SOURCES = {
     "model": "the optimizer's own model",

@@ -10,50 +10,68 @@ import numpy as np
 
 from surefoot.rules import Floats
 
-NEEDED = ("loss", "rate", "size", "sample_sq", "slope", "moved_sq", "point_sq", "away_sq")
+NEEDED = ("loss", "rate", "size", "sample_sq", "slope", "moved_sq", "point_sq", "away_sq", "back")
 """Columns without which a step is no evidence; ``carried`` may be missing at some of them."""
 
 _TINY = 1e-300
-_SHARE = 0.1
-"""Of the first loss that counts as a gain within reach before anything was gained."""
-_GAINED = 0.4
-"""Of what was gained already that counts as a gain within reach."""
 _USUAL_WEIGHT = 0.03
-"""Size of a weight where all parameters start at zero, so that nothing else says how long a step is."""
+"""Size of a weight where all parameters start at zero, so that nothing else says how far a run has gone."""
+_MEDIAN_DIFFERENCE = 0.95
+"""Median of |a − b| for two numbers drawn from a normal distribution of deviation 1."""
 
 
 class Evidence(NamedTuple):
-    """Numbers without units; all but ``ratio``, ``warmup`` and ``first`` and ``last`` are decimal logarithms.
+    """Numbers without units, of the first steps of a run. Their unit of loss is the first loss."""
 
-    Steps before the peak of the schedule count as if they had been taken at the peak rate.
-    """
-
-    promise: float
-    """Decrease that the slopes ⟨g, Δ⟩ of the steps promise for the whole run, over the first loss."""
-    kept: float
-    """The same with the slopes that are left at the *ends* of the steps, on other batches: steps that overshoot have
-    none (−2)."""
-    worst_height: float
-    """The promise of a single step over what there is to gain (z with the height of the level), the largest of it."""
-    late_height: float
-    """The same, the median of the later half of the steps."""
-    step: float
-    """Length of a step over that of the parameters, the median."""
+    promised: float
+    """log10 of the decrease that the slopes Σ⟨g, Δ⟩ of the steps have promised."""
+    uphill: float
+    """±ln(1 + 100|⟨g, x − x_1⟩|), the slope of the way from the start where it ends: above 0, it has gone too far."""
+    learned: float
+    """By how much the loss has fallen, from 0 to 1."""
+    spike: float
+    """log10(1 + the highest rise of the loss above the very first one on the way), of three steps in a row."""
     away: float
-    """Distance from the start over the length of the parameters."""
-    ratio: float
-    """Loss of the last quarter of the steps over that of the first ones, as a decimal logarithm."""
+    """log10 of the distance from the start over the length of the parameters."""
+    straight: float
+    """log10 of the squared distance over that of a straight way of as many steps: 0, or far below for a random walk."""
+    kept: float
+    """log10 of the decrease that the slopes at the *ends* of the steps, ⟨g⁺, Δ⟩, promise for the whole run: steps that
+    overshoot have none (−2)."""
     shortened: float
-    """Share of its rate that an optimizer of ours took, the median; 0 for all others."""
+    """log10 of the share of its rate that an optimizer of ours took, the median; 0 for all others."""
     warmup: float
     """1 if the rate has risen to its peak, else 0."""
+    falls: float
+    """1 if the rate has begun to fall, else 0."""
+
+
+class Losses(NamedTuple):
+    """Losses of a run's first steps."""
+
     first: float
-    """Mean loss of the first steps."""
-    last: float
-    """Mean loss of the last quarter of the steps."""
+    late: float
+    """The median of the last quarter, twenty steps at most."""
+    unit: float
+    """What counts as one loss: the first, or the noise where the first is near 0 by chance."""
+    doubled: bool
+    """Whether the late loss is twice the very first one."""
+    clearly: bool
+    """Whether it is so by more than noise."""
 
 
-def gather(columns: Mapping[str, Floats], horizon: int, peak: float, elements: int) -> Evidence:
+def summarise(begin: Floats, so_far: Floats) -> Losses:
+    """The losses of a run's first steps, at least two, and of all steps so far, in a few numbers."""
+    noise = float(np.median(np.abs(np.diff(begin)))) / _MEDIAN_DIFFERENCE
+    # A first step that was far too long must not count as the beginning; nor may a lucky batch.
+    spread = max(abs(float(begin[0])), noise if begin.min() < 0 else 0.0)
+    first = min(_mean(begin[: _quarter(begin)]), float(begin[0]) + spread)
+    late = float(np.median(so_far[-min(_quarter(so_far), 20) :]))
+    unit = max(abs(first), 2 * noise if first < 2 * noise and begin.min() < 0 else 0.0, _TINY)
+    return Losses(first, late, unit, late > begin[0] + spread, late > begin[0] + spread + 3 * noise)
+
+
+def gather(columns: Mapping[str, Floats], horizon: int, peak: float, elements: int, every: int = 1) -> Evidence:
     """The evidence of some steps: at least two, all finite, each with a rate above 0 and a step that was taken.
 
     Args:
@@ -61,35 +79,45 @@ def gather(columns: Mapping[str, Floats], horizon: int, peak: float, elements: i
         horizon: Steps of the whole run.
         peak: The largest rate of the run.
         elements: Parameters that were looked at.
+        every: Steps from one entry to the next.
     """
-    loss, rate, slope = (columns[name] for name in ("loss", "rate", "slope"))
-    late, half = max(2, len(loss) // 4), len(loss) // 2
-    first, last = _mean(loss[: max(2, len(loss) // 10)]), _mean(loss[-late:])
-    unit = max(abs(first), _TINY)
+    loss, rate = columns["loss"], columns["rate"]
+    first, late, unit, *_ = summarise(loss, loss)
     to_peak = peak / rate
-    moved = np.sqrt(columns["moved_sq"]) * to_peak
     length = math.sqrt(columns["point_sq"][0])
     if length < 1e-4 * math.sqrt(elements):
         length = _USUAL_WEIGHT * math.sqrt(elements)
-    # The level: the loss above the best so far, and a share of what was gained already.
-    best = np.minimum.accumulate(_smooth(loss))
-    height = np.maximum(loss - best, 0.0) + np.maximum(_GAINED * (first - best), _SHARE * unit)
-    promised = slope * to_peak
-    relative = promised / height
-    kept = (columns["carried"][1:] * to_peak[:-1])[np.isfinite(columns["carried"][1:])]
+    ahead = peak / float(np.max(rate))  # a warmup that goes on counts as if its peak were reached now
+    uphill = _mean(columns["back"][-_quarter(loss) :]) / unit
+    kept = columns["carried"][1:] * to_peak[:-1]
+    kept = kept[np.isfinite(kept)]
+    way_sq, steps_sq = columns["away_sq"][-1], every * _sum(columns["moved_sq"][:-1])
     return Evidence(
-        promise=_log(horizon * (_mean(promised) / unit), -3),
-        kept=_log(horizon * (_mean(kept) / unit), -2) if len(kept) else 0.0,
-        worst_height=_log(float(np.max(_smooth(relative))), -4),
-        late_height=_log(float(np.median(relative[half:])), -4),
-        step=_log(float(np.median(moved)) / length, -5),
-        away=_log(math.sqrt(columns["away_sq"][-1]) / length, -4),
-        ratio=float(np.log10(last / first)) if first > 0 and last > 0 else 0.0,
-        shortened=_log(float(np.median(columns["size"] / rate)), -3),
+        promised=_log(ahead * every * _sum(columns["slope"]) / unit, -4, 2),
+        uphill=math.copysign(math.log1p(100 * min(abs(uphill), 3.0)), uphill),
+        learned=float(np.clip((first - late) / unit, 0.0, 1.0)),
+        spike=_log(1.0 + max(_highest(loss) - loss[0], 0.0) / unit, 0, 2),
+        away=_log(ahead * math.sqrt(way_sq) / length, -4, 1.5),
+        straight=_log(way_sq / max(steps_sq, _TINY) / (every * (len(loss) - 1)), -3, 0),
+        kept=_log(horizon * (_mean(kept) / unit), -2, 3) if len(kept) else 0.0,
+        shortened=_log(float(np.median(columns["size"] / rate)), -3, 0),
         warmup=float(rate[0] < 0.5 * peak),
-        first=first,
-        last=last,
+        falls=float(rate[-1] < 0.98 * np.max(rate)),
     )
+
+
+def _highest(values: Floats) -> float:
+    """The highest median of three neighbours."""
+    neighbours = np.stack([values[:-2], values[1:-1], values[2:]]) if len(values) > 2 else values[None]
+    return float(np.median(neighbours, axis=0).max())
+
+
+def _quarter(values: Floats) -> int:
+    return max(2, len(values) // 4)
+
+
+def _sum(values: Floats) -> float:
+    return len(values) * _mean(values) if len(values) else 0.0
 
 
 def _mean(values: Floats) -> float:
@@ -97,12 +125,6 @@ def _mean(values: Floats) -> float:
     return float(np.sum(values / len(values)))
 
 
-def _smooth(values: Floats) -> Floats:
-    """Means over three neighbours; the ends count twice at the ends."""
-    padded = np.concatenate([values[:1], values, values[-1:]]) / 3.0
-    return np.asarray(padded[:-2] + padded[1:-1] + padded[2:])
-
-
-def _log(value: float, least: float) -> float:
-    """A decimal logarithm, or ``least`` for what is smaller or not above 0."""
-    return max(math.log10(min(value, 1e300)), least) if value > 0 else least
+def _log(value: float, least: float, most: float) -> float:
+    """A decimal logarithm within limits; the least for what is not above 0."""
+    return min(max(math.log10(min(value, 1e300)), least), most) if value > 0 else float(least)

@@ -34,8 +34,9 @@ class StabilityMonitor:
     r"""Watches any torch optimizer, and says whether its learning rate is too small, holds, or is too large.
 
     Of every step it keeps the loss f, ‖g‖², the rate α, and, on a sample of at most 2¹⁸ parameters, the step Δ that was
-    taken: ⟨g, Δ⟩, ‖Δ‖², and ⟨g⁺, Δ⟩ with the gradient of the *next* batch, which is negative where the step was too
-    long. :meth:`verdict` follows from these after a tenth of the horizon, for SGD, momentum, Adam, Muon and ours alike.
+    taken: ⟨g, Δ⟩, ‖Δ‖², ⟨g⁺, Δ⟩ with the gradient of the *next* batch, which is negative where the step was too long,
+    and the slope ⟨g, x_t − x_1⟩ of the whole way. :meth:`verdict` follows from these after a tenth of the horizon, for
+    SGD, momentum, Adam, Muon and ours alike.
 
     From f, ‖g‖² and α follow the *counterfactual* steps: the size and index δ that SGD, SPS, NGN or the Lambert-W step
     would have had at the same point (:mod:`surefoot.theory.models`), and the noise that the run has added so far to the
@@ -56,7 +57,7 @@ class StabilityMonitor:
             the verdict.
         distance: D of the bound; without it the bias is left out, and the noise is a lower bound of Ω for every D.
         track: ``"loss"``, ``"grad_sq"`` (at most one pass over the gradients) and ``"step"`` (the sample, for the
-            verdict: three vectors of at most 2¹⁸ numbers, 6 MB); at the price of a copy of the parameters and a pass
+            verdict: four vectors of at most 2¹⁸ numbers, 8 MB); at the price of a copy of the parameters and a pass
             over them each: ``"interval"`` and ``"update_norm"`` (one copy for both), ``"distance"`` ‖x_t − x_1‖
             (parameters that are added later count from there on).
         models: Counterfactual models, by name (``"sgd"``, ``"sps"``, ``"ngn"``, ``"log-ngn"``, ``"power(p=0.25)"``) or
@@ -236,9 +237,9 @@ class StabilityMonitor:
     def verdict(self) -> Verdict:
         """Too small, holds, at the edge or too large: why, and which rates to try.
 
-        It is known once a tenth of the horizon is done. It looks at the slope ⟨g, Δ⟩ of every step and at what is left
-        of it at the step's end, at how far the parameters have moved, and at the loss; ``verdict().details`` has the
-        numbers. A run without a horizon is taken to be ten times as long as it is now.
+        It is known once a tenth of the horizon is done. It looks at what the slopes ⟨g, Δ⟩ of the steps have promised,
+        at whether the way from the start leads uphill by now, at how far the parameters have moved, and at the loss;
+        ``verdict().details`` has the numbers. A run without a horizon is taken to be ten times as long as it is now.
         """
         if _reading.looks_around(self.optimizer):
             name = self.optimizer.__class__.__name__

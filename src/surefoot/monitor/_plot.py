@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.monitor._history import Floats
 from surefoot.monitor._verdict import COLOURS, State, Verdict
+from surefoot.plots.methods import VERMILION, looks
+from surefoot.rules import Floats
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-_METHODS = ("#d55e00", "#0072b2", "#009e73", "#e69f00", "#cc79a7", "#56b4e9")
-"""Okabe and Ito's palette, in the order of the models."""
 _SMOOTH = 12
 """A smoothed line is the mean over about this part of the run."""
 
@@ -48,14 +47,15 @@ def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> 
         colour = COLOURS[verdict.state]
         rate.axhspan(low, high, color=colour, alpha=0.15, label=f"suggested: {low:.2g} to {high:.2g}")
     _line(delta, steps, trace.delta.values, f"{trace.attrs['optimizer']} ({trace.attrs['delta_source']})", "black")
-    for position, name in enumerate(trace.algorithm.values):
-        chosen, colour = trace.sel(algorithm=name), _METHODS[position % len(_METHODS)]
+    drawn = looks(map(str, trace.algorithm.values))
+    for name, look in drawn.items():
+        chosen, colour = trace.sel(algorithm=name), look.colour
         sizes, alone = chosen.counterfactual_size.values, trace.rate.values
         indices = chosen.counterfactual_delta.values
         if not _same(sizes, alone):  # SGD takes the rate itself
-            _line(rate, steps, sizes, f"{name} would take", colour, "--")
+            _line(rate, steps, sizes, f"{look.label} would take", colour, "--")
         if not _same(indices, trace.delta.values):
-            _line(delta, steps, indices, f"{name} would have", colour, "--")
+            _line(delta, steps, indices, f"{look.label} would have", colour, "--")
     _line(delta, steps, trace.noise.values, "noise of the bound so far", "#999999", "-.")
     if trace.attrs["bias"] > 0:
         delta.axhline(trace.attrs["bias"], color="#999999", linestyle=":", label="bias of the bound")
@@ -98,11 +98,11 @@ def _promises(ax: Any, steps: Any, columns: Mapping[str, Floats], window: int) -
         return
     kept, promised = (_mean(np.where(known, values, 0.0), window) for values in (left, columns["slope"]))
     share = np.where(promised > 0, kept / promised, np.nan)
-    ax.axhspan(-1.5, 0.0, color=_METHODS[0], alpha=0.08)
+    ax.axhspan(-1.5, 0.0, color=VERMILION, alpha=0.08)
     ax.axhline(1.0, color="#999999", linewidth=0.8)
-    ax.axhline(0.0, color=_METHODS[0], linewidth=0.8)
+    ax.axhline(0.0, color=VERMILION, linewidth=0.8)
     ax.plot(steps, np.clip(share, -1.45, 1.45), color="black", linewidth=1.2)
-    ax.text(0.01, 0.03, "too far", transform=ax.transAxes, fontsize="small", color=_METHODS[0])
+    ax.text(0.01, 0.03, "too far", transform=ax.transAxes, fontsize="small", color=VERMILION)
     ax.text(0.01, 0.93, "could be longer", transform=ax.transAxes, fontsize="small", color="#666666")
     ax.set_ylim(-1.5, 1.5)
 

@@ -2,8 +2,8 @@
 
 What Adam, Muon or momentum did to the parameters is not to be had from rate and gradient; it takes the point before the
 step. A verdict needs a few inner products of it only, and those of an evenly spread sample serve as well: the sample
-has about ``LIMIT`` elements at most, so that its memory (three vectors: start, point, last step) and time do not grow
-with the network.
+has about ``LIMIT`` elements at most, so that its memory (four vectors: start, point, the way between them, last step)
+and time do not grow with the network.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class StepSample:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._point: Tensor | None = None
+        self._away: Tensor | None = None
         self._gradient: Tensor | None = None
         self._moved: Tensor | None = None
         self._start: Tensor | None = None
@@ -42,12 +43,15 @@ class StepSample:
         self._point = point = self._gather(p.detach() for p in self._parameters())
         if self._start is None or self._start.shape != point.shape:  # the first step, or a group was added
             self._start, self._moved, self.elements = point, None, len(point)
-        return {"point_sq": point @ point, "away_sq": (point - self._start).square().sum()}
+        self._away = point - self._start
+        return {"point_sq": point @ point, "away_sq": self._away @ self._away}
 
     def gradient(self) -> dict[str, Tensor]:
         """Look at the gradient of the point before a step."""
         self._gradient = gradient = self._gradients()
-        return {"sample_sq": gradient @ gradient} | self.remainder()
+        away, self._away = self._away, None
+        back = {} if away is None else {"back": gradient @ away}
+        return {"sample_sq": gradient @ gradient} | back | self.remainder()
 
     def remainder(self) -> dict[str, Tensor]:
         """The slope along the last step that was looked at, at its end and on another batch; once a step."""
@@ -69,7 +73,7 @@ class StepSample:
 
     def forget(self) -> None:
         """Let go of everything but the start."""
-        self._point = self._gradient = self._moved = None
+        self._point = self._away = self._gradient = self._moved = None
 
     def _gradients(self) -> Tensor:
         found = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in self._parameters()]

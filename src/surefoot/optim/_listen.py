@@ -15,7 +15,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -24,11 +24,18 @@ from torch.optim import Optimizer
 from surefoot.optim._scalars import scalar, scalar_dtype
 from surefoot.optim._shards import is_distributed, local
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _SEVERAL = "backward() was called on a tensor of several elements, which is no loss"
 _CHANGED = "the gradients were changed between two backward passes"
 _FAILED = "a backward pass has failed"
 _SHARDED = "a backward pass has left no gradient in the sharded parameters, so it is not known whose it was"
 _ROOTS = "backward() was called on several losses at once, and which of them belong to sharded parameters is not known"
+
+
+def uncompiled(function: F) -> F:
+    """The function, left out of compiled graphs."""
+    return cast(F, torch.compiler.disable(function))  # type: ignore[no-untyped-call]
 
 
 class Losses:
@@ -166,8 +173,8 @@ class Losses:
 class Sample:
     """Some numbers of a gradient as a backward pass has left it, to tell what it was multiplied by afterwards."""
 
-    FEWEST, MOST = 8, 64
-    """Numbers: with fewer, other changes look like a factor."""
+    FEWEST, MOST = 4, 64
+    """Numbers; with fewer, or with fewer than three that are not 0, other changes look like a factor."""
 
     def __init__(self, param: Tensor) -> None:
         self._param, self._version = param, _version(param.grad)
@@ -189,7 +196,8 @@ class Sample:
         factor = now @ then / (then @ then)
         off = (now - factor * then).abs().amax()
         rounding = 4 * torch.finfo(gradient.dtype).eps * now.abs().amax()
-        return torch.where((off <= rounding) & (factor > 0) & factor.isfinite(), factor, 1.0)
+        told = (off <= rounding) & (factor > 0) & factor.isfinite() & (then.count_nonzero() >= 3)
+        return torch.where(told, factor, 1.0)
 
     def _now(self) -> Tensor:
         gradient = self._param.grad
@@ -218,7 +226,7 @@ class _Listeners:
     def _wrap(self, owner: Any, name: str, heard: Callable[..., Any]) -> None:
         original = getattr(owner, name)
 
-        @torch.compiler.disable
+        @uncompiled
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return heard(original, *args, **kwargs)

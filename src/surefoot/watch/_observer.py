@@ -10,11 +10,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import torch
 import torch.distributed as distributed
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from surefoot.optim._listen import uncompiled
 from surefoot.watch._frames import caller
 from surefoot.watch._ranks import follow
 from surefoot.watch._session import Session
@@ -49,8 +49,8 @@ class Observer:
             self._has_hooks = True
             # A compiled step breaks its graph for them; this imports the compiler, which torch has done for the first
             # optimizer anyway.
-            register_optimizer_step_pre_hook(torch.compiler.disable(self._before_step))
-            register_optimizer_step_post_hook(torch.compiler.disable(self._after_step))
+            register_optimizer_step_pre_hook(uncompiled(self._before_step))
+            register_optimizer_step_post_hook(uncompiled(self._after_step))
         self._session.built.append(type(optimizer).__name__)
         self._add(optimizer, caller(sys._getframe()))
 

@@ -8,13 +8,12 @@ from types import FrameType
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.monitor import Dead, History, StabilityMonitor, State, Verdict
 from surefoot.optim import ModelBased
-from surefoot.optim._listen import Losses
+from surefoot.optim._listen import Losses, uncompiled
 from surefoot.optim._shards import is_distributed
 from surefoot.watch._curve import Curve, Floats
 from surefoot.watch._frames import outwards, variables
@@ -106,7 +105,7 @@ class Watched:
                 self._give_up(error)
             return None
 
-        return torch.compiler.disable(before)
+        return uncompiled(before)
 
     def _guarded_after(self, hook: Hook) -> Hook:
         """A hook behind the step that never fails, and tells the monitor first what was heard."""
@@ -122,7 +121,7 @@ class Watched:
                 self._losses.forget()
             self.steps += 1
 
-        return torch.compiler.disable(after)
+        return uncompiled(after)
 
     def _tell(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Hand over what was heard; a closure says it itself, unless gradients of earlier passes were kept."""
