@@ -12,8 +12,8 @@ from surefoot.report._facts import envelope, known_constants
 from surefoot.report._pack import Pack, number
 from surefoot.report._thin import Floats
 from surefoot.report._traces import sizes, traces, unit_step, universal
+from surefoot.runs import EXACT
 from surefoot.study._export import tidy
-from surefoot.study._methods import EXACT
 from surefoot.study._plot import COLOURS
 from surefoot.theory import bounds
 

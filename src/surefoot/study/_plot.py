@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.study._runs import Floats
+from surefoot.runs import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

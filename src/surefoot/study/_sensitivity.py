@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot import _checks
-from surefoot.study._runs import Floats
+from surefoot.runs import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
