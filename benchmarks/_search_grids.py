@@ -15,9 +15,9 @@ from torch import nn
 
 import surefoot.optim as sfo
 from surefoot.problems import LinearRegression, LogisticRegression, TiledProblem, pack
+from surefoot.runs._orders import row_orders
 from surefoot.search import ProblemRun, Progress, Run, TorchRun
 from surefoot.study import Study
-from surefoot.study._orders import row_orders
 
 COUNT = 17
 MODELS = ("sgd", "sps", "ngn")

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from surefoot.runs._execute import cores
 from surefoot.study import Study
-from surefoot.study._execute import cores
 
 LIMIT = 1.05
 

@@ -23,9 +23,9 @@ from torch.nn.functional import cross_entropy
 
 from surefoot.data import Images, cifar
 from surefoot.problems import ImageInputs, NetworkProblem, networks
+from surefoot.runs._nouns import Settings
+from surefoot.runs._training import NetworkRun
 from surefoot.study import Run, parse_method
-from surefoot.study._network_run import NetworkRun
-from surefoot.study._runs import Settings
 
 GOAL, GOAL_BFLOAT16 = 0.95, 1.5
 Advance = Callable[[int], None]

@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot.problems import LinearRegression, LogisticRegression, Problem
-from surefoot.study._engine import run_batched
-from surefoot.study._methods import parse_method
-from surefoot.study._runs import Run, Trace
+from surefoot.runs import RunPlan, Trace
+from surefoot.runs._engine import run_batched
+from surefoot.runs._methods import parse_method
 
 BASE_LRS = np.logspace(-3, 2, 16)
 DNA_LRS = np.logspace(-2, 2, 9)
@@ -58,7 +58,7 @@ def sweep(
 ) -> list[Trace]:
     """Our side: all runs with all their traces, in this process."""
     parsed = [parse_method(name) for name in methods]
-    runs = [Run(method, float(lr), seed) for method in parsed for lr in lrs for seed in range(seeds)]
+    runs = [RunPlan(method, float(lr), seed) for method in parsed for lr in lrs for seed in range(seeds)]
     steps = problem.n_rows // batch_size
     traces: list[Trace] = []
     run_batched(

@@ -53,7 +53,7 @@ def test_the_error_names_the_extra(extra, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for module in modules:
         monkeypatch.setitem(sys.modules, module, None)  # importing it fails, as if it were not there
-    for ours in ("surefoot.study._dask", *(f"surefoot.integrations.{name}" for name in (*NEEDS, "optax"))):
+    for ours in ("surefoot.runs._dask", *(f"surefoot.integrations.{name}" for name in (*NEEDS, "optax"))):
         monkeypatch.delitem(sys.modules, ours, raising=False)
     with pytest.raises(ImportError, match=rf"pip install 'surefoot\[{extra}\]'"):
         use()

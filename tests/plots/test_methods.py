@@ -9,7 +9,7 @@ import pytest
 
 from surefoot.plots import label_of, look, looks
 from surefoot.plots.methods import MARKERS, PALETTE, known
-from surefoot.study._methods import KNOWN
+from surefoot.runs._methods import KNOWN
 
 VISION = {
     "usual": np.eye(3),
@@ -68,8 +68,9 @@ def test_every_method_that_a_study_knows_has_a_look():
 
 
 def test_labels_are_the_names_of_the_classes():
-    import surefoot.optim as sfo
     from surefoot.study._optimizers import NAMED
+
+    import surefoot.optim as sfo
 
     rows = {name: place.partition(":")[2] for name, place in NAMED.items() if place.startswith("surefoot.optim:")}
     rows |= {"sgd": "SGD", "sps": "SPS", "ngn": "NGN", "log-ngn": "LogNGN", "power": "PowerStep", "spp": "SPP"}

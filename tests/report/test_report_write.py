@@ -8,8 +8,8 @@ import pytest
 
 from surefoot import report
 from surefoot.paper import experiments
+from surefoot.runs._store import Store
 from surefoot.study import StoreError, Study
-from surefoot.study._store import Store
 
 
 def test_result_writes_its_page(result, tmp_path):

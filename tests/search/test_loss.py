@@ -5,6 +5,7 @@ import pytest
 
 from surefoot.search import ProblemRun, Run, tune
 from surefoot.study import Study
+from surefoot.theory import schedules
 
 LRS = np.geomspace(1e-3, 1e2, 17)
 
@@ -223,3 +224,12 @@ def test_finished_runs_of_a_store_count(regression, tmp_path):
     found = tune(study, store=tmp_path / "study.db")
     assert found.loss == float(best.min())
     assert found.steps < 0.5 * best.size * 100
+
+
+def test_progress_and_schedule_as_in_a_study(capsys):
+    runs = lambda lr, seed: Scored(lr)  # noqa: E731
+    found = tune(runs, [0.01, 0.1, 1.0], 200, schedule="linear", progress=True)
+    assert found.table == tune(runs, [0.01, 0.1, 1.0], 200, schedule=schedules.linear(200)).table
+    assert "steps" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="unknown schedule 'lineer'"):
+        tune(runs, [0.01, 0.1, 1.0], 200, schedule="lineer")

@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 import surefoot.optim as sfo
+from surefoot._states import load_state
 from surefoot.problems import NetworkProblem
+from surefoot.runs import NetworkRuns, _network_job
+from surefoot.runs._training import NetworkRun
 from surefoot.search import tune
-from surefoot.search._network_run import NetworkRuns
 from surefoot.study import Method, Result, Study
-from surefoot.study._network_run import NetworkRun
 
 INPUTS = torch.randn(48, 6, generator=torch.Generator().manual_seed(0))
 TARGETS = INPUTS[:, :3].argmax(dim=1)
@@ -195,3 +196,82 @@ def test_the_command_tunes_a_network_of_the_user_s(tmp_path):
     ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
     assert "of the grid's steps" in ended.stdout
     assert (tmp_path / "study.db").exists()
+
+
+class Stop(Exception):
+    """Ends a sweep or a search in the middle."""
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Steps that were taken, by rate."""
+    steps = {}
+    take = NetworkRun.take_steps
+
+    def counting(self, k):
+        steps[self.run.lr] = steps.get(self.run.lr, 0) + k
+        take(self, k)
+
+    monkeypatch.setattr(NetworkRun, "take_steps", counting)
+    return steps
+
+
+@pytest.mark.parametrize("objective", ["loss", "bound"])
+def test_what_a_study_has_begun_serves_a_search(tmp_path, monkeypatch, taken, objective):
+    study = make_study(methods=["ngn"], seeds=1)
+    whole = tune(study, processes=1, objective=objective)
+    straight = dict(taken)
+    monkeypatch.setattr(_network_job, "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(_network_job, "_CHECKPOINT_SHARE", 1e9)
+    take, lr = NetworkRun.take_steps, whole.lr
+
+    def stopping(self, k):
+        if self.run.lr == lr and self.step >= 20:
+            raise Stop
+        take(self, k)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NetworkRun, "take_steps", stopping)
+        with pytest.raises(Stop):
+            study.run(tmp_path / "s.db", processes=1)
+    (begun,) = (tmp_path / "s.db.runs").glob("*.pt")
+    done = int(load_state(begun)["step"])
+    assert 0 < done < study.steps
+    taken.clear()
+    found = tune(study, processes=1, objective=objective, store=tmp_path / "s.db")
+    assert (found.lr, found.loss) == (whole.lr, whole.loss)  # smaller rates are finished in the store, and count
+    assert taken[lr] == straight[lr] - done
+    for one, other in zip(found.run.model.parameters(), whole.run.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_what_a_search_has_begun_serves_the_study(tmp_path, taken):
+    study = make_study(methods=["ngn"], seeds=1)
+    whole = study.run(processes=1).dataset
+    total = sum(taken.values())
+    taken.clear()
+
+    def stop(steps):
+        if steps > 60:
+            raise Stop
+
+    with pytest.raises(Stop):
+        tune(study, processes=1, store=tmp_path / "s.db", progress=stop)
+    searched = sum(taken.values())
+    assert searched > 60
+    taken.clear()
+    assert study.run(tmp_path / "s.db", processes=1).dataset.identical(whole)
+    assert sum(taken.values()) == total - searched
+
+
+def test_a_state_that_is_gone_is_computed_anew(tmp_path):
+    """As when a study finishes the run at the same time."""
+    study = make_study(methods=["ngn"], seeds=1)
+    whole = tune(study, processes=1)
+
+    def forget(steps):
+        for path in tmp_path.glob("s.db.search-*/*.pt"):
+            path.unlink()
+
+    found = tune(study, processes=1, store=tmp_path / "s.db", max_states=1, progress=forget)
+    assert found.table == whole.table

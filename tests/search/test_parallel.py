@@ -18,8 +18,8 @@ from torch import nn
 
 import surefoot as sf
 import surefoot.optim as sfo
-from surefoot.problems import NetworkProblem
-from surefoot.search import Progress, Run, RunError, TorchRun, tune
+from surefoot.problems import LinearRegression, NetworkProblem
+from surefoot.search import ProblemRun, Progress, Run, RunError, TorchRun, tune
 from surefoot.study import Study
 
 X = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
@@ -83,6 +83,14 @@ def test_what_cannot_be_sent_stays_and_says_so(caplog):
     (line,) = caplog.messages
     assert line.startswith("all runs stay in one process: what makes the runs cannot be sent to others (TypeError")
     assert found.lr == tune(runs, LRS, 64, processes=1).lr
+
+
+def test_runs_that_are_one_computation_stay_and_say_so(caplog):
+    runs = ProblemRun(LinearRegression(), "ngn", batch_size=5)
+    with caplog.at_level(logging.WARNING, "surefoot"):
+        found = tune(runs, LRS, 64, processes=2)
+    assert caplog.messages == ["runs that are advanced together as one computation stay in this process"]
+    assert found.table == tune(runs, LRS, 64).table
 
 
 class Doomed(Run):

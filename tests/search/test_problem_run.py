@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from surefoot.problems import LogisticRegression
+from surefoot.runs._nouns import STEP_FIELDS
 from surefoot.search import ProblemRun
 from surefoot.study import Study
-from surefoot.study._runs import STEP_FIELDS
 
 
 def same_bits(one, other):

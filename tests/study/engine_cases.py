@@ -3,9 +3,9 @@
 import numpy as np
 
 from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
-from surefoot.study._engine import run_batched
-from surefoot.study._methods import parse_method
-from surefoot.study._runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Run
+from surefoot.runs._engine import run_batched
+from surefoot.runs._methods import parse_method
+from surefoot.runs._nouns import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, RunPlan
 
 METHODS = ("sgd", "sps", "ngn", "log-ngn", "power(p=0.25)", "sps(lower_bound=-2)", "spp")
 
@@ -33,7 +33,7 @@ PROBLEMS = {
 
 def runs_of(methods, lrs, seeds):
     parsed = [parse_method(name) for name in methods]
-    return [Run(method, float(lr), seed) for method in parsed for lr in lrs for seed in seeds]
+    return [RunPlan(method, float(lr), seed) for method in parsed for lr in lrs for seed in seeds]
 
 
 def sweep(problem, runs, batch_size, epochs=2, schedule=None, **options):

@@ -248,7 +248,7 @@ def test_a_cluster_started_here_listens_on_this_machine_only(alone, assert_same_
 
 
 def test_an_address_where_nobody_answers(monkeypatch):
-    from surefoot.study import _dask
+    from surefoot.runs import _dask
 
     monkeypatch.setattr(_dask, "_CONNECT_SECONDS", 1)
     with pytest.raises(ClusterError, match=r"no Dask scheduler can be reached at 'tcp://127\.0\.0\.1:1'"):
@@ -276,7 +276,7 @@ def test_options_are_checked_first(options, message, tmp_path):
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch):
-    monkeypatch.delitem(sys.modules, "surefoot.study._dask", raising=False)
+    monkeypatch.delitem(sys.modules, "surefoot.runs._dask", raising=False)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ImportError, match=r"pip install 'surefoot\[dask\]'"):
         make(SMALL).run(engine="dask")

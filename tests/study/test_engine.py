@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic, SimpleProblem
-from surefoot.study._engine import chunks_of, run_batched
-from surefoot.study._orders import row_orders
-from surefoot.study._runs import STEP_FIELDS, Settings
+from surefoot.runs._engine import chunks_of, run_batched
+from surefoot.runs._nouns import STEP_FIELDS, Settings
+from surefoot.runs._orders import row_orders
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -292,7 +292,7 @@ sys.path.insert(0, sys.argv[1])
 from engine_cases import runs_of
 import numpy as np
 from surefoot.problems import LinearRegression
-from surefoot.study._engine import run_batched
+from surefoot.runs._engine import run_batched
 
 def keep(traces):
     print("chunk", len(traces), flush=True)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from surefoot.problems import LinearRegression
+from surefoot.runs._store import Store
 from surefoot.search import ProblemRun, SearchError, tune
 from surefoot.study import CheckpointError, Result, StoreError, Study, rescue
-from surefoot.study._store import Store
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -185,14 +185,14 @@ def test_a_flipped_bit_of_a_checkpoint_is_found(tmp_path):
 
 def test_the_checkpoint_of_a_best_bound_is_not_believed_when_damaged(tmp_path):
     from surefoot._states import seal_of
-    from surefoot.study._shared import _told
+    from surefoot.runs._live import told_best
 
     path = tmp_path / "best"
     path.write_bytes(b"0.125 " + seal_of(b"0.125"))
-    assert _told(str(path)) == 0.125
+    assert told_best(str(path)) == 0.125
     for bit in range(8 * path.stat().st_size):
         flip(path, bit)
-        assert _told(str(path)) == np.inf
+        assert told_best(str(path)) == np.inf
         flip(path, bit)
 
 

@@ -65,7 +65,7 @@ def test_networks_hand_it_to_the_optimizer():
     import torch
 
     import surefoot.optim as sfo
-    from surefoot.study._optimizers import build
+    from surefoot.runs._optimizers import build
 
     for spec in ("ngn(lower_bound=level(share=0.3))", "ngn-adam(lower_bound=level(share=0.3))"):
         optimizer = build(parse_method(spec), [torch.nn.Parameter(torch.zeros(2))], 0.1)

@@ -17,11 +17,11 @@ import pytest
 import torch
 
 from surefoot.problems import NetworkProblem, networks
+from surefoot.runs import _network_job as engine
+from surefoot.runs._execute import Stopped
+from surefoot.runs._network_job import NetworkJob
+from surefoot.runs._training import NetworkRun
 from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrupted
-from surefoot.study import _networks as engine
-from surefoot.study._execute import Stopped
-from surefoot.study._network_run import NetworkRun
-from surefoot.study._networks import NetworkJob
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -117,8 +117,8 @@ PROGRAM = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from network_cases import make_study
-from surefoot.study import _networks
-_networks._CHECKPOINT_SECONDS, _networks._CHECKPOINT_SHARE = 0.05, 0.5
+from surefoot.runs import _network_job
+_network_job._CHECKPOINT_SECONDS, _network_job._CHECKPOINT_SHARE = 0.05, 0.5
 make_study(**{SWEEP!r}).run(sys.argv[1], processes=int(sys.argv[2]))
 """
 
@@ -158,8 +158,8 @@ def test_a_killed_program_goes_on_inside_its_run(tmp_path, whole, assert_same_bi
     saved = [torch.load(path, weights_only=True)["step"] for path in folder.glob("*.pt")]
     study = make_study(**SWEEP)
     done = study.plan(store).done
-    advance = NetworkRun.advance
-    monkeypatch.setattr(NetworkRun, "advance", lambda self, k: (taken.append(k), advance(self, k))[1])
+    advance = NetworkRun.take_steps
+    monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(k), advance(self, k))[1])
     assert_same_bits(study.run(store, processes=1).dataset, whole)
     assert sum(taken) == (2 - done) * 1200 - sum(saved)
     assert min(saved) > 0
@@ -252,7 +252,7 @@ def test_a_full_disk_ends_the_study_with_a_clear_error_and_keeps_finished_runs(t
         LIMIT
         + PROGRAM.split("from network_cases")[0]
         + build
-        + "from surefoot.study import _networks\n_networks._CHECKPOINT_SECONDS = 0.0\n"
+        + "from surefoot.runs import _network_job\n_network_job._CHECKPOINT_SECONDS = 0.0\n"
         + study_of.format(width=16, epochs=1)
         + ".run(sys.argv[1], processes=1)\n"
         + study_of.format(width=20_000, epochs=2)

@@ -12,8 +12,8 @@ from torch.nn import functional
 
 import surefoot.optim as sfo
 from surefoot.monitor import DeltaExplosion, NonFinite, PartialBound
+from surefoot.runs._orders import row_orders
 from surefoot.study import LowerBoundWarning, Method, Result, Study
-from surefoot.study._orders import row_orders
 from surefoot.theory import bounds, schedules
 
 sys.path.insert(0, str(Path(__file__).parent))

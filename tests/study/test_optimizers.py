@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import surefoot.optim as sfo
+from surefoot.runs._methods import identity, lower_bound_of
+from surefoot.runs._optimizers import NAMED, build
 from surefoot.study import Method, Study, parse_method
-from surefoot.study._methods import identity, lower_bound_of
-from surefoot.study._optimizers import NAMED, build
 from surefoot.theory import models
 
 

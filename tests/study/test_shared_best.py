@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from surefoot.monitor import NonFinite, PartialBound, StabilityMonitor
+from surefoot.runs._store import Store
 from surefoot.study import Study
-from surefoot.study._store import Store
 from surefoot.theory import bounds
 
 SETTINGS = {

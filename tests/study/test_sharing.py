@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from surefoot.study import Result, Study, _claims
-from surefoot.study._archive import Key
-from surefoot.study._claims import LEASE, Owner, is_alive
-from surefoot.study._engine import BatchedJob
-from surefoot.study._networks import NetworkJob
-from surefoot.study._store import Store
+from surefoot.runs import _claims
+from surefoot.runs._archive import Key
+from surefoot.runs._claims import LEASE, Owner, is_alive
+from surefoot.runs._engine import BatchedJob
+from surefoot.runs._network_job import NetworkJob
+from surefoot.runs._store import Store
+from surefoot.study import Result, Study
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -58,8 +59,8 @@ def test_the_claim_of_an_owner_that_has_ended_is_free(tmp_path):
 
 def test_the_claim_of_a_dead_process_of_this_machine_ends_at_once(tmp_path):
     program = (
-        "import os, sys; from surefoot.study._claims import Owner; from surefoot.study._archive import Key\n"
-        "from surefoot.study._store import Store\n"
+        "import os, sys; from surefoot.runs._claims import Owner; from surefoot.runs._archive import Key\n"
+        "from surefoot.runs._store import Store\n"
         "with Store.write(sys.argv[1]) as store, Owner(store.renew) as owner:\n"
         f"    store.claim('c', [Key(*key) for key in {[tuple(key) for key in KEYS]!r}], owner.name)\n"
         "    print('claimed', flush=True); sys.stdin.read()\n"
@@ -111,7 +112,7 @@ def test_claims_are_renewed_while_their_owner_lives(tmp_path, monkeypatch):
 
 
 COUNTED = """
-from surefoot.study._engine import BatchedJob
+from surefoot.runs._engine import BatchedJob
 count, do = 0, BatchedJob.do
 def counted(self, task, stop=None):
     global count

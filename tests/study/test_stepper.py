@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import surefoot.optim as sfo
-from surefoot.study._stepper import Stepper, certifies
+from surefoot.runs._stepper import Stepper, certifies
 from surefoot.theory import models, schedules
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from surefoot.study import StoreError, _store
-from surefoot.study._archive import Key, Record
-from surefoot.study._store import Store
+from surefoot.runs import _store
+from surefoot.runs._archive import Key, Record
+from surefoot.runs._store import Store
+from surefoot.study import StoreError
 
 
 def make(lr, seed=0, steps=20, method="sgd"):
@@ -263,8 +264,8 @@ def test_a_write_that_the_system_refuses_keeps_the_runs_before(tmp_path):
         import resource, sys
         import numpy as np
         from surefoot.study import StoreError
-        from surefoot.study._archive import Key, Record
-        from surefoot.study._store import Store
+        from surefoot.runs._archive import Key, Record
+        from surefoot.runs._store import Store
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
         with Store.write(sys.argv[1]) as store:
@@ -287,7 +288,7 @@ AS_NOBODY = """
     import os, sys
     import sqlite3
     from surefoot.study import StoreError
-    from surefoot.study._store import Store
+    from surefoot.runs._store import Store
 
     if os.geteuid() == 0:
         os.setuid(65534)  # permissions do not hold for root

@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 from surefoot.problems import Problem
+from surefoot.runs._store import Store
 from surefoot.study import LowerBoundWarning, Plan, Result, StoreError, Study, StudyInterrupted
-from surefoot.study._store import Store
 from surefoot.theory import models
 
 

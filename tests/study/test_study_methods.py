@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from surefoot.runs._methods import identity, parse_methods
 from surefoot.study import Method, parse_method
-from surefoot.study._methods import identity, parse_methods
 from surefoot.theory import models
 
 

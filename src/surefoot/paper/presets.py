@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.paper.curves import Found
+from surefoot.runs import Store
 from surefoot.study import Result, Study
-from surefoot.study._store import Store
 from surefoot.theory._names import unknown
 
 PRESETS = ("smoke", "small", "paper")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.problems import constants
+from surefoot.runs import EXACT, has_level
 from surefoot.study import parse_method
-from surefoot.study._methods import EXACT, has_level
 from surefoot.theory import models
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from surefoot.report._facts import LOWER_BOUNDS, caveat, envelope, known_constan
 from surefoot.report._pack import Pack, number
 from surefoot.report._thin import Floats
 from surefoot.report._traces import kept_methods, sizes, traces, unit_step, universal
+from surefoot.runs import EXACT
 from surefoot.study._export import tidy
-from surefoot.study._methods import EXACT
 from surefoot.theory import bounds
 
 if TYPE_CHECKING:

@@ -1,32 +1,143 @@
-"""Runs that can be advanced, put aside and taken up again, wherever there is room for them."""
+"""Runs that can be advanced, put aside and taken up again: tiles and trainings, one store, and who computes them.
 
+A study takes every run to its end; a search says who goes on. Both rest on this room: what a run is (:class:`Run`), how
+the methods are named, where finished runs and what others go on from are kept, and in which process they are computed.
+What needs torch is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from surefoot.runs._archive import Archive, Key, MemoryArchive, Record, record
 from surefoot.runs._bench import Advanced, Bench, DamagedState, Piece, RunKey, stem_of
+from surefoot.runs._claimed import ClaimedRuns
+from surefoot.runs._engine import IDENTITY_RULE, NUMERICS_VERSION
+from surefoot.runs._execute import Begin, ClusterError, Engine, Job, RunFailed, engine_of, execute
+from surefoot.runs._kinds import factory_of, is_network, job_of
 from surefoot.runs._lane import Lane
+from surefoot.runs._live import tell_best
+from surefoot.runs._methods import (
+    EXACT,
+    has_level,
+    lower_bound_of,
+    parse_method,
+    parse_methods,
+)
+from surefoot.runs._methods import (
+    code_of as method_code,
+)
+from surefoot.runs._methods import (
+    identity as method_identity,
+)
+from surefoot.runs._network_job import CheckpointError, checkpoint_of, search_folder
+from surefoot.runs._nouns import (
+    EPOCH_FIELDS,
+    FINAL_FIELDS,
+    STEP_FIELDS,
+    Method,
+    RunPlan,
+    Settings,
+    Trace,
+)
+from surefoot.runs._nouns import (
+    close as closed_trace,
+)
+from surefoot.runs._problem_run import ProblemRun
+from surefoot.runs._progress import reporter, tell
+from surefoot.runs._rescue import Rescued, rescue
 from surefoot.runs._run import Floats, Progress, Run, RunError, RunFactory, SearchError
 from surefoot.runs._runner import Runner, cuts_of
+from surefoot.runs._store import FileArchive, Store, StoreError, StudyEntry
 from surefoot.runs._threads import cores, one_thread
 from surefoot.runs._workers import Answer, CannotTravel, WorkerDied, Workers
 
+if TYPE_CHECKING:
+    from surefoot.runs._torch_run import TorchRun
+    from surefoot.runs._training import NetworkRun, NetworkRuns
+
+_NEED_TORCH = {
+    "NetworkRun": "surefoot.runs._training",
+    "NetworkRuns": "surefoot.runs._training",
+    "TorchRun": "surefoot.runs._torch_run",
+}
+
 __all__ = [
+    "EPOCH_FIELDS",
+    "EXACT",
+    "FINAL_FIELDS",
+    "IDENTITY_RULE",
+    "NUMERICS_VERSION",
+    "STEP_FIELDS",
     "Advanced",
     "Answer",
+    "Archive",
+    "Begin",
     "Bench",
     "CannotTravel",
+    "CheckpointError",
+    "ClaimedRuns",
+    "ClusterError",
     "DamagedState",
+    "Engine",
+    "FileArchive",
     "Floats",
+    "Job",
+    "Key",
     "Lane",
+    "MemoryArchive",
+    "Method",
+    "NetworkRun",
+    "NetworkRuns",
     "Piece",
+    "ProblemRun",
     "Progress",
+    "Record",
+    "Rescued",
     "Run",
     "RunError",
     "RunFactory",
+    "RunFailed",
     "RunKey",
+    "RunPlan",
     "Runner",
     "SearchError",
+    "Settings",
+    "Store",
+    "StoreError",
+    "StudyEntry",
+    "TorchRun",
+    "Trace",
     "WorkerDied",
     "Workers",
+    "checkpoint_of",
+    "closed_trace",
     "cores",
     "cuts_of",
+    "engine_of",
+    "execute",
+    "factory_of",
+    "has_level",
+    "is_network",
+    "job_of",
+    "lower_bound_of",
+    "method_code",
+    "method_identity",
     "one_thread",
+    "parse_method",
+    "parse_methods",
+    "record",
+    "reporter",
+    "rescue",
+    "search_folder",
     "stem_of",
+    "tell",
+    "tell_best",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NEED_TORCH:
+        return getattr(importlib.import_module(_NEED_TORCH[name]), name)
+    raise AttributeError(f"module 'surefoot.runs' has no attribute {name!r}")

@@ -138,7 +138,11 @@ class Bench:
             if begin:
                 if path is None:
                     raise LookupError(f"{key} has no state")
-                run.load_state_dict(_loaded(path))
+                try:
+                    run.load_state_dict(_loaded(path))
+                except FileNotFoundError:  # another process, which has finished this run, has removed it
+                    with _named(Piece(key, 0, begin)):
+                        run.advance(begin)
             self._live[key] = run, begin, path is not None and path == state
             if path is not None and path != state:
                 Path(path).unlink()
@@ -212,6 +216,8 @@ def stem_of(folder: Path, key: RunKey, step: int) -> Path:
 def _loaded(path: str) -> Any:
     try:
         return load_state(Path(path))
+    except FileNotFoundError:
+        raise
     except Exception as error:  # torch raises many kinds for a file that is none of its own
         raise DamagedState(path, str(error)) from error
 

@@ -13,16 +13,14 @@ steps is a lower bound of the whole, and rates whose part exceeds another's whol
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from surefoot.runs import Progress, Run, RunError, RunFactory, SearchError
+from surefoot.runs import ProblemRun, Progress, Run, RunError, RunFactory, SearchError
 from surefoot.search._found import Certificate, Dropped, Found, Row, Table
-from surefoot.search._problem_run import ProblemRun
 from surefoot.search._tune import NoRateWorks, tune
 
 if TYPE_CHECKING:
-    from surefoot.search._torch_run import TorchRun
+    from surefoot.runs import TorchRun
 
 __all__ = [
     "Certificate",
@@ -44,5 +42,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "TorchRun":  # searches on convex problems do without torch
-        return importlib.import_module("surefoot.search._torch_run").TorchRun
+        from surefoot.runs import TorchRun
+
+        return TorchRun
     raise AttributeError(f"module 'surefoot.search' has no attribute {name!r}")

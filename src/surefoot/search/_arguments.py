@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from surefoot import _checks
 from surefoot.runs import Floats, RunFactory
 from surefoot.search._bias import Bias, Distance, Envelope, Pool
+from surefoot.theory import schedules
 
 OWN_RATES = [float(lr) for lr in np.geomspace(1e-6, 1e3, 28)]
 """Where a search starts that was given no rates: a factor of 2.15 apart."""
@@ -58,8 +59,10 @@ def rates_of(lrs: Any) -> list[float]:
     return rates
 
 
-def schedule_of(schedule: ArrayLike | None, factories: Mapping[str, RunFactory], horizon: int) -> Floats:
+def schedule_of(schedule: str | ArrayLike | None, factories: Mapping[str, RunFactory], horizon: int) -> Floats:
     """The factors of the rates, as given and as the factories tell, which must be the same."""
+    if isinstance(schedule, str):
+        schedule = schedules.from_name(schedule, horizon)
     told = [value for value in (_told(f, horizon) for f in factories.values()) if value is not None]
     given = [*([schedule] if schedule is not None else []), *told]
     found = [np.asarray(value, float) for value in given] or [np.ones(horizon)]

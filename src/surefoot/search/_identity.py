@@ -10,8 +10,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from surefoot._identity import Identity, digest, identify, require
-from surefoot.study._engine import NUMERICS_VERSION
-from surefoot.study._reuse import IDENTITY_RULE
+from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION
 
 
 def identities_of(factories: Mapping[str, Any], store: Path) -> dict[str, Identity]:

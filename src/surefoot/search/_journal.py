@@ -15,8 +15,7 @@ import numpy as np
 
 from surefoot._identity import Identity
 from surefoot._states import DamagedFile, read_arrays, seal_of, write_arrays, write_whole
-from surefoot.runs import Advanced, Floats, Lane, RunKey, SearchError, stem_of
-from surefoot.study._progress import tell
+from surefoot.runs import Advanced, Floats, Lane, RunKey, SearchError, stem_of, tell
 
 _HEADER = "search.json"
 _FORMAT = 2
@@ -86,8 +85,10 @@ class Journal:
 
     def save(self, lane: Lane, found: Advanced) -> None:
         """Keep trace and state of a run as they are now."""
-        state = None if found.state is None else Path(found.state)
-        self._states[lane.key] = found.state
+        self._write(lane, None if found.state is None else Path(found.state))
+
+    def _write(self, lane: Lane, state: Path | None) -> None:
+        self._states[lane.key] = None if state is None else str(state)
         marks: Floats = np.array(lane.marks, float).reshape(-1, 2)
         trace = {
             "losses": lane.losses[: lane.recorded],

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import numpy as np
 
 from surefoot._identity import require
-from surefoot.problems import NetworkProblem, TiledProblem
-from surefoot.runs import Advanced, Lane
+from surefoot._states import load_state, save_state
+from surefoot.runs import (
+    FINAL_FIELDS,
+    STEP_FIELDS,
+    Advanced,
+    Key,
+    Lane,
+    Record,
+    SearchError,
+    Store,
+    checkpoint_of,
+    factory_of,
+    record,
+    search_folder,
+    tell,
+)
 from surefoot.search._journal import Journal
-from surefoot.search._problem_run import ProblemRun
 from surefoot.study import Study
-from surefoot.study._archive import Key, Record, record
-from surefoot.study._progress import tell
-from surefoot.study._runs import FINAL_FIELDS, STEP_FIELDS
-from surefoot.study._store import Store
-
-if TYPE_CHECKING:
-    from surefoot.search._network_run import NetworkRuns
 
 
-def factories_of_study(study: Study) -> dict[str, ProblemRun | NetworkRuns]:
+def factories_of_study(study: Study) -> dict[str, Any]:
     """What makes the runs of each method of a study."""
     if study.every != 1:
         raise ValueError(f"every must be 1 for a search, which needs all indices, got {study.every}")
     if study.stop:
         raise ValueError(f"stop must be empty for a search, which ends runs by its own rules, got {study.stop}")
-    if isinstance(study.problem, TiledProblem):
-        return {m.name: ProblemRun.of_study(study.problem, m, study.shared) for m in study.methods}
-    from surefoot.search._network_run import NetworkRuns
-
-    assert isinstance(study.problem, NetworkProblem)
-    return {method.name: NetworkRuns(study.problem, method, study.shared) for method in study.methods}
+    return {method.name: factory_of(study.problem, method, study.shared) for method in study.methods}
 
 
 class StudyJournal(Journal):
     """Finished runs in the study's store, begun ones in a folder beside it."""
 
-    def __init__(self, study: Study, path: Path, factories: Mapping[str, ProblemRun | NetworkRuns]) -> None:
+    def __init__(self, study: Study, path: Path, factories: Mapping[str, Any], cuts: Sequence[int]) -> None:
+        self._cuts = cuts
         self._study, self._path, self._context = study, path, study._context()
         self._factories = factories
         require(study.identity(), study.version, f"store {str(path)!r}")
@@ -49,7 +51,7 @@ class StudyJournal(Journal):
             opened.register(self._context, study._settings())
         self._records: dict[Key, Record] = {}
         # Another spec may use the same store, so that each has a folder of its own.
-        super().__init__(path.with_name(f"{path.name}.search-{self._context[:12]}"), {"context": self._context})
+        super().__init__(search_folder(path, self._context), {"context": self._context})
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -64,7 +66,10 @@ class StudyJournal(Journal):
         """Fill a lane from the folder if it has all, or else from the store."""
         super().restore(lane)
         found = self._records.get(self._key(lane))
-        if found is None or lane.recorded == len(lane.losses) or lane.lost_at is not None:
+        if lane.recorded == len(lane.losses) or lane.lost_at is not None:
+            return
+        if found is None:
+            self._take_over(lane)
             return
         values = dict(zip(STEP_FIELDS, found.steps, strict=True))
         lane.losses[:], lane.deltas[:] = values["loss"], np.maximum(values["delta"], 0.0)
@@ -75,6 +80,31 @@ class StudyJournal(Journal):
         else:
             lane.marks = [(lane.recorded, float(values["distance"][-1]))]
             lane.evaluation = found.final[FINAL_FIELDS.index("last_loss")]
+
+    def _take_over(self, lane: Lane) -> None:
+        """Take over a run that the study has begun, if it is further than what is here."""
+        stem = checkpoint_of(Path(f"{self._path}.runs"), self._context, self._key(lane))
+        path = stem.with_name(f"{stem.name}.pt")
+        try:
+            state = load_state(path)
+        except FileNotFoundError:
+            return
+        except Exception as error:  # torch raises many kinds for a file that is none of its own
+            raise SearchError(f"{path} is damaged ({error}); delete it, and its run starts anew") from error
+        if int(state["step"]) <= lane.recorded:
+            return
+        run = self._factories[lane.key.method](lane.key.lr, lane.key.seed)
+        state.pop("model_digest", None)
+        run.load_state_dict(state)
+        told = run.numbers()
+        lane.recorded = 0
+        lane.marks = [(cut, float(told["distance"][cut])) for cut in self._cuts if cut < run.step]
+        at = run.distance() if run.step in self._cuts else None
+        below = np.flatnonzero(told["delta"] < 0)
+        first = int(below[0]) if len(below) else None
+        numbers = told["loss"], np.maximum(told["delta"], 0.0), False, first, bool(run.certifies), at
+        lane.record(Advanced(*numbers, evaluation=None, trace=None, state=None))
+        self._write(lane, save_state(self.stem(lane, run.step), run.state_dict()))
 
     def save(self, lane: Lane, found: Advanced) -> None:
         """Keep a run; one that has come to its end goes to the store as well."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 
 from surefoot import _checks
-from surefoot.runs import Floats, Run, RunFactory, Runner, SearchError, cuts_of
+from surefoot.runs import Floats, Run, RunFactory, Runner, SearchError, cuts_of, reporter
 from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, number_from, rates_of, schedule_of
 from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
@@ -54,12 +54,12 @@ def tune(
     tolerance: float | None = None,
     refine: int | None = None,
     extend: bool | None = None,
-    schedule: ArrayLike | None = None,
+    schedule: str | ArrayLike | None = None,
     lower_bound: float = 0.0,
     max_states: int = 8,
     store: str | os.PathLike[str] | None = None,
     processes: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: bool | Callable[[int], None] | None = None,
 ) -> Found:
     """Find the best learning rate of a grid without running the grid.
 
@@ -89,7 +89,8 @@ def tune(
             ``"loss"``, the share of the gain from the start that does not matter (default 0.005).
         refine: Rounds of refinement: each adds the two rates halfway (in log) between the winner and its neighbours.
         extend: Whether rates are added beyond the grid while the best is at its end.
-        schedule: The factors η_t of the rates if they are not constant and the factory does not tell; T numbers > 0.
+        schedule: The factors η_t of the rates if they are not constant and the factory does not tell; T numbers > 0, or
+            a name as in a study (``"cosine"``).
             The loss search uses them, too: a rate that looks bad before the schedule falls may be the best after it.
         lower_bound: C, a lower bound of the loss; ``found.warnings`` says if losses pass below it.
         max_states: Runs kept in memory; others wait on disk.
@@ -100,7 +101,7 @@ def tune(
             every run uses one thread, and a process that is free works ahead on runs that are likely to be asked for.
             Functions, lambdas and classes of a script are sent along; where something cannot be sent, the log
             ``surefoot`` says so, and all runs stay in this process. 1 keeps them here.
-        progress: Called with the number of steps taken so far, after each advance.
+        progress: True shows a bar; a function is called with the number of steps taken so far, after each advance.
 
     Raises:
         NoRateWorks: No candidate ended with a finite loss (or bound).
@@ -148,17 +149,18 @@ def tune(
         raise ValueError("maximize must be False for objective='bound', got True")
     if maximize or (objective == "bound" and not rule.is_known):
         _check_runs(factories, rates[0], orders[0], maximize)
+    cuts = cuts_of(horizon, Race(rates, [""] * len(rates), horizon).rungs() if objective == "loss" else ())
     journal: Journal | None = None
     if store is not None and study is not None:
-        journal = StudyJournal(study, Path(store), run_factory)  # type: ignore[arg-type]
+        journal = StudyJournal(study, Path(store), run_factory, cuts)  # type: ignore[arg-type]
     elif store is not None:
         journal = Journal(Path(store), _settings(factories, horizon, factors), identities_of(factories, Path(store)))
     piece = math.ceil(horizon / 32)
 
     candidates = [make_candidate(method, lr, factors, orders) for method in factories for lr in rates]
-    cuts = cuts_of(horizon, Race(rates, [""] * len(rates), horizon).rungs() if objective == "loss" else ())
     with (
         journal or nullcontext(),
+        reporter(progress is True, total=len(candidates) * len(orders) * horizon, unit="steps") as report,
         Runner(factories, horizon, max_states=max_states, cuts=cuts, keeper=journal, processes=processes) as runner,
     ):
 
@@ -170,8 +172,10 @@ def tune(
             restore(candidate)
 
         def notify() -> None:
-            if progress is not None:
-                progress(sum(candidate.done for candidate in candidates))
+            steps = sum(candidate.done for candidate in candidates)
+            if callable(progress):
+                progress(steps)
+            report(steps, 0.0)
 
         search: LossSearch | BestFirst
         if objective == "loss":

@@ -8,15 +8,21 @@
 """
 
 from surefoot._identity import IdentityError
-from surefoot.study._execute import ClusterError, RunFailed
-from surefoot.study._methods import parse_method
-from surefoot.study._networks import CheckpointError
-from surefoot.study._rescue import Rescued, rescue
+from surefoot.runs import (
+    CheckpointError,
+    ClusterError,
+    Method,
+    Rescued,
+    RunFailed,
+    StoreError,
+    Trace,
+    parse_method,
+    rescue,
+)
+from surefoot.runs import RunPlan as Run
 from surefoot.study._result import KnownOptimum, Result
-from surefoot.study._runs import Method, Run, Trace
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable
 from surefoot.study._spec import Spec
-from surefoot.study._store import StoreError
 from surefoot.study._study import Plan, Study
 from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from surefoot.study._archive import Record
-from surefoot.study._runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS
+from surefoot.runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Record
 
 RUN_DIMS = ("algorithm", "lr", "seed")
 MISSING = "missing"

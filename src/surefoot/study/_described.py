@@ -12,12 +12,8 @@ import numpy as np
 
 from surefoot._identity import identify, is_foreign
 from surefoot._version import __version__
-from surefoot.problems import NetworkProblem
-from surefoot.study._engine import NUMERICS_VERSION
-from surefoot.study._methods import lower_bound_of
-from surefoot.study._reuse import IDENTITY_RULE, described
-from surefoot.study._runs import EPOCH_FIELDS, STEP_FIELDS
-from surefoot.study._store import Store
+from surefoot.runs import EPOCH_FIELDS, IDENTITY_RULE, NUMERICS_VERSION, STEP_FIELDS, Store, is_network, lower_bound_of
+from surefoot.study._reuse import described
 
 if TYPE_CHECKING:
     from surefoot.study._study import Study
@@ -52,7 +48,7 @@ def context_of(study: Study) -> str:
 def _packages(study: Study) -> dict[str, str]:
     """Versions of the packages that compute the numbers, whatever code is the user's."""
     found = {"numpy": np.__version__}
-    if isinstance(study.problem, NetworkProblem):
+    if is_network(study.problem):
         found["torch"] = metadata.version("torch")
     return {name: told.partition("+")[0] for name, told in found.items()}
 
@@ -90,7 +86,7 @@ def settings_of(study: Study) -> dict[str, Any]:
             "numerics": NUMERICS_VERSION,
             "numpy": np.__version__,
             "python": platform.python_version(),
-            **({"torch": metadata.version("torch")} if isinstance(problem, NetworkProblem) else {}),
+            **({"torch": metadata.version("torch")} if is_network(problem) else {}),
         },
     }
 

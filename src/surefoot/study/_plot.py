@@ -9,7 +9,7 @@ import numpy as np
 
 from surefoot.plots.methods import looks
 from surefoot.plots.style import drawable, key, mark_edge
-from surefoot.study._runs import Floats
+from surefoot.runs import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

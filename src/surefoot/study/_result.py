@@ -11,11 +11,8 @@ import numpy as np
 
 from surefoot import _checks
 from surefoot.problems._threads import one_blas_thread
+from surefoot.runs import EXACT, FINAL_FIELDS, Archive, FileArchive, Floats, Store, StoreError, has_level
 from surefoot.study import _export
-from surefoot.study._archive import Archive
-from surefoot.study._methods import EXACT, has_level
-from surefoot.study._runs import FINAL_FIELDS, Floats
-from surefoot.study._store import FileArchive, Store, StoreError
 from surefoot.theory import bounds
 from surefoot.theory.models import safe_delta
 

@@ -8,15 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surefoot._identity import Identity
-from surefoot.study._archive import Key
-from surefoot.study._progress import tell
-from surefoot.study._store import Store, StudyEntry
+from surefoot.runs import IDENTITY_RULE, Key, Store, StudyEntry, tell
 
 if TYPE_CHECKING:
     from surefoot.study._study import Study
-
-IDENTITY_RULE = 2
-"""How runs are remembered; those of another rule are used on request only. 1 was that of surefoot 0.1."""
 
 _SAME = ("epochs", "steps_per_epoch", "batch_size", "schedule", "factors", "sampling", "every", "stop")
 _SAME_PROBLEM = ("name", "rows", "validation_rows", "dimension")

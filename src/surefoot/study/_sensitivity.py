@@ -11,7 +11,7 @@ import numpy as np
 
 from surefoot import _checks
 from surefoot._text import aligned, html_table
-from surefoot.study._runs import Floats
+from surefoot.runs import Floats
 from surefoot.study._show import cells
 
 if TYPE_CHECKING:

@@ -10,44 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 
-from surefoot._states import seal_of, write_whole
-from surefoot.rules import ROUNDING, History, StopRule, first_stop, is_shared, with_best
-from surefoot.study._archive import Record, record
-from surefoot.study._methods import lower_bound_of
-from surefoot.study._runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Floats, Run, Settings, close
-
-
-def live_rules(settings: Settings) -> tuple[StopRule, ...]:
-    """The rules as they stand now."""
-    if not any(is_shared(rule) for rule in settings.rules):
-        return settings.rules
-    return with_best(settings.rules, (1 + ROUNDING) * (math.inf if settings.best is None else _told(settings.best)))
-
-
-def tell_best(records: Iterable[Record], settings: Settings) -> None:
-    """Let all processes know the best bound, if one of these runs has it."""
-    assert settings.best is not None
-    best = best_of(records, settings)
-    if best < _told(settings.best):
-        path = Path(settings.best)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = repr(best).encode()
-        with suppress(FileNotFoundError):  # another process has just removed the folder; without a bound all runs end
-            write_whole(path, lambda file: file.write(text + b" " + seal_of(text)))
-
-
-def _told(path: str) -> float:
-    """The best bound so far; ∞ where nobody has told one, or the file is damaged or on another machine."""
-    try:
-        text, _, seal = Path(path).read_bytes().partition(b" ")
-        return float(text) if seal == seal_of(text) else math.inf
-    except (OSError, ValueError):
-        return math.inf
+from surefoot.rules import History, first_stop, is_shared, with_best
+from surefoot.runs import (
+    EPOCH_FIELDS,
+    FINAL_FIELDS,
+    STEP_FIELDS,
+    Floats,
+    Record,
+    RunPlan,
+    Settings,
+    closed_trace,
+    lower_bound_of,
+    record,
+)
 
 
 def best_of(records: Iterable[Record], settings: Settings) -> float:
@@ -61,14 +39,14 @@ def _bound(found: Record, settings: Settings) -> float:
     return float(history.partial_noise().max()) + history.bias()
 
 
-def cut(found: Record, run: Run, settings: Settings, best: float, has_validation: bool) -> Record:
+def cut(found: Record, run: RunPlan, settings: Settings, best: float, has_validation: bool) -> Record:
     """A run ended where the shared rules end it with the best bound of all."""
     history = _history(found, settings)
     stop = first_stop(with_best([rule for rule in settings.rules if is_shared(rule)], best), history)
     if stop is None:
         return found
     bound, losses = lower_bound_of(run.method), history.loss[: stop.step // settings.every + 1]
-    trace = close(
+    trace = closed_trace(
         run,
         settings,
         _named(STEP_FIELDS, found.steps),

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from surefoot import _checks
-from surefoot.study._methods import parse_methods
+from surefoot.runs import parse_methods
 from surefoot.theory._names import unknown
 
 

@@ -16,21 +16,32 @@ from numpy.typing import ArrayLike
 
 from surefoot import _checks
 from surefoot._identity import Identity, identify, is_foreign, merged, require
-from surefoot.problems import NetworkProblem, Problem, TiledProblem, create
+from surefoot.problems import Problem, create
 from surefoot.rules import StopRule, check_rules, is_shared, with_best
-from surefoot.study import _ranks
-from surefoot.study._archive import Key, MemoryArchive, Record
-from surefoot.study._claimed import ClaimedRuns
+from surefoot.runs import (
+    ClaimedRuns,
+    Engine,
+    FileArchive,
+    Job,
+    Key,
+    MemoryArchive,
+    Method,
+    Record,
+    RunPlan,
+    Settings,
+    Store,
+    engine_of,
+    is_network,
+    job_of,
+    method_code,
+    method_identity,
+    parse_methods,
+    ranks,
+)
 from surefoot.study._described import check_size, context_of, settings_of
-from surefoot.study._engine import BatchedJob
-from surefoot.study._execute import Engine, Job, engine_of
-from surefoot.study._methods import code_of, identity, parse_methods
-from surefoot.study._networks import NetworkJob
 from surefoot.study._result import Result
 from surefoot.study._reuse import adopt, tell_reuse
-from surefoot.study._runs import Method, Run, Settings
 from surefoot.study._shared import best_of, cut
-from surefoot.study._store import FileArchive, Store
 from surefoot.study._sweep import Progress, compute, dismiss, follow, led
 from surefoot.theory.models import Model
 
@@ -103,7 +114,7 @@ class Study:
         if lower_bound is not None:
             lower_bound = _checks.number("lower_bound", lower_bound)
         self.methods = parse_methods(methods, lower_bound=lower_bound)
-        self._identities = {method.name: identity(method) for method in self.methods}
+        self._identities = {method.name: method_identity(method) for method in self.methods}
         self.lrs = _checks.rates(lrs)
         self.seeds = _checks.seeds(seeds)
         self.epochs = _checks.whole("epochs", epochs, 1)
@@ -124,7 +135,7 @@ class Study:
         for method in self.methods:
             if method.is_exact and not self.problem.has_prox:
                 raise ValueError(f"methods must not hold 'spp' on {self.problem.name!r}, a problem without prox")
-            if method.optimizer is not None and not isinstance(self.problem, NetworkProblem):
+            if method.optimizer is not None and not is_network(self.problem):
                 raise ValueError(f"methods must not hold {method.name!r} on {self.problem.name!r}: it is for networks")
         self.steps_per_epoch = self.problem.n_rows // self.batch_size
         self.every = _checks.whole("every", every, 1)
@@ -165,9 +176,9 @@ class Study:
         )
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunPlan]:
         """All runs of the study."""
-        return [Run(method, lr, seed) for method in self.methods for lr in self.lrs for seed in self.seeds]
+        return [RunPlan(method, lr, seed) for method in self.methods for lr in self.lrs for seed in self.seeds]
 
     def plan(self, store: str | os.PathLike[str] | None = None) -> Plan:
         """How many runs there are, how many of them the store holds, and how many are left."""
@@ -231,14 +242,14 @@ class Study:
             RunFailed: A run on a Dask cluster raised; finished runs are kept.
         """
         chosen = engine_of(engine, processes=processes, address=address, cpus=cpus, gpus=gpus)
-        ranks = self._ranks()
-        if ranks > 1:
-            if engine != "auto" or self.batch_size < ranks:
+        count = self._ranks()
+        if count > 1:
+            if engine != "auto" or self.batch_size < count:
                 raise ValueError(
-                    f"{ranks} ranks of torch.distributed need engine='auto' and a batch_size of at least {ranks}, "
+                    f"{count} ranks of torch.distributed need engine='auto' and a batch_size of at least {count}, "
                     f"got engine={engine!r} and batch_size={self.batch_size}"
                 )
-            if _ranks.number() > 0:
+            if ranks.number() > 0:
                 settings, records = follow(self._job(""), self.runs)
                 memory = MemoryArchive()
                 memory.add(records)
@@ -258,7 +269,7 @@ class Study:
             result = Result(study._settings(), memory, problem=self.problem)
         else:
             result = self._run_stored(Path(store), chosen, progress)
-        if ranks > 1:
+        if count > 1:
             dismiss(result.settings, result._archive.records())
         return result
 
@@ -301,11 +312,7 @@ class Study:
         context, settings = self._context(), self.shared
         if self._shares and folder is not None and self._ranks() == 1:  # ranks have to end a run at the same step
             settings = replace(settings, best=str(Path(folder, f"{context[:20]}.best")))
-        if isinstance(self.problem, NetworkProblem):
-            return NetworkJob(self.problem, settings, folder, context)
-        if isinstance(self.problem, TiledProblem):
-            return BatchedJob(self.problem, settings)
-        raise TypeError(f"problem must be a TiledProblem or a NetworkProblem, got {type(self.problem)}")
+        return job_of(self.problem, settings, folder, context)
 
     @property
     def _shares(self) -> bool:
@@ -322,9 +329,9 @@ class Study:
 
     def _ranks(self) -> int:
         """How many processes train a network together."""
-        return _ranks.count() if isinstance(self.problem, NetworkProblem) else 1
+        return ranks.count() if is_network(self.problem) else 1
 
-    def _missing(self, done: set[Key]) -> list[Run]:
+    def _missing(self, done: set[Key]) -> list[RunPlan]:
         keys = self._identities
         return [run for run in self.runs if Key(keys[run.method.name], run.lr, run.seed) not in done]
 
@@ -338,7 +345,7 @@ class Study:
     @cached_property
     def _identity(self) -> Identity:
         rules = [identify(rule) for rule in self.stop if not is_foreign(type(rule))]
-        return merged([self.problem.identity(), *map(code_of, self.methods), *rules])
+        return merged([self.problem.identity(), *map(method_code, self.methods), *rules])
 
     def _context(self) -> str:
         """Hash of all that the runs of this study share and that their numbers depend on."""

@@ -9,13 +9,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from surefoot.study import _ranks
-from surefoot.study._archive import Record, record
-from surefoot.study._execute import Begin, Engine, Job, execute
-from surefoot.study._methods import lower_bound_of
-from surefoot.study._progress import reporter
-from surefoot.study._runs import Run, Trace
-from surefoot.study._shared import tell_best
+from surefoot.runs import (
+    Begin,
+    Engine,
+    Job,
+    Record,
+    RunPlan,
+    Trace,
+    execute,
+    lower_bound_of,
+    ranks,
+    record,
+    reporter,
+    tell_best,
+)
+from surefoot.study._shared import best_of
 
 Progress = bool | Callable[[int, int], None]
 
@@ -26,13 +34,13 @@ _WAIT_SECONDS = 0.2
 class Claims(Protocol):
     """Which runs this process may compute, where several share a store."""
 
-    def free(self, runs: Sequence[Run]) -> list[Run]:
+    def free(self, runs: Sequence[RunPlan]) -> list[RunPlan]:
         """Those that nobody else computes now."""
 
-    def take(self, runs: Sequence[Run]) -> bool:
+    def take(self, runs: Sequence[RunPlan]) -> bool:
         """Claim runs: all of them, or none if somebody else has one of them."""
 
-    def missing(self, runs: Sequence[Run]) -> list[Run]:
+    def missing(self, runs: Sequence[RunPlan]) -> list[RunPlan]:
         """Those that are not stored yet."""
 
 
@@ -46,7 +54,7 @@ class LowerBoundWarning(UserWarning):
 
 def compute(
     job: Job,
-    runs: Sequence[Run],
+    runs: Sequence[RunPlan],
     identities: Mapping[str, str],
     keep: Callable[[Iterable[Record]], None],
     *,
@@ -82,7 +90,7 @@ def compute(
             keep(records)
             finished += len(traces)
             if settings.best is not None:
-                tell_best(records, settings)
+                tell_best(settings.best, best_of(records, settings))
             for trace in traces:
                 delivered.add((trace.run.method.name, trace.run.lr, trace.run.seed))
                 job.finish(trace.run)
@@ -118,12 +126,12 @@ def compute(
         )
 
 
-def led(runs: Sequence[Run]) -> Engine:
+def led(runs: Sequence[RunPlan]) -> Engine:
     """The engine of rank 0: it tells the other ranks which run of a study is next, and makes it together with them."""
 
     def lead(
         job: Job,
-        tasks: Sequence[Run],
+        tasks: Sequence[RunPlan],
         deliver: Callable[[list[Trace]], None],
         *,
         tick: Callable[[float], None],
@@ -132,24 +140,24 @@ def led(runs: Sequence[Run]) -> Engine:
         for task in tasks:
             if begin is not None and not begin([task]):
                 continue
-            _ranks.shared(runs.index(task))
+            ranks.shared(runs.index(task))
             execute(job, [task], deliver, processes=1, tick=tick)
 
     return lead
 
 
-def follow(job: Job, runs: Sequence[Run]) -> tuple[dict[str, Any], list[Record]]:
+def follow(job: Job, runs: Sequence[RunPlan]) -> tuple[dict[str, Any], list[Record]]:
     """What the other ranks do: the runs that rank 0 names. They end up with its settings and records."""
-    while (place := _ranks.shared(None)) is not None:
+    while (place := ranks.shared(None)) is not None:
         job.do(runs[place])
-    settings, records = _ranks.shared(None)
+    settings, records = ranks.shared(None)
     return settings, records
 
 
 def dismiss(settings: dict[str, Any], records: Iterable[Record]) -> None:
     """End :func:`follow` on the other ranks."""
-    _ranks.shared(None)
-    _ranks.shared((settings, list(records)))
+    ranks.shared(None)
+    ranks.shared((settings, list(records)))
 
 
 def _count(violations: dict[str, tuple[int, int]], trace: Trace, every: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from surefoot.study._runs import FINAL_FIELDS
+from surefoot.runs._nouns import FINAL_FIELDS
 
 APPLICATION_ID = 0x53_46_4F_54
 """``SFOT`` in the header of every store: what tells it from other SQLite files."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,12 +13,15 @@ from numpy.typing import ArrayLike
 from surefoot.problems import WIDTH, Problem, TiledProblem
 from surefoot.problems._threads import one_blas_thread
 from surefoot.rules import StopRule
-from surefoot.study._chunk import Chunk, advance, tiles_of
-from surefoot.study._execute import cores, execute
-from surefoot.study._runs import Floats, Run, Settings, Trace
+from surefoot.runs._chunk import Chunk, advance, tiles_of
+from surefoot.runs._execute import cores, execute
+from surefoot.runs._nouns import Floats, RunPlan, Settings, Trace
 
 NUMERICS_VERSION = 2
 """Changes whenever the numbers of a run do, so that stored runs of other versions are computed anew."""
+
+IDENTITY_RULE = 2
+"""How runs are remembered; those of another rule are used on request only. 1 was that of surefoot 0.1."""
 
 _CACHE = 1 << 16
 """Numbers of one array of points that a chunk should stay below, so that a step works in the processor's cache."""
@@ -30,7 +34,7 @@ _PARALLEL_SECONDS = 4.0
 
 def run_batched(
     problem: TiledProblem,
-    runs: Sequence[Run],
+    runs: Sequence[RunPlan],
     *,
     steps_per_epoch: int,
     epochs: int,
@@ -86,8 +90,9 @@ class BatchedJob:
 
     problem: TiledProblem
     settings: Settings
+    needs_torch: ClassVar[bool] = False
 
-    def tasks(self, runs: Sequence[Run]) -> list[Chunk]:
+    def tasks(self, runs: Sequence[RunPlan]) -> list[Chunk]:
         """The runs in chunks, in the order in which they should be done."""
         for run in runs:
             if run.method.optimizer is not None:
@@ -96,7 +101,7 @@ class BatchedJob:
                 raise ValueError(f"the method spp needs a prox, which the problem {self.problem.name!r} does not have")
         return chunks_of(self.problem, runs, self.settings)
 
-    def runs_of(self, task: Chunk) -> list[Run]:
+    def runs_of(self, task: Chunk) -> list[RunPlan]:
         """The runs of a chunk."""
         return [run for tile in task.tiles for run in tile]
 
@@ -114,7 +119,7 @@ class BatchedJob:
         )
         return cores() if seconds > _PARALLEL_SECONDS else 1
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: RunPlan) -> None:
         """Chunks leave nothing behind."""
 
     def underway(self) -> float:
@@ -122,7 +127,7 @@ class BatchedJob:
         return 0.0
 
 
-def chunks_of(problem: TiledProblem, runs: Sequence[Run], settings: Settings) -> list[Chunk]:
+def chunks_of(problem: TiledProblem, runs: Sequence[RunPlan], settings: Settings) -> list[Chunk]:
     """The runs in chunks: small enough for the memory and to be lost by an interruption, large enough to be fast."""
     result = []
     for exact in (False, True):

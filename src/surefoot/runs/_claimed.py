@@ -7,11 +7,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from surefoot.study._archive import Key
-from surefoot.study._claims import Owner
-from surefoot.study._connection import StoreError, connect
-from surefoot.study._runs import Run
-from surefoot.study._store import Store
+from surefoot.runs._archive import Key
+from surefoot.runs._claims import Owner
+from surefoot.runs._connection import StoreError, connect
+from surefoot.runs._nouns import RunPlan
+from surefoot.runs._store import Store
 
 
 class ClaimedRuns:
@@ -38,21 +38,21 @@ class ClaimedRuns:
         with suppress(StoreError):  # a full disk: this owner is dead now, which ends its claims as well
             self._store.release(self._owner.name)
 
-    def free(self, runs: Sequence[Run]) -> list[Run]:
+    def free(self, runs: Sequence[RunPlan]) -> list[RunPlan]:
         """Those that nobody else computes now."""
         keys = set(self._store.free(self._context, map(self._key, runs), self._owner.name))
         return [run for run in runs if self._key(run) in keys]
 
-    def take(self, runs: Sequence[Run]) -> bool:
+    def take(self, runs: Sequence[RunPlan]) -> bool:
         """Claim runs: all of them, or none if somebody else has one of them."""
         return self._store.claim(self._context, map(self._key, runs), self._owner.name)
 
-    def missing(self, runs: Sequence[Run]) -> list[Run]:
+    def missing(self, runs: Sequence[RunPlan]) -> list[RunPlan]:
         """Those that are not stored yet."""
         done = self._store.done(self._context)
         return [run for run in runs if self._key(run) not in done]
 
-    def _key(self, run: Run) -> Key:
+    def _key(self, run: RunPlan) -> Key:
         return Key(self._identities[run.method.name], run.lr, run.seed)
 
     def _renew(self, owner: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.study._archive import Key, Record
-from surefoot.study._runs import EPOCH_FIELDS, STEP_FIELDS, Floats
+from surefoot.runs._archive import Key, Record
+from surefoot.runs._nouns import EPOCH_FIELDS, STEP_FIELDS, Floats
 
 
 def layout_of(steps: tuple[int, ...], epochs: tuple[int, ...]) -> str:

@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Any
 
 from surefoot.runs import CannotTravel, WorkerDied, Workers
-from surefoot.study._execute import Begin, Job, Stop
-from surefoot.study._runs import Trace
+from surefoot.runs._execute import Begin, Job, Stop
+from surefoot.runs._nouns import Trace
 
 _WAIT_SECONDS = 0.2
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from surefoot import _checks
 from surefoot.problems import Problem
-from surefoot.study._runs import Run, Settings, Trace
+from surefoot.runs._nouns import RunPlan, Settings, Trace
 
 Stop = Callable[[], bool]
-Begin = Callable[[Sequence[Run]], bool]
+Begin = Callable[[Sequence[RunPlan]], bool]
 """Asked before runs are computed; False if somebody else computes them, or has done so."""
 
 
@@ -39,10 +39,14 @@ class Job(Protocol):
     def settings(self) -> Settings:
         """What the runs share."""
 
-    def tasks(self, runs: Sequence[Run]) -> list[Any]:
+    @property
+    def needs_torch(self) -> bool:
+        """Whether the numbers depend on torch."""
+
+    def tasks(self, runs: Sequence[RunPlan]) -> list[Any]:
         """The runs in tasks, in the order in which they should be done."""
 
-    def runs_of(self, task: Any) -> list[Run]:
+    def runs_of(self, task: Any) -> list[RunPlan]:
         """The runs of a task."""
 
     def do(self, task: Any, stop: Stop | None = None) -> list[Trace]:
@@ -51,7 +55,7 @@ class Job(Protocol):
     def workers(self, tasks: Sequence[Any]) -> int:
         """How many processes of this machine pay off."""
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: RunPlan) -> None:
         """Told when the trace of a run is kept: what it needed to go on can be forgotten."""
 
     def underway(self) -> float:
@@ -82,7 +86,7 @@ def execute(
     workers = job.workers(tasks) if processes is None else _checks.whole("processes", processes, 1)
     left = list(tasks)
     if min(workers, len(left)) > 1:
-        from surefoot.study._processes import run_parallel
+        from surefoot.runs._processes import run_parallel
 
         left = run_parallel(job, left, min(workers, len(left)), stop, deliver, tick, begin)
 
@@ -134,7 +138,7 @@ def engine_of(name: str, *, processes: int | None, address: str | None, cpus: in
         raise ValueError(f"processes is for a cluster that is started here, got {processes} beside an address")
     if address is not None and (not isinstance(address, str) or not address):
         raise ValueError(f"address must be that of a Dask scheduler, as in 'tcp://10.0.0.1:8786', got {address!r}")
-    from surefoot.study._dask import run_on_dask
+    from surefoot.runs._dask import run_on_dask
 
     return partial(run_on_dask, address=address, processes=processes, cpus=cpus, gpus=gpus)
 

@@ -13,10 +13,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from surefoot.study._connection import StoreError, decoded
-from surefoot.study._rows import record_of
-from surefoot.study._schema import APPLICATION_ID, MIGRATIONS, RUN_COLUMNS, STUDY_QUERY, run_query, seal
-from surefoot.study._store import Store
+from surefoot.runs._connection import StoreError, decoded
+from surefoot.runs._rows import record_of
+from surefoot.runs._schema import APPLICATION_ID, MIGRATIONS, RUN_COLUMNS, STUDY_QUERY, run_query, seal
+from surefoot.runs._store import Store
 
 _PAGE = 4096
 """Bytes of a page of every store."""

@@ -28,10 +28,9 @@ except ImportError as error:
     raise ImportError(f"engine='dask' needs a package ({error}): pip install 'surefoot[dask]'") from error
 
 from surefoot._spawn import hidden_main
-from surefoot.problems import NetworkProblem
-from surefoot.study._execute import Begin, ClusterError, Job, RunFailed, cores
-from surefoot.study._processes import deferred_interrupt
-from surefoot.study._runs import Trace
+from surefoot.runs._execute import Begin, ClusterError, Job, RunFailed, cores
+from surefoot.runs._nouns import Trace
+from surefoot.runs._processes import deferred_interrupt
 
 _CONNECT_SECONDS = 10
 _WAIT_SECONDS = 0.05
@@ -200,7 +199,7 @@ def _raised(client: Any, job: Job, task: Any, result: Any) -> Any:
 
 def _versions(job: Job) -> dict[str, str]:
     """The versions in this process of what the numbers of a job depend on."""
-    names = [name for name in _PROBES if name != "torch" or isinstance(job.problem, NetworkProblem)]
+    names = [name for name in _PROBES if name != "torch" or job.needs_torch]
     return {name: _relevant(name, _PROBES[name][0](*_PROBES[name][1:])) for name in names}
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from surefoot.study._schema import APPLICATION_ID
+from surefoot.runs._schema import APPLICATION_ID
 
 BUSY_SECONDS = 60.0
 

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def reporter(progress: bool | Callable[[int, int], None], *, total: int) -> Iterator[Callable[[int, float], None]]:
-    """A function that is told how many runs are done, and how much of others, in runs.
+def reporter(
+    progress: bool | Callable[[int, int], None], *, total: int, unit: str = "runs"
+) -> Iterator[Callable[[int, float], None]]:
+    """A function that is told how many runs (or steps) are done, and how much of others, in runs.
 
     ``True`` shows a bar on standard error with the rate and the time left, a function is called with the runs done and
     the total whenever one is finished, ``False`` stays quiet.
@@ -38,15 +40,15 @@ def reporter(progress: bool | Callable[[int, int], None], *, total: int) -> Iter
     )
 
     columns = (
-        TextColumn("runs"), BarColumn(), TextColumn("{task.fields[done]}/{task.total:.0f}"),
+        TextColumn(unit), BarColumn(), TextColumn("{task.fields[done]}/{task.total:.0f}"),
         TaskProgressColumn(show_speed=True), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("runs", total=total, done=0, rate="")
+        task = bar.add_task(unit, total=total, done=0, rate="")
 
         def show(done: int, underway: float) -> None:
             speed = bar.tasks[0].finished_speed or bar.tasks[0].speed
-            bar.update(task, completed=done + underway, done=done, rate=_rate(speed) if speed else "")
+            bar.update(task, completed=done + underway, done=done, rate=_rate(speed, unit) if speed else "")
 
         yield show
 
@@ -60,5 +62,5 @@ def tell(progress: object, text: str) -> None:
         Console(stderr=True, soft_wrap=True, highlight=False).print(text, markup=False)
 
 
-def _rate(speed: float) -> str:
-    return f"{speed:.0f} runs/s" if speed >= 1 else f"{60 * speed:.1f} runs/min"
+def _rate(speed: float, unit: str) -> str:
+    return f"{speed:.0f} {unit}/s" if speed >= 1 else f"{60 * speed:.1f} {unit}/min"

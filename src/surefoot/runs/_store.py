@@ -25,11 +25,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from surefoot.study._archive import Key, Record
-from surefoot.study._claims import LEASE, is_alive
-from surefoot.study._connection import ADVICE, StoreError, connect, copied, explained, refuse_foreign, write_ahead
-from surefoot.study._rows import layout_of, record_of
-from surefoot.study._schema import (
+from surefoot.runs._archive import Key, Record
+from surefoot.runs._claims import LEASE, is_alive
+from surefoot.runs._connection import ADVICE, StoreError, connect, copied, explained, refuse_foreign, write_ahead
+from surefoot.runs._rows import layout_of, record_of
+from surefoot.runs._schema import (
     APPLICATION_ID,
     MIGRATIONS,
     RUN_COLUMNS,

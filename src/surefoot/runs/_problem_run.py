@@ -11,16 +11,14 @@ from numpy.typing import ArrayLike
 from surefoot._identity import Identity, digest, identify, merged
 from surefoot.problems import WIDTH, Problem, TiledProblem
 from surefoot.problems._threads import one_blas_thread
-from surefoot.runs import Floats, Progress, Run
-from surefoot.study import Method, Trace, parse_method
-from surefoot.study import Run as StudyRun
-from surefoot.study._chunk import _norm_sq
-from surefoot.study._engine import NUMERICS_VERSION
-from surefoot.study._methods import code_of, identity, lower_bound_of
-from surefoot.study._orders import row_orders
-from surefoot.study._runs import Settings, close
-from surefoot.study._sizes import Steps
-from surefoot.theory.models import Model, exact_delta
+from surefoot.runs._engine import NUMERICS_VERSION
+from surefoot.runs._methods import code_of, identity, lower_bound_of, parse_method
+from surefoot.runs._nouns import Method, RunPlan, Settings, Trace, close
+from surefoot.runs._orders import row_orders
+from surefoot.runs._run import Floats, Progress, Run
+from surefoot.runs._sizes import Steps
+from surefoot.runs._tile import Tiles
+from surefoot.theory.models import Model
 
 TRACED = ("loss", "grad_sq", "size", "delta", "distance")
 
@@ -166,7 +164,7 @@ class ProblemRun(Run):
         bound, counted = lower_bound_of(self.method), int(bad.argmax()) if bad.any() else settings.steps
         assert self.lr is not None
         return close(
-            StudyRun(self.method, float(self.lr), self.seed),
+            RunPlan(self.method, float(self.lr), self.seed),
             settings,
             self.numbers,
             {"train_loss": self.epochs["train"], "valid_loss": self.epochs["valid"]},
@@ -219,7 +217,7 @@ class ProblemRun(Run):
         shape = (1, problem.blocks, WIDTH, problem.features)
         points, totals = (_tile([getattr(run, name) for run in slots], shape) for name in ("point", "total"))
         start = problem.initial_point().reshape(problem.blocks, 1, problem.features)
-        gradients, work = np.empty(shape), np.empty(shape)
+        tiles = Tiles(problem, points, totals, start)
         kept = {name: np.empty((k, WIDTH)) for name in TRACED}
         lr = np.array([run.lr for run in slots], float)
         solver = None if model is None else Steps([model] * WIDTH, range(WIDTH))
@@ -234,26 +232,11 @@ class ProblemRun(Run):
                 factor, rates = eta, lr * eta
                 if solver is not None:
                     solver.rate[:] = rates
-            loss, grad_sq = kept["loss"][index], kept["grad_sq"][index]
-            loss[:] = problem.loss_and_gradient(points, batch, gradients)[0]
-            _norm_sq(gradients, grad_sq[None])
-            np.subtract(points, start, out=work)
-            _norm_sq(work, kept["distance"][index : index + 1])
-            totals += points if is_constant else np.multiply(points, eta, out=work)
             if index == k - 1:
                 before = points.copy()
-            if solver is not None:
-                solver.loss[:], solver.grad_sq[:] = loss, grad_sq
-                solver.solve(deltas=True)
-                kept["size"][index], kept["delta"][index] = solver.size, solver.delta
-                gradients *= solver.size[None, None, :, None]
-                points -= gradients
-            else:
-                found = problem.prox(points, rows[index][None], rates[None])
-                moved = _norm_sq(np.subtract(found.points, points, out=work), np.empty((1, WIDTH)))[0]
-                kept["size"][index] = np.where(grad_sq > 0, np.sqrt(moved / grad_sq), rates)
-                kept["delta"][index] = exact_delta(loss, found.losses[0], moved, rates)
-                points = found.points.copy()
+            told = (kept[name][index : index + 1] for name in TRACED)
+            weight = None if is_constant else eta
+            tiles.step(batch, rows[index][None], rates[None], weight, None if solver is None else solver.write, *told)
             if (step + 1) % per_epoch == 0:
                 for slot, run in enumerate(runs):
                     run.point = _slot(points, slot)

@@ -9,17 +9,21 @@ import torch
 
 from surefoot.problems import NetworkProblem
 from surefoot.problems._problem import Rows
-from surefoot.study import _ranks
-from surefoot.study._methods import lower_bound_of
-from surefoot.study._optimizers import build
-from surefoot.study._orders import row_orders
-from surefoot.study._runs import Floats, Run, Settings, Trace, close
-from surefoot.study._stepper import Stepper
+from surefoot.runs import ranks
+from surefoot.runs._methods import lower_bound_of
+from surefoot.runs._nouns import Floats, Method, RunPlan, Settings, Trace, close
+from surefoot.runs._optimizers import build
+from surefoot.runs._orders import row_orders
+from surefoot.runs._run import Progress, Run
+from surefoot.runs._stepper import Stepper, certifies
+
+LOOK_EVERY = 16
+"""Steps between two looks at whether the numbers are finite, which on a GPU means to wait."""
 
 _TRACED = ("loss", "grad_sq", "size", "delta", "distance")
 
 
-class NetworkRun:
+class NetworkRun(Run):
     """A run of a method on a network.
 
     What a step tells stays on the device until :meth:`numbers` is asked for. The rows of a step and their augmentation
@@ -35,7 +39,7 @@ class NetworkRun:
         settings: What the runs of a study share.
     """
 
-    def __init__(self, problem: NetworkProblem, run: Run, settings: Settings) -> None:
+    def __init__(self, problem: NetworkProblem, run: RunPlan, settings: Settings) -> None:
         self.problem, self.run, self.settings = problem, run, settings
         self.step = 0
         self.epochs: dict[str, list[float]] = {"train_loss": [], "valid_loss": []}
@@ -44,7 +48,7 @@ class NetworkRun:
         trained: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
         self._start = [p.detach().clone() for p in trained]
         self._stepper = Stepper(model, build(run.method, trained, run.lr, model), settings.schedule, run.seed)
-        self._called = _ranks.wrapped(model)
+        self._called = ranks.wrapped(model)
         self._kept = torch.full((len(_TRACED), settings.steps), torch.inf, dtype=torch.float64, device=problem.device)
         self._rewind()
 
@@ -58,7 +62,24 @@ class NetworkRun:
         """Its optimizer."""
         return self._stepper.optimizer
 
-    def advance(self, k: int) -> None:
+    @property
+    def certifies(self) -> bool:  # type: ignore[override]
+        """Whether the indices may stand in a bound."""
+        return certifies(self.optimizer, self.model)
+
+    def advance(self, k: int) -> Progress:
+        """Take k steps; fewer if one was not finite."""
+        begin = self.step
+        while self.step < begin + k and self.diverged_at(begin) < 0:
+            self.take_steps(min(LOOK_EVERY, begin + k - self.step))
+        numbers = self.numbers()
+        losses, deltas = numbers["loss"][begin:].copy(), numbers["delta"][begin:]
+        ended = self.diverged_at(begin)
+        if ended >= 0:  # where loss, gradient or point is not finite
+            losses[ended - begin :] = np.inf
+        return Progress(losses, deltas)
+
+    def take_steps(self, k: int) -> None:
         """Take k steps; full losses are measured at the start, after every epoch, and before the last step."""
         settings, problem, stepper = self.settings, self.problem, self._stepper
         with problem.one_run():
@@ -68,8 +89,8 @@ class NetworkRun:
             while self.step < end:
                 until = min(end, (self.step // settings.steps_per_epoch + 1) * settings.steps_per_epoch)
                 with stepper.training():
-                    if _ranks.number():  # numbers of its own, which need no state but that of rank 0 to go on
-                        torch.manual_seed(_seed(self.run.seed, self.step, _ranks.number()))
+                    if ranks.number():  # numbers of its own, which need no state but that of rank 0 to go on
+                        torch.manual_seed(_seed(self.run.seed, self.step, ranks.number()))
                     while self.step < until:
                         self._take_step()
                 if self.step % settings.steps_per_epoch == 0:
@@ -90,8 +111,17 @@ class NetworkRun:
         # A later step would have seen it: the last one may have led to a point that is none.
         return -1 if self.step < self.settings.steps or self._is_finite() else self.step - 1
 
-    def trace(self, diverged_at: int = -1, stopped_at: int = -1) -> Trace:
-        """What a study keeps of a run that has come to its end."""
+    def evaluate(self) -> float:
+        """The full loss before the last step, which is what the last-iterate bound speaks of."""
+        return self.last_loss
+
+    def trace(self) -> Trace | None:
+        """What a study keeps of a run that has come to its end; None if it has not."""
+        ended = self.diverged_at()
+        return self.closed(ended) if ended >= 0 or self.step == self.settings.steps else None
+
+    def closed(self, diverged_at: int = -1, stopped_at: int = -1) -> Trace:
+        """What a study keeps of a run that ended at a step, or came to its end."""
         values, settings = self.numbers(), self.settings
         end = diverged_at if diverged_at >= 0 else stopped_at + 1 if stopped_at >= 0 else settings.steps
         bound = lower_bound_of(self.run.method)
@@ -150,14 +180,14 @@ class NetworkRun:
         if number % settings.every == 0:
             self._kept[4, number] = self._stepper.distance(self._start)
         reading = self._stepper.step(number, lambda: self._batch_loss(self._rows[place]))
-        self._kept[:4, number] = torch.stack([_ranks.mean(reading.loss), *reading[1:]])
+        self._kept[:4, number] = torch.stack([ranks.mean(reading.loss), *reading[1:]])
         self.step += 1
 
     def _batch_loss(self, rows: Rows) -> torch.Tensor:
         """The loss of a batch; on one of several ranks, of a part of it, such that the mean over them is the whole."""
-        part = _ranks.part(len(rows))
+        part = ranks.part(len(rows))
         loss = self.problem.batch_loss(self._called, rows, _seed(self.run.seed, self.step), part)
-        share = _ranks.count() * (part.stop - part.start)
+        share = ranks.count() * (part.stop - part.start)
         return loss if share == len(rows) else loss * (share / len(rows))
 
     def _is_finite(self) -> bool:
@@ -167,6 +197,26 @@ class NetworkRun:
         self.epochs["train_loss"].append(train)
         if valid is not None:
             self.epochs["valid_loss"].append(valid)
+
+
+class NetworkRuns:
+    """The factory of the runs of a method.
+
+    Args:
+        problem: The network.
+        method: How it is trained.
+        settings: What the runs of the study share.
+    """
+
+    def __init__(self, problem: NetworkProblem, method: Method, settings: Settings) -> None:
+        self._problem, self._method, self._settings = problem, method, settings
+        self.schedule: Floats = settings.schedule
+        model = problem.model()
+        self.certifies = certifies(build(method, list(model.parameters()), 1e-3, model), model)
+
+    def __call__(self, lr: float, seed: int) -> NetworkRun:
+        """A new run with this rate and data order."""
+        return NetworkRun(self._problem, RunPlan(self._method, lr, seed), self._settings)
 
 
 def _seed(*numbers: int) -> int:

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from surefoot.problems import WIDTH, TiledProblem
 from surefoot.rules import History, first_stop
-from surefoot.study._execute import Stopped
-from surefoot.study._levels import Levels
-from surefoot.study._orders import row_orders
-from surefoot.study._runs import Floats, Run, Settings, Trace
-from surefoot.study._shared import live_rules
-from surefoot.study._sizes import Steps, StepSizes
-from surefoot.theory.models import exact_delta
+from surefoot.runs._execute import Stopped
+from surefoot.runs._levels import Levels
+from surefoot.runs._live import live_rules
+from surefoot.runs._nouns import Floats, RunPlan, Settings, Trace
+from surefoot.runs._orders import row_orders
+from surefoot.runs._sizes import Steps, StepSizes
+from surefoot.runs._tile import Tiles
 
 _BLOCK = 128
 """Steps between two looks at which runs have diverged."""
@@ -27,7 +27,7 @@ _BLOCK = 128
 class Chunk:
     """Tiles of runs: each tile has one seed and up to WIDTH runs, which are all exact (SPP) or all have a model."""
 
-    tiles: tuple[tuple[Run, ...], ...]
+    tiles: tuple[tuple[RunPlan, ...], ...]
 
     @property
     def is_exact(self) -> bool:
@@ -35,9 +35,9 @@ class Chunk:
         return self.tiles[0][0].method.model is None
 
 
-def tiles_of(runs: Sequence[Run]) -> list[tuple[Run, ...]]:
+def tiles_of(runs: Sequence[RunPlan]) -> list[tuple[RunPlan, ...]]:
     """Runs in tiles: those of one seed stand together, in the order given."""
-    by_seed: dict[int, list[Run]] = {}
+    by_seed: dict[int, list[RunPlan]] = {}
     for run in runs:
         by_seed.setdefault(run.seed, []).append(run)
     return [tuple(group[i : i + WIDTH]) for group in by_seed.values() for i in range(0, len(group), WIDTH)]
@@ -95,8 +95,7 @@ class _State:
     def _make_room(self) -> None:
         """What depends on which tiles are alive."""
         tiles = np.arange(len(self.lr))[self.alive]
-        self.gradients = np.empty_like(self.points)
-        self.work = np.empty_like(self.points)
+        self.tiles = Tiles(self.problem, self.points, self.total, self.start)
         self.rates = self.lr[tiles]
         self.factor = np.nan
         models = [self.slots[tile * WIDTH + slot].method.model for tile in tiles for slot in range(WIDTH)]
@@ -131,41 +130,41 @@ class _State:
     def _run_block(self, first: int, rows: NDArray[np.intp]) -> None:
         """The steps ``first``, ``first`` + 1, …, one for each entry of ``rows``."""
         problem, every, schedule = self.problem, self.settings.every, self.settings.schedule
-        points, gradients, work, total = self.points, self.gradients, self.work, self.total
-        block = {name: values[: len(rows), : len(points)] for name, values in self.block.items()}
+        block = {name: values[: len(rows), : len(self.points)] for name, values in self.block.items()}
         loss, grad_sq, size, distance = block["loss"], block["grad_sq"], block["size"], block["distance"]
+        delta = block.get("delta", size)  # that of a model is computed at the end, for all steps
         is_constant = bool((schedule == schedule[0]).all())
         last_step = len(schedule) - 1
+        sizes = None if self.sizes is None else self._write_sizes
         for index, batch in enumerate(problem.batches(rows)):
             step = first + index
             if schedule[step] != self.factor:
                 self._set_factor(schedule[step])
-            loss[index] = problem.loss_and_gradient(points, batch, gradients)
-            _norm_sq(gradients, grad_sq[index])
-            if step % every == 0:
-                np.subtract(points, self.start, out=work)
-                _norm_sq(work, distance[index])
-            total += points if is_constant else np.multiply(points, schedule[step], out=work)
             if step == last_step:
-                self.last[self.alive] = problem.full_loss(points)
-            if self.sizes is not None:
-                size[index] = self.sizes(loss[index].reshape(-1), grad_sq[index].reshape(-1)).reshape(-1, WIDTH)
-                if len(self.levels.slots):
-                    flat = (loss[index], grad_sq[index], self.rates, size[index], block["delta"][index])
-                    self.levels.step(self.places, *(values.reshape(-1) for values in flat))
-                gradients *= size[index][:, None, :, None]
-                points -= gradients
-            else:
-                found = problem.prox(points, rows[index], self.rates)
-                np.subtract(found.points, points, out=work)
-                moved = _norm_sq(work, np.empty_like(self.rates))
-                # SPP has no size of its own: this is that of a step along g that is as long.
-                size[index] = np.where(grad_sq[index] > 0, np.sqrt(moved / grad_sq[index]), self.rates)
-                block["delta"][index] = exact_delta(loss[index], found.losses, moved, self.rates)
-                points[...] = found.points
+                self.last[self.alive] = problem.full_loss(self.points)
+            self.tiles.step(
+                batch,
+                rows[index],
+                self.rates,
+                None if is_constant else schedule[step],
+                sizes,
+                loss[index],
+                grad_sq[index],
+                size[index],
+                delta[index],
+                distance[index] if step % every == 0 else None,
+            )
         self._keep(first, block)
         if self.settings.rules and self.seeds:
             self._ask_rules(first, len(rows))
+
+    def _write_sizes(self, loss: Floats, grad_sq: Floats, size: Floats, delta: Floats) -> None:
+        """The sizes of the models, and those of levels with their indices."""
+        assert self.sizes is not None
+        size[...] = self.sizes(loss.reshape(-1), grad_sq.reshape(-1)).reshape(-1, WIDTH)
+        if len(self.levels.slots):
+            flat = (loss, grad_sq, self.rates, size, delta)
+            self.levels.step(self.places, *(values.reshape(-1) for values in flat))
 
     def _set_factor(self, factor: float) -> None:
         """The rates of the steps to come."""
@@ -298,10 +297,3 @@ class _State:
             status = "diverged" if end >= 0 else "stopped" if halted >= 0 else "finished"
             result.append(Trace(run, status, end, kept, epochs, final, below))
         return result
-
-
-def _norm_sq(vectors: Floats, out: Floats) -> Floats:
-    """Squared norms (tiles, WIDTH) of vectors (tiles, blocks, WIDTH, features)."""
-    if vectors.shape[1] == 1:
-        return np.vecdot(vectors[:, 0], vectors[:, 0], out=out)
-    return np.add.reduce(np.vecdot(vectors, vectors), axis=1, out=out)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from surefoot._identity import Identity, identify
-from surefoot.study._levels import parse_level
-from surefoot.study._runs import Method
+from surefoot.runs._levels import parse_level
+from surefoot.runs._nouns import Method
 from surefoot.theory._names import unknown
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunPlan:
     """One training run; the problem, the schedule and the batches' size are the study's."""
 
     method: Method
@@ -84,7 +84,7 @@ class Settings:
 class Trace:
     """What is kept of a finished run. Arrays are float64; after divergence they hold ∞, never NaN."""
 
-    run: Run
+    run: RunPlan
     status: str
     """``finished``, ``diverged`` or ``stopped``."""
     diverged_at: int
@@ -100,7 +100,7 @@ class Trace:
 
 
 def close(
-    run: Run,
+    run: RunPlan,
     settings: Settings,
     steps: Mapping[str, Floats],
     epochs: Mapping[str, Sequence[float] | Floats],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from surefoot.study._runs import Floats
+from surefoot.runs._nouns import Floats
 from surefoot.theory._arrays import NUMPY
 from surefoot.theory.models import Linear, Model, Point
 
@@ -61,6 +61,12 @@ class Steps:
         np.minimum(self._z, self._decrease, out=self._smaller)
         if not (self._smaller.min(initial=_MAX) > _TINY and self._z.max(initial=_TINY) <= _MAX):  # so is NaN
             self._solve_special()
+
+    def write(self, loss: Floats, grad_sq: Floats, size: Floats, delta: Floats) -> None:
+        """Write sizes and indices of runs that all have one model, for losses and squared gradients in any shape."""
+        self.loss[...], self.grad_sq[...] = loss.reshape(-1), grad_sq.reshape(-1)
+        self.solve(deltas=True)
+        size.reshape(-1)[...], delta.reshape(-1)[...] = self.size, self.delta
 
     def _solve_special(self) -> None:
         special = ~((self._smaller > _TINY) & (self._z <= _MAX))

@@ -7,9 +7,9 @@ from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
 from surefoot._identity import Identity, identify
-from surefoot.study import _optimizers
-from surefoot.study._levels import level_name, parse_level
-from surefoot.study._runs import Method
+from surefoot.runs import _optimizers
+from surefoot.runs._levels import level_name, parse_level
+from surefoot.runs._nouns import Method
 from surefoot.theory._names import parse_call, unknown
 from surefoot.theory.level import Rule
 from surefoot.theory.models import NAMED, Model

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.optim import ModelBased
-from surefoot.study._runs import Floats
+from surefoot.runs._nouns import Floats
 
 
 class Reading(NamedTuple):

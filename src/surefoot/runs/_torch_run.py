@@ -16,9 +16,9 @@ from surefoot._identity import Identity, digest, identify, merged
 from surefoot.optim import ModelBased
 from surefoot.problems._inputs import seeded
 from surefoot.problems._starts import Starts
-from surefoot.runs import Floats, Progress, Run
-from surefoot.study._optimizers import made
-from surefoot.study._stepper import Stepper, certifies
+from surefoot.runs._optimizers import made
+from surefoot.runs._run import Floats, Progress, Run
+from surefoot.runs._stepper import Stepper, certifies
 
 _LOOK_EVERY = 16
 """Steps between two looks at whether the losses are finite, which on a GPU means to wait."""

@@ -10,21 +10,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from surefoot._states import read_tensors, write_tensors
 from surefoot.problems import NetworkProblem
 from surefoot.rules import History, first_stop
-from surefoot.study import _ranks
-from surefoot.study._execute import Stopped, cores
-from surefoot.study._methods import identity
-from surefoot.study._runs import Run, Settings, Trace
-from surefoot.study._shared import live_rules
+from surefoot.runs import ranks
+from surefoot.runs._archive import Key
+from surefoot.runs._bench import RunKey
+from surefoot.runs._execute import Stopped, cores
+from surefoot.runs._live import live_rules
+from surefoot.runs._methods import identity
+from surefoot.runs._nouns import RunPlan, Settings, Trace
 
 if TYPE_CHECKING:
-    from surefoot.study._network_run import NetworkRun
+    from surefoot.runs._training import NetworkRun
 
 _LOOK = 16
 """Steps between two looks at the numbers, which on a GPU means to wait for it."""
@@ -38,30 +40,44 @@ class CheckpointError(RuntimeError):
     """A checkpoint cannot be read, does not belong to the run, or cannot be written."""
 
 
+def checkpoint_of(folder: Path, context: str, key: Key) -> Path:
+    """What a run of a study goes on from, without the suffix."""
+    text = json.dumps([context, *key])
+    return folder / hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def search_folder(store: Path, context: str) -> Path:
+    """Where a search keeps the runs that it has begun, beside the store of its study."""
+    return store.with_name(f"{store.name}.search-{context[:12]}")
+
+
 @dataclass(frozen=True)
 class NetworkJob:
     """A sweep on a network; a task is one run."""
 
     problem: NetworkProblem
     settings: Settings
+    needs_torch: ClassVar[bool] = True
     folder: str | None = None
     """Where runs that are not finished keep a checkpoint and tell how far they are; None keeps nothing."""
     context: str = ""
     """Hash of what the runs of the study share: a checkpoint of another one is not used."""
 
-    def tasks(self, runs: Sequence[Run]) -> list[Run]:
+    def tasks(self, runs: Sequence[RunPlan]) -> list[RunPlan]:
         """One run each; begun ones first."""
-        from surefoot.study._optimizers import check
+        from surefoot.runs._optimizers import check
 
         for method in {run.method.name: run.method for run in runs}.values():
             check(method, self.problem)
-        return sorted(runs, key=lambda run: not self._path(run, ".pt").exists()) if self.folder else list(runs)
+        if self.folder is None:
+            return list(runs)
+        return sorted(runs, key=lambda run: not self._path(run, ".pt").exists() and self._searched(run) is None)
 
-    def runs_of(self, task: Run) -> list[Run]:
+    def runs_of(self, task: RunPlan) -> list[RunPlan]:
         """The one run."""
         return [task]
 
-    def workers(self, tasks: Sequence[Run]) -> int:
+    def workers(self, tasks: Sequence[RunPlan]) -> int:
         """One process a core, or a GPU."""
         if self.problem.device.startswith("cuda"):
             import torch
@@ -79,9 +95,9 @@ class NetworkJob:
                 done += int(path.read_text())
         return done / self.settings.steps
 
-    def do(self, task: Run, stop: Callable[[], bool] | None = None) -> list[Trace]:
+    def do(self, task: RunPlan, stop: Callable[[], bool] | None = None) -> list[Trace]:
         """Train from the start, or from the checkpoint, to the end."""
-        from surefoot.study._network_run import NetworkRun
+        from surefoot.runs._training import NetworkRun
 
         if self.problem.device == "cuda":
             _take_gpu()
@@ -100,9 +116,9 @@ class NetworkJob:
             if checkpoint is not None:
                 checkpoint.note()
             per_epoch = self.settings.steps_per_epoch
-            training.advance(min(_LOOK, per_epoch - looked % per_epoch))
+            training.take_steps(min(_LOOK, per_epoch - looked % per_epoch))
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: RunPlan) -> None:
         """Forget the checkpoint of a run whose trace is kept elsewhere, and what a killed process left of it."""
         if self.folder is not None:
             for path in Path(self.folder).glob(f"*{self._path(run, '').name}*"):
@@ -113,7 +129,7 @@ class NetworkJob:
         settings = self.settings
         diverged_at = training.diverged_at(since)
         if diverged_at >= 0:
-            return training.trace(diverged_at=diverged_at)
+            return training.closed(diverged_at=diverged_at)
         if settings.rules and training.step:
             every, rates = settings.every, training.run.lr * settings.schedule
             values = {name: numbers[::every] for name, numbers in training.numbers().items()}
@@ -123,34 +139,42 @@ class NetworkJob:
             )
             found = first_stop(live_rules(settings), history)
             if found is not None:
-                return training.trace(stopped_at=found.step)
-        return training.trace() if training.step == settings.steps else None
+                return training.closed(stopped_at=found.step)
+        return training.closed() if training.step == settings.steps else None
 
     @property
     def _steps_suffix(self) -> str:
         return f"-{self.context[:8]}.steps"
 
-    def _path(self, run: Run, suffix: str) -> Path:
+    def _path(self, run: RunPlan, suffix: str) -> Path:
         assert self.folder is not None
-        key = json.dumps([self.context, identity(run.method), run.lr, run.seed])
-        return Path(self.folder) / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}{suffix}"
+        stem = checkpoint_of(Path(self.folder), self.context, Key(identity(run.method), run.lr, run.seed))
+        return stem.with_name(stem.name + suffix)
+
+    def _searched(self, run: RunPlan) -> Path | None:
+        """The state in which a search has left a run."""
+        assert self.folder is not None
+        folder = search_folder(Path(self.folder.removesuffix(".runs")), self.context)
+        found = folder.glob(f"{RunKey(run.method.name, run.lr, run.seed).name}-*.pt")
+        return max(found, key=_steps_of, default=None)
 
 
 class _Checkpoint:
     """The file that a run goes on from, written now and then; a run that finds one takes its state."""
 
-    def __init__(self, job: NetworkJob, run: Run, training: NetworkRun) -> None:
+    def __init__(self, job: NetworkJob, run: RunPlan, training: NetworkRun) -> None:
         self._training = training
         self._path, self._steps = job._path(run, ".pt"), job._path(run, job._steps_suffix)
         self._model = job.problem.describe()["model"]
         self._saved, self._pause = time.monotonic(), _CHECKPOINT_SECONDS
-        state = _ranks.shared(self._read() if _ranks.number() == 0 and self._path.exists() else None)
+        self._searched = job._searched(run)
+        state = ranks.shared(self._furthest() if ranks.number() == 0 else None)
         if state is not None:
             self._take(state)
 
     def note(self) -> None:
         """Tell how far the run is, and save its state if it is time to; of several ranks, the first does."""
-        if _ranks.number():
+        if ranks.number():
             return
         with self._writing():
             self._steps.write_text(str(self._training.step))
@@ -178,6 +202,19 @@ class _Checkpoint:
                 f"cannot write the checkpoint {self._path}: {error.strerror}; finished runs are kept"
             ) from error
 
+    def _furthest(self) -> dict[str, Any] | None:
+        """The state of this run that has the most steps: its own, or that of a search."""
+        state = self._read() if self._path.exists() else None
+        if self._searched is None or (state is not None and int(state["step"]) >= _steps_of(self._searched)):
+            return state
+        try:
+            found: dict[str, Any] = read_tensors(self._searched)
+            return found
+        except FileNotFoundError:
+            return state  # the search has just gone on
+        except Exception as error:
+            raise CheckpointError(f"{self._searched} is damaged ({error}); {_ADVICE}") from error
+
     def _read(self) -> dict[str, Any]:
         try:
             state: dict[str, Any] = read_tensors(self._path)
@@ -193,6 +230,11 @@ class _Checkpoint:
             self._training.load_state_dict(state)
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"{self._path} does not fit the run ({error}); {_ADVICE}") from error
+
+
+def _steps_of(path: Path) -> int:
+    """Steps of a state that a search has left."""
+    return int(path.stem.rpartition("-")[2])
 
 
 def _take_gpu() -> None:
