@@ -14,37 +14,63 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from monitor import resnet20
 
-PAIRS, WARMUP, BATCH = 24, 3, 128
+PAIRS, WARMUP, BATCH = 12, 2, 128
 GOAL = 0.02
 
 
-def step(model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor) -> float:
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor) -> tuple[float, float]:
+    """Seconds of a watched step, and of ``optimizer.step()`` in it, where the watch does its work."""
     begin = time.thread_time()
     optimizer.zero_grad()
     nn.functional.cross_entropy(model(images), labels).backward()
+    middle = time.thread_time()
     optimizer.step()
-    return time.thread_time() - begin
+    end = time.thread_time()
+    return end - begin, end - middle
 
 
 def unwatched_step(
-    model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor
-) -> float:
+    model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor
+) -> tuple[float, float]:
     """The same, past all hooks."""
     wrapped = torch.autograd.backward
-    torch.autograd.backward = wrapped.__wrapped__.__wrapped__  # type: ignore[attr-defined]
+    torch.autograd.backward = original(wrapped)
     begin = time.thread_time()
     optimizer.zero_grad()
     nn.functional.cross_entropy(model(images), labels).backward()
+    middle = time.thread_time()
     type(optimizer).step.__wrapped__(optimizer)  # type: ignore[attr-defined]
-    spent = time.thread_time() - begin
+    end = time.thread_time()
     torch.autograd.backward = wrapped
-    return spent
+    return end - begin, end - middle
+
+
+def original(wrapped: Any) -> Any:
+    while hasattr(wrapped, "__wrapped__"):
+        wrapped = wrapped.__wrapped__
+    return wrapped
+
+
+def listening(passes: int = 300) -> float:
+    """Seconds that the watch adds to a backward pass, which it listens to."""
+    point = torch.zeros(1, requires_grad=True)
+    seconds = []
+    for backward in (torch.autograd.backward, original(torch.autograd.backward)):
+        times = []
+        for _ in range(passes):
+            loss = point.sum()
+            begin = time.thread_time()
+            backward(loss)
+            times.append(time.thread_time() - begin)
+        seconds.append(statistics.median(times))
+    return seconds[0] - seconds[1]
 
 
 def inside(kind: type[torch.optim.Optimizer]) -> None:
@@ -61,15 +87,12 @@ def inside(kind: type[torch.optim.Optimizer]) -> None:
         if pair >= WARMUP:
             watched.append(one)
             plain.append(other)
-    extra = [one - other for one, other in zip(watched, plain, strict=True)]
-    ratio = statistics.fmean(extra) / statistics.fmean(plain)
-    error = statistics.stdev(extra) / len(extra) ** 0.5 / statistics.fmean(plain)
-    middle = statistics.median(extra) / statistics.median(plain)
-    met = "yes" if middle <= GOAL else "NO"
-    print(
-        f"{kind.__name__:5}  step {statistics.fmean(plain) * 1e3:.0f} ms  watched: {ratio:+.2%} ± {error:.2%} on "
-        f"average, {middle:+.2%} in the middle; goal ≤ {GOAL:.0%}: {met}"
-    )
+    # A mean of the watched side: a page once in a while counts.
+    extra = statistics.fmean(part for _, part in watched) - statistics.median(part for _, part in plain) + listening()
+    whole = statistics.median(all_of_it for all_of_it, _ in plain)
+    met = "yes" if extra / whole <= GOAL else "NO"
+    ratio = f"{extra * 1e3:.2f} ms of {whole * 1e3:.0f} ms a step, {extra / whole:.2%}"
+    print(f"{kind.__name__:5}  watching takes {ratio}; goal ≤ {GOAL:.0%}: {met}")
 
 
 def main(kinds: Iterable[str] = ("SGD", "AdamW")) -> None:

@@ -270,6 +270,26 @@ def test_trainings_take_turns_without_disturbing_each_other(make_trainer):
     assert tables[0] == tables[1]
 
 
+class CutShort(Module):
+    def on_train_batch_start(self, batch, index):
+        return -1 if index == 3 else None
+
+
+def test_epochs_that_the_module_cuts_short(make_trainer):
+    """Three batches an epoch, in the search as in the fit, also of trainings that waited on disk."""
+    trainer, module, data = make_trainer(max_steps=8, max_epochs=-1), CutShort(lr=0.003), loader()
+    find_lr(trainer, module, train_dataloaders=data, lrs=[0.02], set_lr=True)
+    searched = SEEN.copy()
+    SEEN.clear()
+    trainer.fit(module, data)
+    assert searched == SEEN
+    tables = [
+        find_lr(trainer, CutShort(), train_dataloaders=data, lrs=[1e-3, 1e-2, 1e-1], max_states=states).table
+        for states in (1, 8)
+    ]
+    assert tables[0] == tables[1]
+
+
 def test_a_seed_is_an_order_of_the_data(make_trainer):
     losses = []
     for seed in (0, 0, 1):

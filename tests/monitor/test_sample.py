@@ -37,6 +37,7 @@ def test_inner_products_are_those_of_the_step_and_of_the_gradient_after_it(probl
         assert found["point_sq"][row] == pytest.approx(float(points[step] @ points[step]), rel=1e-6)
         away = points[step] - points[0]
         assert found["away_sq"][row] == pytest.approx(float(away @ away), rel=1e-6)
+        assert found["back"][row] == pytest.approx(float(gradients[step] @ away), rel=1e-5)
         if row:
             last = step - every
             expected = float(gradients[last + 1] @ (points[last] - points[last + 1]))

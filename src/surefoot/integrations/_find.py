@@ -74,9 +74,8 @@ def search(
 ) -> Found:
     """Tune the trainings' rate."""
     check_readable(trainings.open_data)
-    options = {name: value for name, value in options.items() if name != "processes"}
     with _reporter(progress, horizon) as tell:
-        found = tune(trainings, rates, horizon, progress=tell, **options)
+        found = tune(trainings, rates, horizon, progress=tell, **{**options, "processes": 1})
     # Nothing is measured for a bound inside a trainer, and a run would keep the trainer's model.
     return replace(found, bound=math.nan, run=None, warnings=(*found.warnings, *notes))
 

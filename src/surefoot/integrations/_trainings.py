@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -41,37 +42,44 @@ class Batches:
         self.loader, self.seed, self.limit = loader, seed, limit
         self.given = 0
         """Batches given, of all epochs."""
-        self.epoch = -1
+        self.starts: list[int] = []
+        """Batches given before each epoch."""
         self.done = True
         self._fetched = 0
         self._sources = sources(loader, *getattr(loader, "flattened", ()))
 
     def begin_epoch(self) -> None:
         """Go through the data again."""
-        self.epoch += 1
-        self._fetched = self._first = self.given
-        with self._seeded(self.epoch, 1):
+        epoch = len(self.starts)
+        self.starts.append(self.given)
+        self._fetched = self.given
+        with self._seeded(epoch, 1):
             if hasattr(self.loader, "set_epoch"):
-                self.loader.set_epoch(self.epoch)
+                self.loader.set_epoch(epoch)
             self._iterator = iter(self.loader)
         self._look_ahead()
         if self.done:
             raise ValueError(
                 "the training data must have a batch in every epoch, got none"
-                + (": an iterable that can be read only once cannot be searched with" if self.epoch else "")
+                + (": an iterable that can be read only once cannot be searched with" if epoch else "")
             )
 
-    def skip(self, count: int) -> None:
-        """Bring a new stream to the place after some batches; the epoch is the one that batch was in."""
-        while self.given < count:
-            if self.done:
-                self.begin_epoch()
-            next(self)
+    def place(self) -> dict[str, Any]:
+        """Where it stands."""
+        return {"given": self.given, "starts": list(self.starts), "done": self.done}
+
+    def go_to(self, place: dict[str, Any]) -> None:
+        """Bring a new stream to a place; epochs may have ended before their last batch."""
+        for start, end in itertools.pairwise([*place["starts"], place["given"]]):
+            self.begin_epoch()
+            for _ in range(end - start):
+                next(self)
+        self.done = place["done"]
 
     def _look_ahead(self) -> None:
         with self._seeded(self._fetched):
             try:
-                if self._fetched - self._first >= self.limit:
+                if self._fetched - self.starts[-1] >= self.limit:
                     raise StopIteration
                 self._next, self.done = next(self._iterator), False
             except StopIteration:
@@ -135,7 +143,7 @@ class Training(Run):
         return Progress(losses, [0.0] * len(losses))
 
     def evaluate(self) -> float | None:
-        """The metric that decides, if one does."""
+        """The metric that decides; None if the training loss does."""
         if self._trainings.metric is None:
             return None
         with self._trainings.given_to(self):
@@ -147,14 +155,14 @@ class Training(Run):
         if state is None:
             with self._trainings.given_to(self):
                 state = _copied(self._trainings.state())
-        return {**state, "step": self.step, "given": self.batches.given, "in_epoch": not self.batches.done}
+        return {**state, "step": self.step, "place": self.batches.place()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; the batches before it are read again."""
         self.batches = Batches(self._trainings.open_data(self.seed), self.seed, self._trainings.limit)
-        self.batches.skip(int(state["given"]))
+        self.batches.go_to(state["place"])
         self.step, self.begun = int(state["step"]), True
-        self.waiting = {name: value for name, value in state.items() if name not in ("step", "given", "in_epoch")}
+        self.waiting = {name: value for name, value in state.items() if name not in ("step", "place")}
 
 
 class Trainings(ABC):

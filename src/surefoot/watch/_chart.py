@@ -10,12 +10,15 @@ import numpy as np
 from surefoot.watch._curve import Curve, Floats
 
 WIDTH, HEIGHT = 460, 230
+_HUGE = 1e290
+"""Beyond it a picture says nothing, and arithmetic overflows."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 10, 10, 30
 
 
 def chart(title: str, curve: Curve, horizon: int | None) -> str:
     """A figure of a curve; what is not finite is marked at the top."""
     rows = curve.drawn()
+    rows[:, 1:] = np.clip(rows[:, 1:], -_HUGE, _HUGE)
     known = rows[~np.isnan(rows[:, 2])]
     text = escape(title)
     if not len(known):
@@ -23,7 +26,7 @@ def chart(title: str, curve: Curve, horizon: int | None) -> str:
         return f'<figure><figcaption>{text}</figcaption><p class="soft">{bad}</p></figure>'
     low, high = float(known[:, 1].min()), float(known[:, 3].max())
     if low == high:  # a constant is drawn in the middle
-        low, high = (low - abs(low), high + abs(high)) if 0 < abs(high) < 1e300 else (low - 1, high + 1)
+        low, high = (low - abs(low), high + abs(high)) if high else (low - 1, high + 1)
     logarithmic = low > 0 and high > 8 * low
     ticks = _decades(low, high) if logarithmic else _round(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])

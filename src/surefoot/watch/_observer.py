@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 import weakref
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch.distributed as distributed
@@ -20,6 +19,9 @@ from surefoot.watch._ranks import follow
 from surefoot.watch._session import Session
 from surefoot.watch._watched import Watched
 
+_STEPS = {constant for constant in Optimizer.profile_hook_step.__code__.co_consts if isinstance(constant, CodeType)}
+"""The code in which torch calls the hooks of a step, around every step."""
+
 
 class Observer:
     """Sees every optimizer from its making on, and every step of it.
@@ -30,21 +32,19 @@ class Observer:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._all: weakref.WeakKeyDictionary[Optimizer, Watched] = weakref.WeakKeyDictionary()
-        self._threads = threading.local()
         self._has_rank = self._has_hooks = False
         _behind(Optimizer, "__init__", self._built)
         for kind in (lr_scheduler.LRScheduler, lr_scheduler.SequentialLR, lr_scheduler.ChainedScheduler):
             _behind(kind, "__init__", self._scheduled)
 
-    @property
-    def _running(self) -> list[int]:
-        """The optimizers whose steps are being made in this thread, the outermost first."""
-        found: list[int] = self._threads.__dict__.setdefault("running", [])
-        return found
-
     def _built(self, optimizer: Optimizer) -> None:
-        if self._session.muted or optimizer in self._all:
+        if self._session.muted:
             return
+        with self._session.careful():
+            if optimizer not in self._all:
+                self._notice(optimizer)
+
+    def _notice(self, optimizer: Optimizer) -> None:
         if not self._has_hooks:
             self._has_hooks = True
             # A compiled step breaks its graph for them; this imports the compiler, which torch has done for the first
@@ -62,24 +62,23 @@ class Observer:
 
     def _scheduled(self, scheduler: Any) -> None:
         optimizer = getattr(scheduler, "optimizer", None)
-        watched = self._all.get(optimizer) if isinstance(optimizer, Optimizer) else None
-        if watched is not None:
-            watched.planned.add(scheduler)
+        with self._session.careful():
+            watched = self._all.get(optimizer) if isinstance(optimizer, Optimizer) else None
+            if watched is not None:
+                watched.planned.add(scheduler)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._session.muted:
             return
-        running = self._running
-        if id(optimizer) in running:  # its last step has failed
-            del running[running.index(id(optimizer)) :]
-        running.append(id(optimizer))
-        if len(running) > 1:
-            return
+        with self._session.careful():
+            self._meet(optimizer)
+
+    def _meet(self, optimizer: Optimizer) -> None:
         watched = self._all.get(optimizer)
         if watched is None:  # a copy, or one that was unpickled: it was never built
             self._session.built.append(type(optimizer).__name__)
             watched = self._add(optimizer)
-        if watched.is_new:
+        if watched.is_new and not _is_nested():
             watched.is_new = False
             self._begin(watched, optimizer)
 
@@ -95,12 +94,20 @@ class Observer:
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._session.muted:
             return
-        running = self._running
-        if id(optimizer) in running:
-            del running[running.index(id(optimizer)) :]
         watched = self._all.get(optimizer)
-        if watched is not None and watched.monitor is not None and not running:
-            self._session.look(watched, sys._getframe())
+        if watched is not None and watched.monitor is not None:
+            with self._session.careful():
+                self._session.look(watched, sys._getframe())
+
+
+def _is_nested() -> bool:
+    """Whether the step that is being made is part of another optimizer's step."""
+    frame: FrameType | None = sys._getframe()
+    depth = 0
+    while frame is not None:
+        depth += frame.f_code in _STEPS
+        frame = frame.f_back
+    return depth > 1
 
 
 def _behind(owner: type, name: str, then: Callable[[Any], None]) -> None:

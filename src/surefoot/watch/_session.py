@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,7 @@ class Session:
         self.begun = time.time()
         self.status = "running"
         """How it stands, for the page."""
+        self._lock = threading.RLock()
         self._names: dict[str, int] = {}
         self._process = os.getpid()
         self._home = Path.cwd()
@@ -110,6 +112,16 @@ class Session:
 
     # -- while it goes on ---------------------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def careful(self) -> Any:
+        """One thread at a time; a fault of ours ends the watching, and never the script."""
+        with self._lock:
+            try:
+                yield
+            except Exception as error:
+                self.say(f"stopped watching, by a fault of its own: {type(error).__name__}: {error}", always=True)
+                self.muted = True
+
     def look(self, watched: Watched, frame: FrameType) -> None:
         """After a step: look closer if it is time to."""
         is_time = time.monotonic() >= self._next_page
@@ -146,7 +158,7 @@ class Session:
         """An optimizer is gone: keep what it has shown."""
         if self.muted or os.getpid() != self._process:
             return
-        with self._unless_disk_is_full(), contextlib.suppress(Exception):
+        with self.careful(), self._unless_disk_is_full():
             self.folder.append(watched.lost())
 
     def _pronounce(self, watched: Watched, verdict: Verdict) -> None:
@@ -182,6 +194,10 @@ class Session:
         if self.muted or self._is_over or os.getpid() != self._process:
             return
         self._is_over = True
+        with self.careful():
+            self._conclude()
+
+    def _conclude(self) -> None:
         if self.status == "running":
             self.status = "ended"
         with self._unless_disk_is_full():

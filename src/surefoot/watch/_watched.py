@@ -46,7 +46,7 @@ class Watched:
         """Why it is not, or no longer, watched."""
         self.hopeless: str | None = None
         """Why going on is no use."""
-        self.next_ask = 3
+        self.next_ask = 2
         """The step at which to look again."""
         self.loss, self.lr, self.grad_norm = Curve(), Curve(), Curve()
         self.deaf: str | None = None
@@ -178,7 +178,7 @@ class Watched:
             self._give_up(error)
             return None
         pause = verdict.more_steps or max(self.steps // 4, 1)
-        self.next_ask = self.steps + (min(pause, 5) if known is None and self.steps < 10 else pause)
+        self.next_ask = self.steps + (1 if known is None and self.steps < 5 else pause)
         if verdict.state is State.UNKNOWN or (before is not None and before.state is verdict.state):
             return None
         self.changes.append((self.steps, verdict))
@@ -235,17 +235,20 @@ class Watched:
 
 
 def _name_of(optimizer: Optimizer, frame: FrameType | None) -> str | None:
-    """What the script calls its optimizer: a variable, or an attribute of ``self``."""
+    """What the script calls its optimizer, a variable or an attribute of ``self``; the outermost name says most."""
+    found: str | None = None
     for outer in outwards(frame):
         if outer.f_globals.get("__name__", "").partition(".")[0] in ("torch", "surefoot", "accelerate", "lightning"):
             continue
         held = variables(outer)
-        for name, value in held.items():
-            if isinstance(value, Optimizer) and optimizer in (value, getattr(value, "optimizer", None)):
-                return name
         owner = held.get("self")
         inside = vars(owner) if hasattr(owner, "__dict__") else {}
-        for name, value in inside.items():
-            if value is optimizer:
-                return f"self.{name}"
-    return None
+        names = [name for name, value in held.items() if _is_it(value, optimizer)]
+        names += [f"self.{name}" for name, value in inside.items() if value is optimizer]
+        found = names[0] if names else found
+    return found
+
+
+def _is_it(value: Any, optimizer: Optimizer) -> bool:
+    """Whether a variable is the optimizer, or Accelerate's wrapper of it."""
+    return isinstance(value, Optimizer) and (value is optimizer or getattr(value, "optimizer", None) is optimizer)
