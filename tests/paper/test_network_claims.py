@@ -81,7 +81,7 @@ class TestRules:
         known[0]["constant"].dataset.last_loss.values[1, 5:] = 1.9
         row = verdict(known[1], "cifar-sps-ngn-hold")
         assert row.verdict == "fails"
-        assert "sps 0.316–1" in row.measured
+        assert "SPS 0.316–1" in row.measured
 
     def test_warmup_without_gain_contradicts(self, known):
         known[0]["warmup"].dataset.last_loss.values[0] = np.array(LOSSES["sgd"])[:, None]

@@ -37,7 +37,9 @@ def test_table_of_indices_is_tidy(indices):
 
 
 def test_index_figure_has_a_panel_for_each_constant(indices):
-    assert [axes.get_title() for axes in pep.draw(indices).axes] == ["G = 0.5", "G = 1", "G = 2"]
+    assert [axes.get_title() for axes in pep.draw(indices).axes] == [
+        f"gradients up to G = {G}" for G in ("0.5", "1", "2")
+    ]
 
 
 @pytest.mark.slow

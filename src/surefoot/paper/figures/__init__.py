@@ -110,10 +110,11 @@ def expanded(names: Iterable[str]) -> list[str]:
 def title_of(name: str, words: str) -> str:
     """What stands over a figure: its number in the paper, and what it shows.
 
-    >>> title_of("vowel", "logistic regression")
-    'Figure 8: logistic regression'
+    >>> title_of("vowel", "Logistic regression"), title_of("cifar10-log-ngn", "LogNGN")
+    ('Figure 8: logistic regression', 'Beyond the paper: LogNGN')
     """
-    return f"{numbered(name)}: {words[:1].lower() + words[1:] if words[1:2].islower() else words}"
+    plain = words.split()[0][1:].islower()  # no name such as LogNGN
+    return f"{numbered(name)}: {words[:1].lower() + words[1:] if plain else words}"
 
 
 def load(name: str, folder: Path | None = None, **network: Any) -> FigureModule:

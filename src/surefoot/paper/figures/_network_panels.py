@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.plots.methods import GREY, looks
 from surefoot.plots.panels import constant, draw_rates, draw_traces, methods_of, series
-from surefoot.plots.style import drawable, key, mark_edge, new_figure
+from surefoot.plots.style import KEY, drawable, key, mark_edge, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,8 @@ def loss_and_bound(columns: Columns) -> Figure:
 
 def half(columns: Columns) -> Figure:
     """The same after half the epochs."""
-    return _two_sides(columns, f"training loss after {constant(columns, 'epochs'):.0f} epochs")
+    epochs = constant(columns, "epochs")
+    return _two_sides(columns, f"training loss after {epochs:.0f} epoch{'s' * (epochs > 1)}")
 
 
 def validation(columns: Columns) -> Figure:
@@ -93,7 +94,7 @@ def travel(columns: Columns) -> Figure:
     right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="distance at the end, ‖$x_T − x_1$‖")
     right.set_title("at the end")
     for ax in (left, right):
-        ax.axhline(distance, color=GREY, linestyle=":", linewidth=1.0, label=f"D = {distance:g}")
+        ax.axhline(distance, color=GREY, linestyle=":", linewidth=1.0, label=f"D = {distance:g}", gid=KEY)
         ax.set_ylim(max(ax.get_ylim()[0], 1e-3 * distance), top)
     return figure
 
