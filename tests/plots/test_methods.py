@@ -68,7 +68,7 @@ def test_every_method_that_a_study_knows_has_a_look():
 
 
 def test_labels_are_the_names_of_the_classes():
-    from surefoot.study._optimizers import NAMED
+    from surefoot.runs._optimizers import NAMED
 
     import surefoot.optim as sfo
 
