@@ -68,9 +68,8 @@ def test_every_method_that_a_study_knows_has_a_look():
 
 
 def test_labels_are_the_names_of_the_classes():
-    from surefoot.runs._optimizers import NAMED
-
     import surefoot.optim as sfo
+    from surefoot.runs._optimizers import NAMED
 
     rows = {name: place.partition(":")[2] for name, place in NAMED.items() if place.startswith("surefoot.optim:")}
     rows |= {"sgd": "SGD", "sps": "SPS", "ngn": "NGN", "log-ngn": "LogNGN", "power": "PowerStep", "spp": "SPP"}
