@@ -148,7 +148,8 @@ def _soared(losses: Losses, found: Evidence) -> bool:
 
 
 def _sum(weights: tuple[float, Mapping[str, float]], found: Evidence) -> float:
-    return weights[0] + sum(weight * float(getattr(found, name)) for name, weight in weights[1].items())
+    numbers = found._asdict()
+    return weights[0] + sum(weight * float(numbers[name]) for name, weight in weights[1].items())
 
 
 def _range(state: State, sane: Evidence | None, peak: float) -> tuple[float, float] | None:
