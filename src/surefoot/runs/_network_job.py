@@ -152,8 +152,9 @@ class NetworkJob:
         return stem.with_name(stem.name + suffix)
 
     def _searched(self, run: RunPlan) -> Path | None:
-        """The state in which a search has left a run."""
-        assert self.folder is not None
+        """The state in which a search has left a run; None if there is none, or no store beside which it could be."""
+        if self.folder is None or not self.folder.endswith(".runs"):
+            return None
         folder = search_folder(Path(self.folder.removesuffix(".runs")), self.context)
         found = folder.glob(f"{RunKey(run.method.name, run.lr, run.seed).name}-*.pt")
         return max(found, key=_steps_of, default=None)
