@@ -68,6 +68,7 @@ def _child(queue: multiprocessing.Queue[float]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # JAX's word, if it has been imported
 def test_squares_after_a_fork(threads: None) -> None:
     torch.set_num_threads(2)
     assert _sums.sum_sq([torch.ones(5_000_000)]) == 5_000_000  # the threads have been started

@@ -32,6 +32,7 @@ def started(tmp_path, command, environment):
     (tmp_path / "train.py").write_text(SCRIPT)
     process = subprocess.Popen(
         [*command, "train.py"],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell may ignore it
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

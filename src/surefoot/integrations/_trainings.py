@@ -182,6 +182,8 @@ class Trainings(ABC):
 
     limit: float = math.inf
     """The most batches of an epoch."""
+    keeps_threads = True
+    """A training of the search is the trainer's own, bit for bit."""
 
     def __init__(
         self, module: nn.Module, optimizer: Optimizer, schedulers: Sequence[Any], lr: float | None, metric: str | None

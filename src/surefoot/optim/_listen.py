@@ -108,7 +108,7 @@ class Losses:
         return torch.where(other, 1.0, factor)
 
     def _take_sample(self) -> None:
-        if self._sampled is None or self._sampled.grad is None:
+        if self._sampled is None or self._sampled.grad is None or self._sampled.grad.layout is not torch.strided:
             self._sampled = None if self._sharded() else Sample.serving(self._params())
         self._sample = None if self._sampled is None else Sample(self._sampled)
 
@@ -183,8 +183,8 @@ class Sample:
     @classmethod
     def serving(cls, params: Iterator[Tensor]) -> Tensor | None:
         """The smallest parameter that serves."""
-        enough = (p for p in params if p.numel() >= cls.FEWEST and p.layout is torch.strided and p.grad is not None)
-        return min(enough, key=Tensor.numel, default=None)
+        there = (p for p in params if p.grad is not None and p.grad.layout is torch.strided)
+        return min((p for p in there if p.numel() >= cls.FEWEST), key=Tensor.numel, default=None)
 
     def factor(self) -> Tensor | None:
         """What the gradient was multiplied by; 1 where it was changed in another way, None if it was not."""

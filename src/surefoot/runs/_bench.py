@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,7 +106,7 @@ class Bench:
     def do(self, pieces: Sequence[Piece]) -> list[Advanced]:
         """Advance runs of one method, which are as many steps long: in one go where the factory can do that."""
         try:
-            with one_thread():
+            with nullcontext() if self._keeps_threads(pieces[0]) else one_thread():
                 runs = [self.take(piece.key, piece.begin, piece.state) for piece in pieces]
                 together = getattr(self._factories[pieces[0].key.method], "advance_together", None)
                 if together is not None and len(pieces) > 1:
@@ -122,6 +122,9 @@ class Bench:
             for piece in pieces:  # nobody knows where they are
                 self._live.pop(piece.key, None)
             raise
+
+    def _keeps_threads(self, piece: Piece) -> bool:
+        return bool(getattr(self._factories[piece.key.method], "keeps_threads", False))
 
     def take(self, key: RunKey, begin: int, state: str | None) -> Run:
         """A run after ``begin`` steps, from memory, from disk, or new; ``LookupError`` if it left no state."""

@@ -81,6 +81,7 @@ class RunFactory(Protocol):
     * ``schedule``: the factors η_t of the rates, one a step, if they are not constant;
     * ``envelope(parameters)``: the Moreau envelopes of the full loss at x_1 (for ``bias="envelope"``);
     * ``advance_together(runs, k)``: advances several runs at once, and returns their progress in this order;
+    * ``keeps_threads``: whether runs use all threads that torch has, not one, because they cannot stand side by side;
     * ``fingerprint()``: a text that changes whenever the numbers of the runs do (guards a store).
     """
 
