@@ -59,8 +59,10 @@ def reproduce(
     trained = [name for name in chosen if name in figures.NETWORKS]
     networks: dict[str, NetworkFigure] = {}
     if trained:
+        from surefoot.paper import presets
         from surefoot.paper.figures.networks import NetworkFigure
 
+        presets.check(preset)
         networks = {name: NetworkFigure(name, studies, preset, device, data) for name in trained}
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=out):

@@ -48,6 +48,12 @@ _ADAM = ["adam", "momo-adam", "sps-adam", "ngn-adam"]
 _CHARACTERS = ["adamw", "sps-adam", "ngn-adam"]
 
 
+def check(preset: str) -> None:
+    """Refuse a preset that there is not."""
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+
+
 def sweep(name: str, preset: str = DEFAULT, *, device: str = "cpu", data: str | None = None) -> Sweep:
     """The settings of a sweep; nothing is loaded or run.
 
@@ -65,8 +71,7 @@ def sweep(name: str, preset: str = DEFAULT, *, device: str = "cpu", data: str | 
     """
     if name not in _SWEEPS:
         raise unknown("sweep", name, _SWEEPS)
-    if preset not in PRESETS:
-        raise unknown("preset", preset, PRESETS)
+    check(preset)
     return _SWEEPS[name](preset, device, data)
 
 
