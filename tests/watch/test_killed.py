@@ -5,9 +5,13 @@ from __future__ import annotations
 import csv
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
+
+import surefoot
 
 SCRIPT = """
 import time, torch
@@ -26,13 +30,19 @@ finally:
 """
 
 
+COMMAND = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told its background jobs to ignore it
+runpy.run_module("surefoot", run_name="__main__")
+"""
+
+
 @pytest.fixture
-def started(tmp_path, command, environment):
+def started(tmp_path, environment):
     """A run that has shown some steps."""
     (tmp_path / "train.py").write_text(SCRIPT)
     process = subprocess.Popen(
-        [*command, "train.py"],
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell may ignore it
+        [sys.executable, "-c", COMMAND, "watch", "train.py"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,6 +80,6 @@ def test_terminated_and_interrupted(started):
     stdout, stderr = started.communicate(timeout=120)
     assert (started.returncode, stdout) == (-signal.SIGINT, "finally\n")  # as Python itself ends
     assert "KeyboardInterrupt" in stderr
-    assert "surefoot/" not in stderr.partition("Traceback")[2].partition("KeyboardInterrupt")[0].replace("-watch/", "")
+    assert str(Path(surefoot.__file__).parent) not in stderr.partition("Traceback")[2].partition("KeyboardInterrupt")[0]
     # It was broken off before a tenth of its length: it is judged by what there is of it.
     assert ", if the run is to have " in stderr
