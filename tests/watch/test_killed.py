@@ -51,7 +51,8 @@ def started(tmp_path, environment):
     )
     trace = tmp_path / "surefoot-watch" / "train-1" / "trace.csv"
     until = time.monotonic() + 300
-    while not (trace.exists() and trace.read_text().count("\n") > 50):
+    page = trace.with_name("page.html")
+    while not (trace.exists() and trace.read_text().count("\n") > 50 and "loops of" in page.read_text()):
         assert time.monotonic() < until
         assert process.poll() is None
         time.sleep(0.1)
