@@ -14,6 +14,8 @@ from surefoot.problems._problem import WIDTH, Floats, Rows, Start, TiledProblem,
 
 _BLOCK = 1 << 14
 """Predictions of one tile that the full loss looks at in one go; they stay in the cache."""
+_GATHERED = 1 << 15
+"""Numbers of the batches of several steps that are gathered in one go."""
 
 
 @dataclass(slots=True)
@@ -27,6 +29,8 @@ class Batch:
     targets: Any
     predictions: Floats
     """Room for A_s x, (tiles, blocks, WIDTH, batch size)."""
+    flat: Floats
+    """The same memory as (tiles, blocks·WIDTH, batch size)."""
 
 
 class LinearPredictor(TiledProblem):
@@ -134,22 +138,27 @@ class LinearPredictor(TiledProblem):
         return values[..., None, None, :]
 
     def batches(self, rows: Rows) -> Iterator[Batch]:
-        """The batches of some steps, gathered one after the other into the same memory."""
-        _, tiles, size = rows.shape
-        gathered = np.empty((tiles, size, self.features))
-        batch = Batch(gathered, gathered.transpose(0, 2, 1), None, np.empty((tiles, self.blocks, WIDTH, size)))
-        for chosen, targets in zip(rows, self.targets_of(self.y.take(rows), tiles), strict=True):
-            self.A.take(chosen, axis=0, out=gathered, mode="clip")  # without a mode NumPy gathers into a buffer first
-            batch.targets = targets
-            yield batch
+        """The batches of some steps, gathered a few at a time into the same memory."""
+        steps, tiles, size = rows.shape
+        targets = self.targets_of(self.y.take(rows), tiles)
+        together = min(max(_GATHERED // (tiles * size * self.features), 1), steps)
+        gathered = np.empty((together, tiles, size, self.features))
+        predictions = np.empty((tiles, self.blocks, WIDTH, size))
+        flat = predictions.reshape(tiles, self.blocks * WIDTH, size)
+        batches = [Batch(A, A.transpose(0, 2, 1), None, predictions, flat) for A in gathered]
+        for begin in range(0, steps, together):
+            chosen = rows[begin : begin + together]
+            # Without a mode NumPy gathers into a buffer first.
+            self.A.take(chosen, axis=0, out=gathered[: len(chosen)], mode="clip")
+            for batch, batch.targets in zip(batches, targets[begin : begin + together], strict=False):
+                yield batch
 
     def loss_and_gradient(self, points: Floats, batch: Batch, gradients: Floats) -> Floats:
         """The batch losses, and the gradients A_sᵀ ℓ′ / b + λx: one product of matrices each."""
-        flat = (len(points), self.blocks * WIDTH, -1)
-        predictions = batch.predictions.reshape(flat)
-        np.matmul(points.reshape(flat), batch.transposed, out=predictions)
+        shape = (len(points), self.blocks * WIDTH, self.features)
+        np.matmul(points.reshape(shape), batch.transposed, out=batch.flat)
         losses = self.mean_loss(batch.predictions, batch.targets, slopes=True)
-        np.matmul(predictions, batch.features, out=gradients.reshape(flat))
+        np.matmul(batch.flat, batch.features, out=gradients.reshape(shape))
         if self.ridge:
             losses = losses + self._penalty(points)
             gradients += self.ridge * points

@@ -41,7 +41,7 @@ class LogisticRegression(LinearPredictor):
 
     name = "logistic-regression"
     has_prox = True
-    prox_seconds = 3e-3
+    prox_seconds = 1e-3
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class LogisticRegression(LinearPredictor):
         return mean_loss(predictions, targets, slopes)
 
     def prox(self, points: Floats, rows: Rows, lr: Floats) -> Proximal:
-        """The proximal points by Newton's method, in the smaller of primal and dual."""
+        """The proximal points by Newton's method."""
         return proximal_points(self.A.take(rows, axis=0), self.y.take(rows), points, lr, self.ridge)
 
     def optimum(self) -> Optimum:

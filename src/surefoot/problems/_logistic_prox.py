@@ -1,21 +1,24 @@
-"""Proximal points of the cross entropy for many runs at once: Newton's method with conjugate gradients inside.
+"""Proximal points of the cross entropy for many runs at once: Newton's method, one factorisation a run and step.
 
 With c = λ + 1/α and x̄ = x/(1 + αλ), what is minimised is P(y) = ℓ(A y) + c/2 ‖y − x̄‖². The minimiser differs from x̄ by
-a combination of rows of A, so that it can be written in two kinds of coordinates w:
+a combination of rows of A. With A = L Qᵀ, where the columns of Q are orthonormal (and Q = I if there are at least as
+many rows as features), y = x̄ + Q v for each class, and P is ℓ(A x̄ + L v) + c/2 ‖v‖². Its Hessian is
 
-* primal, y = x̄ + w, if there are at least as many rows as features;
-* dual, y = x̄ + Aᵀw, otherwise, with AAᵀ in place of A, and the inner product ⟨v, AAᵀw⟩, in which the Hessian
-  ℓ″AAᵀ + cI is symmetric.
+    blockdiag_k(B_k) − V Vᵀ,    B_k = Lᵀ diag(p_k) L / b + c I,    V_k = Lᵀ diag(p_k) / √b,
 
-Runs do not see each other: one that has converged stands still while others go on.
+for the classes' probabilities p_k: small systems, one a class, and one of the batch's size (Woodbury's formula).
+
+Runs do not see each other: all products and systems are a run's own, and one that has converged is left out.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.problems._cross_entropy import curvature, mean_loss, probabilities, targets_of
+from surefoot.problems._cross_entropy import mean_loss, probabilities, targets_of
 from surefoot.problems._problem import Floats, Proximal
 from surefoot.theory.models import SquareRoot
 
@@ -23,33 +26,87 @@ _TOLERANCE = 1e-11
 """Of ‖∇P‖, relative to the gradient at the start."""
 _NEWTON_STEPS = 60
 _HALVINGS = 30
+_DAMPING = 1e-13
+"""Least curvature of a Newton system, relative to that of the rows: for rates so large that c is lost in rounding."""
 
 
-class _Coordinates:
-    """The space in which w lives."""
+class _Runs:
+    """Some runs on their way to their proximal points: arrays whose first axis are these runs.
 
-    def __init__(self, A: Floats) -> None:
-        self.A = A
-        self.dual = A.shape[1] < A.shape[2]
-        transposed = A.transpose(0, 2, 1)
-        self._forward = A @ transposed if self.dual else transposed
+    ``number`` says which runs they are, ``L`` and ``labels`` are those of their batches.
+    """
 
-    def forward(self, w: Floats) -> Floats:
-        """The change of the predictions that belongs to a change of the coordinates."""
-        return _product(w, self._forward)
+    def __init__(self, number: NDArray[np.intp], L: Floats, labels: NDArray[Any], weight: Floats, start: Floats):
+        self.number, self.L, self.labels, self.weight = number, L, labels, weight
+        self.damped = np.maximum(weight, _DAMPING * np.add.reduce(L * L, axis=(1, 2)) / L.shape[1])
+        self.predictions = start
+        self.v = np.zeros((*start.shape[:2], L.shape[2]))
+        self.loss, self.slopes = self.evaluate(start)
 
-    def backward(self, slopes: Floats) -> Floats:
-        """The gradient in these coordinates, from the derivatives with respect to the predictions."""
-        return slopes if self.dual else _product(slopes, self.A)
+    def evaluate(self, predictions: Floats, chosen: Any = slice(None)) -> tuple[Floats, Floats]:
+        """Losses, and their slopes, at some predictions (runs, blocks, rows)."""
+        slopes = predictions[:, :, None].copy()
+        targets = targets_of(self.labels[chosen], len(slopes), slopes.shape[1], 1)
+        return mean_loss(slopes, targets, slopes=True)[:, 0], slopes[:, :, 0]
 
-    def norm_sq(self, w: Floats, image: Floats) -> Floats:
-        """‖y − x̄‖² of each run, given the image of w."""
-        squares: Floats = np.vecdot(w, image if self.dual else w).sum(axis=1)
-        return squares
+    def gradient(self) -> tuple[Floats, Floats]:
+        """∇P, and its squared norm."""
+        gradient: Floats = self.slopes @ self.L
+        gradient += _wide(self.weight) * self.v
+        return gradient, _dot(gradient, gradient)
 
-    def points(self, w: Floats) -> Floats:
-        """y − x̄."""
-        return _product(w, self.A) if self.dual else w
+    def keep(self, chosen: NDArray[np.bool_]) -> None:
+        """Leave out the others."""
+        if not chosen.all():
+            vars(self).update({name: values[chosen] for name, values in vars(self).items()})
+
+    def newton_step(self, gradient: Floats) -> Floats:
+        """−H⁻¹∇P."""
+        targets = targets_of(self.labels, len(self.v), self.v.shape[1], 1)
+        chances = probabilities(self.slopes[:, :, None], targets)[:, :, 0]
+        runs, blocks, rows = chances.shape
+        narrow = self.L / np.sqrt(rows)
+        if blocks == 1:
+            chances = chances * (1.0 - chances)
+        V = narrow.transpose(0, 2, 1)[:, None] * chances[:, :, None]
+        B = V @ narrow[:, None]
+        places = np.arange(B.shape[-1])
+        B[:, :, places, places] += _wide(self.damped)
+        inverse = np.linalg.inv(B)
+        step = -(inverse @ gradient[..., None])
+        if blocks > 1:
+            X = (inverse @ V).reshape(runs, -1, rows)
+            V = V.reshape(X.shape).transpose(0, 2, 1)
+            small = np.eye(rows) - V @ X
+            step += (X @ np.linalg.solve(small, V @ step.reshape(runs, -1, 1))).reshape(step.shape)
+            step -= step.mean(axis=1, keepdims=True)  # the loss does not change if all classes move alike
+        return step[..., 0]
+
+    def search(self, step: Floats) -> Floats:
+        """Move by the largest of 1, ½, ¼, … steps that lowers P enough (Armijo); 0 where rounding leaves no gain."""
+        reach = step @ self.L.transpose(0, 2, 1)
+        cross, square = _dot(self.v, step), _dot(step, step)
+        value = self.loss + 0.5 * self.weight * _dot(self.v, self.v)
+        slack = 8.0 * np.finfo(float).eps * np.abs(value)
+        scale = np.ones(len(step))
+        found, loss, slopes = self.predictions.copy(), self.loss.copy(), self.slopes.copy()
+        rest = np.arange(len(step))
+        for _ in range(_HALVINGS):
+            far = scale[rest]
+            trial = self.predictions[rest] + _wide(far) * reach[rest]
+            tried, bent = self.evaluate(trial, rest)
+            change = tried - self.loss[rest] + self.weight[rest] * far * (cross[rest] + 0.5 * far * square[rest])
+            # A Newton step promises at least half of what the quadratic model does, which is ⟨s, Hs⟩/2 ≥ c‖s‖²/2.
+            good = change <= slack[rest] - 1e-4 * far * self.weight[rest] * square[rest]
+            found[rest[good]], loss[rest[good]], slopes[rest[good]] = trial[good], tried[good], bent[good]
+            rest = rest[~good]
+            if not len(rest):
+                break
+            scale[rest] *= 0.5
+        scale[rest] = 0.0
+        self.v += _wide(scale) * step
+        self.predictions, self.loss, self.slopes = found, loss, slopes
+        return scale
 
 
 def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Floats, ridge: float) -> Proximal:
@@ -62,110 +119,58 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
         lr: α, (tiles, width).
         ridge: λ.
     """
-    space = _Coordinates(A)
-    targets = targets_of(labels, *points.shape[:3])
-    weight = ridge + 1.0 / lr
-    center = points / _wide(1.0 + lr * ridge)
-    start = _product(center, A.transpose(0, 2, 1))
-    w, image = np.zeros(start.shape if space.dual else points.shape), np.zeros_like(start)
-    active = np.isfinite(start).all(axis=(1, 3))
-    goal = first = np.zeros(lr.shape)
-    for turn in range(_NEWTON_STEPS):
-        slopes = start + image
-        loss = mean_loss(slopes, targets, slopes=True)
-        gradient = space.backward(slopes) + _wide(weight) * w
-        shadow = space.forward(gradient)
-        norm_sq = space.norm_sq(gradient, shadow)
-        if turn == 0:
-            goal, first = _TOLERANCE**2 * norm_sq, norm_sq
-        active = active & (norm_sq > goal) & np.isfinite(norm_sq)
-        if not active.any():
+    tiles, blocks, width, _ = points.shape
+    Q, L = None, A
+    if A.shape[1] < A.shape[2]:
+        Q, R = np.linalg.qr(A.transpose(0, 2, 1))
+        L = np.ascontiguousarray(R.transpose(0, 2, 1))
+    center = points / (1.0 + lr * ridge)[:, None, :, None]
+    start = _product(center, A.transpose(0, 2, 1)).transpose(0, 2, 1, 3).reshape(tiles * width, blocks, -1)
+    weight = (ridge + 1.0 / lr).reshape(-1)
+    tile = np.repeat(np.arange(tiles), width)
+    first = tile * width
+    # A tile is filled up with copies of its first run, whose result they share.
+    copies = (weight == weight[first]) & (start == start[first]).all(axis=(1, 2)) & (first != np.arange(len(first)))
+    chosen = np.flatnonzero(~copies)
+
+    runs = _Runs(chosen, L[tile[chosen]], labels[tile[chosen]], weight[chosen], start[chosen])
+    v, losses, norms = np.zeros((len(start), blocks, L.shape[2])), np.zeros(len(start)), np.zeros(len(start))
+    losses[chosen] = runs.loss
+    gradient, before = runs.gradient()
+    norms[chosen] = before
+    moving = np.isfinite(before) & (before > 0)
+    runs.keep(moving)
+    gradient, before = gradient[moving], before[moving]
+    # NGN's step is a good first guess: for one row of least squares it is the proximal point.
+    runs.v = -_wide(_first_sizes(runs.loss, before, 1.0 / runs.weight)) * gradient
+    runs.predictions = runs.predictions + runs.v @ runs.L.transpose(0, 2, 1)
+    runs.loss, runs.slopes = runs.evaluate(runs.predictions)
+    for _ in range(_NEWTON_STEPS):
+        if not len(runs.v):
             break
-        if turn == 0:  # NGN's step is a good first guess: for one row of least squares it is the proximal point
-            w = -_wide(_first_sizes(loss, norm_sq, 1.0 / weight, active)) * gradient
-        else:
-            forcing = np.where(active, np.minimum(0.25, (norm_sq / first) ** 0.25), 2.0)
-            step = _newton_step(space, probabilities(slopes, targets), weight, gradient, shadow, forcing)
-            predictions, reach = start + image, space.forward(step)
-            scale = _line_search(space, predictions, targets, weight, w, image, step, reach, loss, active)
-            active = active & (scale > 0)
-            w += _wide(scale) * step
-        image = space.forward(w)
-    new = center + space.points(w)
-    losses = mean_loss(start + image, targets, slopes=False) + 0.5 * ridge * np.vecdot(new, new).sum(axis=1)
-    return Proximal(new, losses, 0.5 * norm_sq / weight)
-
-
-def _first_sizes(loss: Floats, grad_sq: Floats, lr: Floats, active: NDArray[np.bool_]) -> Floats:
-    """NGN's step sizes, 0 for runs that are not active.
-
-    Number by number: for an array the last bit may depend on whether one of the others is special.
-    """
-    sizes = np.zeros(loss.shape)
-    for place in zip(*np.nonzero(active), strict=True):
-        sizes[place] = SquareRoot().step(float(loss[place]), float(grad_sq[place]), float(lr[place])).size
-    return sizes
-
-
-def _newton_step(
-    space: _Coordinates, chances: Floats, weight: Floats, gradient: Floats, shadow: Floats, forcing: Floats
-) -> Floats:
-    """Conjugate gradients for H s = −∇P, until the residual has fallen by the factor ``forcing`` (over 1: no step)."""
-    residual, direction, reach = -gradient, -gradient, -shadow
-    step, buffer = np.zeros_like(gradient), np.empty_like(gradient)
-    norm_sq = space.norm_sq(gradient, shadow)
-    goal = forcing**2 * norm_sq
-    active = norm_sq > goal
-    for _ in range(2 * gradient.shape[1] * gradient.shape[3]):
-        bent = curvature(chances, reach)
-        along = np.vecdot(reach, bent).sum(axis=1) + weight * space.norm_sq(direction, reach)
-        far = _wide(np.where(active, norm_sq, 0.0) / np.where(active & (along > 0), along, 1.0))
-        step += np.multiply(far, direction, out=buffer)
-        change = space.backward(bent)
-        change += np.multiply(_wide(weight), direction, out=buffer)
-        change *= far
-        residual -= change
-        image = space.forward(residual)
-        previous, norm_sq = norm_sq, space.norm_sq(residual, image)
-        active = active & (norm_sq > goal)
-        if not active.any():
+        gradient, norm_sq = runs.gradient()
+        v[runs.number], losses[runs.number], norms[runs.number] = runs.v, runs.loss, norm_sq
+        far = (norm_sq > _TOLERANCE**2 * before) & np.isfinite(norm_sq)
+        runs.keep(far)
+        if not len(runs.v):
             break
-        turn = _wide(np.where(active, norm_sq, 0.0) / np.where(active, previous, 1.0))
-        direction *= turn
-        direction += residual
-        reach *= turn
-        reach += image
-    return step
+        gradient, before = gradient[far], before[far]
+        moved = runs.search(runs.newton_step(gradient)) > 0
+        runs.keep(moved)
+        before = before[moved]
+    for values in (v, losses, norms):
+        values[copies] = values[first[copies]]
+
+    back = np.ascontiguousarray(v.reshape(tiles, width, blocks, -1).transpose(0, 2, 1, 3))
+    new = center + (back if Q is None else _product(back, Q.transpose(0, 2, 1)))
+    total = losses.reshape(lr.shape) + 0.5 * ridge * np.vecdot(new, new).sum(axis=1)
+    return Proximal(new, total, (0.5 * norms / weight).reshape(lr.shape))
 
 
-def _line_search(
-    space: _Coordinates,
-    predictions: Floats,
-    targets: Floats,
-    weight: Floats,
-    w: Floats,
-    image: Floats,
-    step: Floats,
-    reach: Floats,
-    loss: Floats,
-    active: NDArray[np.bool_],
-) -> Floats:
-    """The largest of 1, ½, ¼, … that lowers P enough (Armijo), of each run; 0 where rounding leaves nothing to gain."""
-    cross = np.vecdot(w, reach if space.dual else step).sum(axis=1)
-    square = space.norm_sq(step, reach)
-    value = loss + 0.5 * weight * space.norm_sq(w, image)
-    slack = 8.0 * np.finfo(float).eps * np.abs(value)
-    scale = np.where(active, 1.0, 0.0)
-    open_runs = active
-    for _ in range(_HALVINGS):
-        change = mean_loss(predictions + _wide(scale) * reach, targets, slopes=False) - loss
-        change += weight * scale * (cross + 0.5 * scale * square)
-        # A Newton step promises at least half of what the quadratic model does, which is ⟨s, Hs⟩/2 ≥ c‖s‖²/2.
-        open_runs = open_runs & ~(change <= slack - 1e-4 * scale * weight * square)
-        if not open_runs.any():
-            return scale
-        scale = np.where(open_runs, 0.5 * scale, scale)
-    return np.where(open_runs, 0.0, scale)
+def _first_sizes(loss: Floats, grad_sq: Floats, lr: Floats) -> Floats:
+    """NGN's step sizes, number by number: for an array the last bit may depend on whether another is special."""
+    numbers = zip(loss.tolist(), grad_sq.tolist(), lr.tolist(), strict=True)
+    return np.array([SquareRoot().step(*each).size for each in numbers])
 
 
 def _product(vectors: Floats, matrix: Floats) -> Floats:
@@ -175,5 +180,10 @@ def _product(vectors: Floats, matrix: Floats) -> Floats:
     return products.reshape(tiles, blocks, width, -1)
 
 
+def _dot(left: Floats, right: Floats) -> Floats:
+    """The inner products of some runs."""
+    return np.vecdot(left.reshape(len(left), -1), right.reshape(len(right), -1))
+
+
 def _wide(values: Floats) -> Floats:
-    return values[:, None, :, None]
+    return values[:, None, None]

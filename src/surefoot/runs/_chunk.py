@@ -14,11 +14,15 @@ from surefoot.rules import History, first_stop
 from surefoot.runs._execute import Stopped
 from surefoot.runs._levels import Levels
 from surefoot.runs._live import live_rules
-from surefoot.runs._nouns import Floats, RunPlan, Settings, Trace
+from surefoot.runs._nouns import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Floats, RunPlan, Settings, Trace
 from surefoot.runs._orders import row_orders
-from surefoot.runs._sizes import Steps, StepSizes
+from surefoot.runs._sizes import StepSizes
 from surefoot.runs._tile import Tiles
+from surefoot.theory._arrays import NUMPY
+from surefoot.theory.models import Linear
+from surefoot.theory.models._base import half_decrease
 
+_TRACED = ("loss", "grad_sq", "size", "delta", "distance")
 _BLOCK = 128
 """Steps between two looks at which runs have diverged."""
 
@@ -61,50 +65,48 @@ class _State:
     """
 
     def __init__(self, problem: TiledProblem, chunk: Chunk, settings: Settings) -> None:
-        self.problem, self.chunk, self.settings = problem, chunk, settings
-        # A tile that is not full is filled up with copies of its first run.
-        self.slots = [run for tile in chunk.tiles for run in tile + (tile[0],) * (WIDTH - len(tile))]
-        shape = (len(chunk.tiles), WIDTH)
-        self.lr = np.array([run.lr for run in self.slots]).reshape(shape)
+        self.problem, self.settings = problem, settings
+        # Tiles with the same methods stand together, so that steps of a model are computed without gathering. One that
+        # is not full is filled up with copies of its first run.
+        tiles = sorted(chunk.tiles, key=lambda tile: tile[0].method.name)
+        self.slots = [run for tile in tiles for run in tile + (tile[0],) * (WIDTH - len(tile))]
+        self.is_filler = [slot >= len(tile) for tile in tiles for slot in range(WIDTH)]
+        self.is_exact = chunk.is_exact
+        shape = (len(tiles), WIDTH)
+        self.first_rates = np.array([run.lr for run in self.slots])
+        self.lr = self.first_rates.reshape(shape).copy()
 
-        point = problem.initial_point().reshape(problem.blocks, 1, problem.features)
-        self.start = np.repeat(point, WIDTH, axis=1)  # as a tile: broadcasting inside of one would be slow
+        self.start = np.repeat(problem.initial_point().reshape(problem.blocks, 1, problem.features), WIDTH, axis=1)
         self.alive: Any = slice(None)
         self.points = np.empty((shape[0], problem.blocks, WIDTH, problem.features))
         self.points[...] = self.start
         self.levels = Levels([run.method for run in self.slots])
         self.total = np.zeros_like(self.points)
         self._make_room()
+        self.linear: Any = [] if self.sizes is None else self.sizes.fixed
 
         self.diverged_at = np.full(shape, -1)
         self.stopped_at = np.full(shape, -1)
         self.violations = np.zeros(shape, int)
-        names = (
-            "loss",
-            "grad_sq",
-            "size",
-            "distance",
-            *(("delta",) if chunk.is_exact or len(self.levels.slots) else ()),
-        )
-        self.steps = {name: np.full((*shape, settings.kept), np.inf) for name in names}
-        self.block = {name: np.empty((min(_BLOCK, settings.steps_per_epoch), *shape)) for name in names}
+        # Of a run that ends early the rest is filled with ∞ when all is done.
+        self.steps = {name: np.empty((settings.kept, *shape)) for name in _TRACED}
         self.train = np.full((*shape, settings.epochs + 1), np.inf)
         self.valid = np.full((*shape, settings.epochs + 1 if problem.n_valid else 0), np.inf)
         self.last, self.average = np.full(shape, np.inf), np.full(shape, np.inf)
+        self.is_constant = bool((settings.schedule == settings.schedule[0]).all())
 
     def _make_room(self) -> None:
         """What depends on which tiles are alive."""
         tiles = np.arange(len(self.lr))[self.alive]
         self.tiles = Tiles(self.problem, self.points, self.total, self.start)
-        self.rates = self.lr[tiles]
         self.factor = np.nan
-        models = [self.slots[tile * WIDTH + slot].method.model for tile in tiles for slot in range(WIDTH)]
-        self.sizes = None if self.chunk.is_exact else StepSizes([model for model in models if model is not None])
         self.places = (tiles[:, None] * WIDTH + np.arange(WIDTH)).reshape(-1)
-        methods = [self.slots[place].method for place in self.places]
+        methods = [self.slots[place].method for place in self.places.tolist()]
+        models = [method.model for method in methods if method.model is not None]
+        self.sizes = None if self.is_exact else StepSizes(models)
         bounds = [-np.inf if m.model is None or m.level is not None else m.model.lower_bound for m in methods]
         self.bounds = np.array(bounds).reshape(len(tiles), WIDTH)
-        self.seeds = [self.slots[tile * WIDTH].seed for tile in tiles]
+        self.seeds = [self.slots[tile * WIDTH].seed for tile in tiles.tolist()]
 
     def run(self, stop: Callable[[], bool] | None) -> None:
         """All steps."""
@@ -112,10 +114,13 @@ class _State:
         orders = {
             seed: row_orders(seed, problem.n_rows, settings.batch_size, settings.sampling) for seed in set(self.seeds)
         }
-        self._measure(0)
-        for epoch in range(settings.epochs):
-            rows = {seed: next(orders[seed]) for seed in set(self.seeds)}
-            for begin in range(0, settings.steps_per_epoch, _BLOCK):
+        self._measure({0: self.points})
+        # A block is a part of an epoch or, where these are short, several of them; stop rules are asked after each.
+        epochs = 1 if settings.rules else max(_BLOCK // settings.steps_per_epoch, 1)
+        for epoch in range(0, settings.epochs, epochs):
+            count = min(epochs, settings.epochs - epoch)
+            rows = {seed: np.concatenate([next(orders[seed]) for _ in range(count)]) for seed in set(self.seeds)}
+            for begin in range(0, count * settings.steps_per_epoch, _BLOCK):
                 if stop is not None and stop():
                     raise Stopped
                 self._run_block(
@@ -124,47 +129,51 @@ class _State:
                 )
                 if not self.seeds:
                     return
-            self._measure(epoch + 1)
         self.average[self.alive] = problem.full_loss(self.total / settings.schedule.sum())
 
     def _run_block(self, first: int, rows: NDArray[np.intp]) -> None:
         """The steps ``first``, ``first`` + 1, …, one for each entry of ``rows``."""
-        problem, every, schedule = self.problem, self.settings.every, self.settings.schedule
-        block = {name: values[: len(rows), : len(self.points)] for name, values in self.block.items()}
-        loss, grad_sq, size, distance = block["loss"], block["grad_sq"], block["size"], block["distance"]
-        delta = block.get("delta", size)  # that of a model is computed at the end, for all steps
-        is_constant = bool((schedule == schedule[0]).all())
+        every, schedule, per_epoch = self.settings.every, self.settings.schedule, self.settings.steps_per_epoch
         last_step = len(schedule) - 1
-        sizes = None if self.sizes is None else self._write_sizes
-        for index, batch in enumerate(problem.batches(rows)):
-            step = first + index
-            if schedule[step] != self.factor:
-                self._set_factor(schedule[step])
+        block = self._block(first, len(rows))
+        traces = zip(*(block[name] for name in _TRACED), strict=True)
+        sizes = None if self.sizes is None else self._write_sizes if len(self.levels.slots) else self.sizes.write
+        reached: dict[int, Floats] = {}
+        batches = self.problem.batches(rows)
+        for step, (batch, chosen, told) in enumerate(zip(batches, rows, traces, strict=True), start=first):
+            if not self.is_constant or self.factor != self.factor:
+                self._set_factor(float(schedule[step]))
             if step == last_step:
-                self.last[self.alive] = problem.full_loss(self.points)
+                self.last[self.alive] = self.problem.full_loss(self.points)
+            *numbers, distance_sq = told
             self.tiles.step(
                 batch,
-                rows[index],
+                chosen,
                 self.rates,
-                None if is_constant else schedule[step],
+                None if self.is_constant else self.factor,
                 sizes,
-                loss[index],
-                grad_sq[index],
-                size[index],
-                delta[index],
-                distance[index] if step % every == 0 else None,
+                *numbers,
+                distance_sq if step % every == 0 else None,
             )
+            if (step + 1) % per_epoch == 0:
+                reached[(step + 1) // per_epoch] = self.points.copy()
+        self._measure(reached)
         self._keep(first, block)
         if self.settings.rules and self.seeds:
             self._ask_rules(first, len(rows))
 
+    def _block(self, first: int, length: int) -> dict[str, Floats]:
+        """Room for the numbers of some steps of the living tiles: if all are kept, their place in the traces."""
+        if self.settings.every == 1 and isinstance(self.alive, slice):
+            return {name: values[first : first + length] for name, values in self.steps.items()}
+        return {name: np.empty((length, len(self.points), WIDTH)) for name in _TRACED}
+
     def _write_sizes(self, loss: Floats, grad_sq: Floats, size: Floats, delta: Floats) -> None:
         """The sizes of the models, and those of levels with their indices."""
         assert self.sizes is not None
-        size[...] = self.sizes(loss.reshape(-1), grad_sq.reshape(-1)).reshape(-1, WIDTH)
-        if len(self.levels.slots):
-            flat = (loss, grad_sq, self.rates, size, delta)
-            self.levels.step(self.places, *(values.reshape(-1) for values in flat))
+        self.sizes.write(loss, grad_sq, size, delta)
+        flat = (loss, grad_sq, self.rates, size, delta)
+        self.levels.step(self.places, *(values.reshape(-1) for values in flat))
 
     def _set_factor(self, factor: float) -> None:
         """The rates of the steps to come."""
@@ -179,7 +188,8 @@ class _State:
         skip = -first % every
         place = slice((first + skip) // every, (first + length - 1) // every + 1)
         for name, values in block.items():
-            self.steps[name][self.alive, :, place] = values[skip::every].transpose(1, 2, 0)
+            if values.base is not self.steps[name]:
+                self.steps[name][place, self.alive] = values[skip::every]
         numbers = block["loss"] + block["grad_sq"]
         is_end = first + length == self.settings.steps
         when = self.diverged_at[self.alive]
@@ -207,10 +217,8 @@ class _State:
                     continue
                 run = self.slots[tile * WIDTH + slot]
                 rates = run.lr * settings.schedule
-                loss, grad_sq = (self.steps[name][tile, slot, :kept] for name in ("loss", "grad_sq"))
-                if run.method.model is None or run.method.level is not None:
-                    delta = self.steps["delta"][tile, slot, :kept]
-                else:
+                loss, grad_sq, delta = (self.steps[name][:kept, tile, slot] for name in ("loss", "grad_sq", "delta"))
+                if isinstance(run.method.model, Linear):
                     delta = run.method.model.step(loss, grad_sq, rates[:: settings.every][:kept]).delta
                 history = History(loss, grad_sq, delta, rates, settings.distance, settings.every, since)
                 stop = first_stop(rules, history)
@@ -235,28 +243,26 @@ class _State:
             self.points, self.total = self.points[left], self.total[left]
             self._make_room()
 
-    def _measure(self, place: int) -> None:
-        """The full losses, as entry ``place`` of the epochs."""
-        self.train[self.alive, :, place] = self.problem.full_loss(self.points)
+    def _measure(self, reached: dict[int, Floats]) -> None:
+        """The full losses at the points after some epochs."""
+        if not reached:
+            return
+        places, points = list(reached), np.concatenate(list(reached.values()))
+        shape = (len(reached), -1, WIDTH)
+        self.train[self.alive, :, places[0] : places[-1] + 1] = (
+            self.problem.full_loss(points).reshape(shape).transpose(1, 2, 0)
+        )
         if self.problem.n_valid:
-            self.valid[self.alive, :, place] = self.problem.validation_loss(self.points)
+            self.valid[self.alive, :, places[0] : places[-1] + 1] = (
+                self.problem.validation_loss(points).reshape(shape).transpose(1, 2, 0)
+            )
 
     def traces(self) -> list[Trace]:
         """What is kept of each run."""
         settings, count = self.settings, len(self.slots)
-        rate = np.array([run.lr for run in self.slots])[:, None] * settings.schedule[:: settings.every]
-        arrays = {name: values.reshape(count, -1) for name, values in self.steps.items()}
-        if not self.chunk.is_exact:
-            models = [run.method.model for run in self.slots if run.method.model is not None]
-            steps = Steps(models, range(count), rate.shape[1:])
-            steps.loss[...] = arrays["loss"][steps.order]
-            steps.grad_sq[...] = arrays["grad_sq"][steps.order]
-            steps.rate[...] = rate[steps.order]
-            steps.solve(deltas=True)
-            recorded, arrays["delta"] = arrays.get("delta"), np.empty_like(rate)
-            arrays["delta"][steps.order] = steps.delta
-            if recorded is not None:
-                arrays["delta"][self.levels.slots] = recorded[self.levels.slots]
+        rate = self.first_rates[:, None] * settings.schedule[:: settings.every]
+        arrays = {name: np.ascontiguousarray(values.reshape(-1, count).T) for name, values in self.steps.items()}
+        arrays["delta"][self.linear] = half_decrease(NUMPY, arrays["grad_sq"][self.linear], rate[self.linear])
         np.sqrt(arrays["distance"], out=arrays["distance"])
         arrays |= {"train": self.train.reshape(count, -1), "valid": self.valid.reshape(count, -1)}
         last, average, diverged, stopped = (
@@ -272,28 +278,20 @@ class _State:
             average[slot] = np.inf
             if step < settings.steps - 1:
                 last[slot] = np.inf
-        numbers: tuple[Floats, ...] = (last, average, *arrays.values())
-        for array in numbers:
+        for array in (last, average, *arrays.values()):
             if not np.isfinite(array.sum()):
-                array[~np.isfinite(array)] = np.inf
+                np.copyto(array, np.inf, where=~np.isfinite(array))
         best = np.minimum(arrays["train"][:, : settings.epochs].min(axis=1), last)
         columns = (diverged, stopped, self.violations.reshape(-1), last, average, best)
-        rows = zip(*(values.tolist() for values in columns), strict=True)
+        numbers = zip(*(values.tolist() for values in columns), strict=True)
+        steps = zip(*({"rate": rate, **arrays}[name] for name in STEP_FIELDS), strict=True)
+        epochs = zip(arrays["train"], arrays["valid"], strict=True)
         result = []
-        for slot, (run, row) in enumerate(zip(self.slots, rows, strict=True)):
-            end, halted, below, at_last, at_average, at_best = row
-            if slot % WIDTH >= len(self.chunk.tiles[slot // WIDTH]):
+        for run, is_filler, row, step, epoch in zip(self.slots, self.is_filler, numbers, steps, epochs, strict=True):
+            if is_filler:
                 continue
-            kept = {
-                "loss": arrays["loss"][slot],
-                "grad_sq": arrays["grad_sq"][slot],
-                "rate": rate[slot],
-                "size": arrays["size"][slot],
-                "delta": arrays["delta"][slot],
-                "distance": arrays["distance"][slot],
-            }
-            epochs = {"train_loss": arrays["train"][slot], "valid_loss": arrays["valid"][slot]}
-            final = {"last_loss": at_last, "average_loss": at_average, "best_loss": at_best}
+            end, halted, below, *final = row
             status = "diverged" if end >= 0 else "stopped" if halted >= 0 else "finished"
-            result.append(Trace(run, status, end, kept, epochs, final, below))
+            kept = (dict(zip(STEP_FIELDS, step)), dict(zip(EPOCH_FIELDS, epoch)), dict(zip(FINAL_FIELDS, final)))  # noqa: B905
+            result.append(Trace(run, status, end, *kept, below))
         return result

@@ -17,7 +17,7 @@ from surefoot.runs._chunk import Chunk, advance, tiles_of
 from surefoot.runs._execute import cores, execute
 from surefoot.runs._nouns import Floats, RunPlan, Settings, Trace
 
-NUMERICS_VERSION = 2
+NUMERICS_VERSION = 3
 """Changes whenever the numbers of a run do, so that stored runs of other versions are computed anew."""
 
 IDENTITY_RULE = 2
@@ -27,7 +27,7 @@ _CACHE = 1 << 16
 """Numbers of one array of points that a chunk should stay below, so that a step works in the processor's cache."""
 _TRACE = 1 << 20
 """Numbers of one field of the traces of a chunk."""
-_CHUNK_SECONDS = 1.5
+_CHUNK_SECONDS = 5.0
 _PARALLEL_SECONDS = 4.0
 """Sweeps that are estimated to take longer are given to several processes, which need a second to start."""
 

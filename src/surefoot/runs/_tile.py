@@ -11,6 +11,9 @@ from surefoot.problems import TiledProblem
 from surefoot.runs._run import Floats
 from surefoot.theory.models import exact_delta
 
+_CACHE = 1 << 14
+"""Numbers of one array that are updated in one go, so that what belongs to them stays in the processor's cache."""
+
 Sizes = Callable[[Floats, Floats, Floats, Floats], None]
 """Writes the sizes of a step, the third array, from losses and squared gradients, the first two; it may write the
 indices, the fourth."""
@@ -27,9 +30,17 @@ class Tiles:
     """
 
     def __init__(self, problem: TiledProblem, points: Floats, total: Floats, start: Floats) -> None:
-        self._problem, self._start = problem, start
-        self._points, self._total = points, total
-        self._gradients, self._work = np.empty_like(points), np.empty_like(points)
+        self._problem, self._points, self._gradients = problem, points, np.empty_like(points)
+        size = max(_CACHE // (points[0].size or 1), 1) if len(points) else 1
+        # As long as a part: broadcasting inside of one would be slow.
+        start = np.ascontiguousarray(np.broadcast_to(start, points[:size].shape))
+        work = np.empty_like(start)
+        self._parts = []
+        for begin in range(0, len(points), size):
+            part = slice(begin, begin + size)
+            here = points[part]
+            mine = (here, total[part], self._gradients[part], start[: len(here)], work[: len(here)])
+            self._parts.append((part, *mine))
 
     def step(
         self,
@@ -58,19 +69,22 @@ class Tiles:
             delta: δ_t of a proximal point; of a model, what ``sizes`` writes.
             distance_sq: ‖x_t − x_1‖², unless it is not wanted.
         """
-        problem, points, gradients, work = self._problem, self._points, self._gradients, self._work
+        problem, points, gradients = self._problem, self._points, self._gradients
         loss[...] = problem.loss_and_gradient(points, batch, gradients)
         _norm_sq(gradients, grad_sq)
-        if distance_sq is not None:
-            _norm_sq(np.subtract(points, self._start, out=work), distance_sq)
-        self._total += points if factor is None else np.multiply(points, factor, out=work)
         if sizes is not None:
             sizes(loss, grad_sq, size, delta)
-            gradients *= size[:, None, :, None]
-            points -= gradients
-        else:
+        scale = size[:, None, :, None]
+        for part, here, total, steps, start, work in self._parts:
+            if distance_sq is not None:
+                _norm_sq(np.subtract(here, start, out=work), distance_sq[part])
+            total += here if factor is None else np.multiply(here, factor, out=work)
+            if sizes is not None:
+                steps *= scale[part]
+                here -= steps
+        if sizes is None:
             found = problem.prox(points, rows, rates)
-            moved = _norm_sq(np.subtract(found.points, points, out=work), np.empty_like(rates))
+            moved = _norm_sq(np.subtract(found.points, points, out=gradients), np.empty_like(rates))
             size[...] = np.where(grad_sq > 0, np.sqrt(moved / grad_sq), rates)
             delta[...] = exact_delta(loss, found.losses, moved, rates)
             points[...] = found.points
