@@ -12,7 +12,7 @@ help:
 	@echo "make test-all    the same with the slow tests"
 	@echo "make test-strangers  what torch and optax demand of their own optimizers, for ours"
 	@echo "make lint        ruff and mypy alone"
-	@echo "make bench       all benchmarks, as ratios within a run, and a list of the goals that were missed"
+	@echo "make bench       all benchmarks, hours, and a list of the goals that were missed; BENCH=--quick takes minutes"
 	@echo "make docs        build the documentation"
 
 # The stamps hold the venv's state: they are older than pyproject.toml or constraints.txt when it must be renewed.
@@ -58,7 +58,7 @@ test-all: lint $(VENV)/.browser
 
 bench: $(VENV)/.dev
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,bench]'
-	$(BIN)/python benchmarks/_all.py
+	$(BIN)/python benchmarks/_all.py $(BENCH)
 
 docs: $(VENV)/.dev
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'

@@ -1,8 +1,9 @@
 """All benchmarks one after the other, and at the end what they say of goals that were missed.
 
-    python benchmarks/_all.py [NAME ...]
+    python benchmarks/_all.py [--quick] [NAME ...]
 
 A goal is missed where a line of output says "NO" or "missed", or where a benchmark fails. The others run all the same.
+Some train networks for hours; ``--quick`` leaves these out and shortens others, so that all of it takes minutes.
 """
 
 from __future__ import annotations
@@ -11,22 +12,39 @@ import argparse
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 _MISSED = re.compile(r"(?<![\w-])(NO|missed|MISSED)(?![\w-])")
 _HERE = Path(__file__).parent
+_QUICK = {
+    "dask_engine": "--seconds 3",
+    "forecast": "--no-curves",
+    "geometries": "--quick --task digits-cnn",
+    "inputs": "--batches 10 --steps 1 --turns 2",
+    "networks": "--steps 1 --turns 2 --layouts 1",
+    "optim": "--quick",
+    "optimizer_rates": "--quick",
+    "parallel": "--repeats 1 --horizon 200",
+    "search": "--cases old --quick",
+}
+"""Arguments of benchmarks that are shorter so."""
+_HOURS = ("finders", "loss_over_rate", "no_rate", "verdict")
+"""Benchmarks that train networks for hours."""
 
 
-def run(path: Path) -> list[str]:
+def run(path: Path, arguments: str = "") -> list[str]:
     """Run a benchmark, show its output, and return the lines that tell of a goal that was missed."""
-    print(f"== {path.name}", flush=True)
-    found = []
-    with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, text=True) as process:
+    print(f"== {path.name} {arguments}".rstrip(), flush=True)
+    found, start = [], time.monotonic()
+    command = [sys.executable, path, *arguments.split()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
             if _MISSED.search(line):
                 found.append(" ".join(line.replace("│", "|").split()).strip("| "))
+    print(f"== {path.name} took {time.monotonic() - start:.0f} s", flush=True)
     if process.returncode:
         found.append(f"failed with exit code {process.returncode}")
     return found
@@ -36,15 +54,19 @@ def main() -> None:
     known = {path.stem: path for path in sorted(_HERE.glob("[a-z]*.py"))}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(known)}; none means all")
-    names = parser.parse_args().names or list(known)
+    parser.add_argument("--quick", action="store_true", help=f"minutes: without {', '.join(_HOURS)}")
+    given = parser.parse_args()
+    names = given.names or [name for name in known if not (given.quick and name in _HOURS)]
     unknown = [name for name in names if name not in known]
     if unknown:
         parser.error(f"NAME must be one of {', '.join(known)}, got {', '.join(unknown)}")
-    missed = {name: run(known[name]) for name in names}
+    missed = {name: run(known[name], _QUICK.get(name, "") if given.quick else "") for name in names}
     print("\n== missed")
     for name, lines in missed.items():
         for line in lines:
             print(f"{name}: {line}")
+    if given.quick and not given.names:
+        print(f"not run, because of --quick: {', '.join(_HOURS)}")
     if not any(missed.values()):
         print("nothing")
     if any("failed with" in line for lines in missed.values() for line in lines):

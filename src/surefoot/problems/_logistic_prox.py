@@ -182,7 +182,8 @@ def _product(vectors: Floats, matrix: Floats) -> Floats:
 
 def _dot(left: Floats, right: Floats) -> Floats:
     """The inner products of some runs."""
-    return np.vecdot(left.reshape(len(left), -1), right.reshape(len(right), -1))
+    products: Floats = np.vecdot(left.reshape(len(left), -1), right.reshape(len(right), -1))
+    return products
 
 
 def _wide(values: Floats) -> Floats:

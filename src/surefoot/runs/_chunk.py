@@ -145,14 +145,17 @@ class _State:
                 self._set_factor(float(schedule[step]))
             if step == last_step:
                 self.last[self.alive] = self.problem.full_loss(self.points)
-            *numbers, distance_sq = told
+            loss, grad_sq, size, delta, distance_sq = told
             self.tiles.step(
                 batch,
                 chosen,
                 self.rates,
                 None if self.is_constant else self.factor,
                 sizes,
-                *numbers,
+                loss,
+                grad_sq,
+                size,
+                delta,
                 distance_sq if step % every == 0 else None,
             )
             if (step + 1) % per_epoch == 0:
@@ -284,14 +287,18 @@ class _State:
         best = np.minimum(arrays["train"][:, : settings.epochs].min(axis=1), last)
         columns = (diverged, stopped, self.violations.reshape(-1), last, average, best)
         numbers = zip(*(values.tolist() for values in columns), strict=True)
-        steps = zip(*({"rate": rate, **arrays}[name] for name in STEP_FIELDS), strict=True)
-        epochs = zip(arrays["train"], arrays["valid"], strict=True)
+        traced = zip(*({"rate": rate, **arrays}[name] for name in STEP_FIELDS), strict=True)
+        measured = zip(arrays["train"], arrays["valid"], strict=True)
+        everything = zip(self.slots, self.is_filler, numbers, traced, measured, strict=True)
         result = []
-        for run, is_filler, row, step, epoch in zip(self.slots, self.is_filler, numbers, steps, epochs, strict=True):
+        for run, is_filler, row, steps, epochs in everything:
             if is_filler:
                 continue
             end, halted, below, *final = row
             status = "diverged" if end >= 0 else "stopped" if halted >= 0 else "finished"
-            kept = (dict(zip(STEP_FIELDS, step)), dict(zip(EPOCH_FIELDS, epoch)), dict(zip(FINAL_FIELDS, final)))  # noqa: B905
-            result.append(Trace(run, status, end, *kept, below))
+            named = (
+                dict(zip(fields, values, strict=True))
+                for fields, values in ((STEP_FIELDS, steps), (EPOCH_FIELDS, epochs), (FINAL_FIELDS, final))
+            )
+            result.append(Trace(run, status, end, *named, below))
         return result
