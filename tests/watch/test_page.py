@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.watch import Script, Settings
-from surefoot.watch._chart import chart
-from surefoot.watch._curve import LIMIT, Curve
+from surefoot.watch._chart import LIMIT, Curve, chart
 from surefoot.watch._files import Folder
 from surefoot.watch._page import page
 from surefoot.watch._session import Session
