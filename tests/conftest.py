@@ -12,6 +12,10 @@ settings.register_profile("default", deadline=None, derandomize=True, suppress_h
 settings.register_profile("thorough", deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+# pytest runs one process a core: several threads in each would spin and wait for each other. Read when NumPy and torch
+# are first imported, here and in the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="module")
 def browser():

@@ -42,6 +42,7 @@ from surefoot.optim._base import ModelBased
 from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
 from surefoot.optim._height import Estimate, Fixed, Height, Sight
 from surefoot.optim._level import Level
+from surefoot.optim._listen import Losses
 from surefoot.optim._rows import (
     NGN,
     SGD,
@@ -84,6 +85,7 @@ __all__ = [
     "Level",
     "Linearisations",
     "LogNGN",
+    "Losses",
     "MoMo",
     "MoMoAdam",
     "ModelBased",

@@ -22,6 +22,7 @@ from surefoot.runs import (
 from surefoot.runs import RunPlan as Run
 from surefoot.study._result import KnownOptimum, Result
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable
+from surefoot.study._show import table, windows
 from surefoot.study._spec import Spec
 from surefoot.study._study import Plan, Study
 from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
@@ -47,4 +48,6 @@ __all__ = [
     "Trace",
     "parse_method",
     "rescue",
+    "table",
+    "windows",
 ]
