@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
@@ -128,7 +128,6 @@ def test_class_missing_in_the_training_part_is_named():
 
 
 @given(st.integers(2, 500), st.floats(0, 0.5, exclude_min=True))
-@settings(deadline=None)
 def test_neither_part_is_ever_empty(rows, fraction):
     data = Dataset.from_arrays("mine", np.ones((rows, 1)), np.arange(rows), task="regression")
     assert min(len(part.y) for part in train_validation_split(data, fraction)) >= 1
