@@ -62,7 +62,7 @@ def test_a_network_starts_at_its_first_batch_losses():
         (inputs, targets),
         validation=(inputs, targets),
     )
-    result = Study(problem, methods="sgd", lrs=[0.01, 0.1], seeds=2, epochs=1, batch_size=8).run()
+    result = Study(problem, methods="sgd", lrs=[0.01, 0.1], seeds=2, epochs=1, batch_size=8).run(processes=1)
     header, _ = unpacked(payload(result, "network"))
     assert header["start"] == {"train": result.initial_loss, "valid": result.initial_loss}
     assert result.initial_loss < 2 < result.dataset.valid_loss[0, 0, 0, 0]
