@@ -127,7 +127,7 @@ def test_fingerprint_stands_for_the_published_checksums(unpacked, monkeypatch, r
 
 
 def test_unknown_split():
-    with pytest.raises(ValueError, match="split is 'valid', must be 'train' or 'test'"):
+    with pytest.raises(ValueError, match="split must be 'train' or 'test', got 'valid'"):
         cifar10("valid")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.theory import _arrays, models
+from surefoot.theory import arrays, models
 from surefoot.theory.models import _composite
 
 jax.config.update("jax_enable_x64", True)
@@ -112,7 +112,7 @@ def test_complex_numbers_are_refused(library):
 
 @every_model
 def test_large_arrays_are_the_same_in_pieces(make, monkeypatch):
-    monkeypatch.setattr(_arrays, "BLOCK", 512)
+    monkeypatch.setattr(arrays, "BLOCK", 512)
     rng = np.random.default_rng(1)
     loss, grad_sq, lr = rng.random((3, 1)) + 0.1, rng.random(519), rng.random((1, 519)) * 10
     model = make(np)

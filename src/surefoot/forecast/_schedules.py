@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.theory import schedules
-from surefoot.theory._names import parse_call, unknown
+from surefoot.theory.arguments import parse_call, unknown
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Schedule = str | Sequence[float] | Floats | Callable[[int], Any]

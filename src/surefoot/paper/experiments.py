@@ -10,7 +10,7 @@ import numpy as np
 
 from surefoot.problems import Constants, constants
 from surefoot.study import Result, Study
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 Progress = Callable[[int, int], None]
 

@@ -17,7 +17,7 @@ import numpy as np
 from surefoot.paper.curves import Found
 from surefoot.runs import Store
 from surefoot.study import Result, Study
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 PRESETS = ("smoke", "small", "paper")
 """From seconds to days."""

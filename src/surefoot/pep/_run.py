@@ -17,7 +17,7 @@ from surefoot.pep._cache import Cache, folder
 from surefoot.pep._registry import NAMES, STATEMENTS
 from surefoot.pep._result import Value, Verification
 from surefoot.pep._solver import SolverError
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown, whole
 
 Progress = Callable[[int, int], None]
 Job = tuple[str, Mapping[str, Value]]
@@ -127,8 +127,8 @@ def verify(
     >>> verify([("one-step", {"method": "ngn", "lr": 1.0})], cache=False)[0].verdict
     'above'
     """
-    if processes is not None and (isinstance(processes, bool) or not isinstance(processes, int) or processes < 1):
-        raise ValueError(f"processes must be a whole number of at least 1, got {processes!r}")
+    if processes is not None:
+        whole("processes", processes, 1)
     store = Cache(folder(cache))
     outcomes: dict[int, Outcome] = {}
     for index, (name, case) in enumerate(jobs):

@@ -14,7 +14,7 @@ from surefoot.report._pack import Pack, number
 from surefoot.report._thin import Floats
 from surefoot.report._traces import kept_methods, sizes, traces, unit_step, universal
 from surefoot.runs import EXACT
-from surefoot.study._export import tidy
+from surefoot.study import tidy
 from surefoot.theory import bounds
 
 if TYPE_CHECKING:

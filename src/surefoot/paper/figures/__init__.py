@@ -9,17 +9,18 @@ from __future__ import annotations
 import csv
 import importlib
 import importlib.util
-import os
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from surefoot._files import replacing
 from surefoot.paper.figures._numbers import PAPER, numbered, of_number
 from surefoot.plots.panels import Columns
 from surefoot.plots.style import entitled
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -147,31 +148,22 @@ def save(name: str, columns: Columns, folder: Path) -> list[Path]:
     written = []
     for kind in ("png", "pdf", "csv"):
         path = folder / f"{name}.{kind}"
-        partial = folder / f".{name}.{os.getpid()}.{kind}"
-        try:
+        with replacing(path, "the figure") as file:
             if kind == "csv":
-                _write_csv(columns, partial)
+                file.write(_csv(columns).encode())
             else:
                 # A fixed date keeps the PDF's bytes the same from run to run.
-                figure.savefig(partial, dpi=160, metadata={"CreationDate": None} if kind == "pdf" else None)
+                dated = {"metadata": {"CreationDate": None}} if kind == "pdf" else {}
+                figure.savefig(file, format=kind, dpi=160, **dated)
                 figure.set_layout_engine("none")  # what was laid out once stays so
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
         written.append(path)
     return written
 
 
-def _write_csv(columns: Columns, path: Path) -> None:
-    lengths = {name: len(values) for name, values in columns.items()}
-    if len(set(lengths.values())) != 1:
-        raise ValueError(f"the columns of a figure must have one length, got {lengths}")
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        # repr keeps every digit of a float.
-        writer.writerows(zip(*(_cells(values) for values in columns.values()), strict=True))
-
-
-def _cells(values: np.ndarray[Any, Any]) -> list[Any]:
-    return [repr(value) if isinstance(value, float) else value for value in np.asarray(values).tolist()]
+def _csv(columns: Columns) -> str:
+    """The table as text; every digit of a float is kept, as csv writes their repr."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows(zip(*(np.asarray(values).tolist() for values in columns.values()), strict=True))
+    return text.getvalue()

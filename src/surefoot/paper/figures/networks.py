@@ -20,7 +20,7 @@ from surefoot.paper.figures import title_of
 from surefoot.plots.panels import Row, as_columns
 from surefoot.plots.style import entitled, legend_below
 from surefoot.theory import bounds
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
