@@ -17,7 +17,7 @@ from surefoot.report import prepare
 from surefoot.report._facts import caveat, envelope, known_constants
 from surefoot.report._pack import Pack, decades, number
 from surefoot.report._payload import _is_limited, payload
-from surefoot.report._thin import thin
+from surefoot.report._traces import thin
 from surefoot.study import Result, Study
 
 TRACES = arrays.arrays(float, arrays.array_shapes(min_dims=1, max_dims=3, max_side=60), elements=st.floats(0, 1e300))
