@@ -227,7 +227,7 @@ def _of_result(result: Any) -> list[Run]:
         epochs = np.asarray(data.train_loss.values[a, k, s], float)
         last = float(data.last_loss.values[a, k, s])
         last = math.inf if status == "diverged" else float(epochs[-1]) if math.isnan(last) else last
-        curve = _cleaned(every * np.arange(len(epochs)), epochs, result.steps)
+        curve = _cleaned(np.array([every * epoch for epoch in range(len(epochs))]), epochs, result.steps)
         name = f"{method}, lr {lr:g}, seed {data.seed.values[s]}"
         rates = np.asarray(result.rates[k], float)
         found.append(Run(name, (("algorithm", method),), lr, rates, 0, 0.0, schedule, last, curve))

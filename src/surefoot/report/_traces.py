@@ -58,13 +58,13 @@ def traces(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
     single = seeds <= SEEDS
     count = methods * lrs * (1 + (seeds if single else 2))
     points = int(np.clip(VALUES // count, *POINTS))
-    apart = [position for position in range(methods) if not _equal(model[position], safe[position])]
-    every = data.step.values
+    same = [np.allclose(*pair, rtol=1e-6, atol=0.0, equal_nan=True) for pair in zip(model, safe, strict=True)]
+    apart = np.flatnonzero(~np.array(same)).tolist()
+    every = data.step.values.astype(np.uint16 if data.step.values[-1] < 2**16 else np.uint32)
 
     def packed(values: Floats) -> dict[str, Any]:
         positions, kept = thin(_lines(values, single), points)
-        steps = every[positions]
-        return {"steps": pack.array(steps.astype(_smallest(every))), "values": pack.array(decades(kept))}
+        return {"steps": pack.array(every[positions]), "values": pack.array(decades(kept))}
 
     return {
         "lines": ["mean", *(str(seed) for seed in result.settings["seeds"])] if single else ["mean", "low", "high"],
@@ -123,12 +123,12 @@ def universal(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
         x, y = z[where][cell], share[where][cell]
         order = np.argsort(x)[np.linspace(0, len(x) - 1, min(CLOUD, len(x))).astype(int)]
         cloud[:, *where, : len(order)] = x[order], y[order]
-    curves = [_curve(method["identity"]) for method in methods]
+    steps = [unit_step(method["identity"], CURVE) for method in methods]
     return {
         "z": pack.array(decades(cloud[0])),
         "share": pack.array(decades(cloud[1])),
         "grid": pack.array(decades(CURVE)),
-        "curves": [None if curve is None else pack.array(decades(curve)) for curve in curves],
+        "curves": [None if step is None else pack.array(decades(step.delta)) for step in steps],
     }
 
 
@@ -142,28 +142,17 @@ def _lines(values: Floats, single: bool) -> Floats:
     return np.concatenate([mean, low[:, :, None], high[:, :, None]], axis=2)
 
 
-def _equal(one: Floats, other: Floats) -> bool:
-    return np.allclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True)
-
-
-def _smallest(positions: NDArray[Any]) -> np.dtype[Any]:
-    return np.dtype(np.uint16 if positions[-1] < 2**16 else np.uint32)
-
-
 def _cells(values: NDArray[Any]) -> Iterator[tuple[tuple[int, int], NDArray[Any]]]:
     """Method, rate, and all that belongs to them."""
     for where in np.ndindex(*values.shape[:2]):
         yield (where[0], where[1]), values[where]
 
 
-def _curve(identity: str) -> Floats | None:
-    """δ/F over :data:`CURVE`; None for the exact model and for models from elsewhere, whose code is not at hand."""
-    step = unit_step(identity, CURVE)
-    return None if step is None else np.asarray(step.delta)
-
-
 def unit_step(identity: str, z: Floats) -> Step | None:
-    """The step of a method at F = 1 and α = 1, so that ‖g‖² = z; None where there is no formula at hand."""
+    """The step of a method at F = 1 and α = 1, so that ‖g‖² = z.
+
+    None for the exact model, for levels, and for models from elsewhere, whose code is not at hand.
+    """
     try:
         method = parse_method(identity)
     except ValueError:

@@ -191,7 +191,7 @@ def save(name: str, columns: Columns, folder: Path) -> list[Path]:
                 file.write(_csv(columns).encode())
             else:
                 # A fixed date keeps the PDF's bytes the same from run to run.
-                dated = {"metadata": {"CreationDate": None}} if kind == "pdf" else {}
+                dated: dict[str, Any] = {"metadata": {"CreationDate": None}} if kind == "pdf" else {}
                 figure.savefig(file, format=kind, dpi=160, **dated)
                 figure.set_layout_engine("none")  # what was laid out once stays so
         written.append(path)
