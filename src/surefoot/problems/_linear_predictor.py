@@ -150,7 +150,8 @@ class LinearPredictor(TiledProblem):
             chosen = rows[begin : begin + together]
             # Without a mode NumPy gathers into a buffer first.
             self.A.take(chosen, axis=0, out=gathered[: len(chosen)], mode="clip")
-            for batch, batch.targets in zip(batches, targets[begin : begin + together], strict=False):
+            for batch, right in zip(batches, targets[begin : begin + together], strict=False):
+                batch.targets = right
                 yield batch
 
     def loss_and_gradient(self, points: Floats, batch: Batch, gradients: Floats) -> Floats:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from surefoot.data import Dataset, LinearRegressionData, linear_regression, load, train_validation_split
 from surefoot.problems._linear_predictor import LinearPredictor
-from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, Start, check_rows
+from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_rows
 
 
 class LinearRegression(LinearPredictor):
@@ -67,6 +67,10 @@ class LinearRegression(LinearPredictor):
         """½(p − y)² and p − y."""
         gap = predictions - targets
         return 0.5 * gap * gap, gap
+
+    def targets_of(self, values: Any, tiles: int) -> Any:
+        """As wide as the predictions: broadcasting short rows would be slow."""
+        return np.repeat(values[..., None, None, :], WIDTH, axis=-2)
 
     def mean_loss(self, predictions: Floats, targets: Any, slopes: bool) -> Floats:
         """Mean losses, without a temporary array of the rows' losses."""

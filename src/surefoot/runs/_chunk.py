@@ -14,13 +14,12 @@ from surefoot.rules import History, first_stop
 from surefoot.runs._execute import Stopped
 from surefoot.runs._levels import Levels
 from surefoot.runs._live import live_rules
-from surefoot.runs._nouns import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Floats, RunPlan, Settings, Trace
+from surefoot.runs._nouns import Floats, RunPlan, Settings, Trace
 from surefoot.runs._orders import row_orders
 from surefoot.runs._sizes import StepSizes
 from surefoot.runs._tile import Tiles
-from surefoot.theory._arrays import NUMPY
-from surefoot.theory.models import Linear
-from surefoot.theory.models._base import half_decrease
+from surefoot.theory.arrays import NUMPY
+from surefoot.theory.models import Linear, Point
 
 _TRACED = ("loss", "grad_sq", "size", "delta", "distance")
 _BLOCK = 128
@@ -68,7 +67,9 @@ class _State:
         self.problem, self.settings = problem, settings
         # Tiles with the same methods stand together, so that steps of a model are computed without gathering. One that
         # is not full is filled up with copies of its first run.
-        tiles = sorted(chunk.tiles, key=lambda tile: tile[0].method.name)
+        tiles = sorted(
+            chunk.tiles, key=lambda tile: (not isinstance(tile[0].method.model, Linear), tile[0].method.name)
+        )
         self.slots = [run for tile in tiles for run in tile + (tile[0],) * (WIDTH - len(tile))]
         self.is_filler = [slot >= len(tile) for tile in tiles for slot in range(WIDTH)]
         self.is_exact = chunk.is_exact
@@ -265,7 +266,9 @@ class _State:
         settings, count = self.settings, len(self.slots)
         rate = self.first_rates[:, None] * settings.schedule[:: settings.every]
         arrays = {name: np.ascontiguousarray(values.reshape(-1, count).T) for name, values in self.steps.items()}
-        arrays["delta"][self.linear] = half_decrease(NUMPY, arrays["grad_sq"][self.linear], rate[self.linear])
+        grad_sq, rates = arrays["grad_sq"][self.linear], rate[self.linear]
+        point = Point(1.0, grad_sq, rates, (0.5 * rates) * grad_sq, 1.0, True)  # what is irregular is cut off below
+        arrays["delta"][self.linear] = Linear().solve(NUMPY, point)[1]
         np.sqrt(arrays["distance"], out=arrays["distance"])
         arrays |= {"train": self.train.reshape(count, -1), "valid": self.valid.reshape(count, -1)}
         last, average, diverged, stopped = (
@@ -287,18 +290,29 @@ class _State:
         best = np.minimum(arrays["train"][:, : settings.epochs].min(axis=1), last)
         columns = (diverged, stopped, self.violations.reshape(-1), last, average, best)
         numbers = zip(*(values.tolist() for values in columns), strict=True)
-        traced = zip(*({"rate": rate, **arrays}[name] for name in STEP_FIELDS), strict=True)
-        measured = zip(arrays["train"], arrays["valid"], strict=True)
-        everything = zip(self.slots, self.is_filler, numbers, traced, measured, strict=True)
+        rows = zip(*arrays.values(), rate, strict=True)
         result = []
-        for run, is_filler, row, steps, epochs in everything:
+        for run, is_filler, row, mine in zip(self.slots, self.is_filler, numbers, rows, strict=True):
             if is_filler:
                 continue
-            end, halted, below, *final = row
-            status = "diverged" if end >= 0 else "stopped" if halted >= 0 else "finished"
-            named = (
-                dict(zip(fields, values, strict=True))
-                for fields, values in ((STEP_FIELDS, steps), (EPOCH_FIELDS, epochs), (FINAL_FIELDS, final))
+            end, halted, below, at_last, at_average, at_best = row
+            loss, grad_sq, size, delta, distance, train, valid, rates = mine
+            result.append(
+                Trace(
+                    run,
+                    "diverged" if end >= 0 else "stopped" if halted >= 0 else "finished",
+                    end,
+                    {
+                        "loss": loss,
+                        "grad_sq": grad_sq,
+                        "rate": rates,
+                        "size": size,
+                        "delta": delta,
+                        "distance": distance,
+                    },
+                    {"train_loss": train, "valid_loss": valid},
+                    {"last_loss": at_last, "average_loss": at_average, "best_loss": at_best},
+                    below,
+                )
             )
-            result.append(Trace(run, status, end, *named, below))
         return result
