@@ -2,9 +2,9 @@
 
 python benchmarks/sweep.py
 
-Ratios are measured in one run, best of several repeats, both sides on the same single core and in seconds of that core,
-so that a busy machine disturbs little. A PyTorch run of a kind is timed and counted as often as the sweep has runs of
-that kind: all runs of a method take the same time.
+Ratios are measured in one run, the shortest of repeats that take turns, both sides on the same single core and in
+seconds of that core. A PyTorch run of a kind is timed and counted as often as the sweep has runs of that kind: all runs
+of a method take the same time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from _timing import Turns
 from surefoot.problems import LinearRegression, LogisticRegression, Problem
 from surefoot.runs import RunPlan, Trace
 from surefoot.runs._engine import run_batched
@@ -44,13 +45,10 @@ class Row(NamedTuple):
     aim: float | None
 
 
-def best(function: Callable[[], object], repeat: int) -> float:
-    times = []
-    for _ in range(repeat):
-        begin = time.process_time()
-        function()
-        times.append(time.process_time() - begin)
-    return min(times)
+def seconds(function: Callable[[], object]) -> float:
+    begin = time.process_time()
+    function()
+    return time.process_time() - begin
 
 
 def sweep(
@@ -212,9 +210,9 @@ def many_runs(count: int, answer: Any) -> None:
         epochs=10,
         batch_size=5,
     )
-    engine = best(lambda: sweep_only(study), 1)
+    engine = seconds(lambda: sweep_only(study))
     with tempfile.TemporaryDirectory() as folder:
-        stored = best(lambda: study.run(Path(folder) / "study.db", processes=1), 1)
+        stored = seconds(lambda: study.run(Path(folder) / "study.db", processes=1))
     answer.put((engine, stored, peak_memory()))
 
 
@@ -256,25 +254,35 @@ def main() -> None:
 
     torch.set_num_threads(1)
     console = Console(width=130)
-    rows = []
     base, dna = LinearRegression(), LogisticRegression("dna")
-
-    ours = best(lambda: sweep(base, METHODS, BASE_LRS, 5, 10, 5), 30)
-    loops = {m: best(lambda m=m: torch_run(base, m, 0.01, 10, 5), 5) for m in METHODS}
-    rows.append(Row("base, 240 runs × 100 steps, against PyTorch loops", ours, 80 * sum(loops.values()), 150, 300))
-
-    spp = best(lambda: sweep(base, ("spp",), BASE_LRS, 5, 10, 5), 10)
-    other = 80 * best(lambda: torch_prox_run(base, 0.01, 10, 5), 5)
-    rows.append(Row("base with SPP, 80 runs, against PyTorch loops", spp, other, None, None))
-
     jitted = jax_sweep(base, 10, 5)
-    compiling = best(jitted, 1)
-    rows.append(Row("base against JAX, compile time counted", ours, compiling, 1, None))
-    rows.append(Row("base against JAX, compiled before", ours, best(jitted, 10), 1.5, None))
-
-    ours = best(lambda: sweep(dna, METHODS, DNA_LRS, 3, 10, 16), 5)
-    loops = {m: best(lambda m=m: torch_run(dna, m, 0.1, 10, 16), 3) for m in METHODS}
-    rows.append(Row("dna, 81 runs × 1000 steps, against PyTorch loops", ours, 27 * sum(loops.values()), 60, 100))
+    compiling = seconds(jitted)
+    turns = Turns(time.process_time)
+    first = turns.best(
+        {
+            "ours": lambda: sweep(base, METHODS, BASE_LRS, 5, 10, 5),
+            "jax": jitted,
+            "spp": lambda: sweep(base, ("spp",), BASE_LRS, 5, 10, 5),
+            "torch spp": lambda: torch_prox_run(base, 0.01, 10, 5),
+            **{f"torch {m}": lambda m=m: torch_run(base, m, 0.01, 10, 5) for m in METHODS},
+        },
+        30,
+    )
+    second = turns.best(
+        {
+            "ours": lambda: sweep(dna, METHODS, DNA_LRS, 3, 10, 16),
+            **{f"torch {m}": lambda m=m: torch_run(dna, m, 0.1, 10, 16) for m in METHODS},
+        },
+        5,
+    )
+    ours, loops = first["ours"], [sum(found[f"torch {m}"] for m in METHODS) for found in (first, second)]
+    rows = [
+        Row("base, 240 runs × 100 steps, against PyTorch loops", ours, 80 * loops[0], 150, 300),
+        Row("base with SPP, 80 runs, against PyTorch loops", first["spp"], 80 * first["torch spp"], None, None),
+        Row("base against JAX, compile time counted", ours, compiling, 1, None),
+        Row("base against JAX, compiled before", ours, first["jax"], 1.5, None),
+        Row("dna, 81 runs × 1000 steps, against PyTorch loops", second["ours"], 27 * loops[1], 60, 100),
+    ]
 
     table = Table("what", "ours", "other", "ratio", "must", "aim", "verdict", title="Sweeps, one core")
     for row in rows:
@@ -292,6 +300,7 @@ def main() -> None:
             verdict,
         )
     console.print(table)
+    console.print(f"{turns}; times are those of the processor")
 
     scaling = Table("runs", "engine", "µs a run and step", "with the store", "peak memory", title="Linear regression")
     found = {count: in_fresh_process(count) for count in (1000, 2000, 5000, 10_000)}
