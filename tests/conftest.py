@@ -14,6 +14,10 @@ settings.register_profile("default", max_examples=40, derandomize=True, **_ALWAY
 settings.register_profile("thorough", max_examples=3000, **_ALWAYS)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+# pytest runs one process a core: several threads in each would spin and wait for each other. Read when NumPy and torch
+# are first imported, here and in the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="module")
 def browser():

@@ -17,15 +17,10 @@ PRIVATE = {
     ("runs", "problems._starts"),
     ("runs", "problems._threads"),
     ("study", "problems._threads"),
-    ("integrations", "problems._inputs"),
     ("runs", "optim._rows"),
     ("runs", "optim._scalars"),
     ("monitor", "optim._arithmetic"),
     ("monitor", "optim._scalars"),
-    ("watch", "optim._listen"),
-    ("watch", "optim._shards"),
-    ("integrations", "search._arguments"),
-    ("cli", "study._show"),
 }
 """Private modules that other rooms still use. This list gets shorter, never longer."""
 

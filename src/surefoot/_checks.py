@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -45,6 +46,17 @@ def rates(value: Any) -> tuple[float, ...]:
     found = listed_rates(value)
     _distinct("lrs", found)
     return tuple(sorted(found))
+
+
+def rising_rates(value: Any) -> list[float]:
+    """Positive learning rates that rise, from whatever :func:`listed_rates` takes."""
+    found = listed_rates(value)
+    for lr, following in itertools.pairwise(found):
+        if lr == following:
+            raise ValueError(f"lrs must be distinct, got {lr!r} twice")
+        if lr > following:
+            raise ValueError(f"lrs must rise, got {lr!r} before {following!r}: sort them")
+    return found
 
 
 def listed_rates(value: Any) -> list[float]:

@@ -23,6 +23,7 @@ from surefoot.runs import RunPlan as Run
 from surefoot.study._export import tidy
 from surefoot.study._result import KnownOptimum, Pool, Result
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable, measure_windows
+from surefoot.study._show import table, windows
 from surefoot.study._spec import Spec
 from surefoot.study._study import Plan, Study
 from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
@@ -50,5 +51,7 @@ __all__ = [
     "measure_windows",
     "parse_method",
     "rescue",
+    "table",
     "tidy",
+    "windows",
 ]
