@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from surefoot.monitor._probe import AHEAD
 from surefoot.rules import Floats
 
 NEEDED = ("loss", "rate", "size", "sample_sq", "slope", "moved_sq", "point_sq", "away_sq", "back")
@@ -44,6 +45,18 @@ class Evidence(NamedTuple):
     """1 if the rate has risen to its peak, else 0."""
     falls: float
     """1 if the rate has begun to fall, else 0."""
+    ahead: float = 0.0
+    """Probed: by how much the loss is lower 30 times as far on the line from the start, from −1 to 1."""
+    room: float = 0.0
+    """Probed: by how much it is lower where the line is lowest, from 0 to 1."""
+
+    def with_probe(self, losses: Floats) -> Evidence:
+        """The evidence with the losses at ``MULTIPLES`` of the way from the start."""
+        if not np.isfinite(losses[0]):
+            return self
+        unit = max(abs(float(losses[0])), _TINY)
+        gains = (losses[0] - losses) / unit
+        return self._replace(ahead=float(np.clip(gains[AHEAD], -1, 1)), room=float(np.clip(gains.max(), 0, 1)))
 
 
 class Losses(NamedTuple):

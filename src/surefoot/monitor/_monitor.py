@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.monitor import _checks, _plan, _reading
+from surefoot.monitor import _checks, _plan, _probe, _reading
 from surefoot.monitor._columns import COLUMNS, SAMPLED, SOURCES, build_trace, own_index
+from surefoot.monitor._copies import Copies
 from surefoot.monitor._counterfactual import parse_models
-from surefoot.monitor._judge import judge
+from surefoot.monitor._judge import SHARE, judge
 from surefoot.monitor._ring import Ring
 from surefoot.monitor._sample import StepSample
 from surefoot.monitor._verdict import State, Verdict
@@ -131,9 +132,9 @@ class StabilityMonitor:
         self._row: dict[str, Any] = {}
         self._carried: dict[str, Any] = {}
         self._is_due = False
-        self._start: dict[Tensor, Tensor] = {}
-        self._before: dict[Tensor, Tensor] = {}
+        self._copies = Copies(optimizer, self._ops, self.track)
         self._sample = StepSample(optimizer) if "step" in self.track else None
+        self._probed: Floats | None = None
 
     def attach(self) -> Self:
         """Start watching."""
@@ -149,7 +150,7 @@ class StabilityMonitor:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._before = {}
+        self._copies.forget()
         if self._sample is not None:
             self._sample.forget()
 
@@ -174,6 +175,23 @@ class StabilityMonitor:
         next one's.
         """
         self._recorded = None
+
+    def probe(self, batch_loss: Callable[[], Tensor | float]) -> None:
+        """Look ahead for a better verdict: nine forward passes on the line from the start through the present point.
+
+        Call it between two steps, at about a tenth of the run. The parameters are moved along the line, up to thirty
+        horizons far, and put back.
+
+        Args:
+            batch_loss: Gives the loss of one batch, always the same, at the parameters as they are. A network that
+                keeps running statistics should be in evaluation mode.
+        """
+        if not self._copies.start:
+            has = "no step was seen" if "distance" in self.track else f"track is {self.track}"
+            raise RuntimeError(f'probe needs a step, and "distance" in track, which keeps the start; {has}')
+        stretch = 1.0 if self.horizon is None else max(self.horizon / SHARE, 1.0) / self.steps
+        here = _reading.parameters(self.optimizer)
+        self._probed = _probe.along([(here[p], x) for p, x in self._copies.start.items()], batch_loss, stretch)
 
     @property
     def should_stop(self) -> bool:
@@ -260,6 +278,7 @@ class StabilityMonitor:
             elements=0 if self._sample is None else self._sample.elements,
             every=self.every,
             stop_reason=self.stopped.reason if stopped and self.stopped is not None else None,
+            probed=self._probed,
         )
 
     def plot(self) -> Figure:
@@ -285,7 +304,9 @@ class StabilityMonitor:
                 self._carried |= self._sample.remainder()
             return None
         self._row, self._carried = self._carried, {}
-        self._measure_start()
+        with torch.no_grad():
+            self._row |= {} if self._sample is None else self._sample.before()
+            self._row |= self._copies.before()
         if closure is None:
             self._measure_gradient()
             given = kwargs.get("loss")
@@ -338,10 +359,10 @@ class StabilityMonitor:
             values["size"] = rates[0]
         if self._sample is not None and "moved" not in row:
             row |= self._sample.after()
-        for name in ("grad_sq", "decrease", "distance_sq", *SAMPLED):
+        row |= self._copies.after(rates, "moved" not in row)
+        for name in ("grad_sq", "decrease", "distance_sq", "update_sq", "inner", "scaled_update_sq", *SAMPLED):
             if name in row:
                 values[name] = _reading.measured(row[name], self._ops)
-        self._measure_update(values, rates)
         overflow = _reading.overflowed(optimizer)
         for name in ("grad_sq", "decrease", "inner", "scaled_update_sq", *SAMPLED):
             values[name] = _reading.unless(overflow, values[name], self._ops)
@@ -358,46 +379,6 @@ class StabilityMonitor:
         self._row["rates"] = rates
         self._row["grad_sq"] = sum(squares)
         self._row["decrease"] = sum(rate * square for rate, square in zip(rates, squares, strict=True))
-
-    @torch.no_grad()
-    def _measure_start(self) -> None:
-        """Distance from the start, and a copy of the point, where they are asked for."""
-        if self._sample is not None:
-            self._row |= self._sample.before()
-        if not {"distance", "interval", "update_norm"} & set(self.track):
-            return
-        here = _reading.parameters(self.optimizer)
-        if "distance" in self.track:
-            self._start = {p: self._start[p] if p in self._start else x.clone() for p, x in here.items()}
-            self._row["distance_sq"] = _reading.difference_sq(self._ops, here.values(), self._start.values())
-        if "interval" in self.track or "update_norm" in self.track:
-            if self._before.keys() == here.keys():
-                torch._foreach_copy_([self._before[p] for p in here], list(here.values()))
-            else:  # the first step, or one after a group was added
-                self._before = {p: x.clone() for p, x in here.items()}
-
-    def _measure_update(self, values: dict[str, Any], rates: list[Any]) -> None:
-        """⟨g, Δ⟩ and ‖Δ‖² of the step that was taken, group by group."""
-        if not self._before:
-            return
-        inner, update, scaled = 0.0, 0.0, 0.0
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            moved, gradients = [], []
-            for p in group["params"]:
-                if p.grad is not None:
-                    moved.append(self._before[p] - _reading.real(p.detach()))
-                    gradients.append(_reading.real(p.grad.to_dense()))
-            if not moved:
-                continue
-            square = self._ops.sum_sq(moved)
-            update += square
-            scaled += square / rate if isinstance(rate, Tensor) or rate > 0 else 0.0
-            if "interval" in self.track:
-                inner += self._ops.inner(gradients, moved)
-        values["update_sq"] = _reading.measured(update, self._ops)
-        if "interval" in self.track and "moved" not in self._row:
-            values["inner"] = _reading.measured(inner, self._ops)
-            values["scaled_update_sq"] = _reading.measured(scaled, self._ops)
 
     # -- what is made of the numbers ----------------------------------------------------------------------------------
 
