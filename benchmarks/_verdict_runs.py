@@ -7,6 +7,7 @@ numbers of those steps, so that weights can be fitted, and verdicts judged, agai
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import math
 import random
@@ -23,7 +24,7 @@ from torch import nn
 
 import surefoot.optim as sfo
 from _tasks import TASKS as PAIRS
-from _tasks import trial
+from _tasks import Trial, trial
 from _training import factors, halves
 from _verdict_drawn import KINDS, drawn
 from _verdict_tasks import DEVELOPMENT, TASKS
@@ -168,11 +169,19 @@ def rates_of(spec: Spec) -> list[float]:
     return factors(spec.schedule, spec.steps)
 
 
+@functools.lru_cache(maxsize=1)
+def _built(task: str, steps: int) -> tuple[Trial, dict[str, Any], float]:
+    """A task, the weights that it starts from, and its held-out loss there."""
+    kind, _, number = task.rpartition("-")
+    made = trial(drawn(kind, int(number)) if kind in KINDS else TASKS[task], 0, steps)
+    return made, copy.deepcopy(made.model.state_dict()), made.held_out()
+
+
 def record(spec: Spec) -> dict[str, Any]:
     """Train from start to end: the held-out losses of both, and what the monitor has seen of the first tenth."""
-    kind, _, number = spec.task.rpartition("-")
-    made = trial(drawn(kind, int(number)) if kind in KINDS else TASKS[spec.task], 0, spec.steps)
-    first, eta = made.held_out(), rates_of(spec)
+    made, start, first = _built(spec.task, spec.steps)
+    made.model.load_state_dict(start)
+    eta = rates_of(spec)
     torch.manual_seed(0)
     optimizer, others = OPTIMIZERS[spec.optimizer][1](made.model, spec.lr), []
     if spec.optimizer == "Muon" and spec.task in TORCH_MUON:

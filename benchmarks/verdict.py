@@ -211,9 +211,9 @@ def parts(judged: list[Judged], name: Callable[[Run], str]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    which = parser.add_mutually_exclusive_group(required=True)
+    which = parser.add_mutually_exclusive_group()
     which.add_argument("--fit", action="store_true", help="fit the weights on the development tasks")
-    which.add_argument("--judge", action="store_true", help="judge the verdicts on fresh tasks")
+    which.add_argument("--judge", action="store_true", help="judge the verdicts on fresh tasks (the default)")
     parser.add_argument("--recorded", action="store_true", help="only groups of runs that are recorded in full")
     parser.add_argument("--number", type=int, default=NUMBER, help="of the fresh tasks: another one draws others")
     parser.add_argument("--records", type=Path, default=Path("out/verdict"), help="where runs are recorded")
@@ -240,7 +240,7 @@ def main() -> None:
     console.print(table(title, columns))
     for label, judged in columns.items():
         console.print(label, parts(judged, lambda run: run.spec.optimizer))
-        if chosen.judge:
+        if not chosen.fit:
             console.print(parts(judged, lambda run: run.spec.task))
 
 
