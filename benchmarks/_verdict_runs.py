@@ -141,15 +141,16 @@ def development() -> Iterator[Spec]:
             yield from _rates(_scheduled(start, random.Random(f"{name} {optimizer}")))
 
 
-def fresh(number: int) -> Iterator[Spec]:
-    """The runs that judge: a drawn task of every kind, with three drawn optimizers each."""
+def fresh(number: int) -> list[Spec]:
+    """The runs that judge: a drawn task of every kind, with three drawn optimizers each; all kinds take turns."""
+    turns: list[list[Spec]] = [[], [], []]
     for kind in KINDS:
         draw = random.Random(f"{kind} {number} runs")
-        steps = draw.choice((160, 240, 320))
-        for optimizer in draw.sample(list(OPTIMIZERS), 3):
+        steps = 160 if kind in LONG else draw.choice((160, 240, 320))
+        for turn, optimizer in zip(turns, draw.sample(list(OPTIMIZERS), 3), strict=True):
             smallest = OPTIMIZERS[optimizer][0] * 10 ** draw.uniform(0, 0.5)
-            start = Spec(f"{kind}-{number}", optimizer, "", 160 if kind in LONG else steps, None, smallest)
-            yield from _rates(_scheduled(start, draw))
+            turn.extend(_rates(_scheduled(Spec(f"{kind}-{number}", optimizer, "", steps, None, smallest), draw)))
+    return [spec for turn in turns for spec in turn]
 
 
 def _scheduled(spec: Spec, draw: random.Random) -> Spec:

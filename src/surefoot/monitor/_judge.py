@@ -191,6 +191,8 @@ def _reason(state: State, found: Evidence, now: Losses, done: int) -> str:
         whole = found.promised + np.log10(SHARE)
         if whole < 0:
             return f"at this pace the whole run can lower the loss by {_percent(whole)} at most"
+        if found.ahead > 0:
+            return f"{change}, and 30 times as far on its way it would be lower still"
         return f"{change}, and the weights have moved by {_percent(found.away)} only"
     if state is State.HOLDS:
         return f"{change}, and its steps are neither too short nor do they overshoot"

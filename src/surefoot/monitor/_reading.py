@@ -116,7 +116,7 @@ def real(tensor: Tensor) -> Tensor:
 
 
 def obstacle(optimizer: Optimizer) -> str | None:
-    """Why nothing can be said of an optimizer's rate, if so: no single gradient explains its steps, or it takes none."""
+    """Why nothing can be said of an optimizer's rate, if so: no single gradient explains a step, or it takes none."""
     if isinstance(optimizer, torch.optim.LBFGS | SPP):
         name = type(optimizer).__name__
         return f"{name} looks at several points within a step, and no single gradient explains it"
