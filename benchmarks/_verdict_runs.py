@@ -27,11 +27,11 @@ from _tasks import TASKS as PAIRS
 from _tasks import Trial, trial
 from _training import factors, halves
 from _verdict_drawn import KINDS, drawn
-from _verdict_tasks import DEVELOPMENT, TASKS
+from _verdict_tasks import DEVELOPMENT, SPENT, TASKS
 from surefoot.monitor import StabilityMonitor, Verdict
 from surefoot.monitor._evidence import NEEDED
 from surefoot.monitor._judge import SHARE, Seen, judge, look
-from surefoot.monitor._weights import Weights
+from surefoot.monitor._weights import WEIGHTS, Weights
 from surefoot.rules import Floats
 from surefoot.theory import schedules
 
@@ -39,8 +39,6 @@ RATES = 10
 """Of a group, a factor √10 apart."""
 LEAST = 0.01
 """Share of the first loss that the best rate of a group has to gain for the group to have a window."""
-UNSEEN = 1_000_000
-"""Step of the batch that is probed: no run comes so far."""
 LONG = ("language", "images", "residual-images", "recurrent", "long-memory", "attention")
 SLOW = {"gpt": 120, "cnn-norm": 160, "cnn-plain": 160, "rnn": 140, "fine-tuning": 200}
 """Kinds whose runs are short, because they would else take long."""
@@ -48,12 +46,12 @@ ALONG_GRADIENT = ("SGD", "momentum", "NGN")
 SHIFT = {"units-1/30": 30.0, "units-30": 1 / 30, "reward": math.sqrt(10.0)}
 """Factor of the rates on tasks in other units; its square where steps are along the gradient."""
 SHIFT_ALONG = {"digits-large-inputs": 1e-2}
-SHIFT_ACROSS = {"targets-100": 10.0, "linear-exact": 10.0, "linear-noisy": 10.0}
+SHIFT_ACROSS = {"targets-100": 10.0, "linear-exact": 10.0, "linear-noisy": 10.0, "phase": 10.0}
 """Factors of the rates along the gradient, and of those of all other steps."""
 
 TORCH_MUON = (
     *("batch-2-heavy", "change-targets", "labels-wrong", "likelihood", "mse-noise-2"),
-    *("separable-blobs", "shifted-down", "units-1/30", "width-8"),
+    *("separable-blobs", "separable-dna", "shifted-down", "units-1/30", "width-8"),
 )
 """Tasks whose matrices torch's Muon trains, and AdamW the rest; elsewhere ours does, which is faster on processors."""
 
@@ -94,8 +92,6 @@ class Run:
     columns: dict[str, Floats]
     """What the monitor has seen of the first tenth."""
     elements: int
-    probed: Floats | None
-    """Losses on the line from the start, if the run has come so far."""
     place: str
     """``below``, ``inside`` or ``above`` its window."""
     ended_high: bool
@@ -110,12 +106,12 @@ class Run:
         return float(np.max(self.columns["rate"]))
 
     def seen(self) -> Seen:
-        """The evidence, with what was probed."""
-        return look(self.columns, **self._known, probed=self.probed)
+        """The evidence."""
+        return look(self.columns, **self._known)
 
-    def verdict(self, weights: Weights | None = None, *, probed: bool) -> Verdict:
-        """What the monitor has said, with or without the probe; or would have said with other weights."""
-        return judge(self.columns, **self._known, probed=self.probed if probed else None, weights=weights)
+    def verdict(self, weights: Weights = WEIGHTS) -> Verdict:
+        """What the monitor has said, or would have said with other weights."""
+        return judge(self.columns, **self._known, weights=weights)
 
     @property
     def _known(self) -> dict[str, Any]:
@@ -123,17 +119,18 @@ class Run:
 
 
 def development() -> Iterator[Spec]:
-    """The runs that the weights are fitted on: those of ``_tasks`` that are not held out, and ``DEVELOPMENT``."""
+    """The runs that the weights are fitted on: all of ``_tasks`` and ``_verdict_tasks``."""
     kinds = sorted({task.kind for task in PAIRS.values()})
-    for name in (name for name, task in PAIRS.items() if not task.held_out):
-        place = kinds.index(PAIRS[name].kind)
-        steps = SLOW.get(PAIRS[name].kind) or (240, 320, 450)[place % 3]
+    for name, task in PAIRS.items():
+        place, spent = kinds.index(task.kind), task.held_out
+        steps = SLOW.get(task.kind) or (240 if spent else (240, 320, 450)[place % 3])
         for turn, optimizer in enumerate(OPTIMIZERS):
-            schedule = "cosine" if (place + turn + turn // 2) % 2 else "constant"
+            parity = place // 2 + turn // 2 if spent else place + turn + turn // 2
             clip = 1.0 if optimizer in ("momentum", "AdamW") and place % 4 == 1 else None
             shift = SHIFT.get(name, 1.0) ** (2 if optimizer in ALONG_GRADIENT else 1)
-            yield from _rates(Spec(name, optimizer, schedule, steps, clip, shift * OPTIMIZERS[optimizer][0]))
-    for name in DEVELOPMENT:
+            smallest = shift * OPTIMIZERS[optimizer][0]
+            yield from _rates(Spec(name, optimizer, ("constant", "cosine")[parity % 2], steps, clip, smallest))
+    for name in DEVELOPMENT | SPENT:
         steps = random.Random(name).choice((160, 240, 320, 480))
         for optimizer in OPTIMIZERS:
             shift = (SHIFT_ALONG if optimizer in ALONG_GRADIENT else SHIFT_ACROSS).get(name, 1.0)
@@ -190,15 +187,11 @@ def record(spec: Spec) -> dict[str, Any]:
         optimizer = torch.optim.Muon(matrices, spec.lr, weight_decay=0.0)
         others = [torch.optim.AdamW(rest, spec.lr / 10)] if rest else []
     rates = [(group, group["lr"]) for each in (optimizer, *others) for group in each.param_groups]
-    monitor = StabilityMonitor(optimizer, horizon=spec.steps, track=("loss", "step", "distance")).attach()
+    monitor = StabilityMonitor(optimizer, horizon=spec.steps).attach()
     last, losses = math.inf, []
     for step in range(spec.steps):
         if step == spec.steps // SHARE:
             monitor.detach()
-            kept = copy.deepcopy(list(made.model.buffers()))
-            monitor.probe(lambda: made.batch_loss(UNSEEN))
-            for buffer, value in zip(made.model.buffers(), kept, strict=True):
-                buffer.copy_(value)
         for group, rate in rates:
             group["lr"] = rate * eta[step]
         made.model.zero_grad()
@@ -219,7 +212,6 @@ def record(spec: Spec) -> dict[str, Any]:
     else:
         last = made.held_out()
     numbers = monitor.numbers()
-    probed = None if monitor._probed is None else monitor._probed.tolist()
     numbers["size"] = np.where(np.isnan(numbers["size"]), numbers["rate"], numbers["size"])
     columns = {name: [float(f"{x:.9g}") for x in numbers[name]] for name in (*NEEDED, "carried")}
     tenth = spec.steps // SHARE
@@ -230,7 +222,6 @@ def record(spec: Spec) -> dict[str, Any]:
         "trained": trained,
         "elements": monitor._sample.elements,
         "columns": columns,
-        "probed": probed,
     }
 
 
@@ -265,6 +256,5 @@ def _placed(group: list[Spec], known: dict[str, dict[str, Any]]) -> Iterator[Run
         if place == "inside" and spec.lr not in good:
             continue
         columns = {name: np.array(values) for name, values in line["columns"].items()}
-        probed = None if line["probed"] is None else np.array(line["probed"])
         ends = not line["last"] < first, not line["trained"] < 0
-        yield Run(spec, columns, line["elements"], probed, place, *ends, group[lasts.index(best)].lr, (low, high))
+        yield Run(spec, columns, line["elements"], place, *ends, group[lasts.index(best)].lr, (low, high))

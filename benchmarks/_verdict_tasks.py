@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -103,6 +104,22 @@ def waves(classes: int = 4, length: int = 48) -> tuple[Pair, Pair]:
     return (inputs[:2000], labels[:2000]), (inputs[2000:], labels[2000:])
 
 
+def curve() -> tuple[Pair, Pair]:
+    """One number in, a wave of it out."""
+    inputs = 2 * torch.rand(2000, 1, generator=generator(7)) - 1
+    targets = torch.sin(6 * inputs[:, 0]) + 0.5 * torch.cos(15 * inputs[:, 0])
+    return (inputs[:1500], targets[:1500]), (inputs[1500:], targets[1500:])
+
+
+def squares() -> tuple[Pair, Pair]:
+    """Squared projections: the sign of the answer is lost, and zero is a stationary point."""
+    draw = generator(8)
+    inputs = torch.randn(3000, 20, generator=draw)
+    hidden = torch.randn(20, generator=draw) / math.sqrt(20)
+    targets = (inputs @ hidden).square() + 0.1 * torch.randn(3000, generator=draw)
+    return (inputs[:2400], targets[:2400]), (inputs[2400:], targets[2400:])
+
+
 def context(length: int) -> tuple[Pair, Pair]:
     """Some characters, and the one that follows."""
     (before, after), (test, test_after), _ = windows(length)
@@ -155,6 +172,38 @@ def views(model: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
     return F.cross_entropy(one @ two.T / 0.2, torch.arange(len(inputs)))
 
 
+def squared_projection(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    return 0.25 * (model(inputs).squeeze(-1).square() - targets).square().mean()
+
+
+def ranked(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Of two neighbours in the batch the one with the larger target should have the larger score."""
+    score, half = model(inputs).squeeze(-1), len(inputs) // 2
+    sign = torch.sign(targets[:half] - targets[half : 2 * half])
+    return F.softplus(-sign * (score[:half] - score[half : 2 * half])).mean()
+
+
+def triplets(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+    """Inputs of one class should lie nearer to each other than to those of others."""
+    points = model(inputs[:128])
+    distances = (points[:, None] - points).square().sum(-1)
+    same = (labels[:128, None] == labels[:128]).float()
+    alike = (distances * same).sum(-1) / same.sum(-1)
+    return F.softplus(1.0 + alike - (distances * (1 - same)).sum(-1) / (1 - same).sum(-1).clamp(min=1)).mean()
+
+
+def distilled(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The divergence from soft labels."""
+    return F.kl_div(F.log_softmax(model(inputs), -1), targets, reduction="batchmean")
+
+
+def soft_labels() -> tuple[Pair, Pair]:
+    (inputs, _), (test, _) = flat_digits()
+    hidden, out = torch.randn(64, 32, generator=generator(9)) / 4, torch.randn(32, 12, generator=generator(10)) / 2
+    soft = [torch.softmax(torch.relu(x @ hidden) @ out, -1) for x in (inputs, test)]
+    return (inputs, soft[0]), (test, soft[1])
+
+
 class Residual(nn.Module):
     """x + f(norm(x))."""
 
@@ -165,6 +214,17 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.inner(self.norm(x))
+
+
+class Turned(nn.Module):
+    """A layer over the other axis of a sequence."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x.transpose(1, 2)).transpose(1, 2)
 
 
 class Attention(nn.Module):
@@ -194,6 +254,25 @@ class Last(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.cells(x)[0][:, -1]
+
+
+class Variational(nn.Module):
+    """An autoencoder with a noisy middle; the noise is the same in every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.decode = mlp([64, 48, 12]), mlp([6, 48, 64])
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, log_std = self.encode(x).chunk(2, -1)
+        noise = torch.randn(mean.shape, generator=generator(1))
+        price = 0.5 * (mean.square() + torch.exp(2 * log_std) - 2 * log_std - 1).sum(-1).mean()
+        return F.mse_loss(self.decode(mean + torch.exp(log_std) * noise), x) + 0.02 * price
+
+
+def own_loss(model: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
+    found: Tensor = model(inputs)
+    return found
 
 
 def scaled(model: nn.Sequential, factor: float) -> nn.Sequential:
@@ -307,4 +386,28 @@ def drawn(number: int) -> Make:
 
 DEVELOPMENT |= {f"drawn-{number}": drawn(number) for number in range(24)}
 
-TASKS = base.TASKS | {name: Task(name, name, make) for name, make in DEVELOPMENT.items()}
+SPENT: dict[str, Make] = {
+    "mixer": on(
+        rows,
+        lambda: nn.Sequential(
+            nn.Linear(8, 24),
+            Residual(24, Turned(mlp([8, 16, 8], nn.GELU))),
+            Residual(24, mlp([24, 48, 24], nn.GELU)),
+            Pooled(),
+            nn.Linear(24, 10),
+        ),
+        cross_entropy,
+        48,
+    ),
+    "variational": on(flat_digits, Variational, own_loss, 32),
+    "distilled": on(soft_labels, lambda: mlp([64, 40, 12], nn.ELU), distilled, 32),
+    "quantile": on(lambda: taught(0.7), lambda: mlp([16, 48, 48, 1]), pinball, 32),
+    "ranking": on(lambda: taught(0.5), lambda: mlp([16, 64, 1], nn.Tanh), ranked, 64),
+    "phase": on(squares, lambda: nn.Linear(20, 1, bias=False), squared_projection, 16),
+    "triplets": on(flat_digits, lambda: mlp([64, 48, 8]), triplets, 128),
+    "curve": on(curve, lambda: mlp([1, 64, 64, 1], nn.Tanh), squared_error, 64),
+    "dna-deep": on(dna, lambda: mlp([180, 32, 32, 32, 3], nn.LeakyReLU), cross_entropy, 8),
+}
+"""Held back from earlier weights; these were fitted on them as well."""
+
+TASKS = base.TASKS | {name: Task(name, name, make) for name, make in (DEVELOPMENT | SPENT).items()}

@@ -31,13 +31,10 @@ from surefoot.rules import Floats
 NUMBER = 1116
 """Of the fresh tasks."""
 
-SMALL = ("promised", "away", "straight", "uphill", "learned", "spike", "falls", "warmup")
-LARGE = ("promised", "uphill", "learned", "away", "kept", "straight", "spike", "falls", "warmup", "shortened")
+SMALL = ("promised", "away", "straight", "uphill", "learned", "spike", "noise", "above", "falls", "warmup")
+LARGE = ("promised", "uphill", "learned", "away", "kept", "straight", "falls", "warmup", "shortened")
 BEST = ("promised", "uphill", "away", "straight", "shortened", "warmup", "falls")
-"""Numbers that the three sums are made of; where the monitor has probed, these come to them:"""
-NOTHING = {"small": (), "large": (), "best": ()}
-AHEAD = {"small": ("ahead",), "large": ("room",), "best": ("ahead",)}
-PROBES: dict[str, dict[str, tuple[str, ...]]] = {"plain": NOTHING, "probed": AHEAD}
+"""Numbers that the three sums are made of."""
 
 WRONG_SMALL, WRONG_LARGE, EDGE = 0.023, 0.02, 0.13
 """Shares of the rates inside their window that may be called too small, too large, or (with those) at the edge."""
@@ -55,19 +52,19 @@ class Fit:
         self.fold = np.random.default_rng(0).permutation(len(names))[number] % FOLDS
         self.weight = np.mean(np.sqrt(count[number])) / np.sqrt(count[number])
 
-    def weights(self, extra: Mapping[str, tuple[str, ...]]) -> list[Weights]:
+    def weights(self) -> list[Weights]:
         """Those of all runs first, then those without every FOLDS-th task; the cuts are such that of the rates inside
         their window, judged without their own task, as many are called wrong as may be."""
         inside = self.use & (self.place == "inside")
         taken = float(np.mean(~self.use[self.place == "inside"]))  # lost at once, and called too large anyhow
         below, above = ((self.place == side).astype(float) for side in ("below", "above"))
-        small, sums = self._solved(logistic, SMALL + extra["small"], below, self.use)
+        small, sums = self._solved(logistic, SMALL, below, self.use)
         cut = float(np.quantile(sums[inside], 1 - WRONG_SMALL))
-        large, sums = self._solved(logistic, LARGE + extra["large"], above, self.use)
+        large, sums = self._solved(logistic, LARGE, above, self.use)
         over, edge = (float(x) for x in np.quantile(sums[inside], (1 - WRONG_LARGE + taken, 1 - EDGE)))
         sane = np.array([seen.sane is not None for seen in self.seen])
         goal = np.array([middle(run) for run in self.runs])
-        best, _ = self._solved(robust, BEST + extra["best"], goal, sane, "sane")
+        best, _ = self._solved(robust, BEST, goal, sane, "sane")
         lowered = ([(total[0] - by, total[1]) for total in sums] for sums, by in ((small, cut), (large, over)))
         return [Weights(*sums, edge - over) for sums in zip(*lowered, best, strict=True)]
 
@@ -117,12 +114,12 @@ def middle(run: Run) -> float:
     return min(max(goal, -4.0), 3.5)
 
 
-def code(name: str, weights: Weights) -> str:
+def code(weights: Weights) -> str:
     """The weights as they stand in ``_weights.py``, but for the line breaks."""
     sums = {"small": weights.small, "large": weights.large, "best": weights.best}
     rounded = {title: (round(total[0], 2), _rounded(total[1])) for title, total in sums.items()}
     parts = ", ".join(f"{title}={total}" for title, total in rounded.items())
-    return f"{name} = Weights({parts}, edge={weights.edge:.2f})"
+    return f"WEIGHTS = Weights({parts}, edge={weights.edge:.2f})"
 
 
 def _rounded(weights: Mapping[str, float]) -> dict[str, float]:
@@ -160,14 +157,13 @@ def share(judged: Iterable[Judged], holds: Callable[[Judged], bool]) -> float:
     return sum(answers) / len(answers) if answers else math.nan
 
 
-def table(title: str, columns: Mapping[str, list[Judged]]) -> Table:
-    """The shares of the runs, a column each, against what is wanted of them."""
-    runs = next(iter(columns.values()))
-    place = {side: [one[0].place == side for one in runs] for side in ("below", "inside", "above")}
-    lost = [run.place == "above" and run.blown_up for run, _ in runs]
-    high = [run.place == "above" and run.ended_high for run, _ in runs]
+def table(title: str, judged: list[Judged]) -> Table:
+    """The shares of the runs, against what is wanted of them."""
+    place = {side: [one for one in judged if one[0].place == side] for side in ("below", "inside", "above")}
+    lost = [one for one in place["above"] if one[0].blown_up]
+    high = [one for one in place["above"] if one[0].ended_high]
     small, large, edge = is_state("too small"), is_state("too large"), is_state("too large", "at the edge")
-    rows: list[tuple[str, list[bool], str, Callable[[Judged], bool], float, float, bool]] = [
+    rows: list[tuple[str, list[Judged], str, Callable[[Judged], bool], float, float, bool]] = [
         ("below the window", place["below"], "too small", small, 0.8, 0.9, True),
         ("inside", place["inside"], "holds", is_state("holds"), 0.7, 0.85, True),
         ("inside", place["inside"], "too small or too large", is_state("too small", "too large"), 0.05, 0.05, False),
@@ -175,20 +171,17 @@ def table(title: str, columns: Mapping[str, list[Judged]]) -> Table:
         ("above", place["above"], "too large or at the edge", edge, 0.75, 0.9, True),
         ("blown up", lost, "too large", large, 0.95, 0.95, True),
         ("above, and worse than the start on other data", high, "too large", large, math.nan, math.nan, True),
-        ("all", [True] * len(runs), "range holds the best rate", holds_best, 0.62, 0.8, True),
-        ("all", [True] * len(runs), "range overlaps the window", overlaps, 0.9, 0.9, True),
-        ("all", [True] * len(runs), "range wider than 1.5 decades", is_wide, 0.0, 0.0, False),
+        ("all", judged, "range holds the best rate", holds_best, 0.62, 0.8, True),
+        ("all", judged, "range overlaps the window", overlaps, 0.9, 0.9, True),
+        ("all", judged, "range wider than 1.5 decades", is_wide, 0.0, 0.0, False),
     ]
-    heads = (head for name in columns for head in (name, "met"))
-    shown = Table("runs", "number", "verdict", "must", "aim", *heads, title=title)
+    shown = Table("runs", "number", "verdict", "share", "must", "met", "aim", "met", title=title)
     for name, chosen, verdict, question, must, aim, at_least in rows:
-        sign, cells = "≥" if at_least else "≤", []
-        for judged in columns.values():
-            value = share((one for one, wanted in zip(judged, chosen, strict=True) if wanted), question)
-            met = value >= must if at_least else value <= must
-            cells += [f"{value:.1%}", "" if math.isnan(must) else "yes" if met else "NO"]
-        goals = ("", "") if math.isnan(must) else (f"{sign} {must:.0%}", f"{sign} {aim:.0%}")
-        shown.add_row(name, str(sum(chosen)), verdict, *goals, *cells)
+        value, goals = share(chosen, question), []
+        for goal in () if math.isnan(must) else (must, aim):
+            met = value >= goal if at_least else value <= goal
+            goals += [f"{'≥' if at_least else '≤'} {goal:.0%}", "yes" if met else "NO"]
+        shown.add_row(name, str(len(chosen)), verdict, f"{value:.1%}", *goals)
     return shown
 
 
@@ -227,21 +220,17 @@ def main() -> None:
     tasks, optimizers = {run.spec.task for run in runs}, {run.spec.optimizer for run in runs}
     title = f"{len(runs)} {name} runs: {len(tasks)} tasks, {len(optimizers)} optimizers"
     if chosen.fit:
-        fit, columns = Fit(runs), {}
-        for label, extra in PROBES.items():
-            weights = fit.weights(extra)
-            print(code(label.upper(), weights[0]))
-            own = (weights[1 + fold] for fold in fit.fold)
-            probed = label == "probed"
-            columns[label] = [(run, run.verdict(one, probed=probed)) for run, one in zip(runs, own, strict=True)]
+        fit = Fit(runs)
+        weights = fit.weights()
+        print(code(weights[0]))
+        judged = [(run, run.verdict(weights[1 + fold])) for run, fold in zip(runs, fit.fold, strict=True)]
         title += ", each judged by weights that have not seen its task"
     else:
-        columns = {label: [(run, run.verdict(probed=label == "probed")) for run in runs] for label in PROBES}
-    console.print(table(title, columns))
-    for label, judged in columns.items():
-        console.print(label, parts(judged, lambda run: run.spec.optimizer))
-        if not chosen.fit:
-            console.print(parts(judged, lambda run: run.spec.task))
+        judged = [(run, run.verdict()) for run in runs]
+    console.print(table(title, judged))
+    console.print(parts(judged, lambda run: run.spec.optimizer))
+    if not chosen.fit:
+        console.print(parts(judged, lambda run: run.spec.task))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,7 @@ class Copies:
         self._keeps_start, self._has_inner = "distance" in track, "interval" in track
         self._keeps_point = self._has_inner or "update_norm" in track
         self._before: dict[Tensor, Tensor] = {}
-        self.start: dict[Tensor, Tensor] = {}
-        """The parameters where they were first seen; empty if the distance is not tracked."""
+        self._start: dict[Tensor, Tensor] = {}
 
     def before(self) -> dict[str, Any]:
         """Look at the point before a step: its distance from the start."""
@@ -34,8 +33,8 @@ class Copies:
             self._before = {p: x.clone() for p, x in here.items()}
         if not self._keeps_start:
             return {}
-        self.start = {p: self.start[p] if p in self.start else x.clone() for p, x in here.items()}
-        return {"distance_sq": _reading.difference_sq(self._ops, here.values(), self.start.values())}
+        self._start = {p: self._start[p] if p in self._start else x.clone() for p, x in here.items()}
+        return {"distance_sq": _reading.difference_sq(self._ops, here.values(), self._start.values())}
 
     def after(self, rates: list[Any], has_gradient: bool) -> dict[str, Any]:
         """⟨g, Δ⟩ and ‖Δ‖² of the step that was taken, group by group; the first only if g is still there."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from surefoot.monitor._evidence import NEEDED, Evidence, Losses, gather, summarise
 from surefoot.monitor._verdict import State, Verdict
-from surefoot.monitor._weights import PLAIN, PROBED, Sum, Weights
+from surefoot.monitor._weights import WEIGHTS, Sum, Weights
 from surefoot.rules import Floats
 
 Indices = np.ndarray[Any, np.dtype[np.intp]]
@@ -66,7 +66,6 @@ def look(
     peak: float,
     elements: int,
     every: int = 1,
-    probed: Floats | None = None,
 ) -> Seen:
     """Gather the evidence; the arguments are those of :func:`judge`."""
     loss = columns["loss"]
@@ -82,8 +81,7 @@ def look(
             return None
         with np.errstate(all="ignore"):
             chosen_columns = {name: columns[name][chosen] for name in (*NEEDED, "carried")}
-            evidence = gather(chosen_columns, horizon or SHARE * done, peak, elements, every)
-        return evidence if probed is None else evidence.with_probe(probed)
+            return gather(chosen_columns, horizon or SHARE * done, peak, elements, every)
 
     found, sane = gathered(seen), gathered(_sane(loss, seen))
     begin, so_far = loss[seen], loss[np.isfinite(loss)]
@@ -101,8 +99,7 @@ def judge(
     elements: int,
     every: int = 1,
     stop_reason: str | None = None,
-    probed: Floats | None = None,
-    weights: Weights | None = None,
+    weights: Weights = WEIGHTS,
 ) -> Verdict:
     """The verdict on the steps so far.
 
@@ -113,11 +110,9 @@ def judge(
         elements: Parameters that were looked at.
         every: Steps from one entry to the next.
         stop_reason: What a stop rule has said, if one has.
-        probed: Losses on the line from the start, if they were asked for.
-        weights: Those of ``_weights`` by default.
+        weights: What the evidence counts.
     """
-    seen = look(columns, horizon=horizon, peak=peak, elements=elements, every=every, probed=probed)
-    weights = weights or (PLAIN if probed is None else PROBED)
+    seen = look(columns, horizon=horizon, peak=peak, elements=elements, every=every)
     found, now, done, wanted = seen.found, seen.now, seen.done, seen.wanted
     if seen.broken is not None or stop_reason is not None:
         reason = stop_reason or f"loss or gradient are not finite from step {seen.broken} on"
@@ -191,8 +186,6 @@ def _reason(state: State, found: Evidence, now: Losses, done: int) -> str:
         whole = found.promised + np.log10(SHARE)
         if whole < 0:
             return f"at this pace the whole run can lower the loss by {_percent(whole)} at most"
-        if found.ahead > 0:
-            return f"{change}, and 30 times as far on its way it would be lower still"
         return f"{change}, and the weights have moved by {_percent(found.away)} only"
     if state is State.HOLDS:
         return f"{change}, and its steps are neither too short nor do they overshoot"

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.monitor import _checks, _plan, _probe, _reading
+from surefoot.monitor import _checks, _plan, _reading
 from surefoot.monitor._columns import COLUMNS, SAMPLED, SOURCES, build_trace, own_index
 from surefoot.monitor._copies import Copies
 from surefoot.monitor._counterfactual import parse_models
-from surefoot.monitor._judge import SHARE, judge
+from surefoot.monitor._judge import judge
 from surefoot.monitor._ring import Ring
 from surefoot.monitor._sample import StepSample
 from surefoot.monitor._verdict import State, Verdict
@@ -134,7 +134,6 @@ class StabilityMonitor:
         self._is_due = False
         self._copies = Copies(optimizer, self._ops, self.track)
         self._sample = StepSample(optimizer) if "step" in self.track else None
-        self._probed: Floats | None = None
 
     def attach(self) -> Self:
         """Start watching."""
@@ -175,23 +174,6 @@ class StabilityMonitor:
         next one's.
         """
         self._recorded = None
-
-    def probe(self, batch_loss: Callable[[], Tensor | float]) -> None:
-        """Look ahead for a better verdict: nine forward passes on the line from the start through the present point.
-
-        Call it between two steps, at about a tenth of the run. The parameters are moved along the line, up to thirty
-        horizons far, and put back.
-
-        Args:
-            batch_loss: Gives the loss of one batch, always the same, at the parameters as they are. A network that
-                keeps running statistics should be in evaluation mode.
-        """
-        if not self._copies.start:
-            has = "no step was seen" if "distance" in self.track else f"track is {self.track}"
-            raise RuntimeError(f'probe needs a step, and "distance" in track, which keeps the start; {has}')
-        stretch = 1.0 if self.horizon is None else max(self.horizon / SHARE, 1.0) / self.steps
-        here = _reading.parameters(self.optimizer)
-        self._probed = _probe.along([(here[p], x) for p, x in self._copies.start.items()], batch_loss, stretch)
 
     @property
     def should_stop(self) -> bool:
@@ -258,7 +240,6 @@ class StabilityMonitor:
         It is known once a tenth of the horizon is done. It looks at what the slopes ⟨g, Δ⟩ of the steps have promised,
         at whether the way from the start leads uphill by now, at how far the parameters have moved, and at the loss;
         ``verdict().details`` has the numbers. A run without a horizon is taken to be ten times as long as it is now.
-        :meth:`probe` adds what the steps cannot tell.
         """
         if not {"loss", "step"} <= set(self.track):
             return Verdict(State.UNKNOWN, f'a verdict needs "loss" and "step" in track, which is {self.track}')
@@ -274,7 +255,6 @@ class StabilityMonitor:
             elements=0 if self._sample is None else self._sample.elements,
             every=self.every,
             stop_reason=self.stopped.reason if stopped and self.stopped is not None else None,
-            probed=self._probed,
         )
 
     def plot(self) -> Figure:
