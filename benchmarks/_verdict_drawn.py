@@ -183,7 +183,7 @@ def unlabelled(draw: Draw) -> Made:
 
 def residual(draw: Draw) -> Made:
     sets, inputs, outputs = labelled(draw)
-    width, depth, kind = draw.choice((16, 48)), draw.choice((2, 4, 8)), activation(draw)
+    width, depth, kind = draw.choice((16, 48)), draw.choice((2, 4)), activation(draw)
     norm = draw.choice((nn.LayerNorm, nn.BatchNorm1d, lambda _: nn.Identity()))
 
     def build() -> nn.Module:

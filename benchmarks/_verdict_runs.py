@@ -39,9 +39,10 @@ RATES = 10
 """Of a group, a factor √10 apart."""
 LEAST = 0.01
 """Share of the first loss that the best rate of a group has to gain for the group to have a window."""
-LONG = ("language", "images", "residual-images", "recurrent", "long-memory", "attention")
+LONG = ("attention", "images", "recurrent", "long-memory", "residual-images", "language")
+"""Kinds of drawn tasks whose runs take long."""
 SLOW = {"gpt": 120, "cnn-norm": 160, "cnn-plain": 160, "rnn": 140, "fine-tuning": 200}
-"""Kinds whose runs are short, because they would else take long."""
+"""Steps of the kinds of ``_tasks`` whose runs would else take long."""
 ALONG_GRADIENT = ("SGD", "momentum", "NGN")
 SHIFT = {"units-1/30": 30.0, "units-30": 1 / 30, "reward": math.sqrt(10.0)}
 """Factor of the rates on tasks in other units; its square where steps are along the gradient."""
@@ -139,15 +140,15 @@ def development() -> Iterator[Spec]:
 
 
 def fresh(number: int) -> list[Spec]:
-    """The runs that judge: a drawn task of every kind, with three drawn optimizers each; all kinds take turns."""
-    turns: list[list[Spec]] = [[], [], []]
-    for kind in KINDS:
+    """The runs that judge: a drawn task of every kind, with three drawn optimizers each; those that take long last."""
+    found: list[Spec] = []
+    for kind in sorted(KINDS, key=lambda kind: kind in LONG):
         draw = random.Random(f"{kind} {number} runs")
-        steps = 160 if kind in LONG else draw.choice((160, 240, 320))
-        for turn, optimizer in zip(turns, draw.sample(list(OPTIMIZERS), 3), strict=True):
+        steps = draw.choice((160, 240))
+        for optimizer in draw.sample(list(OPTIMIZERS), 3):
             smallest = OPTIMIZERS[optimizer][0] * 10 ** draw.uniform(0, 0.5)
-            turn.extend(_rates(_scheduled(Spec(f"{kind}-{number}", optimizer, "", steps, None, smallest), draw)))
-    return [spec for turn in turns for spec in turn]
+            found.extend(_rates(_scheduled(Spec(f"{kind}-{number}", optimizer, "", steps, None, smallest), draw)))
+    return found
 
 
 def _scheduled(spec: Spec, draw: random.Random) -> Spec:
