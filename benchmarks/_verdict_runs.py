@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import json
 import math
 import random
@@ -139,10 +140,10 @@ def development() -> Iterator[Spec]:
             yield from _rates(_scheduled(start, random.Random(f"{name} {optimizer}")))
 
 
-def fresh(number: int) -> list[Spec]:
-    """The runs that judge: a drawn task of every kind, with three drawn optimizers each; those that take long last."""
+def fresh(numbers: Iterable[int]) -> list[Spec]:
+    """The runs that judge: drawn tasks of every kind, with three drawn optimizers each; those that take long last."""
     found: list[Spec] = []
-    for kind in sorted(KINDS, key=lambda kind: kind in LONG):
+    for number, kind in sorted(itertools.product(numbers, KINDS), key=lambda drawn: drawn[1] in LONG):
         draw = random.Random(f"{kind} {number} runs")
         steps = draw.choice((160, 240))
         for optimizer in draw.sample(list(OPTIMIZERS), 3):

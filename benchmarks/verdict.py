@@ -28,8 +28,8 @@ from surefoot.monitor import Verdict
 from surefoot.monitor._weights import Sum, Weights
 from surefoot.rules import Floats
 
-NUMBER = 1116
-"""Of the fresh tasks."""
+NUMBERS = (1116, 1117)
+"""Of the fresh tasks: one of every kind each."""
 
 SMALL = ("promised", "away", "straight", "uphill", "learned", "spike", "noise", "above", "falls", "warmup")
 LARGE = ("promised", "uphill", "learned", "away", "kept", "straight", "falls", "warmup", "shortened")
@@ -208,12 +208,14 @@ def main() -> None:
     which.add_argument("--fit", action="store_true", help="fit the weights on the development tasks")
     which.add_argument("--judge", action="store_true", help="judge the verdicts on fresh tasks (the default)")
     parser.add_argument("--recorded", action="store_true", help="only groups of runs that are recorded in full")
-    parser.add_argument("--number", type=int, default=NUMBER, help="of the fresh tasks: another one draws others")
+    parser.add_argument(
+        "--numbers", type=int, nargs="+", default=NUMBERS, help="of fresh tasks: others are other tasks"
+    )
     parser.add_argument("--records", type=Path, default=Path("out/verdict"), help="where runs are recorded")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     console = Console(width=150)
-    name, wanted = ("development", development()) if chosen.fit else ("fresh", fresh(chosen.number))
+    name, wanted = ("development", development()) if chosen.fit else ("fresh", fresh(chosen.numbers))
     runs = recorded(list(wanted), chosen.records / f"{name}.jsonl", train=not chosen.recorded)
     if not runs:
         parser.error(f"{chosen.records / name}.jsonl has no group of runs in full; leave --recorded out to train them")
