@@ -83,7 +83,7 @@ class StabilityMonitor:
     ...         monitor.record(loss)
     ...         optimizer.step()
     >>> print(monitor.verdict())
-    Too large: after 10 steps the loss is 8.2e+04 times the first. Try 0.012 to 0.37.
+    Too large: after 10 steps the loss is 8.2e+04 times the first. Try 0.012 to 0.36.
     """
 
     def __init__(
