@@ -228,14 +228,13 @@ class Session:
         if not self.watched:
             kinds = ", ".join(dict.fromkeys(self.built))
             return [f"{name} has built {kinds}, and made no step with it: there was nothing to judge"]
-        lines = [self._last_word(watched) for watched in self.watched[:_SPOKEN]]
+        lines = [
+            f"{watched.name}: {watched.steps} step{'s' * (watched.steps != 1)}. {last_word(watched)}"
+            for watched in self.watched[:_SPOKEN]
+        ]
         if len(self.watched) > _SPOKEN:
             lines.append(f"and {len(self.watched) - _SPOKEN} more optimizers: see the page")
         return lines
-
-    def _last_word(self, watched: Watched) -> str:
-        start = f"{watched.name}: {watched.steps} step{'s' * (watched.steps != 1)}. "
-        return start + last_word(watched)
 
     def _shown(self, path: Path) -> str:
         """A path as one would type it where the command was started."""
