@@ -16,6 +16,9 @@ from typing import NamedTuple
 
 import matplotlib
 import pytest
+from typer.testing import CliRunner
+
+from surefoot.cli._main import app as command
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -74,10 +77,14 @@ def run_shell(code: str) -> str:
     printed = ""
     for line in code.splitlines():
         words = shlex.split(line, comments=True)
-        if words[:1] == ["surefoot"]:
+        if words[:2] == ["surefoot", "watch"]:  # it takes a process of its own
             arguments = [sys.executable, "-m", *words]
-            found = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"})
-            assert found.returncode == 0, f"{line}\n{found.stderr}"
+            run = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"})
+            assert run.returncode == 0, f"{line}\n{run.stderr}"
+            printed += run.stdout
+        elif words[:1] == ["surefoot"]:
+            found = CliRunner().invoke(command, words[1:], env={"COLUMNS": "100"})
+            assert found.exit_code == 0, f"{line}\n{found.stderr}"
             printed += found.stdout
     return printed
 
@@ -171,8 +178,6 @@ def test_numbers_that_are_compared_stand_on_the_page_they_come_from():
 
 
 def test_page_on_the_command_names_all_of_them():
-    from surefoot.cli._main import app as command  # not at the top: only this test needs it
-
     text = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
     for registered in command.registered_commands:
         assert f"`surefoot {registered.callback.__name__}" in text
