@@ -73,7 +73,7 @@ def without_numbers(text: str) -> list[str]:
 
 
 def run_shell(code: str) -> str:
-    """The output of the lines that call the command, which must be the one that is tested."""
+    """The output of the lines that call the command."""
     printed = ""
     for line in code.splitlines():
         words = shlex.split(line, comments=True)

@@ -12,15 +12,6 @@ ORDER = (
 )  # fmt: skip
 
 PRIVATE = {
-    ("problems", "theory._names"),
-    ("runs", "theory._names"),
-    ("study", "theory._names"),
-    ("monitor", "theory._names"),
-    ("forecast", "theory._names"),
-    ("pep", "theory._names"),
-    ("paper", "theory._names"),
-    ("cli", "theory._names"),
-    ("runs", "theory._arrays"),
     ("runs", "problems._inputs"),
     ("runs", "problems._problem"),
     ("runs", "problems._starts"),
@@ -30,9 +21,6 @@ PRIVATE = {
     ("runs", "optim._scalars"),
     ("monitor", "optim._arithmetic"),
     ("monitor", "optim._scalars"),
-    ("paper", "study._result"),
-    ("paper", "study._sensitivity"),
-    ("report", "study._export"),
 }
 """Private modules that other rooms still use. This list gets shorter, never longer."""
 

@@ -11,20 +11,14 @@ from typing import Any
 import numpy as np
 
 from surefoot.theory import schedules
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import whole as whole
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 SAMPLINGS = ("shuffle", "iid")
 LARGEST_SEED = 2**31 - 1
 """What every file format that results go to can hold."""
-
-
-def whole(name: str, value: Any, least: int) -> int:
-    """A whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)
 
 
 def number(name: str, value: Any, *, positive: bool = False) -> float:

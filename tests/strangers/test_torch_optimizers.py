@@ -117,16 +117,21 @@ def test_goes_on_bitwise_from_a_copy(info: Any, given: Any, again: str) -> None:
 @pytest.mark.parametrize(("info", "given"), CASES)
 def test_an_older_checkpoint_loads(info: Any, given: Any) -> None:
     """Keys that were added to the groups later may be missing."""
+    sign = -1.0 if given.kwargs.get("maximize") else 1.0
     task = Task()
     optimizer = build(info, given, task.params)
-    task.train(optimizer, 2)
+    task.train(optimizer, 2, sign=sign)
     state = optimizer.state_dict()
     for group in state["param_groups"]:
         for name in set(group) - {"params", "lr"}:
             del group[name]
     fresh = build(info, given, task.params)
     fresh.load_state_dict(state)
-    task.train(fresh, 2)
+    assert fresh.param_groups[0].keys() == optimizer.param_groups[0].keys()
+    before = [p.detach().clone() for p in task.params]
+    after = task.train(fresh, 2, sign=sign)
+    assert not equal(before, after)
+    assert all(bool(values.isfinite().all()) for values in after)
 
 
 @pytest.mark.parametrize("info", INFOS.values(), ids=INFOS)

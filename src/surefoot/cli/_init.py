@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 
 @dataclass(frozen=True)

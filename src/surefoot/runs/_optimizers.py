@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot._identity import Identity, identify
 from surefoot.runs._levels import parse_level
 from surefoot.runs._nouns import Method
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
