@@ -101,9 +101,11 @@ class Session:
         if watched.trouble is not None:
             self.say(f"{watched.name} cannot be watched: {watched.trouble}")
             return
+        from surefoot.watch._watched import ROW
+
         self.say(
             f"watching {watched.name}, {_count(watched.parameters)} parameters; this takes about "
-            f"{_bytes(watched.memory)} of memory, and {_bytes(1000 * watched.row)} more every 1000 steps"
+            f"{_bytes(watched.memory)} of memory, and {_bytes(1000 * ROW)} more every 1000 steps"
         )
         if len(self.watched) == 1:
             with self._unless_disk_is_full():
