@@ -26,7 +26,8 @@ from rich.table import Table
 
 from surefoot.problems import LinearRegression, LogisticRegression, Problem
 from surefoot.runs import RunPlan, Trace
-from surefoot.runs._engine import run_batched
+from surefoot.runs import Place, Settings, execute
+from surefoot.runs._engine import BatchedJob
 from surefoot.runs._methods import parse_method
 
 BASE_LRS = np.logspace(-3, 2, 16)
@@ -53,6 +54,14 @@ def best(function: Callable[[], object], repeat: int) -> float:
     return min(times)
 
 
+def run_batched(
+    problem: Any, runs: Any, *, steps_per_epoch: int, epochs: int, batch_size: int, schedule: Any, on_chunk: Any
+) -> None:
+    """A sweep without a study, in this process."""
+    job = BatchedJob(problem, Settings(steps_per_epoch, epochs, batch_size, schedule, "shuffle", 1))
+    execute(job, job.tasks(runs), on_chunk, place=Place(processes=1))
+
+
 def sweep(
     problem: Problem, methods: tuple[str, ...], lrs: Any, seeds: int, epochs: int, batch_size: int
 ) -> list[Trace]:
@@ -69,7 +78,6 @@ def sweep(
         batch_size=batch_size,
         schedule=np.ones(steps * epochs),
         on_chunk=traces.extend,
-        processes=1,
     )
     return traces
 
@@ -235,7 +243,6 @@ def sweep_only(study: Any) -> None:
         batch_size=study.batch_size,
         schedule=study.factors,
         on_chunk=lambda traces: None,
-        processes=1,
     )
 
 

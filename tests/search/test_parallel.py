@@ -100,7 +100,7 @@ class Doomed(Run):
         self.lr, self.how, self.step = lr, how, 0
 
     def advance(self, k):
-        if self.lr > 1 and self.how == "dies" and multiprocessing.parent_process() is not None:
+        if self.how == "dies" and multiprocessing.parent_process() is not None:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.lr > 1 and self.how == "raises":
             raise OSError("disk gone")

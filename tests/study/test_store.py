@@ -223,7 +223,7 @@ def test_a_newer_file_is_refused(tmp_path, monkeypatch, open_store):
     path = tmp_path / "s.db"
     fill(path, make(0.1))
     monkeypatch.setattr(_store, "MIGRATIONS", [])
-    with pytest.raises(StoreError, match="schema version 2, this surefoot knows up to 0"):
+    with pytest.raises(StoreError, match="schema version 3, this surefoot knows up to 0"):
         open_store(path)
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from surefoot.runs._archive import Archive, Key, MemoryArchive, Record, record
-from surefoot.runs._bench import Advanced, Bench, DamagedState, Piece, RunKey, stem_of
-from surefoot.runs._claimed import ClaimedRuns
+from surefoot.runs._archive import Archive, Begun, Key, MemoryArchive, Record, record
+from surefoot.runs._bench import Advanced, Bench, DamagedState, Piece, state_stem
+from surefoot.runs._claims import Claims
 from surefoot.runs._engine import IDENTITY_RULE, NUMERICS_VERSION
-from surefoot.runs._execute import Begin, ClusterError, Engine, Job, RunFailed, engine_of, execute
+from surefoot.runs._execute import Begin, ClusterError, Job, Place, RunFailed, execute
+from surefoot.runs._keeper import Keeper
 from surefoot.runs._kinds import factory_of, is_network, job_of
 from surefoot.runs._lane import Lane
 from surefoot.runs._live import tell_best
@@ -31,7 +32,7 @@ from surefoot.runs._methods import (
 from surefoot.runs._methods import (
     identity as method_identity,
 )
-from surefoot.runs._network_job import CheckpointError, checkpoint_of, search_folder
+from surefoot.runs._network_job import CheckpointError
 from surefoot.runs._nouns import (
     EPOCH_FIELDS,
     FINAL_FIELDS,
@@ -74,16 +75,17 @@ __all__ = [
     "Answer",
     "Archive",
     "Begin",
+    "Begun",
     "Bench",
     "CannotTravel",
     "CheckpointError",
-    "ClaimedRuns",
+    "Claims",
     "ClusterError",
     "DamagedState",
-    "Engine",
     "FileArchive",
     "Floats",
     "Job",
+    "Keeper",
     "Key",
     "Lane",
     "MemoryArchive",
@@ -91,6 +93,7 @@ __all__ = [
     "NetworkRun",
     "NetworkRuns",
     "Piece",
+    "Place",
     "ProblemRun",
     "Progress",
     "Record",
@@ -99,7 +102,6 @@ __all__ = [
     "RunError",
     "RunFactory",
     "RunFailed",
-    "RunKey",
     "RunPlan",
     "Runner",
     "SearchError",
@@ -111,11 +113,9 @@ __all__ = [
     "Trace",
     "WorkerDied",
     "Workers",
-    "checkpoint_of",
     "closed_trace",
     "cores",
     "cuts_of",
-    "engine_of",
     "execute",
     "factory_of",
     "has_level",
@@ -130,8 +130,7 @@ __all__ = [
     "record",
     "reporter",
     "rescue",
-    "search_folder",
-    "stem_of",
+    "state_stem",
     "tell",
     "tell_best",
 ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,9 +18,16 @@ class Key(NamedTuple):
     """What tells two runs of the same problem and settings apart."""
 
     method: str
-    """The method's identity."""
+    """The method's identity in a store, its name in a search."""
     lr: float
     seed: int
+
+    def __str__(self) -> str:
+        return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}, seed {self.seed}"
+
+    def stem(self, folder: Path, context: str = "") -> Path:
+        """Where the files of this run lie, without what the names of its states end with."""
+        return folder / hashlib.sha256(json.dumps([context, *self]).encode()).hexdigest()[:20]
 
 
 class Record(NamedTuple):
@@ -48,6 +58,17 @@ def record(trace: Trace, identity: str) -> Record:
         np.array([trace.steps[name] for name in STEP_FIELDS]),
         np.array([values if len(values) else np.full(length, np.nan) for values in epochs]),
     )
+
+
+class Begun(NamedTuple):
+    """A run of a search: what is known of it, and the file of the folder beside the store that it goes on from."""
+
+    key: Key
+    losses: Floats
+    deltas: Floats
+    about: dict[str, Any]
+    """What else was told, JSON-able."""
+    state: str | None
 
 
 class Archive(Protocol):

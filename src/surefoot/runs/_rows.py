@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.runs._archive import Key, Record
+from surefoot.runs._archive import Begun, Key, Record
 from surefoot.runs._nouns import EPOCH_FIELDS, STEP_FIELDS, Floats
 
 
@@ -25,6 +25,14 @@ def record_of(values: Sequence[Any]) -> Record:
     steps, epochs = _layout(layout).arrays(data)
     numbers = tuple(np.nan if value is None else value for value in final)
     return Record(Key(method, lr, seed), status, diverged_at, violations, numbers, steps, epochs)
+
+
+def begun_of(values: Sequence[Any]) -> Begun:
+    """The run of a search that a row holds, whose seal is right: what ``BEGUN_QUERY`` selects."""
+    _, method, lr, seed, text, data = values
+    about = json.loads(text)
+    losses, deltas = np.frombuffer(data, "<f8").reshape(2, -1)
+    return Begun(Key(method, lr, seed), losses, deltas, about, about.pop("state"))
 
 
 @lru_cache(maxsize=64)

@@ -83,6 +83,16 @@ def _seal_rows(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE claims (run INTEGER PRIMARY KEY, owner INTEGER NOT NULL REFERENCES owners)")
 
 
+def _add_begun(connection: sqlite3.Connection) -> None:
+    """Runs of searches; their states are files in the folder beside the store."""
+    connection.execute(
+        """CREATE TABLE begun (
+            id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, method TEXT NOT NULL,
+            lr REAL NOT NULL, seed INTEGER NOT NULL, about TEXT NOT NULL, data BLOB NOT NULL, seal BLOB NOT NULL,
+            UNIQUE (context, method, lr, seed))"""
+    )
+
+
 def claim_of(context: str, key: Sequence[Any]) -> int:
     """The number that a run is claimed under."""
     return int.from_bytes(seal("claim", context, *key)[:8], "little", signed=True)
@@ -102,7 +112,12 @@ STUDY_QUERY = (
 )
 """What a study's seal covers, in this order: ``SELECT`` this."""
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _seal_rows]
+BEGUN_QUERY = (
+    "contexts.hash, method, lr, seed, about, data FROM begun LEFT JOIN contexts ON contexts.id = begun.context"
+)
+"""What the seal of a begun run covers, in this order: ``SELECT`` this."""
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _seal_rows, _add_begun]
 """Entry k takes a file from schema version k to k + 1, inside one transaction with all others that are due."""
 
 

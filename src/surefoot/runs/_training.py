@@ -214,6 +214,10 @@ class NetworkRuns:
         model = problem.model()
         self.certifies = certifies(build(method, list(model.parameters()), 1e-3, model), model)
 
+    def fingerprint(self) -> str:
+        """What the numbers of the runs depend on."""
+        return self._problem.fingerprint()
+
     def __call__(self, lr: float, seed: int) -> NetworkRun:
         """A new run with this rate and data order."""
         return NetworkRun(self._problem, RunPlan(self._method, lr, seed), self._settings)

@@ -12,9 +12,9 @@ import pickle
 import signal
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from surefoot._spawn import hidden_main
@@ -23,11 +23,26 @@ _END_SECONDS = 1.0
 _READY = b"ready"
 
 
+Stop = Callable[[], bool]
+"""Asked now and then whether work should end."""
+
+
 class Server(Protocol):
     """What workers hold a copy of."""
 
-    def do(self, task: Any) -> Any:
-        """Do a task; both the task and the answer can be pickled."""
+    @property
+    def needs_torch(self) -> bool:
+        """Whether its numbers depend on torch."""
+
+    def fingerprint(self) -> str:
+        """What its numbers depend on beside the code of this package, which may be another one elsewhere."""
+
+    def do(self, task: Any, stop: Stop | None = None) -> Any:
+        """Do a task, unless told to stop; both the task and the answer, a list, can be pickled."""
+
+
+class Stopped(Exception):
+    """Work was asked to stop."""
 
 
 class CannotTravel(TypeError):
@@ -48,8 +63,30 @@ class Answer(NamedTuple):
     """What the task raised, or :class:`WorkerDied`."""
 
 
+class Pool(Protocol):
+    """Processes that do tasks: :class:`Workers` of this machine, or those of a Dask cluster."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def are_ready(self) -> bool: ...
+
+    @property
+    def free(self) -> list[int]: ...
+
+    def give(self, worker: int, task: Any) -> None: ...
+
+    def take(self, seconds: float | None = None) -> list[Answer]: ...
+
+    def close(self) -> None: ...
+
+
 class Workers:
-    """Some worker processes; they end with this context.
+    """Some worker processes of this machine; they end with this context.
 
     Args:
         server: What each of them holds a copy of.
@@ -86,7 +123,7 @@ class Workers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __len__(self) -> int:

@@ -1,7 +1,9 @@
-"""What the numbers of a search's runs depend on: the same rule as for studies."""
+"""What the runs of a search depend on, by the same rule as for studies, and the store that is theirs alone."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,10 +12,61 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from surefoot._identity import Identity, digest, identify, require
-from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION
+from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Keeper, Store, tell
+
+_FILE = "runs.db"
+_OLD = "search.json"
+"""What a search of surefoot 0.1 (and of versions on the way to 0.2) has left in its folder."""
 
 
-def identities_of(factories: Mapping[str, Any], store: Path) -> dict[str, Identity]:
+def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: dict[str, Any]) -> Keeper:
+    """Keeps the runs of a search in a folder of its own; ``settings`` are what its runs share, beside their code."""
+    identities = _identities_of(factories, folder)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"store must be a folder, got the file {str(folder)!r}")
+    if not folder.parent.is_dir():
+        raise FileNotFoundError(f"store {str(folder)!r}: the folder {str(folder.parent)!r} does not exist")
+    if (folder / _OLD).exists():
+        raise ValueError(
+            f"store {str(folder)!r} is of surefoot 0.1 (or of a version before 0.2), which kept runs in another form: "
+            "it was left as it is; give this search a folder of its own"
+        )
+    if folder.is_dir() and any(not path.name.startswith(_FILE) for path in folder.iterdir()):
+        raise ValueError(f"store {str(folder)!r} is a folder with other things in it; give the search one of its own")
+    folder.mkdir(exist_ok=True)
+    with Store.write(folder / _FILE) as opened:
+        found = opened.facts("search").get("settings")
+        if found is None:
+            about = {name: [one.digest, dict(one.parts), dict(one.packages)] for name, one in identities.items()}
+            opened.remember("search", "settings", {**settings, "identity": about})
+        else:
+            _compare(folder, found, settings, identities)
+    text = json.dumps([settings, [one.digest for one in identities.values()]], sort_keys=True)
+    context = hashlib.sha256(text.encode()).hexdigest()
+    return Keeper(folder / _FILE, context, {name: name for name in factories})
+
+
+def _compare(folder: Path, found: dict[str, Any], settings: dict[str, Any], identities: Mapping[str, Identity]) -> None:
+    """Refuse a folder of another search, by the name of what differs."""
+    about = found.pop("identity")
+    for key in sorted(settings.keys() | found.keys()):
+        if found.get(key) != settings.get(key):
+            raise ValueError(
+                f"store {str(folder)!r} belongs to another search: {key} is {found.get(key)!r} there and "
+                f"{settings.get(key)!r} here; give this one a folder of its own"
+            )
+    for name, identity in identities.items():
+        digest, parts, packages = about[name]
+        if digest != identity.digest:
+            changes = identity.changes(parts, packages)
+            raise ValueError(
+                f"store {str(folder)!r} belongs to another search: methods differ in "
+                f"{', '.join(changes[:6]) or 'data, settings or version'}; give this one a folder of its own"
+            )
+        tell(None, f"{folder} holds runs of this search; the match rests on {identity}")
+
+
+def _identities_of(factories: Mapping[str, Any], store: Path) -> dict[str, Identity]:
     """The identity of each method's runs; refused if a store would have to guess."""
     found = {}
     for name, factory in factories.items():

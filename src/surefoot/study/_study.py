@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,18 +19,18 @@ from surefoot._identity import Identity, identify, is_foreign, merged, require
 from surefoot.problems import Problem, create
 from surefoot.rules import StopRule, check_rules, is_shared, with_best
 from surefoot.runs import (
-    ClaimedRuns,
-    Engine,
+    Claims,
     FileArchive,
     Job,
     Key,
     MemoryArchive,
     Method,
+    Place,
     Record,
     RunPlan,
     Settings,
     Store,
-    engine_of,
+    execute,
     is_network,
     job_of,
     method_code,
@@ -42,7 +42,7 @@ from surefoot.study._described import check_size, context_of, settings_of
 from surefoot.study._result import Result
 from surefoot.study._reuse import adopt, tell_reuse
 from surefoot.study._shared import best_of, cut
-from surefoot.study._sweep import Progress, compute, dismiss, follow, led
+from surefoot.study._sweep import Progress, compute, dismiss, follow, lead
 from surefoot.theory.models import Model
 
 
@@ -241,7 +241,7 @@ class Study:
             ClusterError: The Dask cluster cannot be used, or was lost; finished runs are kept.
             RunFailed: A run on a Dask cluster raised; finished runs are kept.
         """
-        chosen = engine_of(engine, processes=processes, address=address, cpus=cpus, gpus=gpus)
+        carry_out = partial(execute, place=Place(engine, processes, address, cpus, gpus))
         count = self._ranks()
         if count > 1:
             if engine != "auto" or self.batch_size < count:
@@ -254,13 +254,15 @@ class Study:
                 memory = MemoryArchive()
                 memory.add(records)
                 return Result(settings, memory, problem=self.problem)
-            chosen = led(self.runs)
+            carry_out = partial(lead, self.runs)
         if store is None:
             memory = MemoryArchive()
             with tempfile.TemporaryDirectory(prefix="surefoot-") as folder:  # for what runs tell each other
                 job = self._job(folder if address is None else None)
                 advice = "nothing was stored: give run() a store to be able to resume"
-                compute(job, self.runs, self._identities, memory.add, engine=chosen, advice=advice, progress=progress)
+                compute(
+                    job, self.runs, self._identities, memory.add, engine=carry_out, advice=advice, progress=progress
+                )
             study = self
             if self._shares:
                 study, records = self._settled(memory.records())
@@ -268,16 +270,17 @@ class Study:
                 memory.add(records)
             result = Result(study._settings(), memory, problem=self.problem)
         else:
-            result = self._run_stored(Path(store), chosen, progress)
+            result = self._run_stored(Path(store), carry_out, progress)
         if count > 1:
             dismiss(result.settings, result._archive.records())
         return result
 
-    def _run_stored(self, path: Path, engine: Engine, progress: Progress) -> Result:
-        study, context, folder = self, self._context(), Path(f"{path.absolute()}.runs")
+    def _run_stored(self, path: Path, engine: Callable[..., None], progress: Progress) -> Result:
+        study, context = self, self._context()
         require(self._identity, self.version, f"store {str(path)!r}")
-        job = self._job(str(folder))
-        with Store.write(path) as opened, ClaimedRuns(opened, context, self._identities) as claims:
+        with Store.write(path) as opened, Claims(opened, context) as claims:
+            folder = opened.folder
+            job = self._job(str(folder))
             self._check_size(opened)
             missing = self._missing(opened.done(context))
             tell_reuse(self, opened, len(self.runs) - len(missing), progress)
