@@ -25,8 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot.problems import LinearRegression, LogisticRegression, Problem
-from surefoot.runs import RunPlan, Trace
-from surefoot.runs import Place, Settings, execute
+from surefoot.runs import Place, RunPlan, Settings, Trace, execute
 from surefoot.runs._engine import BatchedJob
 from surefoot.runs._methods import parse_method
 

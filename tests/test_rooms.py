@@ -37,7 +37,6 @@ PRIVATE = {
     ("paper", "study._result"),
     ("paper", "study._sensitivity"),
     ("report", "study._export"),
-    ("cli", "study._show"),
 }
 """Private modules that other rooms still use. This list gets shorter, never longer."""
 

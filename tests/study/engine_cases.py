@@ -6,7 +6,7 @@ from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, T
 from surefoot.runs import Place, Settings, execute
 from surefoot.runs._engine import BatchedJob
 from surefoot.runs._methods import parse_method
-from surefoot.runs._nouns import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, RunPlan
+from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, RunPlan
 
 METHODS = ("sgd", "sps", "ngn", "log-ngn", "power(p=0.25)", "sps(lower_bound=-2)", "spp")
 

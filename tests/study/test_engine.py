@@ -12,12 +12,12 @@ import pytest
 
 from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic, SimpleProblem
 from surefoot.runs._engine import chunks_of
-from surefoot.runs._nouns import STEP_FIELDS, Settings
-from surefoot.runs._orders import row_orders
+from surefoot.runs._row_orders import row_orders
+from surefoot.runs._types import STEP_FIELDS, Settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from engine_cases import METHODS, PROBLEMS, numbers, runs_of, small_logistic, sweep
+from engine_cases import METHODS, PROBLEMS, numbers, run_batched, runs_of, small_logistic, sweep
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import surefoot.optim as sfo
 from surefoot.monitor import DeltaExplosion, NonFinite, PartialBound
-from surefoot.runs._orders import row_orders
+from surefoot.runs._row_orders import row_orders
 from surefoot.study import LowerBoundWarning, Method, Result, Study
 from surefoot.theory import bounds, schedules
 

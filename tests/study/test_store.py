@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from surefoot.runs import _store
-from surefoot.runs._archive import Key, Record
 from surefoot.runs._store import Store
+from surefoot.runs._types import Key, Record
 from surefoot.study import StoreError
 
 
@@ -264,7 +264,7 @@ def test_a_write_that_the_system_refuses_keeps_the_runs_before(tmp_path):
         import resource, sys
         import numpy as np
         from surefoot.study import StoreError
-        from surefoot.runs._archive import Key, Record
+        from surefoot.runs._types import Key, Record
         from surefoot.runs._store import Store
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))

@@ -17,7 +17,6 @@ from surefoot.cli._json import without_nonfinite
 from surefoot.cli._spec import read
 from surefoot.report import prepare
 from surefoot.study import Result, Sensitivity
-from surefoot.study._show import table, windows
 
 
 def study(spec: Path, store: Path | None, quiet: bool, as_json: bool, **engine: Any) -> None:
@@ -29,7 +28,7 @@ def study(spec: Path, store: Path | None, quiet: bool, as_json: bool, **engine: 
         Console(stderr=True).print(f"{plan.total} runs of {sweep.steps} steps; {plan.done} are in {path} already")
     result = sweep.run(path, progress=not quiet and not as_json, **engine)
     prepare(result)  # so that a report can be written from the store alone
-    rows = list(windows(result))
+    rows = result.windows()
     if as_json:
         answer = {"store": str(path), "methods": [asdict(row) for row in rows]}
         typer.echo(json.dumps(without_nonfinite(answer), indent=2))
@@ -40,7 +39,7 @@ def study(spec: Path, store: Path | None, quiet: bool, as_json: bool, **engine: 
 
 def shown(result: Result, rows: list[Sensitivity]) -> Table:
     """Which rates hold, measured and predicted."""
-    head, *body = table(result, rows)
+    head, *body = result.cells(rows)
     title = f"{result.settings['problem']['name']}: rates with f(x_T) ≤ best + 0.1 (f(x_1) − f⋆)"
     drawn = Table(*head, title=Text(visible(title)))
     for line in body:

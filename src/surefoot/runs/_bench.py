@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from surefoot._states import load_state, save_state
-from surefoot.runs._archive import Key
 from surefoot.runs._run import Floats, Run, RunError, RunFactory
 from surefoot.runs._threads import one_thread
+from surefoot.runs._types import Key
 from surefoot.runs._workers import Stop, Stopped
 
 if TYPE_CHECKING:

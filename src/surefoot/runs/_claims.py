@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from surefoot.runs._archive import Key
 from surefoot.runs._connection import StoreError, connect
+from surefoot.runs._types import Key
 
 if TYPE_CHECKING:
     from surefoot.runs._store import Store

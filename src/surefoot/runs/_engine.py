@@ -10,8 +10,8 @@ from typing import ClassVar
 from surefoot.problems import WIDTH, TiledProblem
 from surefoot.problems._threads import one_blas_thread
 from surefoot.runs._chunk import Chunk, advance, tiles_of
-from surefoot.runs._nouns import RunPlan, Settings, Trace
 from surefoot.runs._threads import cores
+from surefoot.runs._types import RunPlan, Settings, Trace
 
 NUMERICS_VERSION = 2
 """Changes whenever the numbers of a run do, so that stored runs of other versions are computed anew."""

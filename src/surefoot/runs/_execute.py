@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from surefoot import _checks
-from surefoot.problems import Problem
-from surefoot.runs._nouns import RunPlan, Settings, Trace
 from surefoot.runs._threads import cores
-from surefoot.runs._workers import CannotTravel, Pool, Server, Stop, Stopped, WorkerDied, Workers
+from surefoot.runs._types import RunPlan, Trace
+from surefoot.runs._workers import CannotTravel, Server, Stop, Stopped, WorkerDied, Workers
+
+if TYPE_CHECKING:
+    from surefoot.runs._dask import DaskWorkers
+    from surefoot.runs._kinds import Job
 
 _WAIT_SECONDS = 0.2
 
@@ -73,7 +76,7 @@ class Place:
             return self.processes
         return max(1, cores() // self.cpus) if self.cpus is not None else paying
 
-    def pool(self, server: Server, count: int, *, depth: int, named: Callable[[Any], str]) -> Pool:
+    def pool(self, server: Server, count: int, *, depth: int, named: Callable[[Any], str]) -> Workers | DaskWorkers:
         """Processes that do the tasks of a server; ``named`` tells in messages which runs a task has."""
         if not self.is_dask:
             return Workers(server, count, depth)
@@ -81,40 +84,6 @@ class Place:
 
         resources = {name: count for name, count in (("CPU", self.cpus), ("GPU", self.gpus)) if count is not None}
         return DaskWorkers(server, count, depth, address=self.address, resources=resources, named=named)
-
-
-class Job(Protocol):
-    """What the runs of a sweep share, and how some of them are done. It can be pickled unless the problem cannot."""
-
-    @property
-    def problem(self) -> Problem:
-        """What is minimised."""
-
-    @property
-    def settings(self) -> Settings:
-        """What the runs share."""
-
-    @property
-    def needs_torch(self) -> bool:
-        """Whether the numbers depend on torch."""
-
-    def tasks(self, runs: Sequence[RunPlan]) -> list[Any]:
-        """The runs in tasks, in the order in which they should be done."""
-
-    def runs_of(self, task: Any) -> list[RunPlan]:
-        """The runs of a task."""
-
-    def do(self, task: Any, stop: Stop | None = None) -> list[Trace]:
-        """Do a task, in any process; its numbers depend on nothing but job and task. Raises Stopped if told to."""
-
-    def workers(self, tasks: Sequence[Any]) -> int:
-        """How many processes of this machine pay off."""
-
-    def finish(self, run: RunPlan) -> None:
-        """Told when the trace of a run is kept: what it needed to go on can be forgotten."""
-
-    def underway(self) -> float:
-        """How much of the tasks that are being done somewhere is done already, in runs."""
 
 
 @dataclass

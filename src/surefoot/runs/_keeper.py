@@ -11,14 +11,13 @@ from typing import Any, Self
 import numpy as np
 
 from surefoot._states import load_state, save_state
-from surefoot.runs._archive import Begun, Key, Record, record
 from surefoot.runs._bench import Advanced, state_stem
 from surefoot.runs._claims import Claims
 from surefoot.runs._lane import Lane
-from surefoot.runs._nouns import FINAL_FIELDS, STEP_FIELDS
 from surefoot.runs._progress import tell
 from surefoot.runs._run import SearchError
 from surefoot.runs._store import Store
+from surefoot.runs._types import FINAL_FIELDS, STEP_FIELDS, Begun, Key, Record, record
 
 ADVICE = "delete it, and its run is computed anew. All other runs are kept"
 _ALL = Key("all runs of a search", 0.0, 0)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from surefoot.runs._archive import Key
 from surefoot.runs._bench import Advanced
 from surefoot.runs._run import Floats
+from surefoot.runs._types import Key
 
 
 @dataclass(eq=False)

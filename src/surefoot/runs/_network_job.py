@@ -15,19 +15,17 @@ import numpy as np
 from surefoot._states import read_tensors, write_tensors
 from surefoot.problems import NetworkProblem
 from surefoot.rules import History, first_stop
-from surefoot.runs import ranks
-from surefoot.runs._archive import Key
-from surefoot.runs._live import live_rules
+from surefoot.runs import torch_ranks
+from surefoot.runs._best_bound import live_rules
 from surefoot.runs._methods import identity
-from surefoot.runs._nouns import RunPlan, Settings, Trace
+from surefoot.runs._run import LOOK_EVERY
 from surefoot.runs._threads import cores
+from surefoot.runs._types import Key, RunPlan, Settings, Trace
 from surefoot.runs._workers import Stopped
 
 if TYPE_CHECKING:
     from surefoot.runs._training import NetworkRun
 
-_LOOK = 16
-"""Steps between two looks at the numbers, which on a GPU means to wait for it."""
 _ADVICE = "delete it, and its run starts anew"
 _CHECKPOINT_SECONDS = 1.0
 _CHECKPOINT_SHARE = 0.01
@@ -103,7 +101,7 @@ class NetworkJob:
             if checkpoint is not None:
                 checkpoint.note()
             per_epoch = self.settings.steps_per_epoch
-            training.take_steps(min(_LOOK, per_epoch - looked % per_epoch))
+            training.take_steps(min(LOOK_EVERY, per_epoch - looked % per_epoch))
 
     def finish(self, run: RunPlan) -> None:
         """Forget the checkpoint of a run whose trace is kept elsewhere, and what a killed process left of it."""
@@ -153,13 +151,13 @@ class _Checkpoint:
         self._model = job.problem.describe()["model"]
         self._saved, self._pause = time.monotonic(), _CHECKPOINT_SECONDS
         self._searched = job._searched(run)
-        state = ranks.shared(self._furthest() if ranks.number() == 0 else None)
+        state = torch_ranks.shared(self._furthest() if torch_ranks.number() == 0 else None)
         if state is not None:
             self._take(state)
 
     def note(self) -> None:
         """Tell how far the run is, and save its state if it is time to; of several ranks, the first does."""
-        if ranks.number():
+        if torch_ranks.number():
             return
         with self._writing():
             self._steps.write_text(str(self._training.step))

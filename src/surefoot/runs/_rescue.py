@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from surefoot.runs._connection import StoreError, decoded
-from surefoot.runs._rows import begun_of, record_of
-from surefoot.runs._schema import APPLICATION_ID, BEGUN_QUERY, MIGRATIONS, RUN_COLUMNS, STUDY_QUERY, run_query, seal
+from surefoot.runs._schema import (
+    APPLICATION_ID,
+    BEGUN_QUERY,
+    MIGRATIONS,
+    RUN_COLUMNS,
+    STUDY_QUERY,
+    begun_of,
+    record_of,
+    run_query,
+    seal,
+)
 from surefoot.runs._store import Store
 
 _PAGE = 4096

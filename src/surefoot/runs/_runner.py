@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import logging
 import multiprocessing
 import sys
@@ -11,16 +12,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from surefoot.runs._archive import Key
 from surefoot.runs._bench import Advanced, Bench, DamagedState, Piece
 from surefoot.runs._execute import ClusterError, Place
 from surefoot.runs._keeper import ADVICE, Keeper
 from surefoot.runs._lane import Lane
 from surefoot.runs._run import Run, RunError, RunFactory, SearchError
 from surefoot.runs._threads import cores
-from surefoot.runs._workers import CannotTravel, Pool, WorkerDied
+from surefoot.runs._types import Key
+from surefoot.runs._workers import CannotTravel, WorkerDied, Workers
+
+if TYPE_CHECKING:
+    from surefoot.runs._dask import DaskWorkers
 
 _PAYS_SECONDS = 4.0
 """Seconds of a whole run from which on other processes pay: about twice what it takes until they are ready."""
@@ -64,7 +68,7 @@ class Runner:
         self._place = place or Place()
         self._count = self._place.count(cores())
         self._spent, self._steps = 0.0, 0
-        self._workers: Pool | None = None
+        self._workers: Workers | DaskWorkers | None = None
         self._are_ready = False
         self._states: dict[Key, str] = {}
         """Where the states of runs are that no keeper knows of."""
@@ -141,8 +145,10 @@ class Runner:
                 own = self._hand_out(left, step, likely)
             if own is not None:
                 self._compute([self._piece(own, self._next_cut(own, step))], [own])
-            if self._underway:
-                self._take(behind, step, None if own is None else 0.0)
+            if own is None:
+                self._take(behind, step, None)
+            while self._underway and self._take(behind, step, 0.0):
+                pass
 
     def _compute(self, pieces: Sequence[Piece], lanes: Sequence[Lane]) -> None:
         """Pieces in this process."""
@@ -182,7 +188,10 @@ class Runner:
         try:
             bench, count = self._bench.copy(self._count), self._count - (not self._place.is_dask)
             self._workers = self._place.pool(bench, count, depth=1, named=lambda pieces: str(pieces[0].key))
+            self._bench.max_states = bench.max_states  # all together hold as many as before
         except CannotTravel as error:
+            if self._place.is_dask:
+                raise TypeError(f"the search cannot be sent to other processes: {error}") from error
             self._stay(f"what makes the runs cannot be sent to others ({error})")
             return False
         return True
@@ -193,14 +202,16 @@ class Runner:
         wanted = [lane for lane in asked if lane.key not in self._underway]
         own = None if self._place.is_dask else self._own(wanted)
         wanted = [lane for lane in wanted if lane is not own]
-        for is_right in (
+        rules = (
             lambda lane, worker: self._homes.get(lane.key) == worker,
             lambda lane, worker: lane.key not in self._homes,
             lambda lane, worker: True,
-        ):
-            for worker in self._with_room(2):  # such that it has something to do while this process is busy
+        )
+        # A second run each, to begin with while this process is busy; the last one is for whoever is free first.
+        for room, is_right in itertools.product((1, 2), rules):
+            for worker in self._with_room(room):
                 lane = next((lane for lane in wanted if is_right(lane, worker)), None)
-                if lane is not None:
+                if lane is not None and (room == 1 or len(wanted) > 1):
                     wanted.remove(lane)
                     self._give(worker, lane, step)
         last = self._cuts[-2] if len(self._cuts) > 1 else 0
@@ -240,10 +251,11 @@ class Runner:
             self._workers.give(worker, [Piece(lane.key, begin, end - begin, state, str(stem.stem(lane, end)))])
             begin, state = end, None
 
-    def _take(self, asked: Sequence[Lane], step: int, seconds: float | None) -> None:
-        """Take what workers have done, or do within some seconds."""
+    def _take(self, asked: Sequence[Lane], step: int, seconds: float | None) -> bool:
+        """Take what workers have done, or do within some seconds; False if that is nothing."""
         assert self._workers is not None
-        for _, (piece,), found, error in self._workers.take(seconds):
+        answers = self._workers.take(seconds)
+        for _, (piece,), found, error in answers:
             lane, end = self._underway[piece.key]
             if piece.begin + piece.steps == end:
                 del self._underway[piece.key]
@@ -258,7 +270,7 @@ class Runner:
                         Path(before).unlink(missing_ok=True)
             elif isinstance(error, WorkerDied | CannotTravel):
                 self._stay(str(error))
-                return
+                return False
             elif lane.lost_at is not None:
                 pass  # it has ended in a piece before
             elif all(lane is not other for other in asked) or not lane.is_behind(step):
@@ -269,6 +281,7 @@ class Runner:
                 raise error
             else:
                 raise RunError(f"the run at {piece.key}, after {piece.begin} steps raised {error}") from error
+        return bool(answers)
 
     def _stay(self, reason: str) -> None:
         """Go on in this process alone, and say why."""

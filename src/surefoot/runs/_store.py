@@ -22,32 +22,31 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from surefoot.runs._archive import Begun, Key, Record
 from surefoot.runs._claims import LEASE, is_alive
 from surefoot.runs._connection import ADVICE, StoreError, connect, copied, explained, refuse_foreign, write_ahead
-from surefoot.runs._rows import begun_of, layout_of, record_of
 from surefoot.runs._schema import (
     APPLICATION_ID,
     BEGUN_QUERY,
     MIGRATIONS,
     RUN_COLUMNS,
     STUDY_QUERY,
+    begun_of,
     claim_of,
     expected_tables,
+    layout_of,
+    record_of,
     run_query,
     seal,
     stored,
     tables,
 )
-
-__all__ = ["FileArchive", "Store", "StoreError", "StudyEntry"]
+from surefoot.runs._types import Begun, Key, Record
 
 
 class StudyEntry(NamedTuple):
@@ -344,30 +343,6 @@ class Store:
         except BaseException:
             self.close()
             raise
-
-
-@dataclass(frozen=True)
-class FileArchive:
-    """Runs and facts in a study's file, which is opened only while something is read or written."""
-
-    path: Path
-    context: str
-    problem: str
-
-    def records(self) -> Iterator[Record]:
-        """All finished runs."""
-        with Store.read(self.path) as store:
-            yield from store.records(self.context)
-
-    def facts(self) -> dict[str, Any]:
-        """What was computed about the problem."""
-        with Store.read(self.path) as store:
-            return store.facts(self.problem)
-
-    def remember(self, name: str, value: Any) -> None:
-        """Keep one more fact."""
-        with Store.write(self.path) as store:
-            store.remember(self.problem, name, value)
 
 
 _sound: set[tuple[Any, ...]] = set()

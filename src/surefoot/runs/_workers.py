@@ -63,28 +63,6 @@ class Answer(NamedTuple):
     """What the task raised, or :class:`WorkerDied`."""
 
 
-class Pool(Protocol):
-    """Processes that do tasks: :class:`Workers` of this machine, or those of a Dask cluster."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    @property
-    def are_ready(self) -> bool: ...
-
-    @property
-    def free(self) -> list[int]: ...
-
-    def give(self, worker: int, task: Any) -> None: ...
-
-    def take(self, seconds: float | None = None) -> list[Answer]: ...
-
-    def close(self) -> None: ...
-
-
 class Workers:
     """Some worker processes of this machine; they end with this context.
 

@@ -18,13 +18,11 @@ from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, number_
 from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
 from surefoot.search._candidate import Candidate, make_candidate
-from surefoot.search._confidence import confidence
 from surefoot.search._found import Certificate, Dropped, Found, Row, Table
-from surefoot.search._identity import keeper_of_factories
+from surefoot.search._keepers import factories_of_study, keeper_of_factories, keeper_of_study
 from surefoot.search._loss import LossSearch
-from surefoot.search._notes import notes, spoiled_by
+from surefoot.search._notes import confidence, notes, spoiled_by
 from surefoot.search._race import Race
-from surefoot.search._study import factories_of_study, keeper_of_study
 from surefoot.study import Study
 
 

@@ -20,31 +20,15 @@ from surefoot.runs import (
     rescue,
 )
 from surefoot.runs import RunPlan as Run
-from surefoot.study._result import KnownOptimum, Result
+from surefoot.study._optimum import KnownOptimum
+from surefoot.study._result import Result
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable
 from surefoot.study._spec import Spec
 from surefoot.study._study import Plan, Study
 from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
 
 __all__ = [
-    "CheckpointError",
-    "ClusterError",
-    "IdentityError",
-    "KnownOptimum",
-    "LowerBoundWarning",
-    "Method",
-    "Plan",
-    "Rescued",
-    "Result",
-    "Run",
-    "RunFailed",
-    "Sensitivity",
-    "SensitivityTable",
-    "Spec",
-    "StoreError",
-    "Study",
-    "StudyInterrupted",
-    "Trace",
-    "parse_method",
-    "rescue",
-]
+    "CheckpointError", "ClusterError", "IdentityError", "KnownOptimum", "LowerBoundWarning", "Method", "Plan",
+    "Rescued", "Result", "Run", "RunFailed", "Sensitivity", "SensitivityTable", "Spec", "StoreError", "Study",
+    "StudyInterrupted", "Trace", "parse_method", "rescue",
+]  # fmt: skip

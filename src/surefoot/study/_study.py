@@ -20,10 +20,8 @@ from surefoot.problems import Problem, create
 from surefoot.rules import StopRule, check_rules, is_shared, with_best
 from surefoot.runs import (
     Claims,
-    FileArchive,
     Job,
     Key,
-    MemoryArchive,
     Method,
     Place,
     Record,
@@ -36,12 +34,12 @@ from surefoot.runs import (
     method_code,
     method_identity,
     parse_methods,
-    ranks,
+    torch_ranks,
 )
-from surefoot.study._described import check_size, context_of, settings_of
+from surefoot.study._archive import FileArchive, MemoryArchive
 from surefoot.study._result import Result
-from surefoot.study._reuse import adopt, tell_reuse
-from surefoot.study._shared import best_of, cut
+from surefoot.study._shared_bound import best_of, cut
+from surefoot.study._stored import adopt, check_size, context_of, settings_of, tell_reuse
 from surefoot.study._sweep import Progress, compute, dismiss, follow, lead
 from surefoot.theory.models import Model
 
@@ -249,7 +247,7 @@ class Study:
                     f"{count} ranks of torch.distributed need engine='auto' and a batch_size of at least {count}, "
                     f"got engine={engine!r} and batch_size={self.batch_size}"
                 )
-            if ranks.number() > 0:
+            if torch_ranks.number() > 0:
                 settings, records = follow(self._job(""), self.runs)
                 memory = MemoryArchive()
                 memory.add(records)
@@ -281,10 +279,9 @@ class Study:
         with Store.write(path) as opened, Claims(opened, context) as claims:
             folder = opened.folder
             job = self._job(str(folder))
-            self._check_size(opened)
+            self._register(opened)
             missing = self._missing(opened.done(context))
             tell_reuse(self, opened, len(self.runs) - len(missing), progress)
-            opened.register(context, self._settings())
             compute(
                 job,
                 missing,
@@ -332,14 +329,16 @@ class Study:
 
     def _ranks(self) -> int:
         """How many processes train a network together."""
-        return ranks.count() if is_network(self.problem) else 1
+        return torch_ranks.count() if is_network(self.problem) else 1
 
     def _missing(self, done: set[Key]) -> list[RunPlan]:
         keys = self._identities
         return [run for run in self.runs if Key(keys[run.method.name], run.lr, run.seed) not in done]
 
-    def _check_size(self, store: Store) -> None:
+    def _register(self, store: Store) -> None:
+        """Note this study in a store, unless its runs do not fit into it."""
         check_size(self, store)
+        store.register(self._context(), self._settings())
 
     @cached_property
     def _fingerprint(self) -> str:

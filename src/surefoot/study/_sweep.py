@@ -20,12 +20,12 @@ from surefoot.runs import (
     Trace,
     execute,
     lower_bound_of,
-    ranks,
     record,
     reporter,
     tell_best,
+    torch_ranks,
 )
-from surefoot.study._shared import best_of
+from surefoot.study._shared_bound import best_of
 
 Progress = bool | Callable[[int, int], None]
 
@@ -133,22 +133,22 @@ def lead(
     for task in tasks:
         if begin is not None and not begin([task]):
             continue
-        ranks.shared(runs.index(task))
+        torch_ranks.shared(runs.index(task))
         execute(job, [task], deliver, place=Place(processes=1), tick=tick)
 
 
 def follow(job: Job, runs: Sequence[RunPlan]) -> tuple[dict[str, Any], list[Record]]:
     """What the other ranks do: the runs that rank 0 names. They end up with its settings and records."""
-    while (place := ranks.shared(None)) is not None:
+    while (place := torch_ranks.shared(None)) is not None:
         job.do(runs[place])
-    settings, records = ranks.shared(None)
+    settings, records = torch_ranks.shared(None)
     return settings, records
 
 
 def dismiss(settings: dict[str, Any], records: Iterable[Record]) -> None:
     """End :func:`follow` on the other ranks."""
-    ranks.shared(None)
-    ranks.shared((settings, list(records)))
+    torch_ranks.shared(None)
+    torch_ranks.shared((settings, list(records)))
 
 
 def _count(violations: dict[str, tuple[int, int]], trace: Trace, every: int) -> None:

@@ -1,10 +1,14 @@
-"""What the runs of a search depend on, by the same rule as for studies, and the store that is theirs alone."""
+"""Where the runs of a search are kept: those of a study in its store, others in one that is theirs alone.
+
+What they depend on is told by the same rule.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,11 +16,36 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from surefoot._identity import Identity, digest, identify, require
-from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Keeper, Store, tell
+from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Keeper, Store, factory_of, tell
+from surefoot.study import Study
 
 _FILE = "runs.db"
 _OLD = "search.json"
 """What a search of surefoot 0.1 (and of versions on the way to 0.2) has left in its folder."""
+
+
+def factories_of_study(study: Study) -> dict[str, Any]:
+    """What makes the runs of each method of a study."""
+    if study.every != 1:
+        raise ValueError(f"every must be 1 for a search, which needs all indices, got {study.every}")
+    if study.stop:
+        raise ValueError(f"stop must be empty for a search, which ends runs by its own rules, got {study.stop}")
+    return {method.name: factory_of(study.problem, method, study.shared) for method in study.methods}
+
+
+def keeper_of_study(study: Study, path: Path, factories: Mapping[str, Any], cuts: Sequence[int]) -> Keeper:
+    """Keeps the runs of a search in the study's store."""
+    context = study._context()
+    require(study.identity(), study.version, f"store {str(path)!r}")
+    with Store.write(path) as opened:
+        study._register(opened)
+    old = path.with_name(f"{path.name}.search-{context[:12]}")
+    if old.exists():
+        logging.getLogger("surefoot").warning(
+            "%s holds runs that an earlier surefoot has begun, in a form of its own: they are left there, and not used",
+            old,
+        )
+    return Keeper(path, context, study._identities, factories, cuts)
 
 
 def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: dict[str, Any]) -> Keeper:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from surefoot.runs._nouns import Floats
+from surefoot.runs._types import Floats
 from surefoot.theory._arrays import NUMPY
 from surefoot.theory.models import Linear, Model, Point
 
