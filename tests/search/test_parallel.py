@@ -19,12 +19,19 @@ from torch import nn
 import surefoot as sf
 import surefoot.optim as sfo
 from surefoot.problems import LinearRegression, NetworkProblem
+from surefoot.runs._workers import Workers
 from surefoot.search import ProblemRun, Progress, Run, RunError, TorchRun, tune
 from surefoot.study import Study
 
 X = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
 Y = X[:, :3].argmax(dim=1)
 LRS = np.geomspace(1e-3, 1e2, 7)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Give workers something to do before they have come up: these runs take no time."""
+    monkeypatch.setattr(Workers, "ready", property(lambda self: list(range(len(self)))))
 
 
 def batches(seed):
@@ -131,7 +138,10 @@ def test_a_run_that_raises_elsewhere_is_named():
 SCRIPT = """
     import sys, time
     import surefoot as sf
+    from surefoot.runs._workers import Workers
     from surefoot.search import Progress, Run
+
+    Workers.ready = property(lambda self: list(range(len(self))))  # before they have come up
 
     class Slow(Run):
         def __init__(self, lr, seed):

@@ -119,9 +119,9 @@ class DaskWorkers:
         return max(1, self._count)
 
     @property
-    def are_ready(self) -> bool:
-        """Whether tasks can be given; whoever has no worker yet gets one later."""
-        return True
+    def ready(self) -> list[int]:
+        """Those that can be given tasks: all of them."""
+        return list(range(len(self)))
 
     @property
     def free(self) -> list[int]:

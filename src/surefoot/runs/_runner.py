@@ -69,7 +69,6 @@ class Runner:
         self._count = self._place.count(cores())
         self._spent, self._steps = 0.0, 0
         self._workers: Workers | DaskWorkers | None = None
-        self._are_ready = False
         self._states: dict[Key, str] = {}
         """Where the states of runs are that no keeper knows of."""
         self._homes: dict[Key, int] = {}
@@ -168,11 +167,7 @@ class Runner:
     def _goes_parallel(self) -> bool:
         """Whether runs go on in workers, too. Where nobody asked for them, they are started as soon as it is clear that
         that pays, and the runs go on here until they have come up."""
-        if self._workers is None and not self._started():
-            return False
-        assert self._workers is not None
-        self._are_ready = self._are_ready or self._is_asked_for or self._workers.are_ready
-        return self._are_ready
+        return (self._workers is not None or self._started()) and bool(self._workers and self._workers.ready)
 
     def _started(self) -> bool:
         if not self._goes_elsewhere:
@@ -219,7 +214,8 @@ class Runner:
         guessed = [lane for lane in likely if lane.is_behind(last) and id(lane) not in known]
         guessed = [lane for lane in guessed if lane.key not in self._underway and lane.key not in self._unlucky]
         for worker, lane in zip(self._with_room(1), guessed, strict=False):
-            self._give(worker, lane, self._next_cut(lane, last))
+            ahead = bisect.bisect_right(self._cuts, lane.recorded) + 1  # two pieces, while this process does one
+            self._give(worker, lane, min(self._cuts[ahead], last))
         return own
 
     def _own(self, wanted: Sequence[Lane]) -> Lane | None:
@@ -233,7 +229,7 @@ class Runner:
         """The workers that have fewer runs than so many, those with the fewest first."""
         assert self._workers is not None
         busy = Counter(self._homes[key] for key in self._underway)
-        return sorted((n for n in range(len(self._workers)) if busy[n] < depth), key=lambda n: busy[n])
+        return sorted((n for n in self._workers.ready if busy[n] < depth), key=lambda n: busy[n])
 
     def _give(self, worker: int, lane: Lane, step: int) -> None:
         """Let a worker take a run to a step, piece by piece; each but the first goes on from what it has in memory."""
@@ -290,7 +286,7 @@ class Runner:
         self._underway.clear()
         if self._workers is not None:
             self._workers.close()
-            self._workers, self._are_ready = None, False
+            self._workers = None
 
     # ---- pieces
 

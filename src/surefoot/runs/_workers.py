@@ -77,7 +77,8 @@ class Workers:
 
     def __init__(self, server: Server, count: int, depth: int = 1) -> None:
         self._payload = packed(server)
-        self._depth, self._ready = depth, False
+        self._depth = depth
+        self._up: set[int] = set()
         self._given: list[deque[Any]] = [deque() for _ in range(count)]
         context = multiprocessing.get_context("spawn")
         self._connections: list[Connection] = []
@@ -108,10 +109,12 @@ class Workers:
         return len(self._processes)
 
     @property
-    def are_ready(self) -> bool:
-        """Whether one of them has come up, which takes a second or two; a dead one is noticed later."""
-        self._ready = self._ready or bool(wait(self._connections, 0))
-        return self._ready
+    def ready(self) -> list[int]:
+        """Those that have come up, which takes a second or two; a dead one is noticed later."""
+        if len(self._up) < len(self):
+            heard = wait(self._connections, 0)
+            self._up |= {number for number, connection in enumerate(self._connections) if connection in heard}
+        return sorted(self._up)
 
     @property
     def free(self) -> list[int]:
