@@ -8,7 +8,7 @@ from typing import Any
 from surefoot.pep._result import Relation, Verification, positive, verification
 from surefoot.pep._solver import SMALL, attempts, solve
 from surefoot.theory import models, proximal
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 METHODS: Mapping[str, models.Model] = {
     "sgd": models.Linear(),

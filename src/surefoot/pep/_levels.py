@@ -10,7 +10,7 @@ import numpy as np
 from surefoot.pep._result import Relation, Verification, positive, verification
 from surefoot.pep._solver import LARGE, SMALL, attempts, solve
 from surefoot.theory import bounds, models
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 METHODS = {"sps": models.Truncated, "ngn": models.SquareRoot}
 """Methods that know a lower bound."""

@@ -20,15 +20,17 @@ from surefoot.runs import (
     rescue,
 )
 from surefoot.runs import RunPlan as Run
+from surefoot.study._export import tidy
 from surefoot.study._optimum import KnownOptimum
-from surefoot.study._result import Result
-from surefoot.study._sensitivity import Sensitivity, SensitivityTable
+from surefoot.study._result import Pool, Result
+from surefoot.study._sensitivity import Sensitivity, SensitivityTable, measure_windows
+from surefoot.study._show import table, windows
 from surefoot.study._spec import Spec
 from surefoot.study._study import Plan, Study
 from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
 
 __all__ = [
-    "CheckpointError", "ClusterError", "IdentityError", "KnownOptimum", "LowerBoundWarning", "Method", "Plan",
+    "CheckpointError", "ClusterError", "IdentityError", "KnownOptimum", "LowerBoundWarning", "Method", "Plan", "Pool",
     "Rescued", "Result", "Run", "RunFailed", "Sensitivity", "SensitivityTable", "Spec", "StoreError", "Study",
-    "StudyInterrupted", "Trace", "parse_method", "rescue",
+    "StudyInterrupted", "Trace", "measure_windows", "parse_method", "rescue", "table", "tidy", "windows",
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from surefoot.problems import Problem
-    from surefoot.study._sensitivity import Sensitivity, SensitivityTable
+    from surefoot.study._sensitivity import SensitivityTable
 
 
 class Pool(NamedTuple):
@@ -309,12 +308,12 @@ class Result:
         are those of :meth:`bound`, and ``tolerance`` is the share of f(x_1) − f⋆ that a rate may lose to stay in the
         window. See :class:`~surefoot.study.Sensitivity` for the columns.
         """
-        from surefoot.study._sensitivity import measure
+        from surefoot.study._sensitivity import measure_windows
 
         loss = self._final_loss(kind)
         total = self.bound(distance, bias=bias, index=index, kind=kind).total
         scale = (self.initial_loss, self.optimal_loss)
-        return measure(self.algorithms, self.lrs, loss.values, total.values, *scale, tolerance=tolerance)
+        return measure_windows(self.algorithms, self.lrs, loss.values, total.values, *scale, tolerance=tolerance)
 
     def plot(
         self, distance: float | None = None, *, ax: Axes | None = None, bound: bool = True, **options: Any
@@ -343,18 +342,6 @@ class Result:
         from surefoot.report import write
 
         return write(self, path, title=title)
-
-    def windows(self) -> list[Sensitivity]:
-        """Which rates hold, one row a method; the bound is that of the study's D, the true one, envelope or pool."""
-        from surefoot.study._show import windows
-
-        return windows(self)
-
-    def cells(self, rows: Iterable[Sensitivity]) -> list[list[str]]:
-        """What ``print`` shows of such rows, as a table of texts with its head first."""
-        from surefoot.study._show import table
-
-        return table(self, rows)
 
     def to_netcdf(self, path: str | os.PathLike[str]) -> None:
         """Write :attr:`dataset` to a netCDF file."""

@@ -94,15 +94,6 @@ def last_iterate_weights(lrs: ArrayLike) -> Floats:
     return weights
 
 
-def suffix_sums(lrs: ArrayLike) -> Floats:
-    """S_k = α_k + … + α_T for every k.
-
-    >>> suffix_sums([1.0, 2.0, 3.0])
-    array([6., 5., 3.])
-    """
-    return np.cumsum(_rates(lrs)[..., ::-1], axis=-1)[..., ::-1]
-
-
 def distance_bias(lrs: ArrayLike, distance: ArrayLike) -> Any:
     """D²/(2 S_1), the bias of both convex bounds.
 
