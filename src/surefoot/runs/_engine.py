@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from surefoot.problems import WIDTH, TiledProblem
-from surefoot.problems._threads import one_blas_thread
+from surefoot.problems import WIDTH, TiledProblem, one_blas_thread
 from surefoot.runs._chunk import Chunk, advance, tiles_of
 from surefoot.runs._threads import cores
 from surefoot.runs._types import RunPlan, Settings, Trace

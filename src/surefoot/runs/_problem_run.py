@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._identity import Identity, digest, identify, merged
-from surefoot.problems import WIDTH, Problem, TiledProblem
-from surefoot.problems._threads import one_blas_thread
+from surefoot.problems import WIDTH, Problem, TiledProblem, one_blas_thread
 from surefoot.runs._engine import NUMERICS_VERSION
 from surefoot.runs._methods import code_of, identity, lower_bound_of, parse_method
 from surefoot.runs._model_steps import Steps

@@ -14,8 +14,7 @@ from torch import Tensor
 from surefoot import _checks
 from surefoot._identity import Identity, digest, identify, merged
 from surefoot.optim import ModelBased
-from surefoot.problems._inputs import seeded
-from surefoot.problems._starts import Starts
+from surefoot.problems import Starts, seeded
 from surefoot.runs._optimizers import made
 from surefoot.runs._run import LOOK_EVERY, Floats, Progress, Run
 from surefoot.runs._stepper import Stepper, certifies

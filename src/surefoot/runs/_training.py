@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from surefoot.problems import NetworkProblem
-from surefoot.problems._problem import Rows
+from surefoot.problems import NetworkProblem, Rows
 from surefoot.runs import torch_ranks
 from surefoot.runs._methods import lower_bound_of
 from surefoot.runs._optimizers import build

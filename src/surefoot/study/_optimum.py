@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from surefoot.problems._threads import one_blas_thread
+from surefoot.problems import one_blas_thread
 
 if TYPE_CHECKING:
     from surefoot.problems import Problem

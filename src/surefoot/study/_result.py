@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from surefoot import _checks
-from surefoot.problems._threads import one_blas_thread
+from surefoot.problems import one_blas_thread
 from surefoot.runs import EXACT, FINAL_FIELDS, Floats, Store, StoreError, has_level
 from surefoot.study import _export
 from surefoot.study._archive import Archive, FileArchive
