@@ -109,7 +109,9 @@ class DaskWorkers:
         """The workers that are there, as they were within the last second; at least 1, because one may come."""
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
-            self._looked, self._count = now, len(self._client.nthreads())
+            self._looked = now
+            with suppress(Exception):  # a scheduler that is lost is told by the tasks that it has dropped
+                self._count = len(self._client.nthreads()) if self._client.status == "running" else self._count
             if self._count:
                 self._lonely = math.inf
             elif now - self._lonely > _LONELY_SECONDS:

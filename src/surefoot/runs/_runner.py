@@ -67,7 +67,7 @@ class Runner:
         self._together = [name for name, factory in factories.items() if hasattr(factory, "advance_together")]
         self._place = place or Place()
         self._count = self._place.count(cores())
-        self._spent, self._steps = 0.0, 0
+        self._spent, self._steps, self._is_warm = 0.0, 0, False
         self._workers: Workers | DaskWorkers | None = None
         self._states: dict[Key, str] = {}
         """Where the states of runs are that no keeper knows of."""
@@ -159,15 +159,20 @@ class Runner:
         for lane, told in zip(lanes, found, strict=True):
             self._record(lane, told)
             self._homes[lane.key] = _HERE
-        self._spent += time.process_time() - begin
-        self._steps += sum(piece.steps for piece in pieces)
+        if self._is_warm:  # the first steps of a process load libraries
+            self._spent += time.process_time() - begin
+            self._steps += sum(piece.steps for piece in pieces)
+        self._is_warm = True
 
     # ---- several processes
 
     def _goes_parallel(self) -> bool:
         """Whether runs go on in workers, too. Where nobody asked for them, they are started as soon as it is clear that
         that pays, and the runs go on here until they have come up."""
-        return (self._workers is not None or self._started()) and bool(self._workers and self._workers.ready)
+        if self._workers is None and not self._started():
+            return False
+        assert self._workers is not None
+        return bool(self._workers.ready)
 
     def _started(self) -> bool:
         if not self._goes_elsewhere:
