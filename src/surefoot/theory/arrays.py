@@ -180,3 +180,8 @@ def blockwise(function: Callable[..., tuple[Array, ...]], arrays: list[Array], o
             for out, value in zip(pieces[len(arrays) :], function(*pieces[: len(arrays)]), strict=True):
                 out[...] = value
         return tuple(iterator.operands[len(arrays) :])
+
+
+def scalar(values: Any) -> Any:
+    """A Python float for a single number, an array as it is."""
+    return float(values) if np.ndim(values) == 0 else values

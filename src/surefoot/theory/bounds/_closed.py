@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot.theory.arguments import whole
-from surefoot.theory.bounds._iterates import Bound, non_negative, scalar
+from surefoot.theory.arrays import scalar
+from surefoot.theory.bounds._iterates import Bound, non_negative
 
 
 def power_law(lr: ArrayLike, steps: int, distance: ArrayLike, exponent: ArrayLike) -> Bound:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot.theory.arrays import scalar
+
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -237,8 +239,3 @@ def non_negative(name: str, value: ArrayLike) -> Floats:
     if not (values >= 0).all():
         raise ValueError(f"{name} must be at least 0, got {value!r}")
     return values
-
-
-def scalar(values: Any) -> Any:
-    """A Python float for a single number."""
-    return float(values) if np.ndim(values) == 0 else values
