@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.optim._arithmetic import Arithmetic, Device, Host, Scalar
+from surefoot.optim._arithmetic import LARGE, Arithmetic, Device, Host, Scalar
 from surefoot.optim._averaging import Averaging
 from surefoot.optim._geometry import Euclidean, Geometry
 from surefoot.optim._height import Height, Unbounded
@@ -154,7 +154,9 @@ class ModelBased(Joining, Listening):
 
     def _complete(self) -> None:
         """Give every group the numbers that it lacks: a new group, or one from a checkpoint of an older version."""
-        self._sharded = any(is_distributed(p) for group in self.param_groups for p in group["params"])
+        params = [p for group in self.param_groups for p in group["params"]]
+        self._sharded = any(is_distributed(p) for p in params)
+        self._large = any(p.numel() > LARGE for p in params)
         averaging = self._settings.averaging
         for group in self.param_groups:
             for name, value in {"weight_decay": 0.0, **self._settings.group_options}.items():
@@ -326,7 +328,7 @@ class ModelBased(Joining, Listening):
         else happens, which distributed checkpointing relies on.
         """
         check_closure(closure, ": a loss is handed over as step(loss=loss)")
-        if not all(group.get("train_mode", True) for group in self.param_groups):
+        if self._settings.averaging.evaluates_elsewhere and not all(g["train_mode"] for g in self.param_groups):
             raise RuntimeError("the parameters hold the average for evaluation: call train() before step()")
         self._follow()
         bound = self._bound_of_step(lower_bound)
@@ -401,7 +403,7 @@ class ModelBased(Joining, Listening):
             for group in groups:
                 if type(group["lr"]) is not float or not 0.0 <= group["lr"] < math.inf:
                     check_rate("lr", group["lr"])
-            return Host(self._settings.foreach)
+            return Host(self._settings.foreach, self._large)
         first: Tensor = groups[0]["count"]
         return Device(self._settings.foreach, first.device, first.dtype)
 
@@ -446,10 +448,9 @@ class ModelBased(Joining, Listening):
     def _differentiated(self, group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
         """The group's parameters with a gradient, and their gradients."""
         params = group["params"]
-        found = [p.grad for p in params]
-        grads = [grad for grad in found if grad is not None]
-        if len(grads) < len(found):
-            params = [p for p, grad in zip(params, found, strict=True) if grad is not None]
+        grads = [grad for p in params if (grad := p.grad) is not None]
+        if len(grads) < len(params):
+            params = [p for p in params if p.grad is not None]
         for layout in {grad.layout for grad in grads}:
             if layout is not torch.strided:
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients (layout {layout})")
