@@ -202,20 +202,9 @@ class Host(Arithmetic):
             a.lerp_(b, weight)
 
     def lerp_and_sum_sq(self, average: Tensors, new: Tensors, weight: float) -> float:
-        """In one pass where the native one serves; if not, large tensors are summed while they are in the cache."""
+        """In one pass, where the native one serves."""
         found = native.run(Pass.LERP_SQUARES, average, new, numbers=(weight,)) if self.foreach else None
-        if found is not None:
-            return _sums.checked(found, average)
-        large = [i for i, a in enumerate(average) if a.numel() > LARGE] if self.foreach else []
-        if not large:
-            return float(super().lerp_and_sum_sq(average, new, weight))
-        total = 0.0
-        for i in large:
-            total += _sums.sum_sq([average[i].lerp_(new[i], weight)])
-        rest = [i for i, a in enumerate(average) if a.numel() <= LARGE]
-        if rest:
-            total += super().lerp_and_sum_sq([average[i] for i in rest], [new[i] for i in rest], weight)
-        return total
+        return float(super().lerp_and_sum_sq(average, new, weight)) if found is None else _sums.checked(found, average)
 
     def lerp_and_add_(self, average: Tensors, new: Tensors, weight: float, tensors: Tensors, scale: float) -> None:
         """In one pass: the native one, or torch's kernel for SGD with momentum, where they serve the tensors."""

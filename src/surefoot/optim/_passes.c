@@ -8,11 +8,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX2__) && defined(__FMA__)
-#include <immintrin.h>
-#define WIDE 1
-#endif
-
 enum { ROW = 1 << 10, LANES = 8, BLOCK = 2 * LANES, OPERANDS = 4, NUMBERS = 6, MOST_STREAMS = 4 };
 enum { SQUARES, ADD, LERP_SQUARES, LERP_ADD, ADAM, AVERAGED_ADAM };
 
@@ -25,21 +20,13 @@ INLINE void put(float *place, lanes value) { *(loose *)place = value; }
 
 /* ab + c, rounded once: torch's a.add_(b, alpha=c) bit for bit. */
 INLINE lanes multiply_add(lanes a, lanes b, lanes c) {
-#ifdef WIDE
-    return _mm256_fmadd_ps(a, b, c);
-#else
     for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return c;
-#endif
 }
 
 INLINE lanes root(lanes a) {
-#ifdef WIDE
-    return _mm256_sqrt_ps(a);
-#else
     for (int i = 0; i < LANES; i++) a[i] = __builtin_sqrtf(a[i]);
     return a;
-#endif
 }
 
 /* average += weight·(new − average); from the new side if the weight is large, so that a weight of 1 is exact. */
@@ -76,11 +63,9 @@ INLINE lanes step(int pass, float *const *a, const float *number, int64_t i) {
     }
 }
 
-static const unsigned char WRITES[] = {0, 1, 1, 1 | 4, 1 | 4, 1 | 4 | 8}; /* which operands, by pass */
-
 INLINE float total(lanes a) { return ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7])); }
 
-INLINE double over(int pass, int streams, float *const *a, const float *number, int64_t size) {
+INLINE double over(int pass, int streams, int writes, float *const *a, const float *number, int64_t size) {
     double sum = 0;
     const int64_t apart = size / ROW / streams * ROW;
     int64_t i = 0;
@@ -109,7 +94,7 @@ INLINE double over(int pass, int streams, float *const *a, const float *number, 
             even += step(pass, b, number, 0);
             odd += step(pass, b, number, LANES);
             for (int k = 0; k < OPERANDS; k++)
-                if (WRITES[pass] >> k & 1) memcpy(a[k] + i, b[k], bytes);
+                if (writes >> k & 1) memcpy(a[k] + i, b[k], bytes);
             i = end;
         }
         sum += total(even + odd);
@@ -118,9 +103,10 @@ INLINE double over(int pass, int streams, float *const *a, const float *number, 
 }
 
 /* Take part in a pass over `count` tensors. `table` holds their sizes, then the addresses of their operands, operand by
-   operand. Whoever raises `next` has the chunk of that number, and leaves its sum in `sums`. */
-void surefoot_pass(int pass, int operands, int64_t count, const int64_t *table, const double *numbers, double *sums,
-                   int64_t *next) {
+   operand; `writes` has a bit for each operand that the pass changes. Whoever raises `next` has the chunk of that number,
+   and leaves its sum in `sums`. */
+void surefoot_pass(int pass, int operands, int writes, int64_t count, const int64_t *table, const double *numbers,
+                   double *sums, int64_t *next) {
     float number[NUMBERS];
     for (int k = 0; k < NUMBERS; k++) number[k] = (float)numbers[k];
     int64_t chunk = 0, mine = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
@@ -130,14 +116,8 @@ void surefoot_pass(int pass, int operands, int64_t count, const int64_t *table, 
             const int64_t size = table[t] - start < CHUNK ? table[t] - start : CHUNK;
             float *a[OPERANDS] = {0};
             for (int k = 0; k < operands; k++) a[k] = (float *)(intptr_t)table[count * (k + 1) + t] + start;
-            switch (pass) { /* two streams where several arrays are read and written */
-            case SQUARES: sums[chunk] = over(SQUARES, 4, a, number, size); break;
-            case ADD: sums[chunk] = over(ADD, 2, a, number, size); break;
-            case LERP_SQUARES: sums[chunk] = over(LERP_SQUARES, 2, a, number, size); break;
-            case LERP_ADD: sums[chunk] = over(LERP_ADD, 2, a, number, size); break;
-            case ADAM: sums[chunk] = over(ADAM, 2, a, number, size); break;
-            case AVERAGED_ADAM: sums[chunk] = over(AVERAGED_ADAM, 2, a, number, size); break;
-            }
+#define CASE(pass, streams) case pass: sums[chunk] = over(pass, streams, writes, a, number, size); break;
+            switch (pass) { CASE(SQUARES, 4) CASE(ADD, 2) CASE(LERP_SQUARES, 2) CASE(LERP_ADD, 2) CASE(ADAM, 2) CASE(AVERAGED_ADAM, 2) }
             mine = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
         }
 }

@@ -45,24 +45,18 @@ Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
 class Pass(IntEnum):
-    """What a pass does with its operands a, b, c, d, and what it sums; the order is that of the C source."""
+    """What a pass does with its operands a, b, c, d, what it sums, and its numbers; in the order of the C source."""
 
-    SQUARES = 0
-    """Σ a²."""
-    ADD = 1
-    """a += s·b; number s."""
-    LERP_SQUARES = 2
-    """a += w·(b − a), Σ a²; number w."""
-    LERP_ADD = 3
-    """a += w·(b − a), c += s·a; numbers w, s."""
-    ADAM = 4
-    """a ← β₂a + (1 − β₂)b², c ← b/(√a·r + ε), Σ bc; numbers β₂, 1 − β₂, r, ε."""
-    AVERAGED_ADAM = 5
-    """The same with d in the place of b, after d += w·(b − d); numbers β₂, 1 − β₂, r, ε, w."""
+    SQUARES = 0  # Σ a²
+    ADD = 1  # a += s·b; s
+    LERP_SQUARES = 2  # a += w·(b − a), Σ a²; w
+    LERP_ADD = 3  # a += w·(b − a), c += s·a; w, s
+    ADAM = 4  # a ← β₂a + (1 − β₂)b², c ← b/(√a·r + ε), Σ bc; β₂, 1 − β₂, r, ε
+    AVERAGED_ADAM = 5  # the same with d in the place of b, after d += w·(b − d); β₂, 1 − β₂, r, ε, w
 
 
-_WRITES = ((), (0,), (0,), (0, 2), (0, 2), (0, 2, 3))
-"""Which operands a pass changes."""
+_WRITES = (0b0, 0b1, 0b1, 0b101, 0b101, 0b1101)
+"""Which operands a pass changes, a the lowest bit."""
 
 
 def run(what: Pass, *operands: Tensors, numbers: tuple[float, ...] = ()) -> float | None:
@@ -94,10 +88,12 @@ def _run(call: Any, what: Pass, operands: tuple[Tensors, ...], numbers: tuple[fl
     total = sum(sizes)
     sums = array("d", bytes(8 * (len(sizes) + (total >> _CHUNK_BITS))))  # room for all chunks, and some more
     scalars, following = array("d", (*numbers, *[0.0] * (_NUMBERS - len(numbers)))), array("q", [0])
-    work = (what, len(operands), len(sizes), *[each.buffer_info()[0] for each in (table, scalars, sums, following)])
+    addresses = [each.buffer_info()[0] for each in (table, scalars, sums, following)]
+    work = (what, len(operands), _WRITES[what], len(sizes), *addresses)
     together(lambda _: call(*work), torch.get_num_threads() if total >= _MANY else 1)
-    for changed in _WRITES[what]:
-        increment_version(operands[changed])
+    for i, tensors in enumerate(operands):
+        if _WRITES[what] >> i & 1:
+            increment_version(tensors)
     return math.fsum(sums)
 
 
@@ -121,7 +117,7 @@ def library() -> Any:
 
 def _load(path: Path) -> Any:
     function = ctypes.CDLL(str(path)).surefoot_pass
-    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, *[ctypes.c_void_p] * 4]
+    function.argtypes = [*[ctypes.c_int] * 3, ctypes.c_int64, *[ctypes.c_void_p] * 4]
     function.restype = None
     return function
 
