@@ -64,9 +64,10 @@ class Gathering(Optimizer):
     def _differentiated(self, group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
         """The group's parameters with a gradient, and their gradients."""
         params = group["params"]
-        grads = [grad for p in params if (grad := p.grad) is not None]
-        if len(grads) < len(params):
-            params = [p for p in params if p.grad is not None]
+        found = [p.grad for p in params]
+        grads = [grad for grad in found if grad is not None]
+        if len(grads) < len(found):
+            params = [p for p, grad in zip(params, found, strict=True) if grad is not None]
         for layout in {grad.layout for grad in grads}:
             if layout is not torch.strided:
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients (layout {layout})")
