@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
-import os
 import re
 import shlex
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib
 import pytest
+from typer.testing import CliRunner
+
+from surefoot.cli._main import app as command
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -70,14 +70,13 @@ def without_numbers(text: str) -> list[str]:
 
 
 def run_shell(code: str) -> str:
-    """The output of the lines that call the command, which must be the one that is tested."""
+    """The output of the lines that call the command."""
     printed = ""
     for line in code.splitlines():
         words = shlex.split(line, comments=True)
         if words[:1] == ["surefoot"]:
-            arguments = [sys.executable, "-m", *words]
-            found = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"})
-            assert found.returncode == 0, f"{line}\n{found.stderr}"
+            found = CliRunner().invoke(command, words[1:], env={"COLUMNS": "100"})
+            assert found.exit_code == 0, f"{line}\n{found.output}"
             printed += found.stdout
     return printed
 
@@ -171,8 +170,6 @@ def test_numbers_that_are_compared_stand_on_the_page_they_come_from():
 
 
 def test_page_on_the_command_names_all_of_them():
-    from surefoot.cli._main import app as command  # not at the top: only this test needs it
-
     text = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
     for registered in command.registered_commands:
         assert f"`surefoot {registered.callback.__name__}" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -60,7 +61,7 @@ def test_the_error_names_the_extra(extra, monkeypatch, tmp_path):
 
 
 WITHOUT_EXTRAS = """
-import importlib.abc, sys
+import contextlib, importlib.abc, io, json, sys
 
 class Blocked(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
@@ -68,39 +69,49 @@ class Blocked(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Blocked())
-sys.argv = ["surefoot", *{arguments!r}]
-import surefoot.__main__
+from surefoot.cli import main
+
+found = {{}}
+for words in {commands!r}:
+    sys.argv, out, err = ["surefoot", *words.split()], io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            found[words] = (end.code or 0, out.getvalue(), err.getvalue())
+print(json.dumps(found))
 """
-"""The command where no package of an extra can be imported."""
+"""The command where no package of an extra can be imported: code, output and complaints of each call."""
+
+FINE = ("--help", "doctor", "data list", "claims quadratics --quiet")
 
 
-def command(*arguments):
+@pytest.fixture(scope="module")
+def commands():
     blocked = ["PEPit", "cvxpy", "jax", "optax", "pyarrow", "dask", "distributed", "cloudpickle"]
     blocked += ["lightning", "optuna", "tensorboard", "transformers", "accelerate"]
-    code = WITHOUT_EXTRAS.format(blocked=blocked, arguments=arguments)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    code = WITHOUT_EXTRAS.format(blocked=blocked, commands=[*FINE, "pep spp", "claims spp-worst-case --json"])
+    environment = {**os.environ, "SUREFOOT_PEP_CACHE": "off"}  # what was solved before needs no package
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--help",), ("doctor",), ("data", "list"), ("claims", "quadratics", "--quiet")], ids=" ".join
-)
-def test_the_command_works_without_any_extra(arguments):
-    found = command(*arguments)
-    assert found.returncode == 0, found.stderr
+@pytest.mark.parametrize("words", FINE)
+def test_the_command_works_without_any_extra(commands, words):
+    code, _, complaints = commands[words]
+    assert code == 0, complaints
 
 
-def test_a_command_that_needs_one_says_so(monkeypatch):
-    monkeypatch.setenv("SUREFOOT_PEP_CACHE", "off")  # what was solved before needs no package
-    found = command("pep", "spp")
-    assert found.returncode == 1
-    assert "pip install 'surefoot[pep]'" in found.stderr
-    assert "Traceback" not in found.stderr
+def test_a_command_that_needs_one_says_so(commands):
+    code, _, complaints = commands["pep spp"]
+    assert code == 1
+    assert "pip install 'surefoot[pep]'" in complaints
+    assert "Traceback" not in complaints
 
 
-def test_a_claim_that_needs_one_is_not_judged(monkeypatch):
-    monkeypatch.setenv("SUREFOOT_PEP_CACHE", "off")
-    found = command("claims", "spp-worst-case", "--json")
-    (row,) = json.loads(found.stdout)
+def test_a_claim_that_needs_one_is_not_judged(commands):
+    (row,) = json.loads(commands["claims spp-worst-case --json"][1])
     assert row["verdict"] == "not-run"
     assert "pip install 'surefoot[pep]'" in row["measured"]
 

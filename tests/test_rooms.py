@@ -12,32 +12,15 @@ ORDER = (
 )  # fmt: skip
 
 PRIVATE = {
-    ("problems", "theory._names"),
-    ("runs", "theory._names"),
-    ("study", "theory._names"),
-    ("monitor", "theory._names"),
-    ("forecast", "theory._names"),
-    ("pep", "theory._names"),
-    ("paper", "theory._names"),
-    ("cli", "theory._names"),
-    ("runs", "theory._arrays"),
     ("runs", "problems._inputs"),
     ("runs", "problems._problem"),
     ("runs", "problems._starts"),
     ("runs", "problems._threads"),
     ("study", "problems._threads"),
-    ("integrations", "problems._inputs"),
     ("runs", "optim._rows"),
     ("runs", "optim._scalars"),
     ("monitor", "optim._arithmetic"),
     ("monitor", "optim._scalars"),
-    ("watch", "optim._listen"),
-    ("watch", "optim._shards"),
-    ("integrations", "search._arguments"),
-    ("paper", "study._result"),
-    ("paper", "study._sensitivity"),
-    ("report", "study._export"),
-    ("cli", "study._show"),
 }
 """Private modules that other rooms still use. This list gets shorter, never longer."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,20 +11,14 @@ from typing import Any
 import numpy as np
 
 from surefoot.theory import schedules
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import whole as whole
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 SAMPLINGS = ("shuffle", "iid")
 LARGEST_SEED = 2**31 - 1
 """What every file format that results go to can hold."""
-
-
-def whole(name: str, value: Any, least: int) -> int:
-    """A whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)
 
 
 def number(name: str, value: Any, *, positive: bool = False) -> float:
@@ -51,6 +46,17 @@ def rates(value: Any) -> tuple[float, ...]:
     found = listed_rates(value)
     _distinct("lrs", found)
     return tuple(sorted(found))
+
+
+def rising_rates(value: Any) -> list[float]:
+    """Positive learning rates that rise, from whatever :func:`listed_rates` takes."""
+    found = listed_rates(value)
+    for lr, following in itertools.pairwise(found):
+        if lr == following:
+            raise ValueError(f"lrs must be distinct, got {lr!r} twice")
+        if lr > following:
+            raise ValueError(f"lrs must rise, got {lr!r} before {following!r}: sort them")
+    return found
 
 
 def listed_rates(value: Any) -> list[float]:

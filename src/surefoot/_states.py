@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+
+from surefoot._files import replacing
 
 _SKELETON = "skeleton"
 _MARK = b"\nsurefoot-seal "
@@ -103,14 +103,8 @@ def _read_sealed(path: Path) -> io.BytesIO:
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Write a file beside its place and move it there, so that nobody ever sees a part of it."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path, "a state", sync=False) as file:
+        write(file)
 
 
 def _has_tensor(state: Any) -> bool:

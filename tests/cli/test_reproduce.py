@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from surefoot.cli._claims import summary
+from surefoot.cli._main import app
 from surefoot.paper import claims, figures
 from surefoot.paper.claims import Checked
 
 
-def command(*arguments, timeout=300):
-    return subprocess.run(
-        [sys.executable, "-m", "surefoot", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, "COLUMNS": "200"},
-    )
+def command(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200", "TERM": "dumb"})
 
 
 def rows(verdicts):
@@ -29,18 +22,18 @@ def rows(verdicts):
 
 
 def test_the_papers_numbers_are_understood(tmp_path):
-    result = command("reproduce", "figure1", "fig. 3", "--out", str(tmp_path))
-    assert result.returncode == 0, result.stderr
+    result = command("reproduce", "figure1", "fig. 3", "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
     assert {path.name for path in tmp_path.glob("*.png")} == {"toy-function.png", "stability-index.png"}
     lines = [line.split() for line in result.stdout.splitlines() if "Figure" in line]
     assert {line[0] for line in lines[1:]} == {"toy-function", "stability-index"}
 
 
-@pytest.mark.parametrize("number", range(1, figures.LAST + 1))
-def test_every_figure_of_the_paper_has_a_name(number):
-    found = figures.expanded([f"figure{number}"])
-    assert found
-    assert set(found) <= set(figures.FIGURES)
+def test_every_figure_of_the_paper_has_a_name():
+    for number in range(1, figures.LAST + 1):
+        found = figures.expanded([f"figure{number}"])
+        assert found
+        assert set(found) <= set(figures.FIGURES)
 
 
 @pytest.mark.parametrize("name", ["figure0", "figure13", "figure", "1"])
@@ -69,8 +62,8 @@ def test_every_claim_is_in_a_section():
 
 @pytest.mark.slow
 def test_without_names_nothing_is_left_out_in_silence(tmp_path):
-    result = command("reproduce", "--out", str(tmp_path / "out"), timeout=900)
-    assert result.returncode == 0, result.stderr
+    result = command("reproduce", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
     for name in figures.FIGURES:
         assert name in result.stdout
     for section, ids in claims.sections().items():

@@ -1,5 +1,6 @@
 """Small files in the layouts of CIFAR-10, and what a release of them would have published."""
 
+import functools
 import gzip
 import hashlib
 import io
@@ -11,9 +12,10 @@ import numpy as np
 
 from surefoot.data.cifar_batches import RELEASE, Release
 
-ROWS = 20
+ROWS = 5
 
 
+@functools.cache
 def batches() -> dict[str, bytes]:
     """Each batch in the binary layout."""
     random = np.random.default_rng(0)
@@ -69,6 +71,7 @@ def archive(contents: dict[str, bytes], prefix: str = "cifar-10-batches-bin/", *
     return gzip.compress(buffer.getvalue(), mtime=0)
 
 
+@functools.cache
 def release() -> Release:
     """What is known about these files."""
     md5 = {layout: {name: _md5(content) for name, content in files(layout).items()} for layout in ("bin", "py")}

@@ -1,7 +1,9 @@
 import os
+import resource
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,6 +33,22 @@ def published() -> Path:
     return Path(PUBLISHED)
 
 
+@pytest.fixture
+def full_disk() -> Callable[[int], AbstractContextManager[None]]:
+    """Makes the system refuse to write more than so many bytes to a file."""
+
+    @contextmanager
+    def limited(size: int) -> Iterator[None]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited
+
+
 @dataclass
 class Answer:
     body: bytes
@@ -38,6 +56,7 @@ class Answer:
     announced: int | None = None
     location: str = ""
     pause: float = 0.0  # seconds between pieces of a hundredth of the body
+    together: threading.Barrier | None = None  # answers only when so many ask
 
 
 @dataclass
@@ -55,6 +74,8 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         def do_GET(self) -> None:
             state.requests.append(self.path)
             answer = state.answers.get(self.path, Answer(b"<html>not here</html>", status=404))
+            if answer.together is not None:
+                answer.together.wait()
             self.send_response(answer.status)
             announced = len(answer.body) if answer.announced is None else answer.announced
             if announced >= 0:

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
@@ -45,12 +45,12 @@ def test_arrays_are_read_only_copies(matrix):
 @pytest.mark.parametrize(
     ("matrix", "labels", "options", "complaint"),
     [
-        (X[:, 0], Y, {}, r"X has shape \(6,\)"),
+        (X[:, 0], Y, {}, r"X must have shape \(n, d\) .* got \(6,\)"),
         (X[:, :0], Y, {}, "at least one row and one column"),
-        (X, Y[:5], {}, r"y has shape \(5,\), must be \(6,\)"),
+        (X, Y[:5], {}, r"y must have shape \(6,\), one label for each row of X, got \(5,\)"),
         (X * np.nan, Y, {}, "X has an entry that is not finite"),
         (X, [1, 2, np.inf, 1, 2, 3], {}, "y has a label that is not finite in row 2"),
-        (X, Y, {"task": "ranking"}, "task is 'ranking', must be"),
+        (X, Y, {"task": "ranking"}, "task must be 'classification' or 'regression', got 'ranking'"),
         (X, [1] * 6, {}, "all rows have the label 1"),
     ],
 )
@@ -128,7 +128,6 @@ def test_class_missing_in_the_training_part_is_named():
 
 
 @given(st.integers(2, 500), st.floats(0, 0.5, exclude_min=True))
-@settings(deadline=None)
 def test_neither_part_is_ever_empty(rows, fraction):
     data = Dataset.from_arrays("mine", np.ones((rows, 1)), np.arange(rows), task="regression")
     assert min(len(part.y) for part in train_validation_split(data, fraction)) >= 1
@@ -136,16 +135,16 @@ def test_neither_part_is_ever_empty(rows, fraction):
 
 def test_fraction_that_leaves_no_training_row():
     data = Dataset.from_arrays("mine", np.ones((2, 1)), [1, 2], task="regression")
-    with pytest.raises(ValueError, match=r"fraction is 0\.6, which leaves none of 2 rows of 'mine' for training"):
+    with pytest.raises(ValueError, match=r"fraction must leave some of the 2 rows of 'mine' for training, got 0\.6"):
         train_validation_split(data, 0.6)
 
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.5, 2, float("nan")])
 def test_fraction_out_of_range(fraction):
-    with pytest.raises(ValueError, match=f"fraction is {fraction}, must be over 0 and under 1"):
+    with pytest.raises(ValueError, match=f"fraction must be over 0 and under 1, got {fraction}"):
         train_validation_split(load("vowel"), fraction)
 
 
 def test_negative_seed():
-    with pytest.raises(ValueError, match="seed is -1"):
+    with pytest.raises(ValueError, match="seed must be a whole number of at least 0, got -1"):
         train_validation_split(load("vowel"), seed=-1)

@@ -1,9 +1,9 @@
-import os
 import re
-import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,14 +19,6 @@ ROUTE = "/binary/mushrooms"
 @pytest.fixture
 def stored(home):
     return home / ".cache" / "surefoot" / "libsvm" / "mushrooms"
-
-
-def run_python(code: str) -> subprocess.Popen[str]:
-    source = str(Path(surefoot.data.__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": source}
-    return subprocess.Popen(
-        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
 
 
 def names(folder: Path) -> list[str]:
@@ -199,32 +191,32 @@ def test_progress_can_be_turned_off(site, capfd, monkeypatch, answer):
     assert capfd.readouterr().err == ""
 
 
-def test_two_processes_may_download_at_once(site, stored, answer):
-    site.answers[ROUTE] = answer(DATA, pause=0.015)  # 1.5 s, over the time a process needs to start
-    runs = [run_python("from surefoot.data import load; print(load('mushrooms').fingerprint)") for _ in range(2)]
-    outputs = [run.communicate(timeout=60) for run in runs]
+def test_it_may_be_downloaded_twice_at_once(site, stored, answer):
+    site.answers[ROUTE] = answer(DATA, together=threading.Barrier(2, timeout=60))
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda _: load("mushrooms").fingerprint, range(2)))
     assert site.requests == [ROUTE, ROUTE]
-    assert {out.strip() for out, _ in outputs} == {load("mushrooms").fingerprint}
+    assert set(found) == {load("mushrooms").fingerprint}
     assert names(stored.parent) == ["mushrooms", "mushrooms.sha256"]
 
 
 def test_killed_download_leaves_no_file_under_the_final_name(site, stored, answer):
     site.answers[ROUTE] = answer(DATA, pause=0.05)
-    run = run_python("from surefoot.data import load; load('mushrooms')")
-    deadline = time.monotonic() + 30
-    while not (site.requests and list(stored.parent.glob(".*.part"))) and time.monotonic() < deadline:
+    code = "from surefoot.data import load; load('mushrooms')"
+    run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while run.poll() is None and not list(stored.parent.glob(".*.part")):
         time.sleep(0.01)
-    run.send_signal(signal.SIGKILL)
+    run.kill()
     run.communicate()
     assert not stored.exists()
+    assert list(stored.parent.glob(".*.part"))
     site.answers[ROUTE] = answer(DATA)
     assert load("mushrooms").X.shape == (8124, 112)
 
 
-def test_full_disk_is_named_and_leaves_nothing(site, stored, answer):
+def test_full_disk_is_named_and_leaves_nothing(site, stored, answer, full_disk):
     site.answers[ROUTE] = answer(DATA)
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)); "
-    _, err = run_python(limit + "from surefoot.data import load; load('mushrooms')").communicate(timeout=60)
-    assert "cannot store the download" in err
-    assert str(stored.parent) in err
+    with full_disk(10_000), pytest.raises(OSError, match="cannot store the download") as caught:
+        load("mushrooms")
+    assert Path(caught.value.filename).parent == stored.parent
     assert names(stored.parent) == []

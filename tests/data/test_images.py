@@ -1,11 +1,13 @@
 import hashlib
+import importlib.util
 import lzma
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from surefoot.data import Images, digits, optdigits
+from surefoot.data import Images, cache, digits, optdigits
 
 PIXELS = np.arange(5 * 2 * 3 * 4, dtype=np.uint8).reshape(5, 2, 3, 4)
 LABELS = np.array([0, 1, 2, 1, 0])
@@ -33,13 +35,17 @@ def test_arrays_of_the_user_stay_writable():
 @pytest.mark.parametrize(
     ("pixels", "labels", "message"),
     [
-        (PIXELS / 255, LABELS, r"images is an array of float64 with shape \(5, 2, 3, 4\), must be uint8"),
-        (PIXELS[0], LABELS, r"images .* shape \(2, 3, 4\), must be uint8 of shape \(n, channels, height, width\)"),
+        (PIXELS / 255, LABELS, r"images must be uint8 .* got float64 of shape \(5, 2, 3, 4\)"),
+        (
+            PIXELS[0],
+            LABELS,
+            r"images must be uint8 of shape .* got uint8 of shape \(2, 3, 4\)",
+        ),
         (PIXELS[:0], LABELS[:0], "none of them 0"),
-        (PIXELS, LABELS[1:], r"labels .* shape \(4,\), must be whole numbers of shape \(5,\)"),
-        (PIXELS, LABELS / 2, "labels is an array of float64"),
-        (PIXELS, LABELS + 1, r"labels go from 1 to 3, must lie in 0 … 2, as classes has 3 names"),
-        (PIXELS, LABELS - 1, "labels go from -1 to 1"),
+        (PIXELS, LABELS[1:], r"labels must be whole numbers of shape \(5,\), .* got int64 of shape \(4,\)"),
+        (PIXELS, LABELS / 2, "labels must be whole numbers .* got float64"),
+        (PIXELS, LABELS + 1, r"labels must lie in 0 … 2, as classes has 3 names, got 1 to 3"),
+        (PIXELS, LABELS - 1, "labels must lie in .* got -1 to 1"),
     ],
 )
 def test_arrays_that_do_not_fit(pixels, labels, message):
@@ -87,12 +93,14 @@ def test_sizes_of_digits(split, rows):
 
 
 def test_digits_are_those_of_scikit_learn():
-    datasets = pytest.importorskip("sklearn.datasets")
-    table = datasets.load_digits()
+    there = importlib.util.find_spec("sklearn")
+    if there is None:
+        pytest.skip("scikit-learn is not installed")
+    table = np.loadtxt(Path(there.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")  # no import
     parts = [digits("train"), digits("test")]
-    pixels = np.concatenate([part.images[:, 0] for part in parts])
-    np.testing.assert_array_equal(pixels, np.rint(table.images * 255 / 16))
-    np.testing.assert_array_equal(np.concatenate([part.labels for part in parts]), table.target)
+    pixels = np.concatenate([part.images.reshape(-1, 64) for part in parts])
+    np.testing.assert_array_equal(pixels, np.rint(table[:, :64] * 255 / 16))
+    np.testing.assert_array_equal(np.concatenate([part.labels for part in parts]), table[:, 64])
 
 
 def test_statistics_of_digits_are_those_of_the_training_images():
@@ -102,10 +110,10 @@ def test_statistics_of_digits_are_those_of_the_training_images():
 
 
 def test_bundled_digits_have_the_known_checksum():
-    content = lzma.decompress(optdigits.bundled_file().read_bytes())
+    content = lzma.decompress(cache.bundled(optdigits.FILE).read_bytes())
     assert hashlib.sha256(content).hexdigest() == optdigits.SHA256
 
 
 def test_unknown_split_of_digits():
-    with pytest.raises(ValueError, match="split is 'valid', must be 'train' or 'test'"):
+    with pytest.raises(ValueError, match="split must be 'train' or 'test', got 'valid'"):
         digits("valid")

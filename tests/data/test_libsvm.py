@@ -1,7 +1,6 @@
 import bz2
 import gzip
 import lzma
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from surefoot.data import libsvm, read_libsvm, write_libsvm
 TEXT = b"+1 1:0.5 3:-2e-3\n-1 2:1\n\n3.5\n"
 X = np.array([[0.5, 0.0, -2e-3], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
 Y = np.array([1.0, -1.0, 3.5])
-shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def written(folder: Path, text: bytes) -> Path:
@@ -118,7 +117,7 @@ def test_index_over_the_given_number_of_features_is_an_error(tmp_path):
 
 
 def test_number_of_features_must_be_positive(tmp_path):
-    with pytest.raises(ValueError, match="n_features is 0, must be from 1"):
+    with pytest.raises(ValueError, match="n_features must be from 1 to 2147483647, got 0"):
         read_libsvm(written(tmp_path, TEXT), n_features=0)
 
 
@@ -148,30 +147,12 @@ def test_dense_form_too_large_for_memory_is_refused(tmp_path):
 
 
 # Pieces that LIBSVM lines are made of, right and wrong, glued at random.
-PIECES = [
-    "1",
-    "2",
-    "30",
-    "-1",
-    "+0.5",
-    "1e3",
-    "nan",
-    "1_0",
-    ":",
-    "1:2",
-    "2:0.5",
-    "3:-7",
-    "qid:4",
-    " ",
-    "\t",
-    "\n",
-    "#",
-    "x",
-]
+PIECES = ["1", "2", "30", "-1", "+0.5", "1e3", "nan", "1_0", ":", "1:2", "2:0.5", "3:-7", "qid:4"]
+PIECES += [" ", "\t", "\n", "#", "x"]
 
 
 @given(st.lists(st.sampled_from([*PIECES, " ", "\n"]), max_size=40).map("".join))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200)
 def test_fast_parser_accepts_only_what_the_plain_one_accepts(text):
     block = text.encode() + b"\n"
     fast = libsvm._parse_block(block, 100)
@@ -214,14 +195,6 @@ def test_writing_leaves_the_matrix_alone(tmp_path):
     ("matrix", "labels"), [([[1.0]], [1, 2]), ([1.0], [1]), ([[np.nan]], [1]), ([[1.0]], [np.inf])]
 )
 def test_what_cannot_be_written_is_refused(tmp_path, matrix, labels):
-    with pytest.raises(ValueError, match="must be"):
+    with pytest.raises(ValueError, match="X and y must"):
         write_libsvm(tmp_path / "data", matrix, labels)
     assert list(tmp_path.glob("*data*")) == []
-
-
-def test_a_million_entries_take_about_a_second(tmp_path):
-    row = "1 " + " ".join(f"{index}:{0.123456 + index:.6f}" for index in range(1, 101)) + "\n"
-    path = written(tmp_path, row.encode() * 10_000)
-    started = time.process_time()
-    assert read_libsvm(path)[0].shape == (10_000, 100)
-    assert time.process_time() - started < 3  # measured 0.5; the rest is for slow machines

@@ -68,12 +68,12 @@ def test_arrays_are_read_only(array):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"n": 1}, "n is 1, must be 2 or more"),
-        ({"d": 0}, "d is 0, must be 1 or more"),
-        ({"noise": -1.0}, "noise is -1.0, must be finite and 0 or more"),
-        ({"noise": float("nan")}, "noise is nan"),
-        ({"noise": float("inf")}, "noise is inf"),
-        ({"seed": -1}, "seed is -1, must be 0 or more"),
+        ({"n": 1}, "n must be a whole number of at least 2, got 1"),
+        ({"d": 0}, "d must be a whole number of at least 1, got 0"),
+        ({"noise": -1.0}, "noise must be at least 0, got -1.0"),
+        ({"noise": float("nan")}, "noise must be a finite number, got nan"),
+        ({"noise": float("inf")}, "noise must be a finite number, got inf"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
     ],
 )
 def test_argument_out_of_range(options, complaint):
@@ -83,5 +83,5 @@ def test_argument_out_of_range(options, complaint):
 
 @pytest.mark.parametrize("argument", ["n", "d", "seed"])
 def test_argument_of_the_wrong_type(argument):
-    with pytest.raises(TypeError, match=f"{argument} is 2.5, must be a whole number"):
+    with pytest.raises(ValueError, match=f"{argument} must be a whole number of at least ., got 2.5"):
         linear_regression(**{argument: 2.5})

@@ -65,25 +65,25 @@ def test_file_in_another_encoding(tmp_path):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"path is '.*nowhere', which is not a file"):
+    with pytest.raises(FileNotFoundError, match=r"path must be a text file, got '.*nowhere', where there is none"):
         characters(tmp_path / "nowhere")
 
 
 def test_short_file(tmp_path):
     (tmp_path / "mine").write_text("a")
-    with pytest.raises(ValueError, match="mine has 1 characters, must have 2 or more"):
+    with pytest.raises(ValueError, match="mine must have at least 2 characters, got 1"):
         characters(tmp_path / "mine")
 
 
 @pytest.mark.parametrize("validation", [-0.1, 1.0, float("nan")])
 def test_share_out_of_range(validation):
-    with pytest.raises(ValueError, match=f"validation is {validation}, must be at least 0 and under 1"):
+    with pytest.raises(ValueError, match=f"validation must be at least 0 and under 1, got {validation}"):
         characters(validation=validation)
 
 
 def test_share_that_leaves_nothing_for_training(tmp_path):
     (tmp_path / "mine").write_text("abc")
-    with pytest.raises(ValueError, match=r"validation is 0\.9, which leaves none of 3 characters for training"):
+    with pytest.raises(ValueError, match=r"validation must leave some of the 3 characters for training, got 0\.9"):
         characters(tmp_path / "mine", validation=0.9)
 
 

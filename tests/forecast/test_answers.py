@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from forecast_cases import make, true_loss
+from tests.forecast.forecast_cases import make, true_loss
 
 import surefoot
 import surefoot as sf

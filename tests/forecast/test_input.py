@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from forecast_cases import curves_of, make, row
+from tests.forecast.forecast_cases import curves_of, make, row
 
 import surefoot as sf
 from surefoot.forecast import _read, _schedules

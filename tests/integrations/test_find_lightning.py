@@ -51,8 +51,6 @@ class Module(pl.LightningModule):
         )
         self.lr, self.make = lr, make
         self.count, self.epochs = 0, []
-        self.losses = []
-        """Filled by hand in the tests that look at it: the finder puts attributes back."""
 
     def training_step(self, batch, _):
         inputs, targets = batch
@@ -279,6 +277,7 @@ def test_epochs_that_the_module_cuts_short(make_trainer):
     """Three batches an epoch, in the search as in the fit, also of trainings that waited on disk."""
     trainer, module, data = make_trainer(max_steps=8, max_epochs=-1), CutShort(lr=0.003), loader()
     find_lr(trainer, module, train_dataloaders=data, lrs=[0.02], set_lr=True)
+    assert module.lr == 0.02
     searched = SEEN.copy()
     SEEN.clear()
     trainer.fit(module, data)
@@ -330,12 +329,6 @@ def test_a_metric_of_validation_decides(make_trainer):
         find_lr(make_trainer(), Module(), evaluate="nothing", **options)
 
 
-def test_the_rate_is_written_on_request(make_trainer):
-    module = Module()
-    found = find_lr(make_trainer(), module, train_dataloaders=loader(), lrs=[1e-3, 1e-2], set_lr=True)
-    assert module.lr == found.lr
-
-
 class Stream(torch.utils.data.IterableDataset):
     def __init__(self, rows):
         self.rows = rows
@@ -347,8 +340,11 @@ class Stream(torch.utils.data.IterableDataset):
 def test_a_stream_that_begins_anew_is_searched_with(make_trainer):
     rows = Rows()
     data = torch.utils.data.DataLoader(Stream([rows[i] for i in range(40)]), batch_size=8)
-    found = find_lr(make_trainer(max_steps=12), Module(), train_dataloaders=data, lrs=[1e-3, 1e-2])
+    told = []
+    options = {"train_dataloaders": data, "lrs": [1e-3, 1e-2], "progress": told.append}
+    found = find_lr(make_trainer(max_steps=12), Module(), **options)
     assert found.horizon == 12
+    assert told[-1] == found.steps
 
 
 @pytest.mark.parametrize("rows", [40, 4])
@@ -449,9 +445,3 @@ def test_a_step_without_a_loss_is_named(make_trainer):
     module.training_step = lambda batch: None
     with pytest.raises(RunError, match="training_step must return a loss"):
         find_lr(make_trainer(), module, train_dataloaders=loader(), lrs=[0.01])
-
-
-def test_progress_is_told(make_trainer):
-    told = []
-    found = find_lr(make_trainer(), Module(), train_dataloaders=loader(), lrs=[1e-3, 1e-2], progress=told.append)
-    assert told[-1] == found.steps

@@ -21,15 +21,17 @@ RATES = {
     "SPSAdam": 0.02,
     "NGNAdam": 0.02,
     "MoMoAdam": 0.02,
+    "NGNMomentumAdam": 0.02,
     "Muon": 0.02,
     "SPSMuon": 0.02,
     "NGNMuon": 0.02,
+    "NGNMomentumMuon": 0.02,
     "Surefoot": 10.0,
 }
 """Rates at which each optimizer is stable on the problem, and mostly below its cap."""
 
 NAMES = tuple(sfo.TABLE)
-ADAMS = ("SPSAdam", "NGNAdam", "MoMoAdam")
+ADAMS = ("SPSAdam", "NGNAdam", "MoMoAdam", "NGNMomentumAdam")
 UNBOUNDED = ("SGD", "Muon")
 """They have the linear model, which knows no lower bound."""
 

@@ -36,11 +36,12 @@ def rate(name: str) -> float:
     return 0.2 * RATES[name]
 
 
-def worker(rank: int, file: str, folder: str, names: list[str], steps: int, process_group: Any) -> None:
-    """Train every named optimizer under DDP on this rank's data, and save what came out."""
+def worker(rank: int, folder: str, names: list[str], steps: int, process_group: Any) -> None:
+    """Train every named optimizer under DDP on this rank's data, and what else needs ranks; save what came out."""
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
-    finals = {}
+    path = Path(folder)
+    distributed.init_process_group("gloo", init_method=f"file://{path / 'rendezvous'}", rank=rank, world_size=RANKS)
+    results: dict[str, Any] = {"joined": joined(rank), "partitioned": partitioned(), "SPP": spp_on(rank)}
     for name in names:
         net = torch.nn.parallel.DistributedDataParallel(network())
         optimizer = make(name, net.parameters(), lr=rate(name), process_group=process_group)
@@ -49,26 +50,53 @@ def worker(rank: int, file: str, folder: str, names: list[str], steps: int, proc
             loss = loss_of(net, *batch(index, rank))
             loss.backward()
             optimizer.step(loss=loss)
-        finals[name] = [p.detach().clone() for p in net.parameters()]
-        finals[name].append(torch.stack(list(optimizer.last_step)))
-    torch.save(finals, Path(folder) / f"rank{rank}.pt")
+        results[name] = [p.detach().clone() for p in net.parameters()]
+        results[name].append(torch.stack(list(optimizer.last_step)))
+    torch.save(results, path / f"rank{rank}.pt")
     distributed.destroy_process_group()
 
 
-def run(folder: Path, names: list[str], steps: int, process_group: Any = "auto") -> list[dict[str, list[Tensor]]]:
-    arguments = (str(folder / "rendezvous"), str(folder), names, steps, process_group)
-    processes.spawn(worker, arguments, nprocs=RANKS)  # type: ignore[attr-defined]
+def run(folder: Path, names: list[str], steps: int, process_group: Any = "auto") -> list[dict[str, Any]]:
+    processes.spawn(worker, (str(folder), names, steps, process_group), nprocs=RANKS)  # type: ignore[attr-defined]
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
 
-def spp_worker(rank: int, file: str, folder: str) -> None:
-    """Two steps of SPP under DDP on this rank's data."""
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
+def joined(rank: int) -> list[Tensor]:
+    """Parameters and losses where rank 1 has fewer batches than rank 0."""
+    from torch.distributed.algorithms.join import Join
+
     net = torch.nn.parallel.DistributedDataParallel(network())
-    parts = [batch(index, rank) for index in range(2)]
-    torch.save(spp_steps(net, parts), Path(folder) / f"spp{rank}.pt")
-    distributed.destroy_process_group()
+    optimizer = sfo.NGN(net.parameters(), lr=0.1)
+    losses = []
+    with Join([net, optimizer]):  # type: ignore[list-item]
+        for index in range(5 if rank == 0 else 3):
+            optimizer.zero_grad()
+            loss_of(net, *batch(index, rank)).backward()
+            losses.append(optimizer.step())
+    return [*(p.detach() for p in net.parameters()), torch.stack(losses)]
+
+
+def partitioned() -> str:
+    """What an optimizer says to being partitioned."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    try:
+        ZeroRedundancyOptimizer(network().parameters(), sfo.NGN, lr=0.1)
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+def spp_on(rank: int) -> list[Tensor]:
+    """Two steps of SPP under DDP on a rank's data."""
+    net = torch.nn.parallel.DistributedDataParallel(network())
+    return spp_steps(net, [batch(index, rank) for index in range(2)])
+
+
+def joint_batch(index: int) -> tuple[Tensor, Tensor]:
+    """The data of all ranks."""
+    inputs, targets = zip(*(batch(index, rank) for rank in range(RANKS)), strict=True)
+    return torch.cat(inputs), torch.cat(targets)
 
 
 def spp_steps(net: torch.nn.Module, batches: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
@@ -83,42 +111,3 @@ def spp_steps(net: torch.nn.Module, batches: list[tuple[Tensor, Tensor]]) -> lis
 
         optimizer.step(closure)
     return [p.detach().clone() for p in net.parameters()]
-
-
-def run_spp(folder: Path) -> list[list[Tensor]]:
-    """The parameters of both ranks, and of one process on the joint batches."""
-    processes.spawn(spp_worker, (str(folder / "rendezvous"), str(folder)), nprocs=RANKS)  # type: ignore[attr-defined]
-    ranks = [torch.load(folder / f"spp{rank}.pt", weights_only=True) for rank in range(RANKS)]
-    pairs = [[batch(index, rank) for rank in range(RANKS)] for index in range(2)]
-    joint = [(torch.cat([a[0] for a in pair]), torch.cat([a[1] for a in pair])) for pair in pairs]
-    return [*ranks, spp_steps(network(), joint)]
-
-
-def join_worker(rank: int, file: str, folder: str) -> None:
-    """Rank 1 has fewer batches than rank 0."""
-    from torch.distributed.algorithms.join import Join
-
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
-    net = torch.nn.parallel.DistributedDataParallel(network())
-    optimizer = sfo.NGN(net.parameters(), lr=0.1)
-    losses = []
-    with Join([net, optimizer]):  # type: ignore[list-item]
-        for index in range(5 if rank == 0 else 3):
-            optimizer.zero_grad()
-            loss_of(net, *batch(index, rank)).backward()
-            losses.append(optimizer.step())
-    torch.save([*net.parameters(), torch.stack(losses)], Path(folder) / f"join{rank}.pt")
-    distributed.destroy_process_group()
-
-
-def zero_worker(rank: int, file: str, folder: str) -> None:
-    """What an optimizer says to being partitioned."""
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
-    distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=RANKS)
-    try:
-        ZeroRedundancyOptimizer(network().parameters(), sfo.NGN, lr=0.1)
-    except TypeError as error:
-        (Path(folder) / f"zero{rank}").write_text(str(error))
-    distributed.destroy_process_group()

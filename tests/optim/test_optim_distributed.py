@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-import torch.multiprocessing as processes
-from optim_problem import NAMES, make
-from optim_ranks import RANKS, batch, join_worker, loss_of, network, rate, run, zero_worker
+from optim_problem import NAMES, distance, equal, make
+from optim_ranks import joint_batch, loss_of, network, rate, run, spp_steps
 from torch import Tensor
+
+FAST = ["SPS", "NGN", "MoMoAdam", "Surefoot"]
+Ranks = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    """What each of the two ranks found; they are started once for all tests."""
+    return run(tmp_path_factory.mktemp("ranks"), FAST, 20)
 
 
 def joint(name: str, steps: int) -> list[Tensor]:
@@ -17,50 +25,49 @@ def joint(name: str, steps: int) -> list[Tensor]:
     net = network()
     optimizer = make(name, net.parameters(), lr=rate(name))
     for index in range(steps):
-        inputs, targets = (
-            torch.cat(parts) for parts in zip(*(batch(index, rank) for rank in range(RANKS)), strict=True)
-        )
         optimizer.zero_grad()
-        loss = loss_of(net, inputs, targets)
+        loss = loss_of(net, *joint_batch(index))
         loss.backward()
         optimizer.step(loss=loss)
     return [p.detach().clone() for p in net.parameters()]
 
 
-def check(folder: Path, names: list[str], steps: int) -> None:
-    ranks = run(folder, names, steps)
+def check(ranks: Ranks, names: list[str], steps: int) -> None:
     for name in names:
         first, second = (rank[name] for rank in ranks)
-        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True)), f"{name}: the ranks drifted apart"
-        alone = joint(name, steps)
-        apart = max(float((a - b).abs().max()) for a, b in zip(first[:-1], alone, strict=True))
+        assert equal(first, second), f"{name}: the ranks drifted apart"
+        apart = distance(first[:-1], joint(name, steps))
         assert apart <= 1e-5, f"{name}: {apart:.1e} away from one process on the joint batch"
 
 
-def test_two_ranks_stay_together(tmp_path: Path) -> None:
-    check(tmp_path, ["SPS", "NGN", "MoMoAdam", "Surefoot"], steps=20)
+def test_two_ranks_stay_together(ranks: Ranks) -> None:
+    check(ranks, FAST, 20)
 
 
 @pytest.mark.slow
 def test_two_ranks_stay_together_for_a_thousand_steps(tmp_path: Path) -> None:
-    check(tmp_path, list(NAMES), steps=1000)
+    check(run(tmp_path, list(NAMES), 1000), list(NAMES), 1000)
 
 
 @pytest.mark.slow
 def test_without_communication_the_ranks_drift_apart(tmp_path: Path) -> None:
     first, second = (rank["NGN"] for rank in run(tmp_path, ["NGN"], 20, process_group=None))
-    assert not all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert not equal(first, second)
 
 
-def test_a_rank_that_runs_out_of_batches_joins(tmp_path: Path) -> None:
-    processes.spawn(join_worker, (str(tmp_path / "rendezvous"), str(tmp_path)), nprocs=RANKS)  # type: ignore[attr-defined]
-    first, second = (torch.load(tmp_path / f"join{rank}.pt", weights_only=False) for rank in range(RANKS))
-    assert len(first[-1]) == 5
-    assert len(second[-1]) == 3
-    assert all(torch.equal(a, b) for a, b in zip(first[:-1], second[:-1], strict=True))
+def test_a_rank_that_runs_out_of_batches_joins(ranks: Ranks) -> None:
+    (*first, losses), (*second, fewer) = (rank["joined"] for rank in ranks)
+    assert (len(losses), len(fewer)) == (5, 3)
+    assert equal(first, second)
 
 
-def test_a_partition_of_the_parameters_is_refused(tmp_path: Path) -> None:
-    processes.spawn(zero_worker, (str(tmp_path / "rendezvous"), str(tmp_path)), nprocs=RANKS)  # type: ignore[attr-defined]
-    for rank in range(RANKS):
-        assert "needs the norm of all of them" in (tmp_path / f"zero{rank}").read_text()
+def test_a_partition_of_the_parameters_is_refused(ranks: Ranks) -> None:
+    for rank in ranks:
+        assert "needs the norm of all of them" in rank["partitioned"]
+
+
+def test_the_exact_step_is_that_of_one_process_on_the_joint_batch(ranks: Ranks) -> None:
+    first, second = (rank["SPP"] for rank in ranks)
+    assert equal(first, second)
+    assert distance(first, spp_steps(network(), [joint_batch(index) for index in range(2)])) <= 1e-4
+    assert distance(first, [p.detach() for p in network().parameters()]) > 1e-2

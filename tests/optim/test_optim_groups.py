@@ -179,7 +179,7 @@ def test_maximize_is_the_descent_of_the_negative(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_half_precision_is_refused_or_finite(name: str) -> None:
     problem = Problem(torch.float16)
-    if name in (*ADAMS, "Muon", "SPSMuon", "NGNMuon"):
+    if name in (*ADAMS, "Muon", "SPSMuon", "NGNMuon", "NGNMomentumMuon"):
         with pytest.raises(TypeError, match="must not be float16"):
             make(name, problem.params)
         return

@@ -6,14 +6,12 @@ import copy
 import io
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from optim_problem import Problem, distance, equal
-from optim_ranks import network, run_spp
 from torch import Tensor
 
 import surefoot.optim as sfo
@@ -262,14 +260,6 @@ def test_counters_are_saved() -> None:
     assert fresh.last_proximal == optimizer.last_proximal
     assert fresh.calls == optimizer.calls
     assert copy.deepcopy(optimizer).last_proximal == optimizer.last_proximal
-
-
-@pytest.mark.slow
-def test_two_ranks_take_the_step_of_one_process_on_the_joint_batch(tmp_path: Path) -> None:
-    first, second, alone = run_spp(tmp_path)
-    assert equal(first, second)
-    assert distance(first, alone) <= 1e-4
-    assert distance(first, [p.detach() for p in network().parameters()]) > 1e-2
 
 
 @pytest.mark.parametrize(

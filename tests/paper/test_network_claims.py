@@ -32,7 +32,7 @@ LOSSES = {
 def folder(tmp_path_factory):
     """A tiny sweep with the paper's rates."""
     with pytest.MonkeyPatch.context() as patch:
-        tiny_sweeps.install(patch, lrs=LRS)
+        tiny_sweeps.install(patch, lrs=LRS, seeds=1)
         path = tmp_path_factory.mktemp("studies")
         presets.run("cifar10", "smoke", path, processes=1)
         yield path

@@ -16,7 +16,7 @@ PARTS = {"cifar10": ("constant", "warmup"), "cifar10-geometries": ("averaged", "
 LRS = [0.01, 1.0, 100.0]
 
 
-def install(patch, lrs=LRS):
+def install(patch, lrs=LRS, seeds=2):
     """Put tiny sweeps in place of all presets."""
 
     def settings(part):
@@ -25,7 +25,7 @@ def install(patch, lrs=LRS):
             "problem_options": {"hidden": [16]},
             "methods": METHODS[part],
             "lrs": list(lrs),
-            "seeds": 2,
+            "seeds": seeds,
             "epochs": 2,
             "batch_size": 128,
             "distance": 5.0,

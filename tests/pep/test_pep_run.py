@@ -35,7 +35,7 @@ def test_run_returns_one_row_a_case_in_order():
 def test_progress_counts_to_the_end():
     seen = []
     pep.run(["one-step"], progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(0, 2), (1, 2), (2, 2)]
+    assert seen == [(1, 2), (2, 2)]
 
 
 @pytest.mark.usefixtures("few")
@@ -80,25 +80,32 @@ def test_a_problem_that_nobody_solves_is_a_row_with_the_reason(monkeypatch):
         row.verified()
 
 
-def test_workers_give_the_results_of_this_process():
-    jobs = [NGN, SPS, ("one-step", {"method": "sgd", "lr": 3.0})]
-    assert pep.verify(jobs, processes=2, progress=False) == pep.verify(jobs, processes=1, progress=False)
-
-
 def test_few_problems_start_no_workers():
     assert _run._default_processes(_run.WORTH_A_WORKER - 1) == 1
 
 
-def test_a_script_without_a_guard_may_use_workers(tmp_path):
-    script = tmp_path / "unguarded.py"
-    script.write_text("from surefoot import pep\npep.run(['one-step'], processes=2, cache=False, progress=False)\n")
-    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+@pytest.fixture(scope="module")
+def unguarded(tmp_path_factory):
+    """What a script says that solves two cases with two workers, without a guard around it."""
+    script = tmp_path_factory.mktemp("script") / "unguarded.py"
+    script.write_text(f"""import json, sys
+from surefoot import pep
+loaded = [name for name in ("PEPit", "cvxpy", "torch") if name in sys.modules]
+found = pep.verify({[NGN, SPS]!r}, processes=2, cache=False, progress=False)
+print(json.dumps([loaded, [each.worst_case for each in found]]))
+""")
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
+    return json.loads(ended.stdout)
 
 
-def test_import_loads_no_solver():
-    code = "import sys, surefoot.pep; sys.exit(any(name in sys.modules for name in ('PEPit', 'cvxpy', 'torch')))"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+def test_workers_of_a_script_without_a_guard_give_the_results_of_this_process(unguarded):
+    alone = pep.verify([NGN, SPS], processes=1, cache=False, progress=False)
+    assert unguarded[1] == [each.worst_case for each in alone]
+
+
+def test_import_loads_no_solver(unguarded):
+    assert unguarded[0] == []
 
 
 # --- results on disk

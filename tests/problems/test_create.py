@@ -59,7 +59,7 @@ def test_a_factory_must_give_a_problem():
         (lambda: LinearRegression(3), TypeError, "data must be a name"),
         (lambda: LinearRegression(Dataset.from_arrays("c", [[1.0], [2.0]], [0, 1])), ValueError, "has classes"),
         (lambda: LogisticRegression("vowel", l2=float("nan")), ValueError, "l2 must be finite"),
-        (lambda: LogisticRegression("vowel", validation=1.5), ValueError, "fraction is 1.5"),
+        (lambda: LogisticRegression("vowel", validation=1.5), ValueError, "under 1, got 1.5"),
         (
             lambda: LogisticRegression(Dataset.from_arrays("r", [[1.0]], [0.5], task="regression")),
             ValueError,

@@ -1,5 +1,7 @@
 """Small studies, and pages of them."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,45 @@ def interrupted():
     for key in [key for key in archive.runs if key.seed == 1 and key.lr == 0.1]:
         del archive.runs[key]
     return Result(result.settings, archive)
+
+
+@pytest.fixture(scope="module")
+def opened(browser):
+    """Opens a file with the network off, and checks at the end that the page was quiet and asked for nothing."""
+
+    @contextmanager
+    def open_page(path, fragment="", **options):
+        context = browser.new_context(offline=True, accept_downloads=True, **options)
+        try:
+            page = context.new_page()
+            complaints, asked = [], []
+            page.on("console", lambda message: complaints.append(message.text))
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.on("request", lambda request: asked.append(request.url))
+            page.goto(path.as_uri() + (f"#{fragment}" if fragment else ""))
+            page.wait_for_selector("#study:not([hidden])")
+            yield page
+            assert complaints == []
+            assert [url for url in asked if not url.startswith(("file://", "blob:"))] == []
+        finally:
+            context.close()
+
+    return open_page
+
+
+@pytest.fixture(scope="module")
+def page(opened, result, folder):
+    """The page of linear regression, written from its file."""
+    with opened(report.from_store(folder / "study.db", folder / "study.html")) as page:
+        yield page
+
+
+@pytest.fixture(autouse=True)
+def _as_opened(request):
+    """Every test on the shared page begins where it opens."""
+    if "page" in request.fixturenames:
+        page = request.getfixturevalue("page")
+        address = page.url.partition("#")[0]
+        page.goto("about:blank")  # a reload would keep what the address says
+        page.goto(address)
+        page.wait_for_selector("#study:not([hidden])")

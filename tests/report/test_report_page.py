@@ -4,104 +4,22 @@ Skipped where one of the two is missing (``pip install playwright``, ``apt-get i
 downloaded.
 """
 
-import csv
-import io
-import time
-from contextlib import contextmanager
+import itertools
 
 import numpy as np
 import pytest
+from tests.report.pages import download, drawn, lines, marks, over_the_loss, settle, switch, table, words_at
 
 from surefoot import report
 from surefoot.study import Method, Result, Study
 from surefoot.theory import models
 
 
-@pytest.fixture(scope="module")
-def opened(browser):
-    """Opens a file with the network off, and checks at the end that the page was quiet and asked for nothing."""
-
-    @contextmanager
-    def open_page(path, fragment="", **options):
-        context = browser.new_context(offline=True, accept_downloads=True, **options)
-        try:
-            page = context.new_page()
-            complaints, asked = [], []
-            page.on("console", lambda message: complaints.append(message.text))
-            page.on("pageerror", lambda error: complaints.append(str(error)))
-            page.on("request", lambda request: asked.append(request.url))
-            page.goto(path.as_uri() + (f"#{fragment}" if fragment else ""))
-            page.wait_for_selector("#study:not([hidden])")
-            yield page
-            assert complaints == []
-            assert [url for url in asked if not url.startswith(("file://", "blob:"))] == []
-        finally:
-            context.close()
-
-    return open_page
-
-
-@pytest.fixture(scope="module")
-def page(opened, result, folder):
-    """The page of linear regression, written from its file."""
-    with opened(report.from_store(folder / "study.db", folder / "study.html")) as page:
-        yield page
-
-
-@pytest.fixture(autouse=True)
-def _as_opened(request):
-    """Every test on the shared page begins where it opens."""
-    if "page" in request.fixturenames:
-        page = request.getfixturevalue("page")
-        address = page.url.partition("#")[0]
-        page.goto("about:blank")  # a reload would keep what the address says
-        page.goto(address)
-        page.wait_for_selector("#study:not([hidden])")
-
-
-def settle(page):
-    """Wait until what was asked for is drawn."""
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-
-
-def switch(page, **values):
-    for name, value in values.items():
-        page.locator(f"[name={name}][value={value}]").check(force=True)
-    settle(page)
-
-
-def lines(page, selector):
-    """The numbers of the lines that are drawn."""
-    return np.array(
-        page.evaluate("(s) => [...document.querySelectorAll(s)].map((line) => line.points.y)", selector), float
-    )
-
-
-def over_the_loss(result, **options):
-    """The bound as it is drawn: what bounds f − f⋆ has f⋆ added."""
-    return result.bound(**options).total.values + (0.0 if "bias" in options else result.optimum().value)
-
-
-def drawn(page, selector):
-    return page.evaluate("(s) => [...document.querySelectorAll(s)].map((line) => line.getAttribute('d'))", selector)
-
-
-def download(page, button):
-    with page.expect_download() as found:
-        page.click(button)
-    with open(found.value.path(), "rb") as file:
-        return file.read()
-
-
-def table(data):
-    return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
-
-
 def test_losses_are_those_of_the_store(page, result):
     assert lines(page, "#loss .line.loss") == pytest.approx(result.dataset.last_loss.mean("seed").values, rel=1e-12)
 
 
-@pytest.mark.parametrize("distance", [0.05, 1.0, 7.5, 80.0])
+@pytest.mark.parametrize("distance", [0.05, 1.0, 80.0])
 def test_slider_moves_the_bound_as_the_formula_says(page, result, distance):
     before = drawn(page, "#loss .line.bound")
     page.locator("#slider").fill(f"{np.log10(distance):.2f}")
@@ -128,20 +46,17 @@ def test_any_distance_can_be_typed(page, result):
     assert lines(page, "#loss .line.bound") == pytest.approx(over_the_loss(result, distance=3.25), rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["last", "average"])
-@pytest.mark.parametrize("index", ["model", "safe"])
-@pytest.mark.parametrize("bias", ["distance", "envelope"])
-def test_switches_show_the_bound_and_table_of_the_library(page, result, kind, index, bias):
-    switch(page, kind=kind, index=index, bias=bias)
-    options = {"kind": kind, "index": index} | ({"bias": bias} if bias == "envelope" else {"distance": 1.0})
-    assert lines(page, "#loss .line.bound") == pytest.approx(over_the_loss(result, **options), rel=1e-12)
-    for row, expected in zip(table(download(page, "#methods-csv")), result.sensitivity(**options), strict=True):
-        assert row.pop("algorithm") == expected.algorithm
-        assert int(row.pop("diverged")) == int(
-            (result.dataset.status.sel(algorithm=expected.algorithm) == "diverged").sum()
-        )
-        numbers = {name: float(value) for name, value in row.items()}
-        assert numbers == pytest.approx({name: getattr(expected, name) for name in numbers}, rel=1e-9, nan_ok=True)
+def test_switches_show_the_bound_and_table_of_the_library(page, result):
+    for kind, index, bias in itertools.product(("last", "average"), ("model", "safe"), ("distance", "envelope")):
+        switch(page, kind=kind, index=index, bias=bias)
+        options = {"kind": kind, "index": index} | ({"bias": bias} if bias == "envelope" else {"distance": 1.0})
+        assert lines(page, "#loss .line.bound") == pytest.approx(over_the_loss(result, **options), rel=1e-12)
+        for row, expected in zip(table(download(page, "#methods-csv")), result.sensitivity(**options), strict=True):
+            assert row.pop("algorithm") == expected.algorithm
+            lost = result.dataset.status.sel(algorithm=expected.algorithm) == "diverged"
+            assert int(row.pop("diverged")) == int(lost.sum())
+            numbers = {name: float(value) for name, value in row.items()}
+            assert numbers == pytest.approx({name: getattr(expected, name) for name in numbers}, rel=1e-9, nan_ok=True)
 
 
 def test_bound_can_be_hidden(page):
@@ -242,12 +157,6 @@ def test_safe_index_stands_beside_the_models_where_they_differ(page, result):
     assert page.locator("#loss .line.safe").count() == 0
 
 
-def words_at(page, method, rate):
-    """What is shown beside a point."""
-    page.locator(f'[data-point="{method},{rate}"]').hover(force=True)
-    return page.inner_text("#loss .tip").splitlines()
-
-
 def test_tip_names_its_numbers(page, result):
     method, rate = result.algorithms.index("sps"), 6
     total = result.bound(distance=1.0).isel(algorithm=method, lr=rate)
@@ -316,16 +225,6 @@ def test_addresses_that_mean_nothing_are_ignored(opened, result, folder, fragmen
         assert lines(page, "#loss .line.bound") == pytest.approx(over_the_loss(result, distance=1.0))
 
 
-def marks(page):
-    """Mark and colour of every method by its label."""
-    return page.evaluate(
-        """() => Object.fromEntries([...document.querySelectorAll("#headline .chip")].map((chip) => {
-          const mark = chip.querySelector("path").getAttribute("d");
-          return [chip.innerText, [mark, chip.querySelector("svg").style.getPropertyValue("--base")]];
-        }))"""
-    )
-
-
 def test_method_has_one_look_in_all_studies(opened, result, validated, folder):
     with opened(report.write_many({"one": result, "two": validated}, folder / "looks.html")) as page:
         first = marks(page)
@@ -347,11 +246,10 @@ def test_bound_that_proves_nothing_says_so_where_it_is_drawn(opened, page, valid
         assert "no proof" not in other.inner_text("#loss-caption")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
-def test_plot_is_on_the_first_screen(opened, result, validated, folder, width, height, scheme):
+def test_plot_is_on_the_first_screen(opened, result, validated, folder, width, height):
     path = report.write_many({"linear regression": result, "vowel": validated}, folder / "fold.html")
-    with opened(path, color_scheme=scheme, viewport={"width": width, "height": height}) as page:
+    with opened(path, viewport={"width": width, "height": height}) as page:
         box = page.locator("#loss svg").bounding_box()
         assert box["y"] + box["height"] <= height
         for row in page.locator("#headline li").all():
@@ -393,24 +291,23 @@ def test_many_methods_do_not_hang_the_tab(opened, folder, count):
         settle(page)
         assert label in page.inner_text("#headline")
         assert page.locator("#loss .line.loss").count() == 12
-        started = time.monotonic()
         page.fill("#distance", "3")
         settle(page)
-        assert time.monotonic() - started < 20  # a tab that hangs takes minutes
+        # What a tab has to redraw does not grow with the study.
+        assert page.evaluate("() => document.querySelectorAll('*').length") < 5000
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)"])
-def test_names_are_no_formulas_in_csv_files(opened, folder, name, tmp_path):
-    methods = [Method(name, models.Linear()), "sps"]
-    result = Study(
-        "linear-regression", methods=methods, lrs=[0.01], seeds=1, epochs=1, batch_size=25, distance=1.0
-    ).run()
+def test_names_are_no_formulas_in_csv_files(opened, folder, tmp_path):
+    names = ["=1+1", "+1", "-1", "@SUM(A1)"]
+    methods = [Method(name, models.Truncated(lower_bound=-place)) for place, name in enumerate(names)]
+    study = Study("linear-regression", methods=methods, lrs=[0.01], seeds=1, epochs=1, batch_size=25, distance=1.0)
+    result = study.run()
     result.to_csv(tmp_path / "runs.csv")
     with opened(report.write(result, folder / "formula.html")) as page:
         found = download(page, "#runs-csv")
         assert found == (tmp_path / "runs.csv").read_bytes()
-        assert table(found)[0]["algorithm"] == f"'{name}"
-        assert table(download(page, "#methods-csv"))[0]["algorithm"] == f"'{name}"
+        for data in (found, download(page, "#methods-csv")):
+            assert {row["algorithm"] for row in table(data)} == {f"'{name}" for name in names}
 
 
 def test_overlap_is_told_in_words(page, result):
@@ -491,8 +388,7 @@ def test_unfinished_study_says_so(opened, interrupted, folder):
         assert "not computed" in page.inner_text("#constants")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
 def test_nothing_is_wider_than_the_screen(opened, hostile, result, folder, scheme, width):
     path = report.write_many({"study": result, "w" * 90: hostile}, folder / f"{scheme}-{width}.html", title="w" * 120)
     with opened(path, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:

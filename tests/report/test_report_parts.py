@@ -17,7 +17,7 @@ from surefoot.report import prepare
 from surefoot.report._facts import caveat, envelope, known_constants
 from surefoot.report._pack import Pack, decades, number
 from surefoot.report._payload import _is_limited, payload
-from surefoot.report._thin import thin
+from surefoot.report._traces import thin
 from surefoot.study import Result, Study
 
 TRACES = arrays.arrays(float, arrays.array_shapes(min_dims=1, max_dims=3, max_side=60), elements=st.floats(0, 1e300))
@@ -62,7 +62,7 @@ def test_a_network_starts_at_its_first_batch_losses():
         (inputs, targets),
         validation=(inputs, targets),
     )
-    result = Study(problem, methods="sgd", lrs=[0.01, 0.1], seeds=2, epochs=1, batch_size=8).run()
+    result = Study(problem, methods="sgd", lrs=[0.01, 0.1], seeds=2, epochs=1, batch_size=8).run(processes=1)
     header, _ = unpacked(payload(result, "network"))
     assert header["start"] == {"train": result.initial_loss, "valid": result.initial_loss}
     assert result.initial_loss < 2 < result.dataset.valid_loss[0, 0, 0, 0]

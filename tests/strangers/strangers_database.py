@@ -14,7 +14,7 @@ pytest.importorskip("expecttest", reason="torch.testing._internal needs expectte
 from torch.testing._internal.common_optimizers import OptimizerInfo, OptimizerInput, optim_db
 
 RATES = {"SGD": 0.1, "SPS": 0.5, "NGN": 0.5, "LogNGN": 0.3, "PowerStep": 0.5, "MoMo": 0.5, "NGNMomentum": 0.5}
-ADAMS = ("SPSAdam", "NGNAdam", "MoMoAdam")
+ADAMS = ("SPSAdam", "NGNAdam", "MoMoAdam", "NGNMomentumAdam")
 
 NOT_APPLICABLE = {
     "complex parameters": "refused: the models are of real losses of real parameters, TypeError names the dtype",

@@ -42,27 +42,23 @@ def rosenbrock(dtype):
 
 
 def run(optimizer, start, end, value, steps):
-    @jax.jit
     def step(x, state):
         loss, gradient = jax.value_and_grad(value)(x, end)
         updates, state = optimizer.update(gradient, state, x, value=loss)
         return optax.apply_updates(x, updates), state
 
-    x, state = start, optimizer.init(start)
-    for _ in range(steps):
-        x, state = step(x, state)
-    return x, state
+    return jax.lax.fori_loop(0, steps, lambda _, carry: step(*carry), (start, optimizer.init(start)))
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
-def test_reaches_the_parabolas_end(make, dtype):
+def test_reaches_the_parabolas_end(make):
+    dtype = jnp.bfloat16  # in float32: the wrappers below
     start, end, value = parabola(dtype)
-    x, _ = run(make(0.3), start, end, value, 100)
+    x, state = run(make(0.3), start, end, value, 100)
     assert x.dtype == dtype
-    assert np.asarray(x, np.float32) == pytest.approx(
-        np.asarray(end, np.float32), abs=1e-3 if dtype == jnp.float32 else 0.1
-    )
+    assert np.asarray(x, np.float32) == pytest.approx(np.asarray(end, np.float32), abs=0.1)
+    before, after = jax.tree.leaves(make(0.3).init(start)), jax.tree.leaves(state)
+    assert [(a.shape, a.dtype) for a in before] == [(a.shape, a.dtype) for a in after]
 
 
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
@@ -73,7 +69,7 @@ def test_reaches_rosenbrocks_valley(make):
 
 
 @pytest.mark.parametrize("wrap", ["inject_hyperparams", "chain", "masked", "apply_if_finite"])
-@pytest.mark.parametrize("name", MAKES)
+@pytest.mark.parametrize("name", ["ngn", "power_step"])  # the latter has an argument that may not be traced
 def test_works_in_optaxs_wrappers(name, wrap):
     start, end, value = parabola(jnp.float32)
     static = ("p",) if name == "power_step" else ()
@@ -85,15 +81,6 @@ def test_works_in_optaxs_wrappers(name, wrap):
     }[wrap]()
     x, _ = run(wrapped, start, end, value, 100)
     assert np.asarray(x) == pytest.approx(np.asarray(end), abs=1e-3)
-
-
-@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
-def test_shapes_and_dtypes_of_the_state_are_constant(make):
-    start, end, value = parabola(jnp.float32)
-    optimizer = make(0.1)
-    _, state = run(optimizer, start, end, value, 2)
-    before, after = jax.tree.leaves(optimizer.init(start)), jax.tree.leaves(state)
-    assert [(a.shape, a.dtype) for a in before] == [(a.shape, a.dtype) for a in after]
 
 
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from surefoot.study._sensitivity import measure, rank_correlation
+from surefoot.study import measure_windows
+from surefoot.study._sensitivity import rank_correlation
 
 LRS = np.array([0.01, 0.1, 1.0, 10.0, 100.0])
 
 
 def table(losses, totals, **options):
-    return measure(["m"], LRS, np.array([losses]), np.array([totals]), 1.0, 0.0, **options)["m"]
+    return measure_windows(["m"], LRS, np.array([losses]), np.array([totals]), 1.0, 0.0, **options)["m"]
 
 
 def test_every_column_of_a_hand_made_example():
@@ -64,7 +65,7 @@ def test_rank_correlation_is_scipys():
 
 
 def test_the_table_becomes_pandas_and_xarray():
-    found = measure(["a", "b"], LRS, np.ones((2, 5)), np.ones((2, 5)), 2.0, 0.0)
+    found = measure_windows(["a", "b"], LRS, np.ones((2, 5)), np.ones((2, 5)), 2.0, 0.0)
     assert found.to_frame().loc["b", "decades"] == pytest.approx(4.0)
     assert float(found.to_xarray().decades.sel(algorithm="a")) == pytest.approx(4.0)
     assert [row.algorithm for row in found] == ["a", "b"]
@@ -72,7 +73,7 @@ def test_the_table_becomes_pandas_and_xarray():
 
 def test_an_unknown_method_is_named():
     with pytest.raises(KeyError, match="no method 'x'; there are m"):
-        measure(["m"], LRS, np.ones((1, 5)), np.ones((1, 5)), 2.0, 0.0)["x"]
+        measure_windows(["m"], LRS, np.ones((1, 5)), np.ones((1, 5)), 2.0, 0.0)["x"]
 
 
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan])

@@ -210,7 +210,7 @@ def test_bad_problems_are_refused(make, settings):
         Study(make().problem, **settings, problem_options={"n": 3})
     with pytest.raises(TypeError, match="problem_options must be a table of options by name, got 3"):
         make(problem_options=3)
-    with pytest.raises(TypeError, match="noise is 'high', must be a number"):
+    with pytest.raises(ValueError, match="noise must be a finite number, got 'high'"):
         make(problem_options={"noise": "high"})
     with pytest.raises(ValueError, match="data is given twice"):
         make(data="vowel", problem_options={"data": "dna"})

@@ -25,8 +25,8 @@ def test_spp_passes(inner: str) -> None:
     check_optimizer(lambda params: sfo.SPP(params, 0.1, inner=inner, tolerance=1e-3, max_calls=30))
 
 
-@pytest.mark.parametrize("name", sfo.TABLE)
-def test_every_named_optimizer_passes_with_schedule_free_averaging(name: str) -> None:
+@pytest.mark.parametrize("name", ["SGD", "NGN", "SPSAdam", "NGNMuon"])
+def test_an_optimizer_of_every_geometry_passes_with_schedule_free_averaging(name: str) -> None:
     rate = RATES.get(name, 0.02)
     check_optimizer(lambda params: sfo.TABLE[name](params, rate, averaging=sfo.ScheduleFree()))  # type: ignore[call-arg]
 

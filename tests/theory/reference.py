@@ -1,10 +1,10 @@
-"""Exact steps and indices, straight from the definitions, in 60-digit arithmetic."""
+"""Exact steps and indices, straight from the definitions, in 40-digit arithmetic."""
 
 from __future__ import annotations
 
 import mpmath as mp
 
-mp.mp.dps = 60
+mp.mp.dps = 40
 
 
 def step(
@@ -46,7 +46,7 @@ def power(p: mp.mpf, z: mp.mpf) -> mp.mpf:
     low, high = -mp.log1p(z) - 10, mp.mpf(0)
     if p > 0:
         high = min(high, -mp.log(p * z))
-    for _ in range(230):
+    for _ in range(150):
         middle = (low + high) / 2
         base = 1 - p * z * mp.exp(middle)
         if base > 0 and middle < (1 / p - 1) * mp.log(base):

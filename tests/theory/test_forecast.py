@@ -19,7 +19,7 @@ def test_noise_is_that_of_the_bound_for_all_horizons_at_once(name):
     factors = schedules.from_name(name, 20_000)
     horizons = [1, 7, 500, 5_000, 20_000]
     exact = bounds.last_iterate(factors, factors, 1.0, horizons=horizons).noise
-    np.testing.assert_allclose(forecast.noise_over_time(factors, horizons), exact, rtol=0.005)
+    np.testing.assert_allclose(forecast.sums(forecast.trace(factors, horizons)).noise, exact, rtol=0.005)
 
 
 @given(rates=RATES)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from reference import step as exact_step
 from scipy.optimize import minimize_scalar
+from tests.theory.reference import step as exact_step
 
 from surefoot.theory import bounds, models
 

@@ -7,11 +7,8 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 class Run:
@@ -31,26 +28,24 @@ class Run:
         return (self.folder / "page.html").read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def environment(tmp_path):
-    return {**os.environ, "OMP_NUM_THREADS": "1", "HERE": str(tmp_path)}
+@pytest.fixture(scope="module")
+def environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-@pytest.fixture
-def command():
-    return [sys.executable, "-m", "surefoot", "watch"]
-
-
-@pytest.fixture
-def watch(tmp_path, command, environment):
-    """Write a script, watch it, and wait for its end."""
+@pytest.fixture(scope="module")
+def watch(tmp_path_factory, environment):
+    """Write a script into a folder of its own, watch it, and wait for its end."""
 
     def run(source, *arguments, options=(), file="train.py", name="train.py", **kwargs):
-        (tmp_path / file).write_text(textwrap.dedent(source), encoding="utf-8")
-        line = [*command, *options, name, *arguments]
+        folder = tmp_path_factory.mktemp("watched")
+        path = folder / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(source), encoding="utf-8")
+        line = [sys.executable, "-m", "surefoot", "watch", *options, name, *arguments]
         result = subprocess.run(
-            line, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=600, **kwargs
+            line, capture_output=True, text=True, cwd=folder, env=environment, timeout=600, **kwargs
         )
-        return Run(result, tmp_path / "surefoot-watch" / "train-1")
+        return Run(result, folder / "surefoot-watch" / "train-1")
 
     return run

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
+from typer.testing import CliRunner
+
+from surefoot.cli._main import app
 
 
 @pytest.mark.parametrize(
@@ -22,21 +23,20 @@ import pytest
         ([], "SCRIPT.py"),
     ],
 )
-def test_bad_arguments(tmp_path, command, environment, arguments, word):
+def test_bad_arguments(tmp_path, monkeypatch, arguments, word):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("print('it runs')")
     (tmp_path / "notes.txt").write_text("notes")
     (tmp_path / "binary.py").write_bytes(b"\0\1\2")
-    found = subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert found.returncode == 2 or "--out" in arguments
-    assert found.returncode != 0
+    found = CliRunner().invoke(app, ["watch", *arguments], env={"COLUMNS": "200"})
+    assert found.exit_code == (1 if "--out" in arguments else 2)
     assert word in found.stderr
     assert found.stdout == ""
     assert "Traceback" not in found.stderr
 
 
-def test_what_python_says_of_a_broken_script(tmp_path, command, environment):
-    (tmp_path / "train.py").write_text("def broken(:\n    pass\n")
-    found = subprocess.run([*command, "train.py"], capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert found.returncode == 1
+def test_what_python_says_of_a_broken_script(watch):
+    found = watch("def broken(:\n    pass\n")
+    assert found.code == 1
     assert "SyntaxError" in found.stderr
-    assert "surefoot/" not in found.stderr.replace(str(tmp_path), "")
+    assert "surefoot/" not in found.stderr.replace(str(found.folder.parent), "")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from watch_scripts import ACCELERATE, LIGHTNING, RANKS, TRANSFORMERS
+from tests.watch.watch_scripts import ACCELERATE, LIGHTNING, RANKS, TRANSFORMERS
 
 from surefoot.watch import HOPELESS
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-import watch_loops
+from tests.watch import watch_loops
 
 from surefoot.watch._horizon import Planned, _length
 from surefoot.watch._loops import Loops, places

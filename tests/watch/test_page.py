@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,14 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.watch import Script, Settings
-from surefoot.watch._chart import chart
-from surefoot.watch._curve import LIMIT, Curve
+from surefoot.watch._chart import LIMIT, Curve, chart
 from surefoot.watch._files import Folder
 from surefoot.watch._page import page
 from surefoot.watch._session import Session
 from surefoot.watch._watched import Watched
-
-CHROMIUM = os.environ.get("SUREFOOT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @given(st.lists(st.lists(st.floats(width=32), max_size=300), max_size=12))
@@ -54,13 +49,18 @@ def test_every_chart_is_sound(values, horizon):
 
 
 @pytest.fixture
-def session(tmp_path, monkeypatch):
-    """A run of two optimizers, one of which has gone astray; it takes its exit handlers with it."""
+def make_session(tmp_path, monkeypatch):
+    """A session without exit handlers, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("atexit.register", lambda *_: None)
     monkeypatch.setattr("os.register_at_fork", lambda **_: None)
-    (tmp_path / "train.py").touch()
-    session = Session(Script("<b>train</b>.py", ("{{x}}", "</title>")), Settings(quiet=True))
+    return lambda name, *arguments: Session(Script(name, arguments), Settings(quiet=True))
+
+
+@pytest.fixture
+def session(make_session):
+    """A run of two optimizers, one of which has gone astray."""
+    session = make_session("<b>train</b>.py", "{{x}}", "</title>")
     session.has_torch = True
     for lr in (0.1, 1e30):
         x = torch.nn.Parameter(torch.ones(3))
@@ -88,29 +88,51 @@ def test_the_page_escapes_what_it_shows(session):
     assert "https://" not in text
 
 
-def test_the_page_in_a_browser(session):
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
+def test_the_page_in_a_browser(session, browser):
     session.draw()
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        tab = browser.new_context(offline=True, viewport={"width": 390, "height": 800}).new_page()
+    with browser.new_context(offline=True, viewport={"width": 390, "height": 800}) as context:
+        tab = context.new_page()
         complaints = []
         tab.on("console", lambda message: complaints.append(message.text))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.clock.install()
         tab.goto(session.folder.page.as_uri())
-        assert tab.locator("svg").count() == 6
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
-        assert "ago" in tab.locator("#age").inner_text()
-        assert tab.locator(".verdict").nth(1).inner_text().startswith("Too large")
-        assert tab.locator("#state").inner_text() == "Running"
+        figures, width, age, verdict, state = tab.evaluate(  # in one go: the page loads itself again
+            """() => [document.querySelectorAll("svg").length, document.documentElement.scrollWidth,
+                ...["#age", "section:nth-of-type(2) .verdict", "#state"].map((x) => document.querySelector(x).innerText)
+            ]"""
+        )
+        assert (figures, width <= 390, state) == (6, True, "Running")
+        assert "ago" in age
+        assert verdict.startswith("Too large")
         session.status = "ended"
-        session.draw()  # the page loads itself again, and then no more
-        tab.get_by_text("Ended", exact=True).wait_for(timeout=60_000)
+        session.draw()
+        tab.clock.fast_forward(5000)  # the page loads itself again, and then no more
+        tab.get_by_text("Ended", exact=True).wait_for(timeout=120_000)
         assert tab.evaluate("document.documentElement.dataset.state") == "over"
         assert complaints == []
-        browser.close()
+
+
+def test_a_lost_run_goes_on_in_silence_and_its_losses_are_data(session, capsys):
+    assert "Too large" in page(session)
+    *_, last = session.folder.trace.read_text().splitlines()
+    assert last.split(",")[1:3] == ["59", "inf"]
+    session.finish()
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("has_torch", "built", "word"),
+    [
+        (False, [], "train.py has not imported torch: there was nothing to watch"),
+        (True, [], "train.py has built no torch optimizer in this process: there was nothing to watch"),
+        (True, ["Adam"], "train.py has built Adam, and made no step with it: there was nothing to judge"),
+    ],
+)
+def test_nothing_to_judge_gets_a_word(make_session, has_torch, built, word):
+    session = make_session("train.py")
+    session.has_torch, session.built = has_torch, built
+    assert session.summary() == [word]
 
 
 def test_runs_never_share_a_folder(tmp_path, monkeypatch):

@@ -29,6 +29,91 @@ if __name__ == "__main__":
     main()
 """
 
+SEVERAL = """
+import signal, torch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told its background jobs to ignore it
+torch.manual_seed(0)
+G = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
+D = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+opt_g, opt_d = (torch.optim.Adam(net.parameters(), lr=1e-3) for net in (G, D))
+bce = torch.nn.functional.binary_cross_entropy_with_logits
+one, zero = torch.ones(64, 1), torch.zeros(64, 1)
+for step in range(60):
+    fake = G(torch.randn(64, 8))
+    opt_d.zero_grad()
+    (bce(D(torch.randn(64, 2) + 2), one) + bce(D(fake.detach()), zero)).backward()
+    opt_d.step()
+    opt_g.zero_grad()
+    loss = bce(D(fake), one)
+    loss.backward()
+    opt_g.step()
+    if step == 0:
+        print(loss.item())
+
+X, model = torch.randn(256, 10), torch.nn.Linear(10, 1)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X), batch_size=8)
+opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=6)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+print(model(X[:32]).square().mean().item())
+for epoch in range(6):
+    for i, (x,) in enumerate(loader):
+        scaler.scale(model(x).square().mean() / 4).backward()
+        if (i + 1) % 4 == 0:
+            scaler.step(opt)
+            scaler.update()
+            opt.zero_grad()
+    scheduler.step()
+
+point, mirror, plane, last = (torch.nn.Parameter(torch.ones(3)) for _ in range(4))
+deaf = torch.optim.Adam([point])
+for _ in range(30):
+    (point.grad,) = torch.autograd.grad(point.square().sum(), point)
+    deaf.step()
+
+def train():
+    searching = torch.optim.LBFGS([mirror])
+
+    def closure():
+        searching.zero_grad()
+        loss = mirror.square().sum()
+        loss.backward()
+        return loss
+
+    for _ in range(5):
+        searching.step(closure)
+    del searching
+
+train()
+
+class Rateless(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {"lr": None})
+
+    def step(self, closure=None):
+        return "stepped"
+
+rateless = Rateless([plane])
+print(rateless.step())
+
+optimizer = torch.optim.SGD([last], lr=0.1)
+
+def closure():
+    optimizer.zero_grad()
+    loss = last.square() if step == 60 else last.square().sum()
+    loss.backward()
+    return loss
+
+try:
+    for step in range(100_000):
+        optimizer.step(closure)
+except RuntimeError:
+    signal.raise_signal(signal.SIGINT)
+finally:
+    print("finally")
+"""
+"""A GAN, accumulated and scaled gradients, optimizers that cannot be judged, an error in a closure, and Ctrl-C."""
+
 LIGHTNING = """
 import torch
 import lightning.pytorch as pl

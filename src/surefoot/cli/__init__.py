@@ -1,5 +1,23 @@
 """The command ``surefoot``."""
 
-from surefoot.cli._main import main
+import io
+import sys
+
+from surefoot.cli._main import Handover, app
 
 __all__ = ["main"]
+
+
+def main() -> None:
+    """Entry point of the command."""
+    words = sys.argv[1:]
+    is_watch = next((word for word in words if not word.startswith("-")), None) == "watch"
+    if isinstance(sys.stdout, io.TextIOWrapper) and not is_watch:
+        sys.stdout.reconfigure(errors="replace")  # where there is no ≥ or α, numbers are worth more than an error
+    own = words.index("watch") if is_watch else len(words)  # what follows is the script's
+    arguments = [word for place, word in enumerate(words) if word != "--debug" or place > own]
+    try:
+        app(["--debug", *arguments] if "--debug" in words[:own] else arguments)
+    except Handover as handover:
+        work = handover.work
+    work()

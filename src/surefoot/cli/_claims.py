@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from surefoot.cli._output import bar, print_json
 from surefoot.paper.claims import Checked, check, sections
 
 _COLOURS = {"holds": "green", "fails": "red", "not-run": "yellow"}
@@ -23,15 +22,14 @@ def claims(ids: Sequence[str] | None, as_json: bool, store: Path | None, quiet: 
     """Check, then print a table or JSON."""
     rows = checked(ids, store, quiet or as_json)
     if as_json:
-        typer.echo(json.dumps([row.as_dict() for row in rows], indent=2, ensure_ascii=False))
+        print_json([row.as_dict() for row in rows])
     else:
         Console().print(table(rows))
 
 
 def checked(ids: Sequence[str] | None, store: Path | None, quiet: bool) -> list[Checked]:
     """The rows, with a progress bar."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+    with bar(quiet, TimeElapsedColumn()) as progress:
         task = progress.add_task("claims", total=None)
 
         def tell(done: int, total: int, name: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from surefoot._text import visible
 from surefoot.cli import _completion
@@ -30,8 +31,8 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Also those that are not here yet.")] = False,
+    as_json: Annotated[bool, Option("--json", help="For machines.")] = False,
+    everything: Annotated[bool, Option("--all", "-a", help="Also those that are not here yet.")] = False,
 ) -> None:
     """List the data sets that are here.
 
@@ -70,16 +71,16 @@ def list_(
 def get_(
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="NAME",
             help="A name of `surefoot data list --all`, or FOLDER/FILE of the LIBSVM site.",
             autocompletion=_completion.datasets,
         ),
     ],
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="PATH", help="For cifar10: an archive or folder that has it.")
+        Path | None, Option("--from", metavar="PATH", help="For cifar10: an archive or folder that has it.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar; only the result.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress bar; only the result.")] = False,
 ) -> None:
     """Bring a data set into the cache, checked, and say where it is.
 

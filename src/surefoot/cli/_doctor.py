@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 from typing import Any
 
-import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from surefoot._version import __version__
+from surefoot.cli._output import print_json
+from surefoot.data import available, folders
 
 
 def doctor(as_json: bool) -> None:
     """Print the findings as tables, or as one JSON object."""
     found = findings()
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     console = Console()
     console.print(f"surefoot {__version__}, Python {found['python']}, {found['system']}, {found['cores']} cores")
     packages = Table("package", "version", "for", title="packages")
@@ -42,11 +41,9 @@ def doctor(as_json: bool) -> None:
 
 def findings() -> dict[str, Any]:
     """Versions, extras, data sets and compiled kernels of this installation."""
-    from surefoot.data import available, folders
     from surefoot.optim import native
 
     kernels = native.place()
-
     return {
         "surefoot": __version__,
         "python": platform.python_version(),

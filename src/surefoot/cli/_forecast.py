@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot._text import visible
-from surefoot.cli._json import without_nonfinite
+from surefoot.cli._output import print_json
 from surefoot.forecast import Choice, Forecast, forecast
 
 
@@ -46,7 +45,7 @@ def run(
     elif steps is not None or lr is not None or picture is not None:
         fitted.parameters(None)  # says which groups there are
     if as_json:
-        typer.echo(json.dumps(without_nonfinite(answer), indent=2, default=str))
+        print_json(answer)
         return
     typer.echo(visible(fitted.summary()))
     for choice in choices:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ _SPEC = """\
 problem = "{problem}"
 {data}
 # What is compared; each may have parameters, as in "sps(lower_bound=-2)". All models: sgd, sps, ngn, log-ngn,
-# "power(p=0.75)", and spp on convex problems. Networks also: momo, ngn-momentum, sps-adam, ngn-adam, momo-adam,
-# sgd-momentum, adam, adamw.
+# "power(p=0.75)", and spp on convex problems. Networks also: surefoot, momo, ngn-momentum, sps-adam, ngn-adam,
+# momo-adam, ngn-momentum-adam, muon, sps-muon, ngn-muon, ngn-momentum-muon, sgd-momentum, adam, adamw.
 methods = {methods}
 
 # Learning rates, evenly in log; or a list, [0.1, 1.0, 10.0].

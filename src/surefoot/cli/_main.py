@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from surefoot._text import visible
 from surefoot._version import __version__
@@ -21,11 +21,18 @@ _OWN = "Your own training"
 _PAPER = "The paper, computed again"
 _MACHINE = "This installation"
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar; only the result.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines, and no progress bar.")]
-Store = Annotated[
-    Path | None, typer.Option("--store", help="File that keeps the runs; by default beside the spec, as .db.")
-]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress bar; only the result.")]
+Json = Annotated[bool, Option("--json", help="Print JSON, for machines, and no progress bar.")]
+Store = Annotated[Path | None, Option("--store", help="File that keeps the runs; by default beside the spec, as .db.")]
+Silent = Annotated[bool, Option("--quiet", "-q", help="Print nothing.")]
+
+
+class Handover(BaseException):
+    """Leaves the command with work to be done outside of it: exceptions of a script are not those of the command."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__()
+        self.work = work
 
 
 class _Group(FlagGroup):
@@ -67,10 +74,10 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere in the line.")
+        bool, Option("--debug", help="Show the traceback of an error; may stand anywhere in the line.")
     ] = False,
 ) -> None:
     _options["debug"] = debug
@@ -78,10 +85,10 @@ def _common(
 
 @app.command(rich_help_panel=_OWN)
 def init(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="The file to write.")] = Path("SPEC.toml"),
+    spec: Annotated[Path, Argument(metavar="SPEC.toml", help="The file to write.")] = Path("SPEC.toml"),
     problem: Annotated[
         str,
-        typer.Option(
+        Option(
             "--problem",
             "-p",
             metavar="NAME",
@@ -90,8 +97,8 @@ def init(
             autocompletion=_completion.problems,
         ),
     ] = "logistic-regression",
-    force: Annotated[bool, typer.Option("--force", "-f", help="Overwrite the file if it exists.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
+    force: Annotated[bool, Option("--force", "-f", help="Overwrite the file if it exists.")] = False,
+    quiet: Silent = False,
 ) -> None:
     """Write a commented spec, which study and tune run as it is.
 
@@ -114,30 +121,30 @@ def init(
 def reproduce(
     figures: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="FIGURE",
             help="Names of figures, or the paper's numbers (figure1 … figure12); none means all but networks.",
             autocompletion=_completion.figures,
         ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for pictures and tables.")] = Path("out"),
+    out: Annotated[Path, Option("--out", "-o", help="Folder for pictures and tables.")] = Path("out"),
     preset: Annotated[
         str,
-        typer.Option(
+        Option(
             "--preset",
             help="Size of network studies: smoke (seconds), small (hours) or paper (days).",
             autocompletion=_completion.presets,
         ),
     ] = "small",
-    device: Annotated[str, typer.Option("--device", help="Where networks train: cpu, cuda, …")] = "cpu",
+    device: Annotated[str, Option("--device", help="Where networks train: cpu, cuda, …")] = "cpu",
     data: Annotated[
         str | None,
-        typer.Option("--data", help="CIFAR-10's folder or archive, or a text file; else what the data folders hold."),
+        Option("--data", help="CIFAR-10's folder or archive, or a text file; else what the data folders hold."),
     ] = None,
     finished: Annotated[
-        bool, typer.Option("--finished", help="Draw networks from the runs that are there; train no more.")
+        bool, Option("--finished", help="Draw networks from the runs that are there; train no more.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no table.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress bar and no table.")] = False,
 ) -> None:
     """Compute the figures again and write each as PNG, PDF and CSV.
 
@@ -161,12 +168,10 @@ def reproduce(
 def claims(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID", help="Ids of claims; none means all.", autocompletion=_completion.claims),
+        Argument(metavar="ID", help="Ids of claims; none means all.", autocompletion=_completion.claims),
     ] = None,
     as_json: Json = False,
-    store: Annotated[
-        Path | None, typer.Option("--store", help="Folder that keeps the runs, such as out/studies.")
-    ] = None,
+    store: Annotated[Path | None, Option("--store", help="Folder that keeps the runs, such as out/studies.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Check the paper's claims on real runs: the rule, the numbers, the verdict.
@@ -186,11 +191,11 @@ def claims(
 
 @app.command(rich_help_panel=_OWN)
 def study(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="What to run; `surefoot init` writes one.")],
+    spec: Annotated[Path, Argument(metavar="SPEC.toml", help="What to run; `surefoot init` writes one.")],
     store: Store = None,
     engine: Annotated[
         str,
-        typer.Option(
+        Option(
             "--engine",
             help="Who does the runs: auto (this machine) or dask (a cluster).",
             autocompletion=_completion.engines,
@@ -198,14 +203,10 @@ def study(
     ] = "auto",
     address: Annotated[
         str | None,
-        typer.Option("--address", help="Of an existing Dask scheduler; without it, one is started on this machine."),
+        Option("--address", help="Of an existing Dask scheduler; without it, one is started on this machine."),
     ] = None,
-    cpus: Annotated[
-        int | None, typer.Option("--cpus", help="What a run takes of the CPU that Dask workers offer.")
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option("--gpus", help="What a run takes of the GPU that Dask workers offer.")
-    ] = None,
+    cpus: Annotated[int | None, Option("--cpus", help="What a run takes of the CPU that Dask workers offer.")] = None,
+    gpus: Annotated[int | None, Option("--gpus", help="What a run takes of the GPU that Dask workers offer.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -226,15 +227,14 @@ def study(
 
 @app.command(rich_help_panel=_OWN)
 def tune(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="The same as for `surefoot study`.")],
+    spec: Annotated[Path, Argument(metavar="SPEC.toml", help="The same as for `surefoot study`.")],
     objective: Annotated[
-        str,
-        typer.Option("--objective", help="What is minimised: loss or bound.", autocompletion=_completion.objectives),
+        str, Option("--objective", help="What is minimised: loss or bound.", autocompletion=_completion.objectives)
     ] = "loss",
     store: Store = None,
     processes: Annotated[
         int | None,
-        typer.Option("--processes", min=1, help="Worker processes; by default one a core where it pays. 1: only this."),
+        Option("--processes", min=1, help="Worker processes; by default one a core where it pays. 1: only this."),
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -257,7 +257,7 @@ def tune(
 def forecast(
     runs: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             metavar="RUNS.csv",
             help="One row a run: lr, steps, schedule, final_loss; optional are run, warmup, decay_fraction, "
             "decay_shape, weight_decay, and what tells models and data apart, such as model and dataset.",
@@ -265,21 +265,20 @@ def forecast(
     ],
     curves: Annotated[
         Path | None,
-        typer.Option("--curves", help="Losses along the way, .csv or .csv.gz: run, step, valid_loss, and rates as lr."),
+        Option("--curves", help="Losses along the way, .csv or .csv.gz: run, step, valid_loss, and rates as lr."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", help="The length to plan; by default the longest run's, and twice that.")
+        int | None, Option("--steps", help="The length to plan; by default the longest run's, and twice that.")
     ] = None,
-    lr: Annotated[float | None, typer.Option("--lr", help="Forecast one run with this rate; needs --schedule.")] = None,
+    lr: Annotated[float | None, Option("--lr", help="Forecast one run with this rate; needs --schedule.")] = None,
     schedule: Annotated[
-        str | None,
-        typer.Option("--schedule", help="constant, cosine, linear, 'wsd(decay_fraction=0.1)', …; needs --lr."),
+        str | None, Option("--schedule", help="constant, cosine, linear, 'wsd(decay_fraction=0.1)', …; needs --lr.")
     ] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option("--group", metavar="KEY=VALUE", help="Which model or data set, if there are several; may repeat."),
+        Option("--group", metavar="KEY=VALUE", help="Which model or data set, if there are several; may repeat."),
     ] = None,
-    picture: Annotated[Path | None, typer.Option("--plot", help="Draw the fit and the forecast to this file.")] = None,
+    picture: Annotated[Path | None, Option("--plot", help="Draw the fit and the forecast to this file.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -304,19 +303,18 @@ def forecast(
     context_settings={"allow_interspersed_args": False},  # what follows the script is the script's
 )
 def watch(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="The script, as it is; with -m a module.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of the script.")] = None,
-    module: Annotated[bool, typer.Option("-m", help="Run a module, as `python -m` does.")] = False,
+    script: Annotated[str, Argument(metavar="SCRIPT.py", help="The script, as it is; with -m a module.")],
+    arguments: Annotated[list[str] | None, Argument(metavar="ARGS", help="Arguments of the script.")] = None,
+    module: Annotated[bool, Option("-m", help="Run a module, as `python -m` does.")] = False,
     horizon: Annotated[
-        int | None,
-        typer.Option("--horizon", help="Steps of the whole run; by default what trainer, scheduler or loops say."),
+        int | None, Option("--horizon", help="Steps of the whole run; by default what trainer, scheduler or loops say.")
     ] = None,
-    stop: Annotated[bool, typer.Option("--stop", help="End a hopeless run, with exit code 86.")] = False,
+    stop: Annotated[bool, Option("--stop", help="End a hopeless run, with exit code 86.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder for page.html and trace.csv; by default surefoot-watch/SCRIPT-1, …"),
+        Option("--out", "-o", help="Folder for page.html and trace.csv; by default surefoot-watch/SCRIPT-1, …"),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No words; page and trace only.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No words; page and trace only.")] = False,
 ) -> None:
     """Run a training script unchanged, and say of every torch optimizer in it whether its rate is right.
 
@@ -329,17 +327,17 @@ def watch(
       surefoot watch --stop --horizon 20000 train.py --lr 0.1
       surefoot watch -m package.train --epochs 3
     """
-    from surefoot.cli._watch import watch as run
+    from surefoot.watch import Script, Settings, prepare
 
-    run(script, arguments or [], module, horizon, stop, out, quiet)
+    raise Handover(prepare(Script(script, tuple(arguments or ()), module), Settings(horizon, stop, out, quiet)))
 
 
 @app.command(rich_help_panel=_OWN)
 def report(
-    store: Annotated[Path, typer.Argument(metavar="STUDY.db", help="The runs, as `surefoot study` keeps them.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option("--title", help="What the page is called.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
+    store: Annotated[Path, Argument(metavar="STUDY.db", help="The runs, as `surefoot study` keeps them.")],
+    out: Annotated[Path, Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    title: Annotated[str | None, Option("--title", help="What the page is called.")] = None,
+    quiet: Silent = False,
 ) -> None:
     """Write one self-contained, interactive HTML page that answers which rates hold.
 
@@ -361,11 +359,9 @@ def report(
 def pep(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NAME", help="Names of statements; none means all.", autocompletion=_completion.statements
-        ),
+        Argument(metavar="NAME", help="Names of statements; none means all.", autocompletion=_completion.statements),
     ] = None,
-    cases: Annotated[bool, typer.Option("--cases", help="One row a case instead of one a statement.")] = False,
+    cases: Annotated[bool, Option("--cases", help="One row a case instead of one a statement.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -384,9 +380,7 @@ def pep(
 
 
 @app.command(rich_help_panel=_MACHINE)
-def doctor(
-    as_json: Json = False,
-) -> None:
+def doctor(as_json: Json = False) -> None:
     """Say what is installed, which extras and data sets are there, and how to get what is missing.
 
     An extra is a group of packages that only some features need: pip install 'surefoot\\[pep]'.
@@ -423,20 +417,3 @@ def build(
 
 
 app.add_typer(_data.app, name="data", rich_help_panel=_MACHINE)
-
-
-def main() -> None:
-    """Entry point of the command."""
-    from surefoot.cli._watch import Handover
-
-    words = sys.argv[1:]
-    is_watch = next((word for word in words if not word.startswith("-")), None) == "watch"
-    if isinstance(sys.stdout, io.TextIOWrapper) and not is_watch:
-        sys.stdout.reconfigure(errors="replace")  # where there is no ≥ or α, numbers are worth more than an error
-    own = words.index("watch") if is_watch else len(words)  # what follows is the script's
-    arguments = [word for place, word in enumerate(words) if word != "--debug" or place > own]
-    try:
-        app(["--debug", *arguments] if "--debug" in words[:own] else arguments)
-    except Handover as handover:
-        work = handover.work
-    work()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot.cli._errors import FAILURE
-from surefoot.cli._json import without_nonfinite
+from surefoot.cli._output import print_json
 
 if TYPE_CHECKING:
     from surefoot.pep import Row
@@ -23,7 +22,7 @@ def pep(names: Sequence[str] | None, cases: bool, as_json: bool, quiet: bool) ->
 
     rows = run(names, progress=False if quiet or as_json else None)
     if as_json:
-        typer.echo(json.dumps([without_nonfinite(_numbers(row)) for row in rows], indent=2, ensure_ascii=False))
+        print_json([_numbers(row) for row in rows])
     else:
         header, *lines = table(rows) if cases else summary(rows)
         shown = Table(*header)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -14,19 +14,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from surefoot._spawn import hidden_main
 from surefoot.cli._claims import checked, summary
+from surefoot.cli._output import bar
 from surefoot.paper import figures
 from surefoot.paper.claims import all_claims
 
@@ -208,13 +200,6 @@ def _train(figure: NetworkFigure, console: Console, quiet: bool) -> dict[str, Re
 
 @contextmanager
 def _bar(quiet: bool, *, remaining: bool = False) -> Iterator[tuple[Progress, TaskID]]:
-    left: tuple[Callable[[], TextColumn] | Callable[[], TimeRemainingColumn], ...] = (
-        (lambda: TextColumn("left"), TimeRemainingColumn) if remaining else ()
-    )
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    bar = Progress(
-        *columns, TimeElapsedColumn(), *(make() for make in left),
-        console=Console(stderr=True), disable=quiet, transient=True, speed_estimate_period=1e9,
-    )  # fmt: skip
-    with bar as progress:
+    left = (TextColumn("left"), TimeRemainingColumn()) if remaining else ()
+    with bar(quiet, MofNCompleteColumn(), TimeElapsedColumn(), *left) as progress:
         yield progress, progress.add_task("", total=None)

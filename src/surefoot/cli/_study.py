@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from surefoot._text import visible
-from surefoot.cli._json import without_nonfinite
+from surefoot.cli._output import print_json
 from surefoot.cli._spec import read
 from surefoot.report import prepare
-from surefoot.study import Result, Sensitivity
-from surefoot.study._show import table, windows
+from surefoot.study import Result, Sensitivity, table, windows
 
 
 def study(spec: Path, store: Path | None, quiet: bool, as_json: bool, **engine: Any) -> None:
@@ -29,10 +27,9 @@ def study(spec: Path, store: Path | None, quiet: bool, as_json: bool, **engine: 
         Console(stderr=True).print(f"{plan.total} runs of {sweep.steps} steps; {plan.done} are in {path} already")
     result = sweep.run(path, progress=not quiet and not as_json, **engine)
     prepare(result)  # so that a report can be written from the store alone
-    rows = list(windows(result))
+    rows = windows(result)
     if as_json:
-        answer = {"store": str(path), "methods": [asdict(row) for row in rows]}
-        typer.echo(json.dumps(without_nonfinite(answer), indent=2))
+        print_json({"store": str(path), "methods": [asdict(row) for row in rows]})
         return
     Console().print(shown(result, rows))
     typer.echo(f"All traces are in {path}; `surefoot report {path}` makes a page of them.")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import TimeElapsedColumn
 
-from surefoot.cli._json import without_nonfinite
+from surefoot.cli._output import bar, print_json
 from surefoot.cli._spec import read
 from surefoot.search import tune as search
 
@@ -18,23 +16,22 @@ from surefoot.search import tune as search
 def tune(spec: Path, objective: str, store: Path | None, processes: int | None, quiet: bool, as_json: bool) -> None:
     """Search, then print the answer, the table and the certificate."""
     sweep = read(spec)
-    steps = TextColumn("{task.completed} of at most {task.total} steps")
-    columns = (SpinnerColumn(), steps, BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet or as_json, transient=True) as bar:
-        task = bar.add_task("steps", total=len(sweep.runs) * sweep.steps)
+    steps = "{task.completed} of at most {task.total} steps"
+    with bar(quiet or as_json, TimeElapsedColumn(), text=steps) as progress:
+        task = progress.add_task("steps", total=len(sweep.runs) * sweep.steps)
         found = search(
             sweep,
             store=store or spec.with_suffix(".db"),
             objective=objective,  # type: ignore[arg-type]
             processes=processes,
-            progress=lambda done: bar.update(task, completed=done),
+            progress=lambda done: progress.update(task, completed=done),
         )
     if as_json:
         rows = [{**asdict(row), "bound": row.bound} for row in found.table]
         answer = {"method": found.method, "lr": found.lr, "loss": found.loss, "bound": found.bound, "cost": found.cost}
         sure = {"confidence": found.confidence, "warnings": list(found.warnings)}
         certified = {"certified": found.certificate is not None, "table": rows}
-        typer.echo(json.dumps(without_nonfinite({**answer, **sure, **certified}), indent=2))
+        print_json({**answer, **sure, **certified})
         return
     typer.echo(found)
     if found.certificate is not None:

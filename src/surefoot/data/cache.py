@@ -2,17 +2,20 @@
 
 import hashlib
 import os
-import secrets
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from surefoot._files import replacing
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
+    from importlib.resources.abc import Traversable
 
     from rich.progress import Progress
 
@@ -52,6 +55,11 @@ def folders() -> list[Path]:
     xdg = os.environ.get("XDG_CACHE_HOME", "")
     cache = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"  # a relative one is to be ignored, says XDG
     return [*([Path(given).expanduser()] if given else []), cache / "surefoot"]
+
+
+def bundled(file: str) -> "Traversable":
+    """Return the compressed file inside the package."""
+    return resources.files("surefoot.data") / "files" / f"{file}.xz"
 
 
 def find(file: str, subfolder: str = SUBFOLDER) -> Path | None:
@@ -154,46 +162,16 @@ def download(
 
     """
     digest = hashlib.sha256()
+    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, "the download") as file:
         for chunk in _receive(url, path, progress, timeout, limit_bytes, limit_seconds):
             digest.update(chunk)
             file.write(chunk)
-        _sync(file)
         found = digest.hexdigest()
         if sha256 is None:
             _record(path, found)
         elif found != sha256:
             raise ChecksumError(f"{url} has SHA-256 {found}, but the published file has {sha256}; nothing was stored")
-
-
-@contextmanager
-def replacing(path: Path, what: str) -> Iterator[BinaryIO]:
-    """Open a new file that takes the name ``path`` when the block ends well, and vanishes if it does not.
-
-    Args:
-        path: The file to make or replace; its folder is created.
-        what: What is being stored, for the message of a full disk, which does not say which file.
-
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    try:
-        with open(part, "xb") as file:
-            yield file
-            _sync(file)
-        os.replace(part, path)
-    except OSError as error:
-        if error.errno is None or error.filename is not None:  # it tells its own story
-            raise
-        raise OSError(error.errno, f"cannot store {what}: {error.strerror}", str(part)) from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _sync(file: BinaryIO) -> None:
-    """Bring what was written to the disk itself, which may turn out to be full only now."""
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _record(path: Path, sha256: str) -> None:

@@ -1,7 +1,7 @@
 """What surefoot knows about the LIBSVM collection: short names, files, sizes, and the checksums it can vouch for."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Task = Literal["classification", "regression"]
 Split = Literal["train", "test"]
@@ -19,6 +19,12 @@ PINNED_SHA256 = {
 
 BUNDLED = ("vowel", "dna")
 """Names whose files are part of the package."""
+
+
+def check_split(split: str) -> None:
+    """Refuse a part that there is not."""
+    if split not in get_args(Split):
+        raise ValueError(f"split must be 'train' or 'test', got {split!r}")
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,11 @@ class Source:
 
     def file(self, split: Split) -> str:
         """Return the file name of one part; ValueError if there is no such part."""
+        check_split(split)
         if split == "train":
             return self.train
-        if split != "test":
-            raise ValueError(f"split is {split!r}, must be 'train' or 'test'")
         if self.test is None:
-            raise ValueError(f"split is 'test', but the data set {self.name!r} has no test file")
+            raise ValueError(f"split must be 'train', got 'test': the data set {self.name!r} has no test file")
         return self.test
 
 

@@ -3,12 +3,12 @@
 import os
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
+from surefoot._files import replacing
 from surefoot.data import cache
-from surefoot.data.catalog import Split
+from surefoot.data.catalog import Split, check_split
 from surefoot.data.cifar_batches import (
     ARCHIVES,
     FOLDERS,
@@ -66,8 +66,7 @@ def cifar10(
         ((3, 32, 32), 'cat')
 
     """
-    if split not in get_args(Split):
-        raise ValueError(f"split is {split!r}, must be 'train' or 'test'")
+    check_split(split)
     return _mapped(prepared(path, base_url=base_url, progress=progress), split, check=True)
 
 
@@ -113,7 +112,7 @@ def _downloaded(base_url: str | None, progress: bool) -> Path:
 def _prepare(source: Path) -> Path:
     """Write the checked batches in order. Several processes may do so at once: each writes a file of its own."""
     path = cache.target(PREPARED, SUBFOLDER)
-    with cache.replacing(path, "the prepared CIFAR-10") as file:
+    with replacing(path, "the prepared CIFAR-10") as file:
         for name, rows in read_batches(source, RELEASE):
             file.seek(RELEASE.names.index(name) * RELEASE.batch_bytes)
             file.write(rows)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.data.catalog import Task
+from surefoot.theory.arguments import whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array, sparray, spmatrix
@@ -114,13 +115,15 @@ class Dataset:
         matrix = _checked_matrix(X, copy)
         targets = np.array(y, np.float64, copy=copy or None)
         if targets.shape != (matrix.shape[0],):
-            raise ValueError(f"y has shape {targets.shape}, must be ({matrix.shape[0]},), one label for each row of X")
+            raise ValueError(
+                f"y must have shape ({matrix.shape[0]},), one label for each row of X, got {targets.shape}"
+            )
         if not np.isfinite(targets).all():
             raise ValueError(f"y has a label that is not finite in row {int(np.argmin(np.isfinite(targets)))}")
         if task == "regression":
             return cls(name, matrix, targets)
         if task != "classification":
-            raise ValueError(f"task is {task!r}, must be 'classification' or 'regression'")
+            raise ValueError(f"task must be 'classification' or 'regression', got {task!r}")
         known = np.unique(targets if labels is None else np.array(labels, np.float64))
         foreign = np.setdiff1d(targets, known)
         if len(foreign):
@@ -152,13 +155,14 @@ def train_validation_split(dataset: Dataset, fraction: float = 0.2, seed: int = 
 
     """
     if not 0 < fraction < 1:
-        raise ValueError(f"fraction is {fraction}, must be over 0 and under 1")
-    if seed < 0:
-        raise ValueError(f"seed is {seed}, must be 0 or more")
+        raise ValueError(f"fraction must be over 0 and under 1, got {fraction}")
+    whole("seed", seed, 0)
     n_rows = len(dataset.y)
     held_out = max(1, math.ceil(round(fraction * n_rows, 9)))  # rounding first: 0.07 * 100 is 7.000000000000001
     if held_out == n_rows:
-        raise ValueError(f"fraction is {fraction}, which leaves none of {n_rows} rows of {dataset.name!r} for training")
+        raise ValueError(
+            f"fraction must leave some of the {n_rows} rows of {dataset.name!r} for training, got {fraction}"
+        )
     order = np.random.default_rng(seed).permutation(n_rows)
     train, validation = (
         Dataset(dataset.name, dataset.X[rows], dataset.y[rows], dataset.labels)
@@ -185,7 +189,7 @@ def _checked_matrix(X: "ArrayLike | sparray | spmatrix", copy: bool) -> Matrix:
     else:
         matrix = entries = np.array(X, np.float64, order="C", copy=copy or None)
     if matrix.ndim != 2 or 0 in matrix.shape:
-        raise ValueError(f"X has shape {matrix.shape}, must be (n, d) with at least one row and one column")
+        raise ValueError(f"X must have shape (n, d) with at least one row and one column, got {matrix.shape}")
     if not np.isfinite(entries).all():
         raise ValueError("X has an entry that is not finite")
     return matrix

@@ -51,18 +51,18 @@ class Images:
         pixels, labels = np.asarray(self.images), np.asarray(self.labels)
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or 0 in pixels.shape:
             raise ValueError(
-                f"images is an array of {pixels.dtype} with shape {pixels.shape}, "
-                "must be uint8 of shape (n, channels, height, width), none of them 0"
+                "images must be uint8 of shape (n, channels, height, width), none of them 0, "
+                f"got {pixels.dtype} of shape {pixels.shape}"
             )
         if labels.shape != pixels.shape[:1] or labels.dtype.kind not in "iu":
             raise ValueError(
-                f"labels is an array of {labels.dtype} with shape {labels.shape}, "
-                f"must be whole numbers of shape ({len(pixels)},), one for each image"
+                f"labels must be whole numbers of shape ({len(pixels)},), one for each image, "
+                f"got {labels.dtype} of shape {labels.shape}"
             )
         if labels.min() < 0 or labels.max() >= len(self.classes):
             raise ValueError(
-                f"labels go from {labels.min()} to {labels.max()}, "
-                f"must lie in 0 … {len(self.classes) - 1}, as classes has {len(self.classes)} names"
+                f"labels must lie in 0 … {len(self.classes) - 1}, as classes has {len(self.classes)} names, "
+                f"got {labels.min()} to {labels.max()}"
             )
         for attribute, value in (("images", pixels.view()), ("labels", labels.astype(np.int64))):
             value.flags.writeable = False

@@ -11,7 +11,6 @@ import lzma
 import math
 import os
 import re
-import secrets
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,8 @@ from typing import IO, TYPE_CHECKING, Literal, NamedTuple, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from surefoot._files import replacing
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -97,7 +98,7 @@ def read_libsvm(
     """
     file = Path(path)
     if n_features is not None and not 1 <= n_features <= _LARGEST_INDEX:
-        raise ValueError(f"n_features is {n_features}, must be from 1 to {_LARGEST_INDEX}")
+        raise ValueError(f"n_features must be from 1 to {_LARGEST_INDEX}, got {n_features}")
     largest = n_features or _LARGEST_INDEX
     parts = []
     line_number = 1
@@ -318,7 +319,7 @@ def write_libsvm(path: str | os.PathLike[str], X: "ArrayLike | csr_array[np.floa
     rows = X if issparse(X) else np.asarray(X, np.float64)
     labels = np.asarray(y, np.float64)
     if rows.ndim != 2 or labels.shape != rows.shape[:1]:
-        raise ValueError(f"X has shape {rows.shape} and y {labels.shape}, must be (n, d) and (n,)")
+        raise ValueError(f"X and y must have shapes (n, d) and (n,), got {rows.shape} and {labels.shape}")
     matrix = csr_array(rows, copy=True)  # a copy, because the next two lines work in place
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
@@ -331,9 +332,5 @@ def write_libsvm(path: str | os.PathLike[str], X: "ArrayLike | csr_array[np.floa
         lines.append(" ".join([f"{label:.17g}", *(f"{column + 1}:{value:.17g}" for column, value in pairs)]) + "\n")
     target = Path(path)
     compress = _COMPRESSORS.get(target.suffix, bytes)
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.write_bytes(compress("".join(lines).encode()))
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(target, "the rows") as file:
+        file.write(compress("".join(lines).encode()))

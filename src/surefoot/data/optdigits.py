@@ -1,16 +1,12 @@
 """The handwritten digits that ship inside the package: images small enough for tests and first steps."""
 
 import lzma
-from importlib import resources
-from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from surefoot.data.catalog import Split
+from surefoot.data.cache import bundled
+from surefoot.data.catalog import Split, check_split
 from surefoot.data.images import Images
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 FILE = "digits.bin"
 SHA256 = "d8121ca7764eccfaef1df6bc4589c6527c58fcbab0cb1b079e79f97f8cb8219a"
@@ -37,15 +33,9 @@ def digits(split: Split = "train") -> Images:
         (360, (1, 8, 8), '2')
 
     """
-    if split not in get_args(Split):
-        raise ValueError(f"split is {split!r}, must be 'train' or 'test'")
-    rows = np.frombuffer(lzma.decompress(bundled_file().read_bytes()), np.uint8).reshape(-1, ROW_BYTES)
+    check_split(split)
+    rows = np.frombuffer(lzma.decompress(bundled(FILE).read_bytes()), np.uint8).reshape(-1, ROW_BYTES)
     part = rows[:TRAINING_ROWS] if split == "train" else rows[TRAINING_ROWS:]
     scaled = (part[:, 1:].astype(np.uint16) * 255 + 8) // 16  # rounded
     pixels = scaled.astype(np.uint8).reshape(-1, 1, 8, 8)
     return Images(f"digits-{split}", pixels, part[:, 0].astype(np.int64), tuple("0123456789"), MEAN, STD)
-
-
-def bundled_file() -> "Traversable":
-    """Return the compressed file inside the package."""
-    return resources.files("surefoot.data") / "files" / f"{FILE}.xz"

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from surefoot.data.catalog import BUNDLED, CATALOG, FOLDERS, PINNED_SHA256, Sour
 from surefoot.data.dataset import Dataset
 from surefoot.data.images import Images
 from surefoot.data.libsvm import count_rows, read_libsvm
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 IMAGES = ("digits", "cifar10")
 """Names of images, which `load` gives as rows of pixels; `digits` and `cifar10` give them as images."""
@@ -132,9 +129,9 @@ def get(
     if name == "cifar10":
         return [cifar.prepared(path, base_url=base_url, progress=progress)]
     if path is not None:
-        raise ValueError(f"path is {os.fspath(path)!r}, but only cifar10 is made from a path, not {name!r}")
+        raise ValueError(f"path must be left out for {name!r}, only cifar10 is made from one, got {os.fspath(path)!r}")
     if name == "digits":
-        return [Path(str(optdigits.bundled_file()))]
+        return [Path(str(cache.bundled("digits.bin")))]
     source = _source(name)
     paths = []
     for file in filter(None, (source.train, source.test)):
@@ -156,7 +153,7 @@ def available() -> list[DatasetInfo]:
     infos = []
     for source in (*(CATALOG[name] for name in BUNDLED), *_own_files(), *CATALOG.values()):
         bundled = source.name in BUNDLED
-        path = Path(str(_bundled_file(source.train))) if bundled else cache.find(source.train)
+        path = Path(str(cache.bundled(source.train))) if bundled else cache.find(source.train)
         where: Literal["bundled", "cached", "downloadable"]
         where = "bundled" if bundled else "cached" if path is not None else "downloadable"
         size = (source.rows, source.features, source.classes)
@@ -167,7 +164,7 @@ def available() -> list[DatasetInfo]:
 
 def _image_sets() -> list[DatasetInfo]:
     """Return the lines of `IMAGES`."""
-    bundled, found = Path(str(optdigits.bundled_file())), cifar.found()
+    bundled, found = Path(str(cache.bundled("digits.bin"))), cifar.found()
     return [
         DatasetInfo("digits", "bundled", "classification", 1437, 64, 10, bundled),
         DatasetInfo("cifar10", "cached" if found else "downloadable", "classification", 50_000, 3072, 10, found),
@@ -230,14 +227,10 @@ def _check_rows(source: Source, rows: int, path: Path) -> None:
         )
 
 
-def _bundled_file(file: str) -> "Traversable":
-    return resources.files("surefoot.data") / "files" / f"{file}.xz"
-
-
 def _opened(source: Source, file: str, base_url: str | None, progress: bool) -> AbstractContextManager[Path]:
     """Return the checked local file as a context, because a file of a zipped package exists only while it is read."""
     if source.name in BUNDLED:
-        return resources.as_file(_bundled_file(file))
+        return resources.as_file(cache.bundled(file))
     local = os.path.basename(file)
     pinned = PINNED_SHA256.get(local) if source.folder else None
     path = cache.find(local) if source.folder else Path(file)

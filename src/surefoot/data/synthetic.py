@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot import _checks
 from surefoot.data.dataset import fingerprint
+from surefoot.theory.arguments import whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,15 +67,10 @@ def linear_regression(n: int = 50, d: int = 10, noise: float = 0.0, seed: int = 
         ((50, 10), True)
 
     """
-    for argument, value, smallest in (("n", n, 2), ("d", d, 1), ("seed", seed, 0)):
-        if not isinstance(value, int | np.integer) or isinstance(value, bool):
-            raise TypeError(f"{argument} is {value!r}, must be a whole number")
-        if value < smallest:
-            raise ValueError(f"{argument} is {value}, must be {smallest} or more")
-    if not isinstance(noise, int | float | np.integer | np.floating) or isinstance(noise, bool):
-        raise TypeError(f"noise is {noise!r}, must be a number")
-    if not (math.isfinite(noise) and noise >= 0):
-        raise ValueError(f"noise is {noise}, must be finite and 0 or more")
+    for argument, value, least in (("n", n, 2), ("d", d, 1), ("seed", seed, 0)):
+        whole(argument, value, least)
+    if _checks.number("noise", noise) < 0:
+        raise ValueError(f"noise must be at least 0, got {noise}")
     random = np.random.default_rng(seed)
     A = (random.standard_normal((n, d)) + 1) * (10 * random.standard_normal(d))
     A *= random.random((n, d)) < min(1.0, 30 * math.log(n) / n)

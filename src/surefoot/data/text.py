@@ -3,13 +3,13 @@
 import lzma
 import os
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from surefoot.data.cache import bundled
 from surefoot.data.dataset import fingerprint
 
 FILE = "shakespeare.txt"
@@ -92,30 +92,29 @@ def characters(
 
     """
     if not 0 <= validation < 1:
-        raise ValueError(f"validation is {validation}, must be at least 0 and under 1")
+        raise ValueError(f"validation must be at least 0 and under 1, got {validation}")
     name, text = _text(path, encoding)
     letters, places = np.unique(_numbers(text), return_inverse=True)
     codes: Codes = places.astype(np.min_scalar_type(len(letters) - 1))
     kept = len(codes) - round(validation * len(codes))
     if kept == 0:
-        raise ValueError(f"validation is {validation}, which leaves none of {len(codes)} characters for training")
+        raise ValueError(f"validation must leave some of the {len(codes)} characters for training, got {validation}")
     vocabulary = letters.tobytes().decode("utf-32-le")
     return Characters(name, codes[:kept].copy(), codes[kept:].copy(), vocabulary)
 
 
 def _text(path: str | os.PathLike[str] | None, encoding: str) -> tuple[str, str]:
     if path is None:
-        content = (resources.files("surefoot.data") / "files" / f"{FILE}.xz").read_bytes()
-        return FILE, lzma.decompress(content).decode()
+        return FILE, lzma.decompress(bundled(FILE).read_bytes()).decode()
     file = Path(path).expanduser()
     if not file.is_file():
-        raise FileNotFoundError(f"path is {str(file)!r}, which is not a file")
+        raise FileNotFoundError(f"path must be a text file, got {str(file)!r}, where there is none")
     try:
         text = file.read_text(encoding)
     except UnicodeError as error:
         raise ValueError(f"{file} is not text in the encoding {encoding}: {error}") from error
     if len(text) < 2:
-        raise ValueError(f"{file} has {len(text)} characters, must have 2 or more")
+        raise ValueError(f"{file} must have at least 2 characters, got {len(text)}")
     return file.name, text
 
 

@@ -150,7 +150,7 @@ class Forecast:
         ramp = (_warmup(fit) if resume is None else 0) if warmup is None else _schedules.whole("warmup", warmup, 0)
         if len(done) + ramp >= total:
             raise ValueError(f"steps must be more than the {len(done) + ramp} of warmup and resume, got {total}")
-        given = None if lr is None else np.array([_positive("lr", lr)])
+        given = None if lr is None else np.array([_schedules.positive("lr", lr)])
         candidates = self._candidates(fit, None) if given is None else given
         rates = optimise(fit, total, candidates, ramp, done, _decay(fit))
         prediction = self._of_rates(fit, rates)
@@ -234,7 +234,7 @@ class Forecast:
     def _rates(
         self, fit: Fit, lr: float, schedule: Schedule, steps: int | None, resume: Any, options: dict[str, Any]
     ) -> Floats:
-        rate = _positive("lr", lr)
+        rate = _schedules.positive("lr", lr)
         if steps is None:
             if isinstance(schedule, str) or callable(schedule):
                 raise ValueError("steps must be given, unless the schedule is an array of factors")
@@ -277,7 +277,7 @@ class Forecast:
     @staticmethod
     def _candidates(fit: Fit, lrs: Iterable[float] | None) -> Floats:
         if lrs is not None:
-            given = np.array([_positive("lrs", lr) for lr in lrs])
+            given = np.array([_schedules.positive("lrs", lr) for lr in lrs])
             if not len(given):
                 raise ValueError("lrs must have at least one rate, got none")
             for lr in (given.min(), given.max()):
@@ -340,13 +340,3 @@ def _warmup(fit: Fit) -> int:
 
 def _decay(fit: Fit) -> float:
     return float(np.median([run.weight_decay for run in fit.runs]))
-
-
-def _positive(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
-    return number

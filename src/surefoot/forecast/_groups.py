@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from surefoot.forecast import _fit, _read
 from surefoot.forecast._fit import Fit
 from surefoot.forecast._forecast import Forecast, Group
-from surefoot.forecast._progress import reporter
 from surefoot.forecast._read import Run
+from surefoot.runs import reporter
 from surefoot.theory import forecast as form
+
+MANY = 5
+"""So many groups may take more than two seconds to fit."""
 
 
 def forecast(
@@ -44,8 +48,8 @@ def forecast(
             batch, sequence, optimizer, algorithm and weight_decay that are there.
         share: Whether exponents of smaller groups lean on those of the largest; else all are fitted apart.
         seed: Of the resampled runs, from which the intervals come.
-        progress: True for a bar, False for none, or a function of (fits done, all); by default a bar appears after two
-            seconds.
+        progress: True for a bar, False for none, or a function of (fits done, all); by default a bar appears on a
+            terminal where there are five groups or more.
 
     >>> rates, lengths = [0.01, 0.03, 0.1], [200, 400, 800]
     >>> measured = lambda lr, steps: 1 + (lr * steps) ** -0.5 + 2 * lr
@@ -63,7 +67,8 @@ def forecast(
     fits: dict[Group, Fit] = {}
     refused: dict[Group, str] = {}
     prior = None
-    with reporter(progress, total=len(ordered)) as tell:
+    shown = sys.stderr.isatty() and len(ordered) >= MANY if progress is None else progress
+    with reporter(shown, total=len(ordered), unit="fits") as tell:
         for done, group in enumerate(ordered):
             try:
                 fits[group] = _fit.fit(members[group], prior, seed=seed)
@@ -73,7 +78,7 @@ def forecast(
                 refused[group] = str(error)
             if share and prior is None and fits:
                 prior = _leaning(next(iter(fits.values())))
-            tell(done + 1)
+            tell(done + 1, 0.0)
     if not fits:
         raise ValueError(f"runs must have one group that can be fitted, of {len(ordered)}: {refused[ordered[0]]}")
     found = Forecast(fits, refused, [])

@@ -130,11 +130,8 @@ def _curves(table: pd.DataFrame, column: str | None) -> dict[Any, pd.DataFrame]:
 
 def _of_row(row: dict[str, Any], final: str | None, logs: Any, columns: list[str]) -> Run:
     name = f"run {row['run']}" if "run" in row else "a run"
-    lr = _number(row["lr"])
-    if not 0 < lr < math.inf:
-        raise ValueError(f"lr must be a positive number, got {row['lr']!r} in {name}")
     try:
-        steps = _schedules.whole("steps", row["steps"], 1)
+        lr, steps = _schedules.positive("lr", row["lr"]), _schedules.whole("steps", row["steps"], 1)
     except ValueError as error:
         raise ValueError(f"{error} in {name}") from None
     log = None if logs is None else logs.get(row["run"])
@@ -150,7 +147,7 @@ def _of_row(row: dict[str, Any], final: str | None, logs: Any, columns: list[str
     else:
         at, losses = log.step.to_numpy(float), log.loss.to_numpy(float)
     curve = _cleaned(at, losses, steps)
-    last = math.nan if final is None else _number(row[final])
+    last = math.nan if final is None else _schedules.number(row[final])
     if math.isnan(last) and not len(curve[0]):
         raise ValueError(
             f"{final or 'the loss'} must be a number (∞ if the run diverged), got NaN in {name}, without a curve"
@@ -221,39 +218,27 @@ def _cleaned(steps: Floats, losses: Floats, horizon: int) -> tuple[Floats, Float
 def _of_result(result: Any) -> list[Run]:
     """The runs of a study: full training losses at the end and after each epoch, methods as groups."""
     data, found = result.dataset, []
-    every = int(result.settings["steps_per_epoch"])
-    for a, method in enumerate(result.algorithms):
-        for k, lr in enumerate(result.lrs):
-            for s, seed in enumerate(data.seed.values):
-                if str(data.status.values[a, k, s]) == "missing":
-                    continue
-                name = f"{method}, lr {lr:g}, seed {seed}"
-                epochs = data.train_loss.values[a, k, s]
-                last = float(data.last_loss.values[a, k, s])
-                if math.isnan(last):
-                    last = float(epochs[-1])
-                if str(data.status.values[a, k, s]) == "diverged":
-                    last = math.inf
-                at = np.array([epoch * float(every) for epoch in range(len(epochs))])
-                curve = _cleaned(at, np.asarray(epochs, float), result.steps)
-                label = str(result.settings["schedule"])
-                rates = np.asarray(result.rates[k], float)
-                found.append(Run(name, (("algorithm", method),), float(lr), rates, 0, 0.0, label, last, curve))
+    schedule, every = str(result.settings["schedule"]), float(result.settings["steps_per_epoch"])
+    for a, k, s in np.ndindex(*data.status.shape):
+        status = str(data.status.values[a, k, s])
+        if status == "missing":
+            continue
+        method, lr = result.algorithms[a], float(result.lrs[k])
+        epochs = np.asarray(data.train_loss.values[a, k, s], float)
+        last = float(data.last_loss.values[a, k, s])
+        last = math.inf if status == "diverged" else float(epochs[-1]) if math.isnan(last) else last
+        curve = _cleaned(np.array([every * epoch for epoch in range(len(epochs))]), epochs, result.steps)
+        name = f"{method}, lr {lr:g}, seed {data.seed.values[s]}"
+        rates = np.asarray(result.rates[k], float)
+        found.append(Run(name, (("algorithm", method),), lr, rates, 0, 0.0, schedule, last, curve))
     if not found:
         raise ValueError("runs must have at least one run, and the study has none yet")
     return found
 
 
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
 def _optional(value: Any, default: float) -> float:
-    number = _number(value)
-    return default if math.isnan(number) else number
+    found = _schedules.number(value)
+    return default if math.isnan(found) else found
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.theory import schedules
-from surefoot.theory._names import parse_call, unknown
+from surefoot.theory.arguments import parse_call, unknown
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Schedule = str | Sequence[float] | Floats | Callable[[int], Any]
@@ -86,15 +86,26 @@ def describe(schedule: Schedule, **options: Any) -> str:
     return f"{_canonical(name)}({inside})" if inside else _canonical(name)
 
 
+def number(value: Any) -> float:
+    """The value as a float, NaN for what is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def positive(name: str, value: Any) -> float:
+    """The value as a number above 0."""
+    if not 0 < number(value) < math.inf:
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return number(value)
+
+
 def whole(name: str, value: Any, least: int) -> int:
     """The value as a whole number; 5e4 and 50000.0 pass."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number) or number != int(number) or number < least:
+    if isinstance(value, bool) or not number(value).is_integer() or number(value) < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(number)
+    return int(number(value))
 
 
 def _canonical(name: str) -> str:
@@ -138,10 +149,6 @@ def _named(name: str, steps: int, default_warmup: int, options: dict[str, Any]) 
 
 
 def _share(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 <= number <= 1:
+    if not 0 <= number(value) <= 1:
         raise ValueError(f"{name} must be a share from 0 to 1, got {value!r}")
-    return number
+    return number(value)

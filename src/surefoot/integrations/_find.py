@@ -14,7 +14,6 @@ from torch import nn
 from surefoot import _checks
 from surefoot.integrations._trainings import Trainings, check_readable
 from surefoot.search import Found, tune
-from surefoot.search._arguments import rates_of
 
 Rates = float | Iterable[float] | Mapping[str, float] | None
 
@@ -40,7 +39,7 @@ def check_arguments(
         raise TypeError(f"evaluate must be the name of a metric, got {metric!r}")
     if options.get("maximize") and metric is None:
         raise ValueError("maximize=True needs evaluate=, the name of the metric that is to be large")
-    return None if lrs is None else rates_of(list(lrs) if isinstance(lrs, tuple) else lrs)
+    return None if lrs is None else _checks.rising_rates(lrs)
 
 
 def check_module(module: nn.Module) -> None:

@@ -13,7 +13,7 @@ from surefoot.integrations import _find
 from surefoot.integrations._handover import bare
 from surefoot.integrations._restore import Snapshot
 from surefoot.integrations._trainings import Training, Trainings
-from surefoot.problems._inputs import seeded
+from surefoot.problems import seeded
 from surefoot.search import Found
 
 
@@ -41,15 +41,11 @@ def find_lr(
     Args:
         trainer: On one device.
         lrs: The rates to choose from; without them the search finds its own range and refines it to a factor of 1.3.
-        horizon: Steps of a training; by default all that the Trainer plans. With fewer only the beginning of the
-            schedule is seen.
-        evaluate: Name of a metric of ``trainer.evaluate()``, such as ``"eval_loss"``: its value at the end decides
-            among the trainings that got there, instead of the training loss.
+        horizon: Steps of a training; by default all that the Trainer plans.
+        evaluate: Name of a metric of ``trainer.evaluate()``, such as ``"eval_loss"``, which then decides.
         set_lr: Whether the rate is written to ``trainer.args.learning_rate``.
-        progress: Whether to show progress; by default after two seconds, unless ``args.disable_tqdm``. Or a function
-            that is called with the number of steps taken.
-        **options: Of :func:`surefoot.tune`: ``seeds``, ``tolerance``, ``extend``, ``refine``, ``maximize``,
-            ``max_states``.
+        progress: Whether to show progress, or a function of the steps taken; by default as ``args.disable_tqdm`` says.
+        **options: Of :func:`surefoot.tune`, as for Lightning's finder.
 
     .. code-block:: python
 
@@ -144,12 +140,8 @@ class _Trains(Trainings):
 
     def take_step(self, training: Training) -> float:
         """One step, as in the Trainer's own loop."""
-        trainer, args, accelerator, batches = (
-            self.trainer,
-            self.trainer.args,
-            self.trainer.accelerator,
-            training.batches,
-        )
+        trainer, args, batches = self.trainer, self.trainer.args, training.batches
+        accelerator = trainer.accelerator
         if batches.done:
             batches.begin_epoch()
         samples, items = trainer.get_batch_samples(iter(batches), args.gradient_accumulation_steps, args.device)
@@ -206,6 +198,5 @@ class _Trains(Trainings):
 
 def _steps_by_itself(scheduler: Any) -> bool:
     """Whether a scheduler needs no metric."""
-    return not any(
-        "plateau" in kind.__name__.lower() or "greedy" in kind.__name__.lower() for kind in type(scheduler).__mro__
-    )
+    names = [kind.__name__.lower() for kind in type(scheduler).__mro__]
+    return not any(word in name for name in names for word in ("plateau", "greedy"))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.integrations._restore import random_states, seed_source, set_random_states, sources
-from surefoot.problems._inputs import seeded
+from surefoot.problems import seeded
 from surefoot.search import Progress, Run
 
 _INTERNALS = frozenset(vars(nn.Module()))
@@ -303,18 +303,13 @@ def scale_rates(optimizer: Optimizer, schedulers: Sequence[Any], ratio: float) -
         for name in _RATES:
             if name in group:
                 group[name] = group[name] * ratio
-    for scheduler in schedulers:
-        scale_rates(_NO_GROUPS, getattr(scheduler, "_schedulers", ()), ratio)  # of SequentialLR and ChainedScheduler
+    waiting = list(schedulers)
+    while waiting:
+        scheduler = waiting.pop()
+        waiting.extend(getattr(scheduler, "_schedulers", ()))  # of SequentialLR and ChainedScheduler
         for name in _SCHEDULED:
             if isinstance(values := getattr(scheduler, name, None), list):
                 setattr(scheduler, name, [value * ratio for value in values])
-
-
-class _NoGroups:
-    param_groups: Sequence[Any] = ()
-
-
-_NO_GROUPS: Any = _NoGroups()
 
 
 def _optimizer_state(optimizer: Optimizer) -> dict[str, Any]:

@@ -17,9 +17,11 @@ from outside. What stands before them in a chain must not scale the gradient: �
 ``optax.MultiSteps`` averages gradients and drops all losses but the last: the transformations refuse to work inside of
 it, and :func:`multi_steps` does the same with the mean of the losses.
 
-A loss or gradient that is not finite, or a loss below its lower bound, gives updates of zero and is counted, as in
-torch. ``lower_bound="level"`` or :class:`Level` needs no lower bound, as in torch. Squares are summed in float32 or
-better, whatever the gradients' dtype.
+All take ``learning_rate``, the rate α: a number, a 0-d array, or a schedule of optax. All but ``sgd`` take
+``lower_bound``, C: a number, a 0-d array, or ``"level"`` or :class:`Level` where none is known, as in torch. Their
+``update`` takes ``value=loss``, and their state is a :class:`StepState`. A loss or gradient that is not finite, or a
+loss below its lower bound, gives updates of zero and is counted, as in torch. Squares are summed in float32 or better,
+whatever the gradients' dtype.
 """
 
 from __future__ import annotations
@@ -76,12 +78,6 @@ def sgd(learning_rate: Rate = 0.1) -> optax.GradientTransformationExtraArgs:
 
     It moves as ``optax.sgd`` and needs the loss only to see whether it is finite.
 
-    Args:
-        learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
-
-    Returns:
-        A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
-
     >>> import jax.numpy as jnp
     >>> optimizer = sgd(0.5)
     >>> x = jnp.array(2.0)
@@ -95,13 +91,6 @@ def sgd(learning_rate: Rate = 0.1) -> optax.GradientTransformationExtraArgs:
 def sps(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.GradientTransformationExtraArgs:
     """The stochastic Polyak step size, the truncated model: size = min{α, (f − C)/‖g‖²} (Lemma 4.1).
 
-    Args:
-        learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
-        lower_bound: C, a number or a 0-d array; ``"level"`` or :class:`Level` where none is known.
-
-    Returns:
-        A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
-
     >>> import jax.numpy as jnp
     >>> optimizer = sps(100.0)
     >>> x = jnp.array(2.0)
@@ -114,13 +103,6 @@ def sps(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.GradientT
 
 def ngn(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.GradientTransformationExtraArgs:
     """Non-negative Gauss–Newton, the square root model: size = α/(1 + α‖g‖²/(2(f − C))) (Lemma 4.2).
-
-    Args:
-        learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
-        lower_bound: C, a number or a 0-d array; ``"level"`` or :class:`Level` where none is known.
-
-    Returns:
-        A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
 
     >>> import jax.numpy as jnp
     >>> optimizer = ngn(1.0)
@@ -137,13 +119,6 @@ def log_ngn(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.Gradi
 
     Its step grows without limit in α: it is not safe at any rate.
 
-    Args:
-        learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
-        lower_bound: C, a number or a 0-d array; ``"level"`` or :class:`Level` where none is known.
-
-    Returns:
-        A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
-
     >>> import jax.numpy as jnp
     >>> optimizer = log_ngn(1.0)
     >>> x = jnp.array(2.0)
@@ -159,13 +134,7 @@ def power_step(
 ) -> optax.GradientTransformationExtraArgs:
     """The power family: p = 1 is SPS, ½ NGN, 0 the Lambert-W step; only p ≥ ½ stays within twice Polyak's step.
 
-    Args:
-        learning_rate: the rate α, a number, a 0-d array or a schedule of optax.
-        p: the exponent, a number of at most 1; under ``optax.inject_hyperparams`` one of its ``static_args``.
-        lower_bound: C, a number or a 0-d array; ``"level"`` or :class:`Level` where none is known.
-
-    Returns:
-        A transformation whose ``update`` takes ``value=loss``; its state is a :class:`StepState`.
+    The exponent ``p`` is a number of at most 1; under ``optax.inject_hyperparams`` it is one of its ``static_args``.
 
     >>> import jax.numpy as jnp
     >>> optimizer = power_step(1.0, p=0.5)

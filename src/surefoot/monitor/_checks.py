@@ -10,7 +10,7 @@ import numpy as np
 from surefoot import _checks
 from surefoot._checks import number
 from surefoot.rules import Floats
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 __all__ = ["factors", "number", "positive", "tracked", "whole"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.rules import Floats
-from surefoot.theory._names import parse_call, unknown
+from surefoot.theory.arguments import parse_call, unknown
 from surefoot.theory.models import NAMED, Model, Step
 
 

@@ -1,28 +1,31 @@
 """Torch optimizers whose step comes from a model of the loss: model × geometry × averaging × height.
 
-=============  ===========  ===========  =========================
-name           model        geometry     averaging
-=============  ===========  ===========  =========================
-SGD            Linear       Euclidean    –
-SPS            Truncated    Euclidean    –
-NGN            SquareRoot   Euclidean    –
-LogNGN         Exponential  Euclidean    –
-PowerStep      Power(p)     Euclidean    –
-MoMo           Truncated    Euclidean    linearisations, β = 0.9
-NGNMomentum    SquareRoot   Euclidean    heavy ball, β = 0.9
-SPSAdam        Truncated    Diagonal     –
-NGNAdam        SquareRoot   Diagonal     linearisations, β = 0.9
-MoMoAdam       Truncated    Diagonal     linearisations, β = 0.9
-Muon           Linear       Spectral     linearisations, β = 0.95
-SPSMuon        Truncated    Spectral     linearisations, β = 0.9
-NGNMuon        SquareRoot   Spectral     linearisations, β = 0.9
-Surefoot       Truncated    Spectral     agreed direction, β = 0.9
-=============  ===========  ===========  =========================
+================  ===========  ===========  =========================
+name              model        geometry     averaging
+================  ===========  ===========  =========================
+SGD               Linear       Euclidean    –
+SPS               Truncated    Euclidean    –
+NGN               SquareRoot   Euclidean    –
+LogNGN            Exponential  Euclidean    –
+PowerStep         Power(p)     Euclidean    –
+MoMo              Truncated    Euclidean    linearisations, β = 0.9
+NGNMomentum       SquareRoot   Euclidean    heavy ball, β = 0.9
+SPSAdam           Truncated    Diagonal     –
+NGNAdam           SquareRoot   Diagonal     linearisations, β = 0.9
+MoMoAdam          Truncated    Diagonal     linearisations, β = 0.9
+NGNMomentumAdam   SquareRoot   Diagonal     heavy ball, β = 0.9
+Muon              Linear       Spectral     linearisations, β = 0.95
+SPSMuon           Truncated    Spectral     linearisations, β = 0.9
+NGNMuon           SquareRoot   Spectral     linearisations, β = 0.9
+NGNMomentumMuon   SquareRoot   Spectral     heavy ball, β = 0.9
+Surefoot          Truncated    Spectral     agreed direction, β = 0.9
+================  ===========  ===========  =========================
 
-(Muon and Surefoot in the ball-constrained form, the other two in the regularised one.) ``averaging=ScheduleFree()``
-replaces the averaging of any of them, and so does ``AveragedDirection(0.9)``, momentum with one scale for the whole
-step. The height is where the loss is measured from: a fixed ``lower_bound``, an :class:`Estimate`, or a :class:`Level`,
-which needs no lower bound. Beside the table stands SPP, the exact model, which needs a closure.
+(Muon, NGNMomentumMuon and Surefoot in the ball-constrained form, the other two in the regularised one.)
+``averaging=ScheduleFree()`` replaces the averaging of any of them, and so does ``AveragedDirection(0.9)``, momentum
+with one scale for the whole step. The height is where the loss is measured from: a fixed ``lower_bound``, an
+:class:`Estimate`, or a :class:`Level`, which needs no lower bound. Beside the table stands SPP, the exact model, which
+needs a closure.
 
 They are drop-in replacements for torch's optimizers with one change: the step wants to know the loss.
 
@@ -39,6 +42,7 @@ from surefoot.optim._base import ModelBased
 from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
 from surefoot.optim._height import Estimate, Fixed, Height, Sight
 from surefoot.optim._level import Level
+from surefoot.optim._listen import Losses
 from surefoot.optim._rows import (
     NGN,
     SGD,
@@ -50,6 +54,8 @@ from surefoot.optim._rows import (
     Muon,
     NGNAdam,
     NGNMomentum,
+    NGNMomentumAdam,
+    NGNMomentumMuon,
     NGNMuon,
     PowerStep,
     SPSAdam,
@@ -79,12 +85,15 @@ __all__ = [
     "Level",
     "Linearisations",
     "LogNGN",
+    "Losses",
     "MoMo",
     "MoMoAdam",
     "ModelBased",
     "Muon",
     "NGNAdam",
     "NGNMomentum",
+    "NGNMomentumAdam",
+    "NGNMomentumMuon",
     "NGNMuon",
     "PowerStep",
     "ProximalStep",

@@ -51,9 +51,11 @@ ROWS: dict[str, Row] = {
     "SPSAdam": Row(Truncated(), 1e-2, Diagonal(), Linearisations(0.0, bias_correction=True)),
     "NGNAdam": Row(SquareRoot(), 1e-2, Diagonal(), Linearisations(0.9, bias_correction=True)),
     "MoMoAdam": Row(Truncated(), 1e-2, Diagonal(), Linearisations(0.9, bias_correction=True)),
+    "NGNMomentumAdam": Row(SquareRoot(), 1e-2, Diagonal(), HeavyBall(0.9)),
     "Muon": Row(Linear(), 0.02, SpectralBall(scale="original", polish=0), Linearisations(0.95, bias_correction=True)),
     "SPSMuon": Row(Truncated(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True)),
     "NGNMuon": Row(SquareRoot(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True)),
+    "NGNMomentumMuon": Row(SquareRoot(), 0.03, SpectralBall(), HeavyBall(0.9)),
 }
 """The table of named optimizers."""
 
@@ -324,6 +326,25 @@ class MoMoAdam(_Adam):
     """
 
 
+class NGNMomentumAdam(_Adam):
+    """NGN in Adam's metric with heavy-ball momentum, NGN-MD in its first version (Islamov et al., 2025).
+
+        D = √v̂ + ε,    size = α/(1 + α Σ(g²/D)/(2(f − C))),    x⁺ = x − (1 − β)·size·g/D + β(x − x⁻)
+
+    The size comes from the batch's own gradient, so that it keeps its protection, unlike that of :class:`NGNAdam`. The
+    step that is under way goes on through a spike; ``averaging=AveragedDirection(0.9)`` shortens that, too.
+
+    >>> import torch
+    >>> x = torch.nn.Parameter(torch.tensor(2.0))
+    >>> opt = NGNMomentumAdam([x], lr=0.1, betas=(0.5, 0.999))
+    >>> loss = 0.5 * x**2
+    >>> loss.backward()
+    >>> _ = opt.step(loss=loss)
+    >>> round(x.item(), 6)
+    1.952381
+    """
+
+
 class Muon(_Muon):
     """Muon, the linear model in the ball-constrained spectral geometry (Jordan et al., 2024): x⁺ = x − α·c·O(d).
 
@@ -380,7 +401,29 @@ class NGNMuon(_Muon):
     """
 
 
-_CLASSES = (SGD, SPS, NGN, LogNGN, PowerStep, MoMo, NGNMomentum, SPSAdam, NGNAdam, MoMoAdam, Muon, SPSMuon, NGNMuon)
+class NGNMomentumMuon(_Muon):
+    """The NGN step in the ball-constrained spectral geometry, with heavy-ball momentum.
+
+        size = α/(1 + α Σ_l c⟨g, O⟩/(2(f − C))),    x⁺ = x − (1 − β)·size·c·O(g) + β(x − x⁻)
+
+    As in :class:`NGNMomentumAdam` the size comes from the batch's own gradient. The average is one of orthogonal
+    factors, and not the factor of an average as in :class:`Muon`.
+
+    >>> import torch
+    >>> W = torch.nn.Parameter(torch.eye(2))
+    >>> opt = NGNMomentumMuon([W], lr=1.0)
+    >>> loss = 0.5 * W.square().sum()
+    >>> loss.backward()
+    >>> _ = opt.step(loss=loss)
+    >>> round(opt.last_step.size.item(), 3)
+    0.5
+    """
+
+
+_CLASSES = (
+    SGD, SPS, NGN, LogNGN, PowerStep, MoMo, NGNMomentum, SPSAdam, NGNAdam, MoMoAdam, NGNMomentumAdam, Muon, SPSMuon,
+    NGNMuon, NGNMomentumMuon,
+)  # fmt: skip
 
 TABLE: dict[str, type[ModelBased]] = {row.__name__: row for row in _CLASSES}
 """Every named optimizer by its name."""

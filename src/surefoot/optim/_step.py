@@ -166,7 +166,7 @@ def _measure(
     if share.scratch:
         factor, dual_sq = _fused.measure(ops, share, grads, averaged, count, weight if averaged else 1.0)
         dual_sq, directions = share.total(dual_sq), share.scratch
-        if not averaging.only_scales:
+        if not averaging.only_scales and factor != 1.0:
             ops.mul_(directions, factor)
             factor = 1.0
         if sees_average and clips:

@@ -5,7 +5,7 @@ one order, so that the result is the same for any number of threads. A row is sh
 are summed in float64.
 
 Where :mod:`surefoot.optim.native` was built, it does this in half of the time. Without it other ways were tried (124 M
-elements, two threads, ms): 25 for this one, 27 for BLAS dots of blocks, whose bits depend on the number of threads, and
+elements, two threads): 25 ms for this one, 27 for BLAS dots of blocks, whose bits depend on the number of threads, and
 33 for ``np.vecdot``, which is the fastest on one thread (39 against 45) and gains little from another; rows of
 ``vector_norm`` are slower; ``_foreach_norm`` is off by 1.7e-3.
 """

@@ -255,6 +255,12 @@ class MoMoAdam(Twin):
     row: ClassVar = {"model": Truncated(), **_ADAM, **_MOMENTUM}
 
 
+class NGNMomentumAdam(Twin):
+    """Twin of :class:`surefoot.optim.NGNMomentumAdam`."""
+
+    row: ClassVar = {"model": SquareRoot(), **_ADAM, "beta": 0.9, "momentum": "heavy ball"}
+
+
 class Muon(Twin):
     """Twin of :class:`surefoot.optim.Muon`."""
 
@@ -276,6 +282,18 @@ class NGNMuon(Twin):
     """Twin of :class:`surefoot.optim.NGNMuon`."""
 
     row: ClassVar = {"model": SquareRoot(), **_MUON}
+
+
+class NGNMomentumMuon(Twin):
+    """Twin of :class:`surefoot.optim.NGNMomentumMuon`."""
+
+    row: ClassVar = {
+        "model": SquareRoot(),
+        **_ADAM,
+        "beta": 0.9,
+        "momentum": "heavy ball",
+        "spectral": {"ball": True, "scale": "unit", "polish": 2},
+    }
 
 
 class SPP(Reference):

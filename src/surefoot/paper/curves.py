@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from surefoot.study import Result, Sensitivity
-from surefoot.study._result import Pool
-from surefoot.study._sensitivity import measure
+from surefoot.study import Pool, Result, Sensitivity, measure_windows
 from surefoot.theory import bounds
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ class Curve:
 
     def window(self, loss: Floats, total: Floats, reference: float, optimal: float) -> Sensitivity:
         """Best rate and window of a loss and a bound: at most a tenth of ``reference − optimal`` above the best."""
-        return next(iter(measure([self.label], self.lrs, loss[None], total[None], reference, optimal)))
+        return next(iter(measure_windows([self.label], self.lrs, loss[None], total[None], reference, optimal)))
 
     def trace(self, variable: str, lr: float) -> tuple[float, Floats]:
         """The rate of the grid that is closest, and the mean over the seeds of something of every kept step."""

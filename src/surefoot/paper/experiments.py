@@ -10,7 +10,7 @@ import numpy as np
 
 from surefoot.problems import Constants, constants
 from surefoot.study import Result, Study
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 Progress = Callable[[int, int], None]
 
@@ -48,41 +48,24 @@ class Experiment(NamedTuple):
     """C of the truncated model, for ε_lb."""
 
 
+def _regression(title: str, **changes: Any) -> Experiment:
+    return Experiment(title, {**_REGRESSION, **changes}, ("sgd", "sps", "spp"), (0.1, 0.46, 10.0))
+
+
+def _classification(data: str, **settings: Any) -> Experiment:
+    settings = {**_CLASSIFICATION, "data": data, **settings}
+    return Experiment(f"Logistic regression on {data}", settings, ("sgd", "sps", "ngn"), (1.0, 10.0, 100.0))
+
+
 EXPERIMENTS = {
-    "linear-regression": Experiment(
-        "Linear regression with interpolation", _REGRESSION, ("sgd", "sps", "spp"), (0.1, 0.46, 10.0)
-    ),
-    "v1": Experiment(
-        "V1: noise on the targets",
-        {**_REGRESSION, "problem_options": _NOISY},
-        ("sgd", "sps", "spp"),
-        (0.1, 0.46, 10.0),
-    ),
-    "v2": Experiment(
-        "V2: noise, batches of 25",
-        {**_REGRESSION, "problem_options": _NOISY, "batch_size": 25, "epochs": 50},
-        ("sgd", "sps", "spp"),
-        (0.1, 0.46, 10.0),
-    ),
-    "v3": Experiment(
-        "V3: no noise, lower bound C = −2",
-        {**_REGRESSION, "methods": ["sgd", "sps(lower_bound=-2)", "spp", "ngn(lower_bound=-2)"]},
-        ("sgd", "sps(lower_bound=-2)", "spp"),
-        (0.1, 0.46, 10.0),
-        lower_bound=-2.0,
-    ),
-    "vowel": Experiment(
-        "Logistic regression on vowel",
-        {**_CLASSIFICATION, "data": "vowel", "epochs": 20, "distance": 100.0},
-        ("sgd", "sps", "ngn"),
-        (1.0, 10.0, 100.0),
-    ),
-    "dna": Experiment(
-        "Logistic regression on dna",
-        {**_CLASSIFICATION, "data": "dna", "epochs": 10, "distance": 50.0},
-        ("sgd", "sps", "ngn"),
-        (1.0, 10.0, 100.0),
-    ),
+    "linear-regression": _regression("Linear regression with interpolation"),
+    "v1": _regression("V1: noise on the targets", problem_options=_NOISY),
+    "v2": _regression("V2: noise, batches of 25", problem_options=_NOISY, batch_size=25, epochs=50),
+    "v3": _regression(
+        "V3: no noise, lower bound C = −2", methods=["sgd", "sps(lower_bound=-2)", "spp", "ngn(lower_bound=-2)"]
+    )._replace(shown=("sgd", "sps(lower_bound=-2)", "spp"), lower_bound=-2.0),
+    "vowel": _classification("vowel", epochs=20, distance=100.0),
+    "dna": _classification("dna", epochs=10, distance=50.0),
 }
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from surefoot.paper.curves import Found
 from surefoot.runs import Store
 from surefoot.study import Result, Study
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 PRESETS = ("smoke", "small", "paper")
 """From seconds to days."""
@@ -109,16 +109,10 @@ def run(
     progress: Progress | None = None,
     processes: int | None = None,
 ) -> dict[str, Result]:
-    """The results of a sweep by part. With a folder its runs are kept there, and only missing ones are computed.
+    """The results of a sweep by part; ``name``, ``preset``, ``device`` and ``data`` are those of :func:`sweep`.
 
-    Args:
-        name: As in :func:`sweep`.
-        preset: As in :func:`sweep`.
-        folder: Where NAME-PRESET.db is, or will be.
-        device: As in :func:`sweep`.
-        data: As in :func:`sweep`.
-        progress: Told how many runs of the whole sweep are done, and how many there are to do.
-        processes: Worker processes, by default one a core.
+    With a folder its runs are kept there, in NAME-PRESET.db, and only missing ones are computed. ``progress`` is told
+    how many runs of the whole sweep are done, and how many there are to do.
     """
     planned = studies(name, preset, device=device, data=data)
     store = None

@@ -7,13 +7,13 @@ import dataclasses
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from functools import cache as once
 from pathlib import Path
 from typing import Any
 
 from surefoot import data, pep, theory
+from surefoot._files import replacing
 from surefoot.pep._result import Value, Verification
 from surefoot.pep._solver import versions
 
@@ -60,15 +60,11 @@ class Cache:
         if self.where is None:
             return
         path = self._path(result.statement, parameters)
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         text = json.dumps(dataclasses.asdict(result), indent=1, allow_nan=False)
         with contextlib.suppress(OSError):
             self.where.mkdir(parents=True, exist_ok=True)
-            try:
-                part.write_text(text, encoding="utf-8")
-                os.replace(part, path)
-            finally:
-                part.unlink(missing_ok=True)
+            with replacing(path, "a result", sync=False) as file:
+                file.write(text.encode())
 
     def _path(self, statement: str, parameters: Mapping[str, Value]) -> Path:
         assert self.where is not None

@@ -8,7 +8,7 @@ from typing import Any
 from surefoot.pep._result import Relation, Verification, positive, verification
 from surefoot.pep._solver import SMALL, attempts, solve
 from surefoot.theory import models, proximal
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 METHODS: Mapping[str, models.Model] = {
     "sgd": models.Linear(),
@@ -113,18 +113,8 @@ def one_step_index(*, method: str, lr: float, loss: float = 1.0, grad_sq: float 
     step = METHODS[method].step(float(loss), float(grad_sq), float(lr))
 
     def build(problem: Any) -> dict[str, Any]:
-        from PEPit import Point
-
-        from surefoot.pep._functions import WeaklyConvexFunction
-
-        function = problem.declare_function(WeaklyConvexFunction, weak_convexity=0.0)
-        start, other = problem.set_initial_point(), Point()
-        gradient, value = function.oracle(start)
-        end = start - step.size * gradient
-        problem.add_constraint(value == loss)
-        problem.add_constraint(gradient**2 == grad_sq)
-        moved = (end - other) ** 2 - (start - other) ** 2
-        problem.set_performance_metric(value - function(other) + moved / (2 * lr))
+        least_index, _ = base_inequality(problem, loss, grad_sq, lr, step.size)
+        problem.set_performance_metric(least_index)
         return {}
 
     relation: Relation = "above" if method == "ngn" else "equal"
@@ -136,3 +126,19 @@ def one_step_index(*, method: str, lr: float, loss: float = 1.0, grad_sq: float 
         exact=models.safe_delta(float(loss), float(grad_sq), float(lr), step.size),
         relation=relation,
     )
+
+
+def base_inequality(problem: Any, loss: float, grad_sq: float, lr: float, size: float) -> tuple[Any, Any]:
+    """One step x⁺ = x − size·g on a convex f ≥ 0: f(x) − f(u) + (‖x⁺ − u‖² − ‖x − u‖²)/(2α), and f(u), for any u."""
+    from PEPit import Point
+
+    from surefoot.pep._functions import WeaklyConvexFunction
+
+    function = problem.declare_function(WeaklyConvexFunction, weak_convexity=0.0)
+    start, other = problem.set_initial_point(), Point()
+    gradient, value = function.oracle(start)
+    problem.add_constraint(value == loss)
+    problem.add_constraint(gradient**2 == grad_sq)
+    moved = (start - size * gradient - other) ** 2 - (start - other) ** 2
+    reached = function(other)
+    return value - reached + moved / (2 * lr), reached

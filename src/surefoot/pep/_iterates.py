@@ -10,6 +10,7 @@ import numpy as np
 from surefoot.pep._result import Relation, Verification, positive, verification
 from surefoot.pep._solver import LARGE, attempts, solve
 from surefoot.theory import bounds, models, schedules
+from surefoot.theory.arguments import whole
 
 FUNCTIONS = 2
 """Losses of the stochastic statements, drawn with equal probability."""
@@ -75,8 +76,7 @@ def _verify(
     statement: str, lr: float, steps: int, schedule: str, lipschitz: float, distance: float, functions: int, last: bool
 ) -> Verification:
     positive(lr=lr, lipschitz=lipschitz, distance=distance)
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
+    whole("steps", steps, 1)
     if functions > 1 and steps > LONGEST_TREE:
         raise ValueError(f"steps must be at most {LONGEST_TREE}: the tree doubles with every step, got {steps!r}")
     factors = schedules.from_name(schedule, steps)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.pep._indices import base_inequality
 from surefoot.pep._result import Relation, Verification, positive, verification
 from surefoot.pep._solver import LARGE, SMALL, attempts, solve
 from surefoot.theory import bounds, models
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 METHODS = {"sps": models.Truncated, "ngn": models.SquareRoot}
 """Methods that know a lower bound."""
@@ -37,19 +38,8 @@ def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, g
     size = METHODS[method](lower_bound=float(level)).step(float(loss), float(grad_sq), float(lr)).size
 
     def build(problem: Any) -> dict[str, Any]:
-        from PEPit import Point
-
-        from surefoot.pep._functions import WeaklyConvexFunction
-
-        function = problem.declare_function(WeaklyConvexFunction, weak_convexity=0.0)
-        start, other = problem.set_initial_point(), Point()
-        gradient, value = function.oracle(start)
-        end = start - size * gradient
-        problem.add_constraint(value == loss)
-        problem.add_constraint(gradient**2 == grad_sq)
-        reached = function(other)
-        moved = (end - other) ** 2 - (start - other) ** 2
-        problem.set_performance_metric(value - reached - _excess(problem, level, reached) + moved / (2 * lr))
+        least_index, reached = base_inequality(problem, loss, grad_sq, lr, size)
+        problem.set_performance_metric(least_index - _excess(problem, level, reached))
         return {}
 
     def index(bound: float) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from surefoot import _checks
 from surefoot.pep._solver import Solution
 
 Relation = Literal["equal", "at most", "above"]
@@ -104,5 +105,4 @@ def verification(
 def positive(**values: float) -> None:
     """Refuse values that are not positive, finite numbers."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise ValueError(f"{name} must be a positive, finite number, got {value!r}")
+        _checks.number(name, value, positive=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from surefoot.pep._cache import Cache, folder
 from surefoot.pep._registry import NAMES, STATEMENTS
 from surefoot.pep._result import Value, Verification
 from surefoot.pep._solver import SolverError
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown, whole
 
 Progress = Callable[[int, int], None]
 Job = tuple[str, Mapping[str, Value]]
@@ -88,8 +88,8 @@ def run(
         processes: Worker processes, each of which solves one problem at a time; 1 solves in this process. Default: as
             many as there are cores, at most four, and fewer for few problems. With more than one, a script must guard
             its start with ``if __name__ == "__main__":``.
-        progress: Called with the number of cases done and their total. ``None`` shows a bar if standard error is a
-            terminal, ``True`` always, ``False`` never.
+        progress: Called with the number of cases done and their total whenever one is done. ``None`` shows a bar if
+            standard error is a terminal, ``True`` always, ``False`` never.
         cache: A folder for results, ``False`` for none, ``None`` for the default of the user
             (``$SUREFOOT_PEP_CACHE``, or ``surefoot/pep`` in the cache folder).
 
@@ -127,21 +127,24 @@ def verify(
     >>> verify([("one-step", {"method": "ngn", "lr": 1.0})], cache=False)[0].verdict
     'above'
     """
-    if processes is not None and (isinstance(processes, bool) or not isinstance(processes, int) or processes < 1):
-        raise ValueError(f"processes must be a whole number of at least 1, got {processes!r}")
+    from surefoot.runs import reporter  # not at the top: workers do without
+
+    if processes is not None:
+        whole("processes", processes, 1)
     store = Cache(folder(cache))
     outcomes: dict[int, Outcome] = {}
     for index, (name, case) in enumerate(jobs):
         if (found := store.load(name, case)) is not None:
             outcomes[index] = found
     missing = {index: job for index, job in enumerate(jobs) if index not in outcomes}
-    with _reporter(progress) as report:
-        report(len(outcomes), len(jobs))
+    shown = sys.stderr.isatty() if progress is None else progress
+    with reporter(shown, total=len(jobs), unit="worst cases") as tell:
+        tell(len(outcomes), 0.0)
         for index, outcome in _solve_all(missing, processes or _default_processes(len(missing))):
             outcomes[index] = outcome
             if isinstance(outcome, Verification):
                 store.store(jobs[index][1], outcome)
-            report(len(outcomes), len(jobs))
+            tell(len(outcomes), 0.0)
     return [outcomes[index] for index in range(len(jobs))]
 
 
@@ -168,13 +171,9 @@ def _solve_all(jobs: Mapping[int, Job], processes: int) -> Iterator[tuple[int, O
     )
     try:
         with hidden_main():
-            pending: dict[Future[Outcome], int] = {
-                pool.submit(_solve_one, name, dict(case)): index for index, (name, case) in jobs.items()
-            }
-        while pending:
-            done, _ = wait(pending, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield pending.pop(future), future.result()
+            pending = {pool.submit(_solve_one, name, dict(case)): index for index, (name, case) in jobs.items()}
+        for future in as_completed(pending):
+            yield pending[future], future.result()
     except BrokenProcessPool as error:
         raise RuntimeError(
             "a worker process ended before its problem was solved (out of memory?); processes=1 does without workers, "
@@ -189,24 +188,6 @@ def _solve_one(name: str, case: Mapping[str, Value]) -> Outcome:
         return STATEMENTS[name].function(**case)
     except SolverError as error:
         return str(error)
-
-
-@contextmanager
-def _reporter(progress: Progress | bool | None) -> Iterator[Progress]:
-    """What to call after each case: the caller's function, a bar, or nothing."""
-    if callable(progress):
-        yield progress
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    if not (console.is_terminal if progress is None else progress):
-        yield lambda done, total: None
-        return
-    with Bar(console=console) as bar:
-        task = bar.add_task("worst cases", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def table(rows: Iterable[Row]) -> list[tuple[str, ...]]:

@@ -7,7 +7,7 @@ import io
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
@@ -75,16 +75,14 @@ def solve(build: Build, tries: Sequence[Attempt]) -> Solution:
     for solver, options in tries:
         with _ONE_AT_A_TIME:
             found = _attempt(build, solver, options)
-        if isinstance(found, str):
-            failures.append(f"{solver}: {found}")
-            continue
-        primal, dual, instance = found
-        return Solution(primal, dual, solver, "optimal", tuple(failures), instance)
+        if not isinstance(found, str):
+            return replace(found, failures=tuple(failures))
+        failures.append(f"{solver}: {found}")
     raise SolverError("no trustworthy solution: " + "; ".join(failures))
 
 
-def _attempt(build: Build, solver: str, options: Mapping[str, Any]) -> tuple[float, float, dict[str, float]] | str:
-    """Primal value, dual value and instance; or what went wrong."""
+def _attempt(build: Build, solver: str, options: Mapping[str, Any]) -> Solution | str:
+    """What one solver found, or what went wrong."""
     import cvxpy
     from numpy.linalg import LinAlgError
     from PEPit import PEP
@@ -107,7 +105,8 @@ def _attempt(build: Build, solver: str, options: Mapping[str, Any]) -> tuple[flo
     primal, dual = float(problem.objective.eval()), float(dual)
     if not abs(primal - dual) <= LARGEST_GAP * max(1.0, abs(primal)):
         return f"optimal, but with a duality gap of {abs(primal - dual):.1e}"
-    return primal, dual, {name: float(expression.eval()) for name, expression in expressions.items()}
+    instance = {name: float(expression.eval()) for name, expression in expressions.items()}
+    return Solution(primal, dual, solver, status, instance=instance)
 
 
 def versions() -> dict[str, str]:

@@ -1,5 +1,5 @@
 """How things are drawn: one look a method (:mod:`.methods`), axes and legends (:mod:`.style`), panels that several
-pictures share (:mod:`.panels`).
+pictures share (:mod:`.panels`), and what pages for a browser share (:mod:`.pages`).
 
 >>> look("log-ngn").label
 'LogNGN'

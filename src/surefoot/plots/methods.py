@@ -64,9 +64,11 @@ _KNOWN: dict[str, tuple[str, tuple[str, str]]] = {
     "sps-adam": ("SPSAdam", _TRUNCATED),
     "ngn-adam": ("NGNAdam", _ROOT),
     "momo-adam": ("MoMoAdam", (PURPLE, "D")),
+    "ngn-momentum-adam": ("NGNMomentumAdam", _ROOT),
     "muon": ("Muon", _LINEAR),
     "sps-muon": ("SPSMuon", _TRUNCATED),
     "ngn-muon": ("NGNMuon", _ROOT),
+    "ngn-momentum-muon": ("NGNMomentumMuon", _ROOT),
     "surefoot": ("Surefoot", _TRUNCATED),
 }
 
@@ -121,14 +123,14 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 def label_of(name: str) -> str:
     """What people call a method.
 
-    >>> label_of("log-ngn"), label_of("power(p=0.25)"), label_of("ngn(lower_bound=level)"), label_of("mine(a=1)")
+    >>> label_of("log-ngn"), label_of("power(p=0.25)"), label_of("ngn(lower_bound='level')"), label_of("mine(a=1)")
     ('LogNGN', 'PowerStep (p = 0.25)', 'NGN (level)', 'mine (a = 1)')
     """
     base, bracket, rest = name.partition("(")
     label = _KNOWN[base][0] if base in _KNOWN else base
     if not bracket:
         return label
-    words = rest.removesuffix(")").replace("lower_bound=level", "level").replace("lower_bound=", "C=")
+    words = rest.removesuffix(")").replace("'", "").replace("lower_bound=level", "level").replace("lower_bound=", "C=")
     words = re.sub(r"(?<==)-(?=[\d.])", "−", words)
     return f"{label} ({re.sub(r'(?<=[A-Za-z_])=', ' = ', words)})"
 

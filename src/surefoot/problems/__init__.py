@@ -16,9 +16,9 @@ from surefoot.problems._quadratic import Quadratic
 from surefoot.problems._toy import ToyFunction
 
 if TYPE_CHECKING:
-    from surefoot.problems._inputs import CharacterInputs, DatasetInputs, ImageInputs, Inputs, TensorInputs
+    from surefoot.problems._inputs import CharacterInputs, DatasetInputs, ImageInputs, Inputs, TensorInputs, seeded
 
-_INPUTS = ("CharacterInputs", "DatasetInputs", "ImageInputs", "Inputs", "TensorInputs")
+_INPUTS = ("CharacterInputs", "DatasetInputs", "ImageInputs", "Inputs", "TensorInputs", "seeded")
 
 __all__ = [
     "WIDTH",
@@ -42,6 +42,7 @@ __all__ = [
     "constants",
     "create",
     "pack",
+    "seeded",
     "unpack",
 ]
 

@@ -13,7 +13,7 @@ from surefoot.problems._named_networks import characters, digits_cnn, digits_mlp
 from surefoot.problems._problem import Problem
 from surefoot.problems._quadratic import Quadratic
 from surefoot.problems._toy import ToyFunction
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
     **{cls.name: cls for cls in (LinearRegression, LogisticRegression, Quadratic, ToyFunction)},

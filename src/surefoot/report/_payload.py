@@ -11,10 +11,9 @@ from surefoot._version import __version__
 from surefoot.plots.methods import Look, looks
 from surefoot.report._facts import LOWER_BOUNDS, caveat, envelope, known_constants, lower_bounds
 from surefoot.report._pack import Pack, number
-from surefoot.report._thin import Floats
-from surefoot.report._traces import kept_methods, sizes, traces, unit_step, universal
+from surefoot.report._traces import Floats, kept_methods, sizes, traces, unit_step, universal
 from surefoot.runs import EXACT
-from surefoot.study._export import tidy
+from surefoot.study import tidy
 from surefoot.theory import bounds
 
 if TYPE_CHECKING:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.report._pack import Pack, decades
-from surefoot.report._thin import Floats, thin
 from surefoot.study import parse_method
 from surefoot.theory.models import Step
 
 if TYPE_CHECKING:
     from surefoot.study import Result
+
+Floats = NDArray[np.float64]
 
 SEEDS = 5
 """Up to so many seeds have a line each; of more, the page shows the smallest and the largest value."""
@@ -56,13 +58,13 @@ def traces(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
     single = seeds <= SEEDS
     count = methods * lrs * (1 + (seeds if single else 2))
     points = int(np.clip(VALUES // count, *POINTS))
-    apart = [position for position in range(methods) if not _equal(model[position], safe[position])]
-    every = data.step.values
+    same = [np.allclose(*pair, rtol=1e-6, atol=0.0, equal_nan=True) for pair in zip(model, safe, strict=True)]
+    apart = np.flatnonzero(~np.array(same)).tolist()
+    every = data.step.values.astype(np.uint16 if data.step.values[-1] < 2**16 else np.uint32)
 
     def packed(values: Floats) -> dict[str, Any]:
         positions, kept = thin(_lines(values, single), points)
-        steps = every[positions]
-        return {"steps": pack.array(steps.astype(_smallest(every))), "values": pack.array(decades(kept))}
+        return {"steps": pack.array(every[positions]), "values": pack.array(decades(kept))}
 
     return {
         "lines": ["mean", *(str(seed) for seed in result.settings["seeds"])] if single else ["mean", "low", "high"],
@@ -71,6 +73,29 @@ def traces(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
         "safe": {"methods": apart, **packed(safe[apart])} if apart else None,
         "distance": packed(data.distance.values[kept]),
     }
+
+
+def thin(values: Floats, points: int) -> tuple[NDArray[np.intp], Floats]:
+    """Positions and values of about ``points`` entries of the last axis, with every peak and dip among them.
+
+    The axis is cut into points/2 stretches, and each keeps its smallest and its largest entry, in their order: a drawn
+    line looks the same, and the smallest and the largest value of all stay. Positions have one axis if nothing was
+    left out, and the shape of the values otherwise.
+
+    >>> thin(np.array([5.0, 1.0, 2.0, 9.0, 3.0, 4.0, 4.0, 0.0]), points=4)
+    (array([1, 3, 5, 7]), array([1., 9., 4., 0.]))
+    """
+    length = values.shape[-1]
+    if length <= points:
+        return np.arange(length), values
+    edges = np.linspace(0, length, max(points // 2, 1) + 1).astype(int)
+    kept: list[Any] = []
+    for begin, end in pairwise(edges.tolist()):
+        stretch = values[..., begin:end]
+        pair = np.stack([stretch.argmin(axis=-1), stretch.argmax(axis=-1)], axis=-1)
+        kept.append(begin + np.sort(pair, axis=-1))
+    positions = np.concatenate(kept, axis=-1)
+    return positions, np.take_along_axis(values, positions, axis=-1)
 
 
 def sizes(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
@@ -98,12 +123,12 @@ def universal(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
         x, y = z[where][cell], share[where][cell]
         order = np.argsort(x)[np.linspace(0, len(x) - 1, min(CLOUD, len(x))).astype(int)]
         cloud[:, *where, : len(order)] = x[order], y[order]
-    curves = [_curve(method["identity"]) for method in methods]
+    steps = [unit_step(method["identity"], CURVE) for method in methods]
     return {
         "z": pack.array(decades(cloud[0])),
         "share": pack.array(decades(cloud[1])),
         "grid": pack.array(decades(CURVE)),
-        "curves": [None if curve is None else pack.array(decades(curve)) for curve in curves],
+        "curves": [None if step is None else pack.array(decades(step.delta)) for step in steps],
     }
 
 
@@ -117,28 +142,17 @@ def _lines(values: Floats, single: bool) -> Floats:
     return np.concatenate([mean, low[:, :, None], high[:, :, None]], axis=2)
 
 
-def _equal(one: Floats, other: Floats) -> bool:
-    return np.allclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True)
-
-
-def _smallest(positions: NDArray[Any]) -> np.dtype[Any]:
-    return np.dtype(np.uint16 if positions[-1] < 2**16 else np.uint32)
-
-
 def _cells(values: NDArray[Any]) -> Iterator[tuple[tuple[int, int], NDArray[Any]]]:
     """Method, rate, and all that belongs to them."""
     for where in np.ndindex(*values.shape[:2]):
         yield (where[0], where[1]), values[where]
 
 
-def _curve(identity: str) -> Floats | None:
-    """δ/F over :data:`CURVE`; None for the exact model and for models from elsewhere, whose code is not at hand."""
-    step = unit_step(identity, CURVE)
-    return None if step is None else np.asarray(step.delta)
-
-
 def unit_step(identity: str, z: Floats) -> Step | None:
-    """The step of a method at F = 1 and α = 1, so that ‖g‖² = z; None where there is no formula at hand."""
+    """The step of a method at F = 1 and α = 1, so that ‖g‖² = z.
+
+    None for the exact model, for levels, and for models from elsewhere, whose code is not at hand.
+    """
     try:
         method = parse_method(identity)
     except ValueError:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import html
 import os
 import re
-import tempfile
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 
-from surefoot.plots.methods import looks
+from surefoot._files import replacing
+from surefoot.plots import looks, pages
 from surefoot.report._payload import payload, title_of
 from surefoot.study import Result, StoreError
 
@@ -83,7 +81,8 @@ def write_many(
             blocks.append(_block(name, payload(result, name, drawn)))
         except ValueError as error:
             raise ValueError(f"study {name!r} has no page: {error}") from error
-    _replace(path, _page(title, blocks))
+    with replacing(path, "the page") as file:
+        file.write(_page(title, blocks).encode())
     return path
 
 
@@ -111,16 +110,11 @@ def from_store(
 
 
 def _page(title: str, blocks: list[str]) -> str:
-    style = _part("page.css")
-    script = "\n".join(_part(name) for name in SCRIPTS)
-    logo = _part("logo.svg").strip()
-    # Nothing but this style and this script may act, whatever a study is called; and nothing may be asked for.
-    policy = (
-        f"default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
-        f"style-src {_digest(style)}; script-src {_digest(script)}"
-    )
+    style = pages.stylesheet("report")
+    script = "\n".join(pages.part("report", name) for name in SCRIPTS)
+    logo = pages.part("report", "logo.svg").strip()
     parts = {
-        "policy": policy,
+        "policy": pages.policy(style, script, images="data:"),
         "title": html.escape(title),
         "style": style,
         "logo": logo.replace('width="32" height="32"', 'width="22" height="22"', 1),
@@ -129,23 +123,8 @@ def _page(title: str, blocks: list[str]) -> str:
         "script": script,
     }
     # In one pass: a title that looks like a place in the template stays a title.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _part("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], pages.part("report", "page.html"))
 
 
 def _block(name: str, text: str) -> str:
     return f'<script type="application/gzip" data-study="{html.escape(name)}">{text}</script>'
-
-
-def _part(name: str) -> str:
-    return resources.files("surefoot.report").joinpath("page", name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _replace(path: Path, text: str) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        temporary = Path(folder, path.name)
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(temporary, path)

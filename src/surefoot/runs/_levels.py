@@ -9,7 +9,7 @@ import numpy as np
 
 from surefoot.runs._nouns import Floats, Method
 from surefoot.theory import level
-from surefoot.theory._names import parse_call, unknown
+from surefoot.theory.arguments import parse_call, unknown
 from surefoot.theory.models import Model, safe_delta
 
 _FIELDS = tuple(level.Rule.__dataclass_fields__)

@@ -10,7 +10,7 @@ from surefoot._identity import Identity, identify
 from surefoot.runs import _optimizers
 from surefoot.runs._levels import level_name, parse_level
 from surefoot.runs._nouns import Method
-from surefoot.theory._names import parse_call, unknown
+from surefoot.theory.arguments import parse_call, unknown
 from surefoot.theory.level import Rule
 from surefoot.theory.models import NAMED, Model
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot._identity import Identity, identify
 from surefoot.runs._levels import parse_level
 from surefoot.runs._nouns import Method
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,9 +28,12 @@ NAMED = {
     "sps-adam": "surefoot.optim:SPSAdam",
     "ngn-adam": "surefoot.optim:NGNAdam",
     "momo-adam": "surefoot.optim:MoMoAdam",
+    "ngn-momentum-adam": "surefoot.optim:NGNMomentumAdam",
     "muon": "surefoot.optim:Muon",
     "sps-muon": "surefoot.optim:SPSMuon",
     "ngn-muon": "surefoot.optim:NGNMuon",
+    "ngn-momentum-muon": "surefoot.optim:NGNMomentumMuon",
+    "surefoot": "surefoot.optim:Surefoot",
     "sgd-momentum": "torch.optim:SGD",
     "adam": "torch.optim:Adam",
     "adamw": "torch.optim:AdamW",

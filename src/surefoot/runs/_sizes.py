@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from surefoot.runs._nouns import Floats
-from surefoot.theory._arrays import NUMPY
+from surefoot.theory.arrays import NUMPY
 from surefoot.theory.models import Linear, Model, Point
 
 _TINY = float(np.finfo(np.float64).tiny)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +16,9 @@ from surefoot.theory import schedules
 
 OWN_RATES = [float(lr) for lr in np.geomspace(1e-6, 1e3, 28)]
 """Where a search starts that was given no rates: a factor of 2.15 apart."""
+
+
+rates_of = _checks.rising_rates
 
 
 def factories_of(run_factory: Any, orders: int) -> dict[str, RunFactory]:
@@ -46,17 +48,6 @@ def _with_seed(factory: Any, orders: int) -> RunFactory:
     if orders > 1:
         raise ValueError(f"seeds asks for {orders} data orders, but run_factory takes the rate only, not (lr, seed)")
     return lambda lr, seed: factory(lr)
-
-
-def rates_of(lrs: Any) -> list[float]:
-    """Positive rates that rise."""
-    rates = _checks.listed_rates(lrs)
-    for lr, following in itertools.pairwise(rates):
-        if lr == following:
-            raise ValueError(f"lrs must be distinct, got {lr!r} twice")
-        if lr > following:
-            raise ValueError(f"lrs must rise, got {lr!r} before {following!r}: sort them")
-    return rates
 
 
 def schedule_of(schedule: str | ArrayLike | None, factories: Mapping[str, RunFactory], horizon: int) -> Floats:

@@ -20,8 +20,10 @@ from surefoot.runs import (
     rescue,
 )
 from surefoot.runs import RunPlan as Run
-from surefoot.study._result import KnownOptimum, Result
-from surefoot.study._sensitivity import Sensitivity, SensitivityTable
+from surefoot.study._export import tidy
+from surefoot.study._result import KnownOptimum, Pool, Result
+from surefoot.study._sensitivity import Sensitivity, SensitivityTable, measure_windows
+from surefoot.study._show import table, windows
 from surefoot.study._spec import Spec
 from surefoot.study._study import Plan, Study
 from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
@@ -34,6 +36,7 @@ __all__ = [
     "LowerBoundWarning",
     "Method",
     "Plan",
+    "Pool",
     "Rescued",
     "Result",
     "Run",
@@ -45,6 +48,10 @@ __all__ = [
     "Study",
     "StudyInterrupted",
     "Trace",
+    "measure_windows",
     "parse_method",
     "rescue",
+    "table",
+    "tidy",
+    "windows",
 ]

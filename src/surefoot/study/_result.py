@@ -319,12 +319,12 @@ class Result:
         are those of :meth:`bound`, and ``tolerance`` is the share of f(x_1) − f⋆ that a rate may lose to stay in the
         window. See :class:`~surefoot.study.Sensitivity` for the columns.
         """
-        from surefoot.study._sensitivity import measure
+        from surefoot.study._sensitivity import measure_windows
 
         loss = self._final_loss(kind)
         total = self.bound(distance, bias=bias, index=index, kind=kind).total
         scale = (self.initial_loss, self.optimal_loss)
-        return measure(self.algorithms, self.lrs, loss.values, total.values, *scale, tolerance=tolerance)
+        return measure_windows(self.algorithms, self.lrs, loss.values, total.values, *scale, tolerance=tolerance)
 
     def plot(
         self, distance: float | None = None, *, ax: Axes | None = None, bound: bool = True, **options: Any

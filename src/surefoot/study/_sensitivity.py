@@ -100,7 +100,7 @@ class SensitivityTable:
         return xr.Dataset(variables, {"algorithm": algorithms}, attributes)
 
 
-def measure(
+def measure_windows(
     algorithms: Sequence[str],
     lrs: Floats,
     losses: Floats,

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from surefoot import _checks
 from surefoot.runs import parse_methods
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 
 class Spec(BaseModel):

@@ -35,7 +35,8 @@ def check_model(model: Model) -> None:
     _check_edges(model, name, bound)
 
 
-def _require(condition: Any, message: str) -> None:
+def require(condition: Any, message: str) -> None:
+    """Raise ``AssertionError`` with the message if the condition does not hold."""
     if not condition:
         raise AssertionError(message)
 
@@ -44,8 +45,8 @@ def _check_point(model: Model, name: str, loss: float, grad_sq: float, lr: float
     where = f"{name} at loss={loss!r}, grad_sq={grad_sq!r}, lr={lr!r}"
     size, delta = model.step(loss, grad_sq, lr)
     half = 0.5 * lr * grad_sq
-    _require(0.0 <= size <= lr, f"{where}: size {size!r} is not in [0, lr]")
-    _require(0.0 <= delta <= half * (1 + 1e-9), f"{where}: delta {delta!r} is not in [0, ½α‖g‖² = {half!r}]")
+    require(0.0 <= size <= lr, f"{where}: size {size!r} is not in [0, lr]")
+    require(0.0 <= delta <= half * (1 + 1e-9), f"{where}: delta {delta!r} is not in [0, ½α‖g‖² = {half!r}]")
 
     def objective(candidate: float) -> float:
         return float(model.value(loss, grad_sq, candidate)) + 0.5 * candidate**2 * grad_sq / lr
@@ -53,11 +54,11 @@ def _check_point(model: Model, name: str, loss: float, grad_sq: float, lr: float
     best = objective(size)
     slack = 1e-9 * (abs(loss) + abs(best) + half)
     for candidate in (0.0, 0.5 * size, 0.9 * size, 0.99 * size, 1.01 * size, 1.1 * size, 0.5 * (size + lr), lr):
-        _require(
+        require(
             best <= objective(candidate) + slack,
             f"{where}: size {size!r} does not minimise model + ‖y − x‖²/(2α): {candidate!r} is better",
         )
-    _require(
+    require(
         abs(loss - best - delta) <= slack + 1e-6 * delta,
         f"{where}: delta {delta!r} is not f(x) − model(x⁺) − ‖x⁺ − x‖²/(2α) = {loss - best!r}",
     )
@@ -66,7 +67,7 @@ def _check_point(model: Model, name: str, loss: float, grad_sq: float, lr: float
         close = math.isclose(other.size, 0.5 * size, rel_tol=1e-6) and math.isclose(
             other.delta, 2.0 * delta, rel_tol=1e-6
         )
-        _require(close, f"{where}: t and δ/F should depend on α‖g‖²/F alone")
+        require(close, f"{where}: t and δ/F should depend on α‖g‖²/F alone")
 
 
 def _check_backends(model: Model, name: str, points: list[tuple[float, float, float]]) -> None:
@@ -78,15 +79,15 @@ def _check_backends(model: Model, name: str, points: list[tuple[float, float, fl
     ):
         for part, got, wanted in (("size", step.size, floats[:, 0]), ("delta", step.delta, floats[:, 1])):
             worst = np.max(np.abs(np.asarray(got) - wanted) / (np.abs(wanted) + 1e-300))
-            _require(worst <= 1e-6, f"{name}: {part} of {kind} differs from that of floats by {worst:.1e}")
+            require(worst <= 1e-6, f"{name}: {part} of {kind} differs from that of floats by {worst:.1e}")
 
 
 def _check_edges(model: Model, name: str, bound: float) -> None:
-    _require(tuple(model.step(bound + 1.0, 1.0, 0.0)) == (0.0, 0.0), f"{name}: a zero rate should give size 0, delta 0")
+    require(tuple(model.step(bound + 1.0, 1.0, 0.0)) == (0.0, 0.0), f"{name}: a zero rate should give size 0, delta 0")
     still = model.step(bound + 1.0, 0.0, 0.5)
-    _require(tuple(still) == (0.5, 0.0), f"{name}: a zero gradient should give size α = 0.5, delta 0, not {still}")
+    require(tuple(still) == (0.5, 0.0), f"{name}: a zero gradient should give size α = 0.5, delta 0, not {still}")
     bad = model.step(math.nan, 1.0, 1.0)
-    _require(bad.size == 0.0 and bad.delta == math.inf, f"{name}: a NaN loss should give size 0, delta ∞, not {bad}")
+    require(bad.size == 0.0 and bad.delta == math.inf, f"{name}: a NaN loss should give size 0, delta ∞, not {bad}")
     if not isinstance(model, Linear):
         low = model.step(bound, 1.0, 1.0)
-        _require(tuple(low) == (0.0, 0.0), f"{name}: a loss at the lower bound should give size 0, delta 0, not {low}")
+        require(tuple(low) == (0.0, 0.0), f"{name}: a loss at the lower bound should give size 0, delta 0, not {low}")

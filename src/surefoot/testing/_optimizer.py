@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surefoot.testing._model import require
+
 Factory = Callable[[Iterable[Any]], Any]
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16)
@@ -100,11 +102,6 @@ def check_optimizer(factory: Factory) -> None:
     _check_modes(factory)
 
 
-def _require(condition: Any, message: str) -> None:
-    if not condition:
-        raise AssertionError(message)
-
-
 def _equal(left: list[Tensor], right: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
@@ -119,20 +116,18 @@ def _check_descent(factory: Factory) -> None:
         before = sum(float(problem.loss(i).detach()) for i in range(5))
         problem.run(range(20))
         after = sum(float(problem.loss(i).detach()) for i in range(5))
-        _require(after < before, f"{dtype}: twenty steps did not reduce the loss ({before:.4g} -> {after:.4g})")
+        require(after < before, f"{dtype}: twenty steps did not reduce the loss ({before:.4g} -> {after:.4g})")
         kept = all(p.dtype is dtype for p in problem.params)
-        _require(kept, f"{dtype}: the parameters changed their dtype")
+        require(kept, f"{dtype}: the parameters changed their dtype")
 
 
 def _check_ways_to_give_the_loss(factory: Factory) -> None:
     plain = _Problem(factory).run(range(6))
-    _require(_equal(plain, _Problem(factory).run(range(6), "closure")), "step(closure) differs from step(loss=loss)")
+    require(_equal(plain, _Problem(factory).run(range(6), "closure")), "step(closure) differs from step(loss=loss)")
     problem = _Problem(factory)
     if hasattr(problem.optimizer, "add_loss"):
         apart = _distance(plain, problem.run(range(6), "add_loss"))
-        _require(
-            apart <= 1e-9, f"accumulated halves differ from the whole by {apart:.1e}: add_loss does not sum losses"
-        )
+        require(apart <= 1e-9, f"accumulated halves differ from the whole by {apart:.1e}: add_loss does not sum losses")
 
 
 def _check_groups(factory: Factory) -> None:
@@ -143,27 +138,27 @@ def _check_groups(factory: Factory) -> None:
     for steepness, steps in ((1.0, 6), (100.0, 2)):  # on the steep problem a Polyak step is no longer the rate itself
         plain = _Problem(factory, steepness=steepness).run(range(steps))
         apart = _distance(plain, _Problem(split, steepness=steepness).run(range(steps)))
-        _require(apart <= 1e-9, f"two groups with equal options move differently from one group, by {apart:.1e}")
+        require(apart <= 1e-9, f"two groups with equal options move differently from one group, by {apart:.1e}")
 
 
 def _check_frozen(factory: Factory) -> None:
     plain = _Problem(factory).run(range(3))
     problem = _Problem(factory, frozen=True)
-    _require(_equal(plain, problem.run(range(3))), "a parameter without gradient changes the step of the others")
-    _require(bool((problem.extra == 1).all()), "a parameter without gradient was moved")
+    require(_equal(plain, problem.run(range(3))), "a parameter without gradient changes the step of the others")
+    require(bool((problem.extra == 1).all()), "a parameter without gradient was moved")
 
 
 def _check_schedule(factory: Factory) -> None:
     problem = _Problem(factory)
     for group in problem.optimizer.param_groups:
-        _require("lr" in group, "param_groups have no 'lr': schedulers of torch cannot work")
+        require("lr" in group, "param_groups have no 'lr': schedulers of torch cannot work")
     scheduler = torch.optim.lr_scheduler.LambdaLR(problem.optimizer, lambda step: 1.0 if step == 0 else 0.0)
     problem.run([0])
     scheduler.step()
     resting = problem.values()
     problem.run([1])
     moved = _distance(resting, problem.values())
-    _require(moved == 0.0, f"the parameters move by {moved:.2g} although a scheduler has set the rate to 0")
+    require(moved == 0.0, f"the parameters move by {moved:.2g} although a scheduler has set the rate to 0")
 
 
 def _check_resume(factory: Factory) -> None:
@@ -181,13 +176,13 @@ def _check_resume(factory: Factory) -> None:
                 p.copy_(value)
         second.optimizer.load_state_dict(saved["optimizer"])
         apart = _distance(whole, second.run(range(4, 8)))
-        _require(apart == 0.0, f"{dtype}: a run continued from state_dict differs from an unbroken one by {apart:.1e}")
+        require(apart == 0.0, f"{dtype}: a run continued from state_dict differs from an unbroken one by {apart:.1e}")
         twin = copy.deepcopy(first)
         try:
             apart = _distance(whole, twin.run(range(4, 8)))
         except AttributeError as error:
             raise AssertionError(f"a deep copy of the optimizer does not work: {error}") from error
-        _require(apart == 0.0, f"{dtype}: a deep copy continues differently, by {apart:.1e}")
+        require(apart == 0.0, f"{dtype}: a deep copy continues differently, by {apart:.1e}")
 
 
 def _attempt(step: Callable[[], Any]) -> None:
@@ -204,9 +199,9 @@ def _check_bad_input(factory: Factory) -> None:
         problem.run(range(2))
         before = problem.values()
         _attempt(lambda: problem.take(lambda: spoil(problem, problem.backward(2).detach())))
-        _require(_equal(before, problem.values()), f"{what} has moved the parameters")
+        require(_equal(before, problem.values()), f"{what} has moved the parameters")
         values = problem.run([3])
-        _require(all(bool(v.isfinite().all()) for v in values), f"after {what} a good step gave non-finite parameters")
+        require(all(bool(v.isfinite().all()) for v in values), f"after {what} a good step gave non-finite parameters")
 
     def nan_gradient(problem: _Problem, loss: Tensor) -> Tensor:
         grad = problem.params[1].grad
@@ -225,9 +220,9 @@ def _check_last_step(factory: Factory) -> None:
         return
     problem.run([0])
     size, delta = problem.optimizer.last_step
-    _require(isinstance(size, Tensor) and isinstance(delta, Tensor), "last_step should hold tensors")
-    _require(bool((size > 0).all()), f"last_step.size should be positive after a good step, got {size}")
-    _require(bool(torch.isfinite(delta)), f"last_step.delta should be finite after a good step, got {delta}")
+    require(isinstance(size, Tensor) and isinstance(delta, Tensor), "last_step should hold tensors")
+    require(bool((size > 0).all()), f"last_step.size should be positive after a good step, got {size}")
+    require(bool(torch.isfinite(delta)), f"last_step.delta should be finite after a good step, got {delta}")
 
 
 def _check_modes(factory: Factory) -> None:
@@ -239,5 +234,5 @@ def _check_modes(factory: Factory) -> None:
     problem.optimizer.eval()
     problem.optimizer.train()
     apart = _distance(before, problem.values())
-    _require(apart <= 1e-9, f"train() after eval() leaves the parameters {apart:.1e} away from where they were")
+    require(apart <= 1e-9, f"train() after eval() leaves the parameters {apart:.1e} away from where they were")
     problem.run([4])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from surefoot.theory._arrays import Array, Namespace, limits_of
+from surefoot.theory.arrays import Array, Namespace, functions_of, limits_of
 
 
 def _derivative(function: Callable[[Array], Array], x: Array) -> Array:
@@ -25,17 +25,9 @@ def _coerce(values: tuple[Array, ...]) -> list[Array]:
 
 JAX = Namespace(
     name="jax",
-    where=jnp.where,
-    minimum=jnp.minimum,
-    maximum=jnp.maximum,
-    exp=jnp.exp,
-    expm1=jnp.expm1,
-    log=jnp.log,
-    log1p=jnp.log1p,
-    isfinite=jnp.isfinite,
+    **functions_of(jnp),
     detach=jax.lax.stop_gradient,
     derivative=_derivative,
-    all=jnp.all,
     concrete=False,
     limits=lambda x: limits_of(x.dtype),
     coerce=_coerce,

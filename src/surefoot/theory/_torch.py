@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from surefoot.theory._arrays import Array, Limits, Namespace
+from surefoot.theory.arrays import Array, Limits, Namespace, functions_of
 
 # A table, because finfo is not something that a compiler can follow.
 _LIMITS = {
@@ -45,17 +45,9 @@ def _tensor(value: Array, dtype: torch.dtype, device: torch.device) -> Array:
 
 TORCH = Namespace(
     name="torch",
-    where=torch.where,
-    minimum=torch.minimum,
-    maximum=torch.maximum,
-    exp=torch.exp,
-    expm1=torch.expm1,
-    log=torch.log,
-    log1p=torch.log1p,
-    isfinite=torch.isfinite,
+    **functions_of(torch),
     detach=lambda x: x.detach(),
     derivative=_derivative,
-    all=torch.all,
     concrete=False,
     limits=lambda x: _LIMITS[x.dtype],
     coerce=_coerce,

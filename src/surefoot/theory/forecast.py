@@ -217,15 +217,6 @@ def sums(parts: Trace, log_growth: ArrayLike = -math.inf, reference: Reference |
     return Sums(total / unit.total, noise / unit.noise, typical, d_total / unit.total, d_noise / unit.noise, d_typical)
 
 
-def noise_over_time(lrs: ArrayLike, horizons: Sequence[int]) -> Floats:
-    """Σ_t w_t α_t of the first T steps for many T at once: the noise of the bound if δ_t = α_t.
-
-    >>> noise_over_time([1.0, 1.0, 1.0], [1, 2, 3])
-    array([1. , 2. , 2.5])
-    """
-    return sums(trace(lrs, horizons)).noise
-
-
 def loss(parameters: ArrayLike, parts: Trace, reference: Reference | None = None) -> Floats:
     """The form, for every schedule of a trace; rows of parameters (first axes) give rows of losses.
 

@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from surefoot.theory._arrays import Array, coerce
+from surefoot.theory.arrays import Array, coerce
 from surefoot.theory.training import average_weight
 
 

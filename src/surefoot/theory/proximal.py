@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot.theory.arrays import scalar
 from surefoot.theory.bounds import expected_delta_spp
 
 _LARGEST = 1e300  # beyond this, (z − 1)/z is 1 in floating point, and sums of two z would overflow
@@ -58,5 +59,4 @@ def worst_delta(gap: ArrayLike, grad_sq: ArrayLike, lr: ArrayLike, *, weak_conve
     safe = np.where(meets_floor, rise + h, 1.0)
     with np.errstate(invalid="ignore"):  # an infinite F never meets the floor
         flattened = height * ((rise - (1.0 - h)) / safe)
-    worst = np.where(meets_floor, np.minimum(flattened, bound), bound)
-    return float(worst) if worst.ndim == 0 else worst
+    return scalar(np.where(meets_floor, np.minimum(flattened, bound), bound))

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot.theory.arrays import scalar
+
 
 class QuadraticStep(NamedTuple):
     """A method's step on a quadratic."""
@@ -78,4 +80,4 @@ def _arguments(loss: ArrayLike, s: ArrayLike, lr: ArrayLike) -> tuple[Any, Any, 
 
 def _step(loss: Any, square: Any, size: Any, delta: Any) -> QuadraticStep:
     values = np.broadcast_arrays(size, delta, loss * (1.0 - size * square) ** 2)
-    return QuadraticStep(*(float(value) if value.ndim == 0 else value for value in values))
+    return QuadraticStep(*map(scalar, values))

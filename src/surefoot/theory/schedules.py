@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.theory._names import parse_call, unknown
+from surefoot.theory.arguments import parse_call, unknown, whole
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ def constant(T: int) -> Floats:
     >>> constant(3)
     array([1., 1., 1.])
     """
-    return np.ones(_horizon(T))
+    return np.ones(whole("T", T, 1))
 
 
 def warmup(T: int, steps: int = 100, start: float = 1e-10) -> Floats:
@@ -36,8 +36,8 @@ def warmup(T: int, steps: int = 100, start: float = 1e-10) -> Floats:
     >>> warmup(5, steps=3, start=0.5)
     array([0.5 , 0.75, 1.  , 1.  , 1.  ])
     """
-    T = _horizon(T)
-    steps = _count("steps", steps, 1)
+    T = whole("T", T, 1)
+    steps = whole("steps", steps, 1)
     if not 0 < start <= 1:
         raise ValueError(f"start must be in (0, 1], got {start!r}")
     factors = np.ones(T)
@@ -53,7 +53,7 @@ def linear(T: int) -> Floats:
     >>> linear(4)
     array([1.  , 0.75, 0.5 , 0.25])
     """
-    return np.arange(_horizon(T), 0, -1) / T
+    return np.arange(whole("T", T, 1), 0, -1) / T
 
 
 def cosine(T: int) -> Floats:
@@ -63,7 +63,7 @@ def cosine(T: int) -> Floats:
     array([1. , 0.5])
     """
     # cos² keeps its digits where 1 + cos cancels, at the end.
-    return np.cos(0.5 * math.pi * np.arange(_horizon(T)) / T) ** 2
+    return np.cos(0.5 * math.pi * np.arange(whole("T", T, 1)) / T) ** 2
 
 
 def wsd(T: int, warmup_steps: int = 0, cooldown: float = 0.2) -> Floats:
@@ -72,8 +72,8 @@ def wsd(T: int, warmup_steps: int = 0, cooldown: float = 0.2) -> Floats:
     >>> wsd(5, cooldown=0.4)
     array([1.        , 1.        , 1.        , 0.66666667, 0.33333333])
     """
-    T = _horizon(T)
-    warmup_steps = _count("warmup_steps", warmup_steps, 0)
+    T = whole("T", T, 1)
+    warmup_steps = whole("warmup_steps", warmup_steps, 0)
     if not 0 <= cooldown <= 1:
         raise ValueError(f"cooldown must be a share of the run in [0, 1], got {cooldown!r}")
     decay = round(cooldown * T)
@@ -93,7 +93,7 @@ def inverse_sqrt(T: int, offset: float = 1.0) -> Floats:
     """
     if not 0 < offset < math.inf:
         raise ValueError(f"offset must be a positive number, got {offset!r}")
-    return np.asarray(np.sqrt(offset / (np.arange(_horizon(T)) + offset)))
+    return np.asarray(np.sqrt(offset / (np.arange(whole("T", T, 1)) + offset)))
 
 
 SCHEDULES: dict[str, Callable[..., Floats]] = {
@@ -138,13 +138,3 @@ def to_torch(optimizer: torch.optim.Optimizer, factors: Floats) -> torch.optim.l
     if not values or not all(0 < value < math.inf for value in values):
         raise ValueError("factors must be a non-empty array of positive, finite numbers")
     return LambdaLR(optimizer, lambda step: values[min(step, len(values) - 1)])
-
-
-def _horizon(T: int) -> int:
-    return _count("T", T, 1)
-
-
-def _count(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)

@@ -5,7 +5,7 @@ Both take Python floats and arrays of NumPy, torch or JAX, and gradients flow th
 
 from __future__ import annotations
 
-from surefoot.theory._arrays import NUMPY, Array, Namespace, blockwise, coerce
+from surefoot.theory.arrays import NUMPY, Array, Namespace, blockwise, coerce
 
 
 def lambert_w(z: Array) -> Array:

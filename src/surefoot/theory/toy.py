@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot.theory.arrays import scalar
+
 START = -3.0
 """Where the paper takes its step from."""
 CORNER = 2.0
@@ -24,8 +26,7 @@ def loss(x: ArrayLike) -> Any:
     0.126928
     """
     point = np.asarray(x, float)
-    value = np.logaddexp(0.0, -point) + np.maximum(point - CORNER, 0.0)
-    return float(value) if value.ndim == 0 else value
+    return scalar(np.logaddexp(0.0, -point) + np.maximum(point - CORNER, 0.0))
 
 
 def slope(x: ArrayLike) -> Any:
@@ -35,8 +36,7 @@ def slope(x: ArrayLike) -> Any:
     -0.952574
     """
     point = np.asarray(x, float)
-    value = -_sigmoid(-point) + (point > CORNER)
-    return float(value) if value.ndim == 0 else value
+    return scalar(-_sigmoid(-point) + (point > CORNER))
 
 
 def proximal_point(x: ArrayLike, lr: ArrayLike) -> Any:
@@ -51,8 +51,7 @@ def proximal_point(x: ArrayLike, lr: ArrayLike) -> Any:
     # The optimality condition on either side of the corner is increasing in y, and its root lies within α of x.
     left = _bisect(lambda y: y - point - rate * _sigmoid(-y), point, point + rate)
     right = _bisect(lambda y: y - point + rate * _sigmoid(y), point - rate, point)
-    nearest = np.where(left < CORNER, left, np.where(right > CORNER, right, CORNER))
-    return float(nearest) if nearest.ndim == 0 else nearest
+    return scalar(np.where(left < CORNER, left, np.where(right > CORNER, right, CORNER)))
 
 
 def _sigmoid(x: Any) -> Any:

@@ -7,7 +7,7 @@ by which every group's rate is multiplied.
 
 from __future__ import annotations
 
-from surefoot.theory._arrays import Array, coerce
+from surefoot.theory.arrays import Array, coerce
 from surefoot.theory.models import Linear, Model, Power, SquareRoot, Step, Truncated
 
 

@@ -1,18 +1,90 @@
-"""One chart of the page, as SVG: a line over the steps, with a band where one point stands for many steps."""
+"""Curves that grow with the run, and their charts as SVG: a line, with a band where a point stands for many steps."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from html import escape
+from typing import Any
 
 import numpy as np
 
-from surefoot.watch._curve import Curve, Floats
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Scale = Callable[[Any], Any]
+"""From a number to a place in the picture."""
 
+LIMIT = 256
+"""Buckets, an even number."""
 WIDTH, HEIGHT = 460, 230
 _HUGE = 1e290
 """Beyond it a picture says nothing, and arithmetic overflows."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 10, 10, 30
+
+
+class Curve:
+    """Values over the steps; NaN is what was not measured, ∞ what is not finite.
+
+    Its size is bounded: it costs the same to draw after ten steps and after a million. Neighbouring values share a
+    bucket, which keeps their smallest, their largest and their mean; once there are too many, neighbours are joined.
+
+    >>> curve = Curve()
+    >>> curve.add(np.array([3.0, 1.0, np.inf]))
+    >>> curve.bad, curve.drawn()[:, 2].tolist()
+    (1, [3.0, 1.0, nan])
+    """
+
+    def __init__(self) -> None:
+        self.last = np.nan
+        """The last value."""
+        self.bad = 0
+        """Values that were not finite."""
+        self.first_bad: int | None = None
+        """The step of the first of them."""
+        self.count = 0
+        """Values that were added."""
+        self._width = 1
+        self._buckets = np.empty((0, 3))
+        self._rest = np.empty(0)
+
+    def add(self, values: Floats) -> None:
+        """Add the values of the next steps."""
+        if not len(values):
+            return
+        self.last = float(values[-1])
+        infinite = np.isinf(values)
+        if infinite.any():
+            if self.first_bad is None:
+                self.first_bad = self.count + int(np.argmax(infinite))
+            self.bad += int(infinite.sum())
+        self.count += len(values)
+        self._rest = np.concatenate([self._rest, np.where(infinite, np.nan, values)])
+        while len(self._rest) >= self._width:
+            taken = min(len(self._rest) // self._width, LIMIT - len(self._buckets))
+            whole = self._rest[: taken * self._width].reshape(taken, self._width)
+            self._rest = self._rest[taken * self._width :]
+            self._buckets = np.concatenate([self._buckets, _bucket(whole)])
+            if len(self._buckets) == LIMIT:
+                pairs = self._buckets.reshape(-1, 2, 3)
+                low, high, mean = pairs[:, :, 0], pairs[:, :, 1], pairs[:, :, 2]
+                self._buckets = np.stack([_bucket(low)[:, 0], _bucket(high)[:, 1], _bucket(mean)[:, 2]], axis=1)
+                self._width *= 2
+
+    def drawn(self) -> Floats:
+        """Rows of step, smallest, mean and largest value, one a bucket; NaN where nothing finite was measured."""
+        buckets = self._buckets
+        if len(self._rest):
+            buckets = np.concatenate([buckets, _bucket(self._rest[None, :])])
+        steps = np.minimum((np.arange(len(buckets)) + 0.5) * self._width, max(self.count, 1)) - 0.5
+        return np.column_stack([steps, buckets[:, 0], buckets[:, 2], buckets[:, 1]])
+
+
+def _bucket(rows: Floats) -> Floats:
+    """Smallest, largest and mean of every row, over what there is."""
+    there = ~np.isnan(rows)
+    low, high = np.where(there, rows, np.inf).min(axis=1), np.where(there, rows, -np.inf).max(axis=1)
+    count = np.maximum(there.sum(axis=1), 1)
+    mean = (np.where(there, rows, 0.0) / count[:, None]).sum(axis=1)
+    return np.where(there.any(axis=1, keepdims=True), np.stack([low, high, mean], axis=1), np.nan)
 
 
 def chart(title: str, curve: Curve, horizon: int | None) -> str:
@@ -33,10 +105,10 @@ def chart(title: str, curve: Curve, horizon: int | None) -> str:
     last = max(curve.count, 2) - 1
     span = max(last, min(horizon or 0, 4 * last))
 
-    def across(step: float) -> float:
+    def across(step: Any) -> Any:
         return _LEFT + (WIDTH - _LEFT - _RIGHT) * step / span
 
-    def down(value: Floats | float) -> Floats | float:
+    def down(value: Any) -> Any:
         if logarithmic:
             share = (np.log10(value) - math.log10(low)) / max(math.log10(high) - math.log10(low), 1e-12)
         else:
@@ -86,16 +158,16 @@ def _pieces(rows: Floats) -> list[Floats]:
     return [piece for piece in np.split(rows, cuts) if len(piece) and not np.isnan(piece[0, 2])]
 
 
-def _line(rows: Floats, across: object, down: object) -> str:
+def _line(rows: Floats, across: Scale, down: Scale) -> str:
     if len(rows) == 1:
-        return f'<circle class="dot" r="2" cx="{across(rows[0, 0]):.1f}" cy="{down(rows[0, 2]):.1f}"/>'  # type: ignore[operator]
-    points = " ".join(f"{across(step):.1f},{down(mean):.1f}" for step, _, mean, _ in rows)  # type: ignore[operator]
+        return f'<circle class="dot" r="2" cx="{across(rows[0, 0]):.1f}" cy="{down(rows[0, 2]):.1f}"/>'
+    points = " ".join(f"{across(step):.1f},{down(mean):.1f}" for step, _, mean, _ in rows)
     return f'<polyline class="line" points="{points}"/>'
 
 
-def _band(rows: Floats, across: object, down: object) -> str:
-    there = [f"{across(step):.1f},{down(high):.1f}" for step, _, _, high in rows]  # type: ignore[operator]
-    back = [f"{across(step):.1f},{down(low):.1f}" for step, low, _, _ in rows[::-1]]  # type: ignore[operator]
+def _band(rows: Floats, across: Scale, down: Scale) -> str:
+    there = [f"{across(step):.1f},{down(high):.1f}" for step, _, _, high in rows]
+    back = [f"{across(step):.1f},{down(low):.1f}" for step, low, _, _ in rows[::-1]]
     return f'<polygon class="band" points="{" ".join(there + back)}"/>'
 
 

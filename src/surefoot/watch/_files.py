@@ -26,21 +26,18 @@ class Folder:
                 raise FileExistsError(f"--out must be a folder without the trace of another run, got {str(chosen)!r}")
             self.path.mkdir(parents=True, exist_ok=True)
 
-    def take(self) -> Path:
-        """The folder, which is made if it is not there."""
-        return self._made()
-
     @property
     def page(self) -> Path:
         """The page."""
-        return self._made() / "page.html"
+        return self.take() / "page.html"
 
     @property
     def trace(self) -> Path:
         """The trace."""
-        return self._made() / "trace.csv"
+        return self.take() / "trace.csv"
 
-    def _made(self) -> Path:
+    def take(self) -> Path:
+        """The folder, which is made if it is not there."""
         number = 1
         while self.path is None:
             path = self._parent / f"{self._stem}-{number}"

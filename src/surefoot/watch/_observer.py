@@ -6,17 +6,19 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
 import torch.distributed as distributed
+import torch.multiprocessing
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from surefoot.optim._listen import uncompiled
 from surefoot.watch._frames import caller
-from surefoot.watch._ranks import follow
-from surefoot.watch._session import Session
+from surefoot.watch._script import Script
+from surefoot.watch._session import Session, Settings
 from surefoot.watch._watched import Watched
 
 _STEPS = {constant for constant in Optimizer.profile_hook_step.__code__.co_consts if isinstance(constant, CodeType)}
@@ -49,8 +51,8 @@ class Observer:
             self._has_hooks = True
             # A compiled step breaks its graph for them; this imports the compiler, which torch has done for the first
             # optimizer anyway.
-            register_optimizer_step_pre_hook(uncompiled(self._before_step))
-            register_optimizer_step_post_hook(uncompiled(self._after_step))
+            register_optimizer_step_pre_hook(torch.compiler.disable(self._before_step))  # type: ignore[no-untyped-call]
+            register_optimizer_step_post_hook(torch.compiler.disable(self._after_step))  # type: ignore[no-untyped-call]
         self._session.built.append(type(optimizer).__name__)
         self._add(optimizer, caller(sys._getframe()))
 
@@ -120,6 +122,46 @@ def _behind(owner: type, name: str, then: Callable[[Any], None]) -> None:
         then(self)
 
     setattr(owner, name, wrapper)
+
+
+class FirstRank:
+    """What a process runs that the script starts with ``torch.multiprocessing``: the same, watched in the first one."""
+
+    def __init__(self, function: Callable[..., Any], script: Script, settings: Settings) -> None:
+        self.function, self.script, self.settings = function, script, settings
+
+    def __call__(self, rank: int, *args: Any) -> Any:
+        """Run the function of a rank."""
+        if rank != 0:
+            return self.function(rank, *args)
+        session = Session(self.script, self.settings)
+        observe(session)
+        try:
+            return self.function(rank, *args)
+        except BaseException as error:
+            session.ended(error)
+            raise
+        finally:
+            session.finish()  # such a process runs no exit handlers
+
+
+def follow(session: Session) -> None:
+    """Watch the first of the processes that the script starts."""
+
+    def wrapped(start: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(start)
+        def started(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if session.muted or isinstance(fn, FirstRank):
+                return start(fn, *args, **kwargs)
+            session.has_followed = True
+            settings = replace(session.settings, out=session.folder.take())
+            return start(FirstRank(fn, session.script, settings), *args, **kwargs)
+
+        return started
+
+    module = sys.modules["torch.multiprocessing.spawn"]  # the package has a function of this name
+    module.start_processes = wrapped(module.start_processes)  # type: ignore[attr-defined]
+    torch.multiprocessing.start_processes = wrapped(torch.multiprocessing.start_processes)  # type: ignore[attr-defined]
 
 
 def observe(session: Session) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
 import time
 from html import escape
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from surefoot._version import __version__
 from surefoot.monitor import State
+from surefoot.plots import pages
 from surefoot.watch._chart import chart, number
 from surefoot.watch._session import last_word
 
@@ -26,10 +23,7 @@ _SHOWN = 24
 def page(session: Session) -> str:
     """The page of a run as it stands."""
     now = time.time()
-    style, script = _part("page.css"), _part("page.js")
-    # Nothing but this style and this script may act, whatever the script and its optimizers are called.
-    allowed = f"style-src {_digest(style)}; script-src {_digest(script)}"
-    policy = f"default-src 'none'; base-uri 'none'; form-action 'none'; {allowed}"
+    style, script = pages.stylesheet("watch"), pages.part("watch", "page.js")
     is_running = session.status == "running"
     hidden = len(session.watched) - _SHOWN
     body = "".join(_section(watched) for watched in session.watched[-_SHOWN:])
@@ -42,7 +36,7 @@ def page(session: Session) -> str:
 <html lang="en" data-state="{state}" data-written="{now:.0f}">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta http-equiv="Content-Security-Policy" content="{pages.policy(style, script)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="generator" content="surefoot {__version__}">{again}
 <title>{escape(_short(session))} · {escape(session.script.stem)}</title>
@@ -110,13 +104,3 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-@functools.cache
-def _part(name: str) -> str:
-    return resources.files("surefoot.watch").joinpath("page", name).read_text(encoding="utf-8")
-
-
-@functools.cache
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import FrameType
 from typing import Any, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.monitor import Dead, History, StabilityMonitor, State, Verdict
-from surefoot.optim import ModelBased
-from surefoot.optim._listen import Losses, uncompiled
-from surefoot.optim._shards import is_distributed
-from surefoot.watch._curve import Curve, Floats
+from surefoot.optim import Losses, ModelBased
+from surefoot.watch._chart import Curve, Floats
 from surefoot.watch._frames import outwards, variables
 from surefoot.watch._horizon import Planned
-from surefoot.watch._stage import Hook, Stage
 
+Hook = Callable[[Optimizer, Any, Any], Any]
 SAMPLE = 1 << 18
 """Elements of the parameters that a monitor looks at, at most; four vectors of them are there at once."""
 _LOST = 3
@@ -71,7 +71,7 @@ class Watched:
             self.trouble = "it has no learning rate of its own"
             return
         # A norm over shards takes all ranks, and the others are not watched: the sample is local.
-        sharded = any(is_distributed(p) for p in params)
+        sharded = any(hasattr(p, "device_mesh") for p in params)  # DTensors
         self._stage = Stage(optimizer, self._guarded, self._guarded_after)
         self.monitor = StabilityMonitor(
             cast(Optimizer, self._stage),
@@ -105,7 +105,7 @@ class Watched:
                 self._give_up(error)
             return None
 
-        return uncompiled(before)
+        return torch.compiler.disable(before)  # type: ignore[no-untyped-call, no-any-return]
 
     def _guarded_after(self, hook: Hook) -> Hook:
         """A hook behind the step that never fails, and tells the monitor first what was heard."""
@@ -121,7 +121,7 @@ class Watched:
                 self._losses.forget()
             self.steps += 1
 
-        return uncompiled(after)
+        return torch.compiler.disable(after)  # type: ignore[no-untyped-call, no-any-return]
 
     def _tell(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Hand over what was heard; a closure says it itself, unless gradients of earlier passes were kept."""
@@ -252,3 +252,58 @@ def _name_of(optimizer: Optimizer, frame: FrameType | None) -> str | None:
 def _is_it(value: Any, optimizer: Optimizer) -> bool:
     """Whether a variable is the optimizer, or Accelerate's wrapper of it."""
     return isinstance(value, Optimizer) and (value is optimizer or getattr(value, "optimizer", None) is optimizer)
+
+
+class Stage:
+    """A stand-in for an optimizer, for a monitor that must not keep it alive and must not fail in its step.
+
+    It looks like the optimizer to the monitor, holds it weakly, and lets hooks be wrapped on their way to it.
+    When the optimizer is gone, its class and its settings are still there, so that a verdict can be asked for.
+    """
+
+    def __init__(self, optimizer: Optimizer, before: Callable[[Hook], Hook], after: Callable[[Hook], Hook]) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._kind = type(optimizer)
+        self._wrappers = before, after
+        self._settings = _settings(optimizer)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self._kind
+
+    def register_step_pre_hook(self, hook: Hook) -> Any:
+        """Register a hook of the monitor, wrapped."""
+        return self._alive().register_step_pre_hook(self._wrappers[0](hook))
+
+    def register_step_post_hook(self, hook: Hook) -> Any:
+        """Register a hook of the monitor, wrapped."""
+        return self._alive().register_step_post_hook(self._wrappers[1](hook))
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The optimizer's groups, or what is left of them."""
+        optimizer = self._optimizer()
+        return self._settings if optimizer is None else optimizer.param_groups
+
+    def remember(self) -> None:
+        """Take note of the settings as they are now."""
+        optimizer = self._optimizer()
+        if optimizer is not None:
+            self._settings = _settings(optimizer)
+
+    def _alive(self) -> Optimizer:
+        optimizer = self._optimizer()
+        if optimizer is None:
+            raise ReferenceError("the optimizer is gone")
+        return optimizer
+
+    def __getattr__(self, name: str) -> Any:
+        optimizer = self._optimizer()
+        if optimizer is None:
+            raise AttributeError(f"{self._kind.__name__} is gone, and its {name!r} with it")
+        return getattr(optimizer, name)
+
+
+def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """The groups without their parameters."""
+    return [{**{k: v for k, v in group.items() if k != "params"}, "params": []} for group in optimizer.param_groups]

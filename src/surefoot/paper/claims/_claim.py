@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from surefoot.paper import experiments, presets
 from surefoot.paper.curves import Curve, curves
 from surefoot.study import Result
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 Verdict = Literal["holds", "fails", "not-run"]
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 import csv
 import importlib
 import importlib.util
-import os
+import io
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from surefoot.paper.figures._numbers import PAPER, numbered, of_number
+from surefoot._files import replacing
 from surefoot.plots.panels import Columns
 from surefoot.plots.style import entitled
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,6 +45,25 @@ NETWORKS = (*CIFAR10, "cifar10-geometries", "characters")
 
 GROUPS: dict[str, tuple[str, ...]] = {"cifar10": CIFAR10}
 """Names that stand for several figures; so do the paper's numbers, ``figure1`` to ``figure12``."""
+
+PAPER = {
+    "toy-function": "1",
+    "power-law": "2 (left)",
+    "pep": "2 (right)",
+    "stability-index": "3",
+    "cifar10-loss-and-bound": "4",
+    "cifar10-delta": "5",
+    "linear-regression": "6",
+    "v1": "7 (left)",
+    "v2": "7 (middle)",
+    "v3": "7 (right)",
+    "vowel": "8",
+    "cifar10-distances": "9",
+    "cifar10-half": "10",
+    "cifar10-validation": "11",
+    "dna": "12",
+}
+"""The number in the paper by our name; the others are our own."""
 
 LAST = max(int(number.split()[0]) for number in PAPER.values())
 """The paper's last figure."""
@@ -107,6 +127,25 @@ def expanded(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def numbered(name: str) -> str:
+    """What a figure is called in a heading.
+
+    >>> numbered("v2"), numbered("level")
+    ('Figure 7 (middle)', 'Beyond the paper')
+    """
+    return f"Figure {PAPER[name]}" if name in PAPER else "Beyond the paper"
+
+
+def of_number(name: str) -> list[str]:
+    """Our names of a figure of the paper, ``figure7`` or ``fig. 7``; none if it is no such name.
+
+    >>> of_number("Figure 7"), of_number("fig1"), of_number("vowel")
+    (['v1', 'v2', 'v3'], ['toy-function'], [])
+    """
+    found = re.fullmatch(r"fig(?:ure|\.)?[\s_-]*(\d+)", name.strip().lower())
+    return [] if found is None else [ours for ours, number in PAPER.items() if number.split()[0] == found[1]]
+
+
 def title_of(name: str, words: str) -> str:
     """What stands over a figure: its number in the paper, and what it shows.
 
@@ -147,31 +186,22 @@ def save(name: str, columns: Columns, folder: Path) -> list[Path]:
     written = []
     for kind in ("png", "pdf", "csv"):
         path = folder / f"{name}.{kind}"
-        partial = folder / f".{name}.{os.getpid()}.{kind}"
-        try:
+        with replacing(path, "the figure") as file:
             if kind == "csv":
-                _write_csv(columns, partial)
+                file.write(_csv(columns).encode())
             else:
                 # A fixed date keeps the PDF's bytes the same from run to run.
-                figure.savefig(partial, dpi=160, metadata={"CreationDate": None} if kind == "pdf" else None)
+                dated: dict[str, Any] = {"metadata": {"CreationDate": None}} if kind == "pdf" else {}
+                figure.savefig(file, format=kind, dpi=160, **dated)
                 figure.set_layout_engine("none")  # what was laid out once stays so
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
         written.append(path)
     return written
 
 
-def _write_csv(columns: Columns, path: Path) -> None:
-    lengths = {name: len(values) for name, values in columns.items()}
-    if len(set(lengths.values())) != 1:
-        raise ValueError(f"the columns of a figure must have one length, got {lengths}")
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        # repr keeps every digit of a float.
-        writer.writerows(zip(*(_cells(values) for values in columns.values()), strict=True))
-
-
-def _cells(values: np.ndarray[Any, Any]) -> list[Any]:
-    return [repr(value) if isinstance(value, float) else value for value in np.asarray(values).tolist()]
+def _csv(columns: Columns) -> str:
+    """The table as text; every digit of a float is kept, as csv writes their repr."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows(zip(*(np.asarray(values).tolist() for values in columns.values()), strict=True))
+    return text.getvalue()

@@ -9,7 +9,6 @@ from surefoot.plots.panels import constant, draw_rates, draw_traces, methods_of,
 from surefoot.plots.style import KEY, drawable, key, mark_edge, new_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from surefoot.plots.panels import Columns
@@ -163,14 +162,10 @@ def characters(columns: Columns) -> Figure:
 def _two_sides(columns: Columns, label: str) -> Figure:
     figure, axes = new_figure(2)
     for ax, (title, methods) in zip(axes, _sides(columns), strict=True):
-        _rates(ax, columns, methods)
+        draw_rates(ax, columns, methods, constant(columns, "reference"), start_label=GUESSING)
         ax.set_title(f"{title}: {_bound_words(columns)}")
     axes[0].set_ylabel(label)
     return figure
-
-
-def _rates(ax: Axes, columns: Columns, methods: tuple[str, ...]) -> None:
-    draw_rates(ax, columns, methods, constant(columns, "reference"), start_label=GUESSING)
 
 
 def _bound_words(columns: Columns) -> str:

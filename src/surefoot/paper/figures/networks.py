@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +21,7 @@ from surefoot.paper.figures import title_of
 from surefoot.plots.panels import Row, as_columns
 from surefoot.plots.style import entitled, legend_below
 from surefoot.theory import bounds
-from surefoot.theory._names import unknown
+from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,10 +147,6 @@ def _traces(kind: str, sweep: presets.Sweep, results: Results) -> Iterable[Row]:
                 yield kind, curve.label, lr, step + 1, value
 
 
-def _delta(sweep: presets.Sweep, results: Results) -> Iterable[Row]:
-    return _traces("delta", sweep, results)
-
-
 def _many_distances(_: presets.Sweep, results: Results) -> Iterable[Row]:
     for curve in curves(results).values():
         for distance in DISTANCES:
@@ -210,7 +207,13 @@ KINDS = {
             _loss_and_bound,
             panels.loss_and_bound,
         ),
-        ("cifar10-delta", "cifar10", "stability index over time, without and with warmup", _delta, panels.delta),
+        (
+            "cifar10-delta",
+            "cifar10",
+            "stability index over time, without and with warmup",
+            partial(_traces, "delta"),
+            panels.delta,
+        ),
         ("cifar10-distances", "cifar10", "the bound for several guesses of D", _many_distances, panels.many_distances),
         ("cifar10-half", "cifar10", "training loss and its bound after half the epochs", _half, panels.half),
         ("cifar10-validation", "cifar10", "validation loss, and the bound", _validation, panels.validation),

@@ -24,7 +24,6 @@ from surefoot.theory.bounds._iterates import (
     last_iterate,
     last_iterate_terms,
     last_iterate_weights,
-    suffix_sums,
     weakly_convex,
 )
 
@@ -45,6 +44,5 @@ __all__ = [
     "loizou_sps",
     "lower_bound_error",
     "power_law",
-    "suffix_sums",
     "weakly_convex",
 ]

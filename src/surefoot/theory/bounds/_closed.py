@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.theory.bounds._iterates import Bound, non_negative, scalar
+from surefoot.theory.arguments import whole
+from surefoot.theory.arrays import scalar
+from surefoot.theory.bounds._iterates import Bound, non_negative
 
 
 def power_law(lr: ArrayLike, steps: int, distance: ArrayLike, exponent: ArrayLike) -> Bound:
@@ -18,7 +20,7 @@ def power_law(lr: ArrayLike, steps: int, distance: ArrayLike, exponent: ArrayLik
     Bound(bias=1.0, noise=2.0)
     """
     rate = _positive("lr", lr)
-    harmonic = math.fsum(1.0 / k for k in range(1, _steps(steps)))
+    harmonic = math.fsum(1.0 / k for k in range(1, whole("steps", steps, 1)))
     return Bound(_bias(rate, steps, distance), scalar(rate ** np.asarray(exponent, float) * (1.0 + harmonic)))
 
 
@@ -50,11 +52,11 @@ def loizou_sps(
     effective = np.minimum(0.5 / _positive("smoothness", smoothness), rate)
     sigma = non_negative("interpolation_constant", interpolation_constant)
     far = non_negative("distance", distance)
-    return Bound(scalar(far**2 / (effective * _steps(steps))), scalar(2.0 * sigma * rate / effective))
+    return Bound(scalar(far**2 / (effective * whole("steps", steps, 1))), scalar(2.0 * sigma * rate / effective))
 
 
 def _bias(rate: Any, steps: int, distance: ArrayLike) -> Any:
-    return scalar(non_negative("distance", distance) ** 2 / (2.0 * rate * _steps(steps)))
+    return scalar(non_negative("distance", distance) ** 2 / (2.0 * rate * whole("steps", steps, 1)))
 
 
 def _positive(name: str, value: ArrayLike) -> Any:
@@ -62,9 +64,3 @@ def _positive(name: str, value: ArrayLike) -> Any:
     if not (values > 0).all():
         raise ValueError(f"{name} must be positive, got {value!r}")
     return values
-
-
-def _steps(steps: int) -> int:
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
-    return int(steps)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.theory.bounds._iterates import non_negative, scalar
+from surefoot.theory.arrays import scalar
+from surefoot.theory.bounds._iterates import non_negative
 
 
 def interpolation_constant(optimal_losses: ArrayLike, infima: ArrayLike) -> float:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot.theory.arrays import scalar
+
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -92,15 +94,6 @@ def last_iterate_weights(lrs: ArrayLike) -> Floats:
     if ends_at_zero.any():
         _drop_trailing_zeros(rates, weights)
     return weights
-
-
-def suffix_sums(lrs: ArrayLike) -> Floats:
-    """S_k = α_k + … + α_T for every k.
-
-    >>> suffix_sums([1.0, 2.0, 3.0])
-    array([6., 5., 3.])
-    """
-    return np.cumsum(_rates(lrs)[..., ::-1], axis=-1)[..., ::-1]
 
 
 def distance_bias(lrs: ArrayLike, distance: ArrayLike) -> Any:
@@ -246,8 +239,3 @@ def non_negative(name: str, value: ArrayLike) -> Floats:
     if not (values >= 0).all():
         raise ValueError(f"{name} must be at least 0, got {value!r}")
     return values
-
-
-def scalar(values: Any) -> Any:
-    """A Python float for a single number."""
-    return float(values) if np.ndim(values) == 0 else values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
-from surefoot.theory._arrays import FLOATS, NUMPY, Array, Namespace, blockwise, coerce
+from surefoot.theory.arrays import FLOATS, NUMPY, Array, Namespace, blockwise, coerce
 
 INFINITY = float("inf")
 _DOUBLE = FLOATS.limits(0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from surefoot.theory._arrays import NUMPY, Array, Namespace
+from surefoot.theory.arrays import NUMPY, Array, Namespace
 from surefoot.theory.models._base import INFINITY, Model, Point, spans
 
 

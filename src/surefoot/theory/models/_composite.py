@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.theory._arrays import FLOATS, NUMPY, Array, Namespace
+from surefoot.theory.arrays import FLOATS, NUMPY, Array, Namespace
 from surefoot.theory.models._base import Model, Point
 
 Map = Callable[[Any], Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surefoot.theory._arrays import NUMPY, Array, coerce
+from surefoot.theory.arrays import NUMPY, Array, coerce
 from surefoot.theory.models._base import INFINITY, half_decrease, reject_negative
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from surefoot.theory._arrays import Array, Namespace
+from surefoot.theory.arrays import Array, Namespace
 from surefoot.theory.models._base import Model, Point
 from surefoot.theory.models._closed import SquareRoot, Truncated
 from surefoot.theory.special import lambert_w_guess, lambert_w_positive, omega_above_one, omega_guess

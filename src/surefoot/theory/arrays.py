@@ -96,19 +96,18 @@ FLOATS = Namespace(
     limits=lambda x: _DOUBLE,
 )
 
+
+def functions_of(library: Any) -> dict[str, Callable[..., Array]]:
+    """The elementwise functions that NumPy, torch and JAX have under the same names."""
+    names = ("where", "minimum", "maximum", "exp", "expm1", "log", "log1p", "isfinite", "all")
+    return {name: getattr(library, name) for name in names}
+
+
 NUMPY = Namespace(
     name="numpy",
-    where=np.where,
-    minimum=np.minimum,
-    maximum=np.maximum,
-    exp=np.exp,
-    expm1=np.expm1,
-    log=np.log,
-    log1p=np.log1p,
-    isfinite=np.isfinite,
+    **functions_of(np),
     detach=_identity,
     derivative=None,
-    all=np.all,
     concrete=True,
     limits=lambda x: limits_of(x.dtype),
     quiet=lambda: np.errstate(all="ignore"),
@@ -181,3 +180,8 @@ def blockwise(function: Callable[..., tuple[Array, ...]], arrays: list[Array], o
             for out, value in zip(pieces[len(arrays) :], function(*pieces[: len(arrays)]), strict=True):
                 out[...] = value
         return tuple(iterator.operands[len(arrays) :])
+
+
+def scalar(values: Any) -> Any:
+    """A Python float for a single number, an array as it is."""
+    return float(values) if np.ndim(values) == 0 else values

@@ -1,4 +1,4 @@
-"""One small notation for things with parameters: ``sps(lower_bound=-2)``, ``warmup(steps=50)``, ``constant``."""
+"""Arguments given by name, ``sps(lower_bound=-2)`` or ``warmup(steps=50)``, and errors that say what is allowed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import difflib
 from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
@@ -46,3 +48,14 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     close = [known for known in names if name and known.startswith(name)] or difflib.get_close_matches(name, names, n=2)
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
     return ValueError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number of at least ``least``; the error names the argument.
+
+    >>> whole("steps", 3, least=1)
+    3
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
