@@ -59,6 +59,7 @@ test-all: lint $(VENV)/.browser
 
 bench: $(VENV)/.dev
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/surefoot build || echo "without compiled kernels: the optimizers' steps take longer"
 	$(BIN)/python benchmarks/_all.py $(BENCH)
 
 docs: $(VENV)/.dev

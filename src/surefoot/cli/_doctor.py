@@ -34,11 +34,16 @@ def doctor(as_json: bool) -> None:
     for row in found["datasets"]:
         datasets.add_row(row["name"], row["where"])
     console.print(datasets)
+    kernels = found["kernels"] or "not built; `surefoot build` compiles them, for faster optimizers on the CPU"
+    console.print(f"Kernels of the optimizers: {kernels}")
     console.print("More data: `surefoot data list --all`. Cache folder: " + found["cache"])
 
 
 def findings() -> dict[str, Any]:
-    """Versions, extras and data sets of this installation."""
+    """Versions, extras, data sets and compiled kernels of this installation."""
+    from surefoot.optim import native
+
+    kernels = native.place()
     return {
         "surefoot": __version__,
         "python": platform.python_version(),
@@ -49,6 +54,7 @@ def findings() -> dict[str, Any]:
         ],
         "datasets": [{"name": info.name, "where": info.where} for info in available() if info.where != "downloadable"],
         "cache": str(folders()[-1]),
+        "kernels": str(kernels) if kernels is not None and kernels.is_file() else None,
     }
 
 

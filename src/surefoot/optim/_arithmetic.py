@@ -14,13 +14,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.optim import _sums
+from surefoot.optim import _sums, native
 from surefoot.optim._sums import WIDE, Tensors
+from surefoot.optim.native import Pass
 
 Scalar = Any
 """A Python float (or bool), or a 0-d tensor where values must stay on their device."""
 
-_LARGE = 1 << 18
+LARGE = 1 << 18
 """From this many elements on, an operation on one tensor costs far more than its call."""
 
 
@@ -142,6 +143,11 @@ class Host(Arithmetic):
     fuses = True
     reads = True
 
+    def __init__(self, foreach: bool, large: bool = True) -> None:
+        super().__init__(foreach)
+        self.large = foreach and large
+        """Whether native passes that only move tensors are worth the look at every tensor before."""
+
     def scalar(self, value: Tensor | float) -> float:
         return float(value)
 
@@ -196,20 +202,15 @@ class Host(Arithmetic):
             a.lerp_(b, weight)
 
     def lerp_and_sum_sq(self, average: Tensors, new: Tensors, weight: float) -> float:
-        """Large tensors are summed while they are still in the cache."""
-        large = [i for i, a in enumerate(average) if a.numel() > _LARGE] if self.foreach else []
-        if not large:
-            return float(super().lerp_and_sum_sq(average, new, weight))
-        total = 0.0
-        for i in large:
-            total += _sums.sum_sq([average[i].lerp_(new[i], weight)])
-        rest = [i for i, a in enumerate(average) if a.numel() <= _LARGE]
-        if rest:
-            total += super().lerp_and_sum_sq([average[i] for i in rest], [new[i] for i in rest], weight)
-        return total
+        """In one pass, where the native one serves."""
+        found = native.run(Pass.LERP_SQUARES, average, new, numbers=(weight,)) if self.foreach else None
+        return float(super().lerp_and_sum_sq(average, new, weight)) if found is None else _sums.checked(found, average)
 
     def lerp_and_add_(self, average: Tensors, new: Tensors, weight: float, tensors: Tensors, scale: float) -> None:
-        """In one pass, by torch's kernel for SGD with momentum, where it serves the tensors."""
+        """In one pass: the native one, or torch's kernel for SGD with momentum, where they serve the tensors."""
+        numbers = (weight, scale)
+        if self.large and native.run(Pass.LERP_ADD, average, new, tensors, numbers=numbers) is not None:
+            return
         if not self.foreach or not _alike(average, new, tensors):
             super().lerp_and_add_(average, new, weight, tensors, scale)
             return
@@ -226,9 +227,7 @@ class Host(Arithmetic):
             a.mul_(1.0 - weight).addcmul_(b, b, value=weight)
 
     def add_(self, tensors: Tensors, directions: Tensors, scale: float) -> None:
-        # For small tensors the kernel takes less time, bit for bit to the same end; for large ones a little more.
-        if self.foreach and all(a.numel() <= _LARGE for a in tensors) and _alike(tensors, directions):
-            _fused_sgd(tensors, directions, [], -scale)
+        if self.large and native.run(Pass.ADD, tensors, directions, numbers=(scale,)) is not None:
             return
         if self.foreach:
             torch._foreach_add_(tensors, directions, alpha=scale)

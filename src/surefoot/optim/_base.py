@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.optim._arithmetic import Arithmetic, Device, Host, Scalar
+from surefoot.optim._arithmetic import LARGE, Arithmetic, Device, Host, Scalar
 from surefoot.optim._averaging import Averaging
+from surefoot.optim._gather import Gathering
 from surefoot.optim._geometry import Euclidean, Geometry
 from surefoot.optim._height import Height, Unbounded
 from surefoot.optim._listen import Listening, Losses
@@ -19,14 +20,14 @@ from surefoot.optim._notes import Notes, renamed
 from surefoot.optim._ranks import Joining, refuse_partition
 from surefoot.optim._scalars import check_closure, scalar, scalar_dtype
 from surefoot.optim._settings import COMMON_OPTIONS, Settings, check_bound, check_rate, settings
-from surefoot.optim._shards import Pieces, check_parameter, is_distributed, local, pieces
+from surefoot.optim._shards import check_parameter, is_distributed, local
 from surefoot.optim._share import Share
-from surefoot.optim._step import Outcome, advance
-from surefoot.optim._watch import Watch
+from surefoot.optim._step import advance
+from surefoot.optim._watch import Watch, raise_if_bad
 from surefoot.theory.models import Model, Step
 
 
-class ModelBased(Joining, Listening):
+class ModelBased(Joining, Gathering, Listening):
     r"""Gradient descent whose step size comes from a model of the loss: model × geometry × averaging × height.
 
     With F = f − C (the batch loss over its lower bound), directions u_g and q = Σ_g α_g‖g_g‖²_* over the parameter
@@ -154,7 +155,9 @@ class ModelBased(Joining, Listening):
 
     def _complete(self) -> None:
         """Give every group the numbers that it lacks: a new group, or one from a checkpoint of an older version."""
-        self._sharded = any(is_distributed(p) for group in self.param_groups for p in group["params"])
+        params = [p for group in self.param_groups for p in group["params"]]
+        self._sharded = any(is_distributed(p) for p in params)
+        self._large = any(p.numel() > LARGE for p in params)
         averaging = self._settings.averaging
         for group in self.param_groups:
             for name, value in {"weight_decay": 0.0, **self._settings.group_options}.items():
@@ -326,7 +329,7 @@ class ModelBased(Joining, Listening):
         else happens, which distributed checkpointing relies on.
         """
         check_closure(closure, ": a loss is handed over as step(loss=loss)")
-        if not all(group.get("train_mode", True) for group in self.param_groups):
+        if self._settings.averaging.evaluates_elsewhere and not all(g["train_mode"] for g in self.param_groups):
             raise RuntimeError("the parameters hold the average for evaluation: call train() before step()")
         self._follow()
         bound = self._bound_of_step(lower_bound)
@@ -350,13 +353,14 @@ class ModelBased(Joining, Listening):
     def _advance(self, ops: Arithmetic, shares: list[Share], value: Tensor | float, bound: Any, shrunk: Scalar) -> None:
         """Run the algorithm, and write down what it says."""
         loss, bound = self.agree(ops.scalar(value), None if bound is None else ops.scalar(bound))
+        firm = self._settings.height.firm if bound is None else bound
         active = [share for share in shares if share.params]
         if self._settings.averaging.sees_average:  # averages of cg are those of the loss C + c(f − C)
-            firm = self._settings.height.firm if bound is None else bound
             loss, shrunk = loss if firm is None else firm + shrunk * (loss - firm), 1.0
         past, own = self._notes.read(ops)
         outcome = advance(self._settings, ops, active, loss, bound, past, shrunk)
-        self._raise_if_bad(outcome, loss, bound)
+        if self._settings.on_nonfinite == "raise":
+            raise_if_bad(outcome, loss, firm)
         for share in shares:  # groups without a gradient, too
             own[share.group][0] = outcome.scales[0] * share.lr
         for share, scale in zip(active, outcome.scales, strict=True):
@@ -365,22 +369,7 @@ class ModelBased(Joining, Listening):
             for share, memory in zip(active, outcome.memories, strict=True):
                 own[share.group][1] = memory
         self._notes.write(ops, outcome.noted, own)
-        self._watch.look(
-            ops, type(self).__name__, outcome, loss, self._settings.height.firm if bound is None else bound
-        )
-
-    def _raise_if_bad(self, outcome: Outcome, loss: Scalar, bound: Scalar) -> None:
-        """With ``on_nonfinite="raise"``: say what was wrong. On a device this waits for the values."""
-        if self._settings.on_nonfinite != "raise":
-            return
-        if not bool(outcome.finite):
-            what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {float(loss)}"
-            raise ValueError(f"{what}; the parameters are unchanged")
-        bound = self._settings.height.firm if bound is None else bound
-        if bool(outcome.violated) and bound is not None:
-            raise ValueError(
-                f"the loss {float(loss)} is below lower_bound {float(bound)}; the parameters are unchanged"
-            )
+        self._watch.look(ops, type(self).__name__, outcome, loss, firm)
 
     def _bound_of_step(self, lower_bound: Tensor | float | None) -> Tensor | float | None:
         if lower_bound is None:
@@ -401,74 +390,6 @@ class ModelBased(Joining, Listening):
             for group in groups:
                 if type(group["lr"]) is not float or not 0.0 <= group["lr"] < math.inf:
                     check_rate("lr", group["lr"])
-            return Host(self._settings.foreach)
+            return Host(self._settings.foreach, self._large)
         first: Tensor = groups[0]["count"]
         return Device(self._settings.foreach, first.device, first.dtype)
-
-    def _shares(self, ops: Arithmetic) -> list[Share]:
-        shares = []
-        name = self._settings.averaging.memory_name
-        for index, group in enumerate(self.param_groups):
-            lr, memory = ops.rate(group["lr"]), 0.0 if name is None else ops.scalar(group[name])
-            pace: Scalar = 1.0
-            if self._settings.averaging.compares:  # the schedule is apart from the rate that the group began with
-                cap = group["cap"]
-                pace, lr = lr / cap if cap else 0.0, ops.most(lr, cap)
-            decay = group["weight_decay"]
-            params, grads = self._differentiated(group)
-            for geometry, found in self._settings.geometry.split(params, group):
-                gradients = grads if found is params else [p.grad for p in found if p.grad is not None]
-                if self._settings.maximize:
-                    gradients = list(torch._foreach_neg(gradients))
-                state = self._buffers(geometry, found)
-                parts = [Pieces(None, found, found, gradients, state)]
-                if self._sharded:
-                    parts = pieces(found, gradients, state)
-                for spread, originals, local_params, local_grads, buffers in parts:
-                    average = [] if self._settings.averaging.buffer_name is None else buffers.pop(0)
-                    last = buffers.pop(0) if self._settings.averaging.compares and geometry.costly else None
-                    scratch: list[Tensor] = []
-                    if self._settings.fused and ops.fuses:
-                        pairs = zip(local_params, originals, strict=True)
-                        scratch = [self._scratch_for(p, original) for p, original in pairs]
-                        local_grads = [_laid_out_as(g, p) for g, p in zip(local_grads, local_params, strict=True)]
-                    own = (local_params, local_grads, average, buffers, scratch)
-                    shares.append(Share(index, geometry, lr, decay, *own, memory, pace, last, spread, originals))
-        return shares
-
-    def _scratch_for(self, p: Tensor, original: Tensor) -> Tensor:
-        """Room of the parameter's size (on this rank) that is reused in every step; not part of the state."""
-        room = self._scratch.get(original)
-        if room is None or room.shape != p.shape or room.dtype != p.dtype or room.stride() != p.stride():
-            room = self._scratch[original] = torch.zeros_like(p, memory_format=torch.preserve_format)
-        return room
-
-    def _differentiated(self, group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
-        """The group's parameters with a gradient, and their gradients."""
-        params = group["params"]
-        found = [p.grad for p in params]
-        grads = [grad for grad in found if grad is not None]
-        if len(grads) < len(found):
-            params = [p for p, grad in zip(params, found, strict=True) if grad is not None]
-        for layout in {grad.layout for grad in grads}:
-            if layout is not torch.strided:
-                raise RuntimeError(f"{type(self).__name__} does not support sparse gradients (layout {layout})")
-        return params, grads
-
-    def _buffers(self, geometry: Geometry, params: list[Tensor]) -> list[list[Tensor]]:
-        """The state of some parameters, one list a name; what is missing is created."""
-        averaging = self._settings.averaging
-        buffers = []
-        for name in self._settings.buffer_names(geometry):
-            for p in params:
-                state = self.state[p]
-                if name not in state:
-                    copied = averaging.starts_at_parameters and name == averaging.buffer_name
-                    state[name] = p.detach().clone() if copied else torch.zeros_like(p)
-            buffers.append([self.state[p][name] for p in params])
-        return buffers
-
-
-def _laid_out_as(grad: Tensor, p: Tensor) -> Tensor:
-    """The gradient with the parameter's strides."""
-    return grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)

@@ -1,8 +1,9 @@
-"""Adam's metric on the CPU with torch's own fused kernel, for ``fused=True``.
+"""Adam's metric on the CPU in one pass, for ``fused=True``: the native one, or torch's own fused kernel.
 
-One call of the kernel updates both moments and writes the direction into a scratch tensor, in pieces that are still in
-the cache when their inner product is taken. Memory traffic: the check of the gradient, seven arrays for the kernel,
-three to move the parameters. It needs one scratch array of the parameters' size.
+The pass updates both moments, writes the direction into a scratch tensor, and sums their inner product. torch's kernel
+knows no sum: it works on pieces that are still in the cache when their inner product is taken. Memory traffic: the
+check of the gradient, seven arrays for the pass, three to move the parameters. It needs one scratch array of the
+parameters' size.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from surefoot.optim import native
 from surefoot.optim._arithmetic import Arithmetic
 from surefoot.optim._geometry import Diagonal
 from surefoot.optim._share import Share
 from surefoot.optim._sums import Tensors, flat
+from surefoot.optim.native import Pass
+from surefoot.theory.training import second_moment_correction
 
 _PIECE = 1 << 18
 """Elements of a piece: four arrays of it stay in the cache, also where it is shared."""
@@ -25,18 +29,35 @@ def measure(
     """Bring the moments up to date and leave multiples of the directions in ``share.scratch``.
 
     Returns the factor that makes them the directions, and Σ⟨d, direction⟩.
+    """
+    geometry = share.geometry
+    assert isinstance(geometry, Diagonal)
+    moments, directions = share.buffers[0], share.scratch
+    correction = second_moment_correction(geometry.beta, count) ** -0.5
+    numbers = (geometry.beta, 1.0 - geometry.beta, correction, geometry.eps, weight)
+    if averaged:
+        dual_sq = native.run(Pass.AVERAGED_ADAM, moments, grads, directions, share.average, numbers=numbers)
+    else:
+        dual_sq = native.run(Pass.ADAM, moments, grads, directions, numbers=numbers)
+    if dual_sq is not None:
+        return 1.0, dual_sq
+    return _by_torch(ops, geometry, (directions, grads, share.average if averaged else grads, moments), count, weight)
+
+
+def _by_torch(
+    ops: Arithmetic, geometry: Diagonal, operands: tuple[Tensors, ...], count: float, weight: float
+) -> tuple[float, float]:
+    """The same, piece by piece.
 
     The kernel computes scratch ← (1 − lr·decay)·scratch − lr·(m/c₁)/(√(v/c₂) + ε). With lr = decay = 1 the old content
     drops out. Its β₁ is 1 − weight, so that m is the average whose weights sum to one; its own correction
     c₁ = 1 − β₁^count is then not wanted, and taken back by the factor.
     """
-    geometry = share.geometry
-    assert isinstance(geometry, Diagonal)
     beta = 1.0 - weight
     step = torch.tensor(count)
     total = 0.0
     small: list[tuple[Tensor, ...]] = []
-    for tensors in zip(share.scratch, grads, share.average if averaged else grads, share.buffers[0], strict=True):
+    for tensors in zip(*operands, strict=True):
         if tensors[0].numel() <= _PIECE // 4:
             small.append(tensors)
             continue

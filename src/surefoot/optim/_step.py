@@ -82,7 +82,7 @@ def advance(
     count = past["count"] + 1.0
     age = count - past.get("since", 0.0)  # averaging may be switched on later
     value = averaging.value(ops, shares, loss, past, age)
-    overlaps = [share.overlap(ops, ops.usable(share.grads), count) if averaging.compares else 0.0 for share in shares]
+    overlaps = [share.overlap(ops, ops.usable(share.grads), count) for share in shares] if averaging.compares else []
     measured = [_measure(settings, ops, share, sq, count, age) for share, sq in zip(shares, grad_sq, strict=True)]
 
     # Rates α, clipped; proximal weight decay makes them h = α/(1 + αλ).
@@ -91,10 +91,12 @@ def advance(
         clip = clip_factor(sum(each.seen_sq for each in measured), settings.max_grad_norm)
     rates = [share.lr * clip for share in shares]
     prox = settings.weight_decay_mode == "prox" and any(share.weight_decay for share in shares)
-    shrink = [1.0 + rate * share.weight_decay if prox else 1.0 for rate, share in zip(rates, shares, strict=True)]
     worth = [rate / shrunk for rate in rates]
-    full = sum(rate * each.dual_sq for rate, each in zip(worth, measured, strict=True))
-    decrease = sum(rate / s * each.dual_sq for rate, s, each in zip(worth, shrink, measured, strict=True))
+    decrease = full = sum([rate * each.dual_sq for rate, each in zip(worth, measured, strict=True)])
+    shrink: list[Scalar] = [1.0] * len(shares)
+    if prox:
+        shrink = [1.0 + rate * share.weight_decay for rate, share in zip(rates, shares, strict=True)]
+        decrease = sum([rate / s * each.dual_sq for rate, s, each in zip(worth, shrink, measured, strict=True)])
     drift: Scalar = 0.0  # what weight decay does to the linear model
     if prox or averaging.follows:
         for rate, s, each in zip(worth, shrink, measured, strict=True):
@@ -105,7 +107,7 @@ def advance(
     # Height F = f − C, scale t and index δ.
     batch: Scalar | None = None
     if all(each.batch_sq is not None for each in measured):
-        batch = sum(rate * each.batch_sq for rate, each in zip(worth, measured, strict=True))
+        batch = sum([rate * each.batch_sq for rate, each in zip(worth, measured, strict=True)])
     sight = Sight(loss, value, value - drift if prox else value, decrease, full, batch, count)
     bound = given
     if given is None:
@@ -164,7 +166,7 @@ def _measure(
     if share.scratch:
         factor, dual_sq = _fused.measure(ops, share, grads, averaged, count, weight if averaged else 1.0)
         dual_sq, directions = share.total(dual_sq), share.scratch
-        if not averaging.only_scales:
+        if not averaging.only_scales and factor != 1.0:
             ops.mul_(directions, factor)
             factor = 1.0
         if sees_average and clips:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,15 @@ _IN_A_ROW = 20
 """And so many anywhere else."""
 _LOOK_EVERY = 1000
 """On a device the counters are read after the first steps and then every so many steps, because reading waits."""
+
+
+def raise_if_bad(outcome: Outcome, loss: Scalar, firm: Scalar | None) -> None:
+    """With ``on_nonfinite="raise"``: say what was wrong with a step. On a device this waits for the values."""
+    if not bool(outcome.finite):
+        what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {float(loss)}"
+        raise ValueError(f"{what}; the parameters are unchanged")
+    if bool(outcome.violated) and firm is not None:
+        raise ValueError(f"the loss {float(loss)} is below lower_bound {float(firm)}; the parameters are unchanged")
 
 
 class Watch:
