@@ -46,15 +46,16 @@ $(VENV)/.browser: $(VENV)/.python
 	  || echo "chromium is not installed: the tests of the report's page will be skipped"
 	@touch $@
 
+# Each worker takes files as a whole as long as it can, so that what a file starts is started once.
 test: lint $(VENV)/.browser
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # torch's database of optimizers is in its wheel: nothing is fetched.
 test-strangers: $(VENV)/.dev
 	$(BIN)/pytest tests/strangers
 
 test-all: lint $(VENV)/.browser
-	$(BIN)/pytest -n 2 -m ''
+	$(BIN)/pytest -n 2 --dist worksteal -m ''
 
 bench: $(VENV)/.dev
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,bench]'

@@ -15,7 +15,7 @@ from torch import nn
 
 import surefoot.optim as sfo
 from surefoot.problems import LinearRegression, LogisticRegression, TiledProblem, pack
-from surefoot.runs._orders import row_orders
+from surefoot.runs._row_orders import row_orders
 from surefoot.search import ProblemRun, Progress, Run, TorchRun
 from surefoot.study import Study
 

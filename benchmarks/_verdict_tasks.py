@@ -1,7 +1,4 @@
-"""Tasks that verdicts alone are judged on, beside those of ``_tasks``: some to develop on, some for a first look.
-
-The tasks of ``FRESH`` were written down before the weights of the verdict were fitted, and first trained after that.
-"""
+"""Tasks that the verdict was developed on, beside those of ``_tasks`` that are not held out."""
 
 from __future__ import annotations
 
@@ -296,13 +293,6 @@ def signals(channels: int) -> nn.Sequential:
     return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Flatten(), nn.Linear(9 * channels, 4))
 
 
-def residual_images() -> nn.Sequential:
-    def block() -> nn.Module:
-        return Residual(8, nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()), norm=False)
-
-    return nn.Sequential(nn.Conv2d(1, 8, 3, stride=2, padding=1), block(), block(), nn.Flatten(), nn.Linear(128, 10))
-
-
 vowel = lambda: libsvm("vowel")  # noqa: E731
 norms = lambda: nn.Sequential(nn.Linear(64, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Linear(48, 10))  # noqa: E731
 
@@ -360,7 +350,6 @@ DEVELOPMENT: dict[str, Make] = {
     "waves-conv": on(waves, lambda: signals(12), cross_entropy, 32),
     "views": on(flat_digits, lambda: mlp([64, 64, 16]), views, 64),
 }
-"""To develop on, beside those of ``_tasks`` that are not held out."""
 
 
 def drawn(number: int) -> Make:
@@ -397,10 +386,7 @@ def drawn(number: int) -> Make:
 
 DEVELOPMENT |= {f"drawn-{number}": drawn(number) for number in range(24)}
 
-FRESH: dict[str, Make] = {
-    "lstm-rows": on(
-        rows, lambda: nn.Sequential(Last(nn.LSTM(8, 32, batch_first=True)), nn.Linear(32, 10)), cross_entropy, 32
-    ),
+SPENT: dict[str, Make] = {
     "mixer": on(
         rows,
         lambda: nn.Sequential(
@@ -413,8 +399,6 @@ FRESH: dict[str, Make] = {
         cross_entropy,
         48,
     ),
-    "residual-images": base.images(residual_images),
-    "gpt-small": base.gpt(24, 1, 16, 16, last_norm=True),
     "variational": on(flat_digits, Variational, own_loss, 32),
     "distilled": on(soft_labels, lambda: mlp([64, 40, 12], nn.ELU), distilled, 32),
     "quantile": on(lambda: taught(0.7), lambda: mlp([16, 48, 48, 1]), pinball, 32),
@@ -424,6 +408,6 @@ FRESH: dict[str, Make] = {
     "curve": on(curve, lambda: mlp([1, 64, 64, 1], nn.Tanh), squared_error, 64),
     "dna-deep": on(dna, lambda: mlp([180, 32, 32, 32, 3], nn.LeakyReLU), cross_entropy, 8),
 }
-"""For a first look, after the weights were frozen."""
+"""Held back from earlier weights; these were fitted on them as well."""
 
-TASKS = base.TASKS | {name: Task(name, name, make) for tasks in (DEVELOPMENT, FRESH) for name, make in tasks.items()}
+TASKS = base.TASKS | {name: Task(name, name, make) for name, make in (DEVELOPMENT | SPENT).items()}

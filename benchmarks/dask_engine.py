@@ -20,7 +20,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from surefoot.runs._execute import cores
+from surefoot.runs import cores
 from surefoot.study import Study
 
 LIMIT = 1.05

@@ -23,8 +23,8 @@ from torch.nn.functional import cross_entropy
 
 from surefoot.data import Images, cifar
 from surefoot.problems import ImageInputs, NetworkProblem, networks
-from surefoot.runs._nouns import Settings
 from surefoot.runs._training import NetworkRun
+from surefoot.runs._types import Settings
 from surefoot.study import Run, parse_method
 
 GOAL, GOAL_BFLOAT16 = 0.95, 1.5

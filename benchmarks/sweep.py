@@ -26,8 +26,8 @@ from rich.table import Table
 
 from _timing import Turns
 from surefoot.problems import LinearRegression, LogisticRegression, Problem
-from surefoot.runs import RunPlan, Trace
-from surefoot.runs._engine import run_batched
+from surefoot.runs import Place, RunPlan, Settings, Trace, execute
+from surefoot.runs._engine import BatchedJob
 from surefoot.runs._methods import parse_method
 
 BASE_LRS = np.logspace(-3, 2, 16)
@@ -51,6 +51,14 @@ def seconds(function: Callable[[], object]) -> float:
     return time.process_time() - begin
 
 
+def run_batched(
+    problem: Any, runs: Any, *, steps_per_epoch: int, epochs: int, batch_size: int, schedule: Any, on_chunk: Any
+) -> None:
+    """A sweep without a study, in this process."""
+    job = BatchedJob(problem, Settings(steps_per_epoch, epochs, batch_size, schedule, "shuffle", 1))
+    execute(job, job.tasks(runs), on_chunk, place=Place(processes=1))
+
+
 def sweep(
     problem: Problem, methods: tuple[str, ...], lrs: Any, seeds: int, epochs: int, batch_size: int
 ) -> list[Trace]:
@@ -67,7 +75,6 @@ def sweep(
         batch_size=batch_size,
         schedule=np.ones(steps * epochs),
         on_chunk=traces.extend,
-        processes=1,
     )
     return traces
 
@@ -233,7 +240,6 @@ def sweep_only(study: Any) -> None:
         batch_size=study.batch_size,
         schedule=study.factors,
         on_chunk=lambda traces: None,
-        processes=1,
     )
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import os
 import re
 import shlex
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 from typing import NamedTuple
@@ -74,9 +77,14 @@ def run_shell(code: str) -> str:
     printed = ""
     for line in code.splitlines():
         words = shlex.split(line, comments=True)
-        if words[:1] == ["surefoot"]:
+        if words[:2] == ["surefoot", "watch"]:  # it takes a process of its own
+            arguments = [sys.executable, "-m", *words]
+            run = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"})
+            assert run.returncode == 0, f"{line}\n{run.stderr}"
+            printed += run.stdout
+        elif words[:1] == ["surefoot"]:
             found = CliRunner().invoke(command, words[1:], env={"COLUMNS": "100"})
-            assert found.exit_code == 0, f"{line}\n{found.output}"
+            assert found.exit_code == 0, f"{line}\n{found.stderr}"
             printed += found.stdout
     return printed
 

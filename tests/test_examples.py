@@ -8,7 +8,6 @@ from pathlib import Path
 
 import matplotlib
 import pytest
-import torch
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 SCRIPTS = sorted(FOLDER.glob("*.py"))
@@ -28,12 +27,7 @@ def test_script_runs(script, tmp_path, monkeypatch, capsys):
         pytest.importorskip(EXTRAS[script.stem])
     matplotlib.use("agg")
     monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # beside other tests two threads would wait for each other
-    try:
-        runpy.run_path(str(script), run_name="__main__")
-    finally:
-        torch.set_num_threads(threads)
+    runpy.run_path(str(script), run_name="__main__")
     assert capsys.readouterr().out.strip()
 
 

@@ -12,11 +12,6 @@ ORDER = (
 )  # fmt: skip
 
 PRIVATE = {
-    ("runs", "problems._inputs"),
-    ("runs", "problems._problem"),
-    ("runs", "problems._starts"),
-    ("runs", "problems._threads"),
-    ("study", "problems._threads"),
     ("runs", "optim._rows"),
     ("runs", "optim._scalars"),
     ("monitor", "optim._arithmetic"),

@@ -38,9 +38,7 @@ def html_table(lines: Sequence[Sequence[str]]) -> str:
     >>> html_table([["a"], ["<b>"]])
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
     """
-    head, *body = ["".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in line) for line, tag in _tagged(lines)]
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(f'<tr>{row}</tr>' for row in body)}</tbody></table>"
-
-
-def _tagged(lines: Sequence[Sequence[str]]) -> list[tuple[Sequence[str], str]]:
-    return [(line, "td" if place else "th") for place, line in enumerate(lines)]
+    rows = [[escape(cell) for cell in line] for line in lines]
+    head = "".join(f"<th>{cell}</th>" for cell in rows[0])
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows[1:])
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -20,7 +20,7 @@ OPTIMIZERS = {
     "momentum": (lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9), 1e-5, 0.01, 10.0),
     "adamw": (lambda p, lr: torch.optim.AdamW(p, lr=lr), 1e-5, 5e-3, 1.0),
     "rmsprop": (lambda p, lr: torch.optim.RMSprop(p, lr=lr), 1e-6, 2e-3, 1.0),
-    "muon": (lambda p, lr: sfo.Muon(p, lr=lr), 1e-5, 5e-3, 3.0),
+    "muon": (lambda p, lr: sfo.Muon(p, lr=lr), 1e-5, 0.02, 3.0),
     "ngn": (lambda p, lr: sfo.NGN(p, lr=lr), 1e-4, 0.05, None),
     "ngn-adam": (lambda p, lr: sfo.NGNAdam(p, lr=lr), 1e-5, 5e-3, None),
 }
@@ -117,17 +117,17 @@ def test_a_schedule_that_is_known_tells_the_peak(another):
     class ByHand:
         def __init__(self, optimizer):
             self.group, self.done = optimizer.param_groups[0], 0
-            self.group["lr"] = 0.05 * factors[0]
+            self.group["lr"] = 0.2 * factors[0]
 
         def step(self):
             self.done += 1
-            self.group["lr"] = 0.05 * factors[self.done]
+            self.group["lr"] = 0.2 * factors[self.done]
 
     told, untold = (
-        watched(another, OPTIMIZERS["sgd"][0], 0.05, scheduler=ByHand, **options).verdict()
+        watched(another, OPTIMIZERS["sgd"][0], 0.2, scheduler=ByHand, **options).verdict()
         for options in ({"schedule": factors}, {})
     )
-    assert told.lr_range[0] <= 0.05 <= told.lr_range[1]
+    assert told.lr_range[0] <= 0.2 <= told.lr_range[1]
     for name in ("promised", "away"):
         assert untold.details[name] == pytest.approx(told.details[name] - math.log10(5), abs=1e-6)
 

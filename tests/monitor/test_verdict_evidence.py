@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.monitor._evidence import gather, summarise
+from surefoot.monitor._evidence import Evidence, gather, summarise
 from surefoot.monitor._judge import judge
+from surefoot.monitor._weights import WEIGHTS
 
 
 def steps(rate=0.1, curvature=1.0, start=10.0, count=20, noise=0.0):
@@ -101,3 +102,27 @@ def test_looking_at_every_second_step_promises_the_same():
     assert gather(half, 400, 0.01, 1, every=2).promised == pytest.approx(
         gather(columns, 400, 0.01, 1).promised, abs=0.02
     )
+
+
+def test_scatter_and_losses_above_the_first_are_told():
+    calm, rough = (gather(steps(0.01, noise=noise), 200, 0.01, 1) for noise in (0.0, 10.0))
+    assert calm.noise < -1.5 < -1.0 < rough.noise
+    losses = np.ones(20)
+    losses[5:10] = 3.0
+    assert gather(steps(0.1) | {"loss": losses}, 200, 0.1, 1).above == 0.25
+    assert gather(steps(0.01), 200, 0.01, 1).above == 0.0
+
+
+def test_weights_belong_to_numbers_of_the_evidence():
+    names = {name for total in (WEIGHTS.small, WEIGHTS.large, WEIGHTS.best) for name in total[1]}
+    assert names == set(Evidence._fields)
+    assert WEIGHTS.edge < 0
+
+
+def test_steps_that_were_shortened_make_the_range_wider():
+    columns = steps(0.1, noise=0.5)
+    plain = judge(columns, horizon=200, peak=0.1, elements=1)
+    short = judge(columns | {"size": columns["size"] / 2}, horizon=200, peak=0.1, elements=1)
+    assert plain.state == short.state == "holds"
+    widths = [np.log10(verdict.lr_range[1] / verdict.lr_range[0]) for verdict in (plain, short)]
+    assert widths == pytest.approx([1.0, 1.5])

@@ -32,6 +32,8 @@ RATES = {
 
 NAMES = tuple(sfo.TABLE)
 ADAMS = ("SPSAdam", "NGNAdam", "MoMoAdam", "NGNMomentumAdam")
+KINDS = ("NGN", "MoMo", "NGNMomentum", "SPSAdam", "MoMoAdam", "NGNMomentumAdam", "Muon", "SPSMuon", "NGNMomentumMuon")
+"""One row of every geometry and averaging: where the model is but a number, the others cannot fail apart from them."""
 UNBOUNDED = ("SGD", "Muon")
 """They have the linear model, which knows no lower bound."""
 

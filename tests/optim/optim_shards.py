@@ -11,7 +11,7 @@ import torch
 import torch.distributed as distributed
 import torch.distributed.checkpoint as checkpoint
 import torch.multiprocessing as processes
-from optim_problem import ADAMS, NAMES, RATES, make
+from optim_problem import KINDS, RATES, make
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
@@ -86,9 +86,9 @@ class Case(NamedTuple):
 SCHEDULE_FREE = {"averaging": sfo.ScheduleFree(0.9)}
 PROXIMAL = {"weight_decay": 0.1, "weight_decay_mode": "prox"}
 CASES = [
-    *(Case(name) for name in NAMES),
-    *(Case(name, layout="mixed", groups=True) for name in NAMES),
-    *(Case(name, {"fused": True}, "mixed") for name in ADAMS),
+    *(Case(name) for name in ("NGN", "MoMoAdam", "SPSMuon")),
+    *(Case(name, layout="mixed", groups=True) for name in KINDS),
+    *(Case(name, {"fused": True}, "mixed") for name in ("SPSAdam", "NGNMomentumAdam")),
     *(Case(name, {"foreach": False}) for name in ("NGN", "MoMoAdam")),
     *(Case(name, {"weight_decay": 0.1, "max_grad_norm": 0.5}) for name in ("SPS", "MoMo", "NGNAdam", "NGNMomentum")),
     *(Case(name, PROXIMAL, "mixed") for name in ("SGD", "NGN", "MoMo", "MoMoAdam")),
@@ -99,7 +99,7 @@ CASES = [
     Case("NGN", SCHEDULE_FREE, "mixed", groups=True, device=True),
 ]
 CHECKPOINTS = [
-    *(Case(name, layout="mixed", groups=True) for name in NAMES),
+    *(Case(name, layout="mixed", groups=True) for name in ("NGN", "NGNMomentum", "MoMoAdam", "SPSMuon")),
     Case("NGN", SCHEDULE_FREE, "mixed", groups=True),
 ]
 WIDE_CASES = [

@@ -15,7 +15,6 @@ import surefoot.optim as sfo
 from surefoot.optim._arithmetic import Device
 
 OPTIONS: list[dict[str, Any]] = [
-    {},
     {"foreach": False},
     {"weight_decay": 0.1, "max_grad_norm": 0.7},
     {"lower_bound": "estimate"},
@@ -37,9 +36,8 @@ class Recorder(TorchDispatchMode):
 
 
 def cases() -> list[Any]:
-    both = [
-        (name, options) for name in NAMES for options in OPTIONS if not (name in UNBOUNDED and "lower_bound" in options)
-    ]
+    both: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in NAMES]
+    both += [(name, options) for name in ("NGN", "NGNMomentum", "MoMoAdam", "SPSMuon") for options in OPTIONS]
     proximal = [(name, PROXIMAL) for name in ("SGD", "SPS", "NGN", "MoMo", "MoMoAdam")]
     flagship = [("Surefoot", options) for options in ({}, {"foreach": False}, {"weight_decay": 0.1})]
     return [pytest.param(name, options, id=f"{name}-{options}") for name, options in both + proximal + flagship]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as checkpoint
-from optim_problem import ADAMS, NAMES, UNBOUNDED, Problem, equal, make, train
+from optim_problem import ADAMS, KINDS, NAMES, UNBOUNDED, Problem, equal, make, train
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,
@@ -23,7 +23,6 @@ import surefoot.optim as sfo
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 OPTIONS: list[dict[str, Any]] = [
-    {},
     {"lower_bound": "estimate"},
     {"lower_bound": "level"},
     {"weight_decay": 0.1, "max_grad_norm": 1.0},
@@ -38,9 +37,14 @@ def saved_and_loaded(state: dict[str, Any]) -> dict[str, Any]:
     return loaded
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", [*NAMES, "Surefoot"])
+@pytest.mark.parametrize(
+    ("name", "dtype", "options"),
+    [
+        *((name, dtype, {}) for name in (*NAMES, "Surefoot") for dtype in DTYPES),
+        *((name, torch.float32, options) for name in (*KINDS, "Surefoot") for options in OPTIONS),
+    ],
+    ids=str,
+)
 def test_save_and_load_continue_bitwise(name: str, dtype: torch.dtype, options: dict[str, Any]) -> None:
     if name in UNBOUNDED:
         options = {key: value for key, value in options.items() if key != "lower_bound"}
@@ -81,7 +85,7 @@ class Net(torch.nn.Module):
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_distributed_checkpoint_continues_bitwise(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     unbroken = Problem(dtype)
     whole = train(unbroken, make(name, unbroken.groups(name)), range(6))

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from surefoot.runs import CannotTravel, WorkerDied, Workers
+from surefoot.runs._workers import CannotTravel, WorkerDied, Workers
 
 
 class Server:

@@ -270,7 +270,7 @@ def test_a_state_that_is_gone_is_computed_anew(tmp_path):
     whole = tune(study, processes=1)
 
     def forget(steps):
-        for path in tmp_path.glob("s.db.search-*/*.pt"):
+        for path in tmp_path.glob("s.db.runs/*.pt"):
             path.unlink()
 
     found = tune(study, processes=1, store=tmp_path / "s.db", max_states=1, progress=forget)

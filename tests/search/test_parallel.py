@@ -19,12 +19,19 @@ from torch import nn
 import surefoot as sf
 import surefoot.optim as sfo
 from surefoot.problems import LinearRegression, NetworkProblem
+from surefoot.runs._workers import Workers
 from surefoot.search import ProblemRun, Progress, Run, RunError, TorchRun, tune
 from surefoot.study import Study
 
 X = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
 Y = X[:, :3].argmax(dim=1)
 LRS = np.geomspace(1e-3, 1e2, 7)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Give workers something to do before they have come up: these runs take no time."""
+    monkeypatch.setattr(Workers, "ready", property(lambda self: list(range(len(self)))))
 
 
 def batches(seed):
@@ -51,9 +58,7 @@ def assert_same(one, other):
         assert torch.equal(p, q)
 
 
-@pytest.mark.parametrize(
-    "options", [{"seeds": 2}, {"objective": "bound", "bias": 2.0}, {"objective": "bound"}], ids=["loss", "D", "pool"]
-)
+@pytest.mark.parametrize("options", [{"seeds": 2}, {"objective": "bound"}], ids=["loss", "pool"])
 def test_the_answer_does_not_depend_on_the_number_of_processes(options, tmp_path):
     alone = tune(recipe(), LRS, 64, processes=1, **options)
     assert_same(tune(recipe(), LRS, 64, processes=3, store=tmp_path / "search", **options), alone)
@@ -100,7 +105,7 @@ class Doomed(Run):
         self.lr, self.how, self.step = lr, how, 0
 
     def advance(self, k):
-        if self.lr > 1 and self.how == "dies" and multiprocessing.parent_process() is not None:
+        if self.how == "dies" and multiprocessing.parent_process() is not None:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.lr > 1 and self.how == "raises":
             raise OSError("disk gone")
@@ -131,7 +136,10 @@ def test_a_run_that_raises_elsewhere_is_named():
 SCRIPT = """
     import sys, time
     import surefoot as sf
+    from surefoot.runs._workers import Workers
     from surefoot.search import Progress, Run
+
+    Workers.ready = property(lambda self: list(range(len(self))))  # before they have come up
 
     class Slow(Run):
         def __init__(self, lr, seed):

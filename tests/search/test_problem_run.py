@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from surefoot.problems import LogisticRegression
-from surefoot.runs._nouns import STEP_FIELDS
+from surefoot.runs._types import STEP_FIELDS
 from surefoot.search import ProblemRun
 from surefoot.study import Study
 

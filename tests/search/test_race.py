@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surefoot.search._confidence import confidence
-from surefoot.search._notes import notes, spoiled_by
+from surefoot.search._notes import confidence, notes, spoiled_by
 from surefoot.search._race import Race, mean_and_error
 
 LRS = np.geomspace(1e-3, 1e1, 13)

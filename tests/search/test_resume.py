@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,7 @@ import pytest
 from surefoot._states import load_state, save_state
 from surefoot.problems import LinearRegression
 from surefoot.search import ProblemRun, SearchError, tune
-from surefoot.study import Result, Study
+from surefoot.study import Result, StoreError, Study, rescue
 
 LRS = np.geomspace(1e-3, 1e2, 9)
 SEARCHES = [
@@ -123,33 +124,40 @@ def test_a_folder_with_other_things_is_left_alone(regression, tmp_path):
         tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path / "no" / "search")
 
 
-def _flipped(data):
-    """One byte of an array is another."""
-    return data[:150] + bytes([data[150] ^ 255]) + data[151:]
-
-
-@pytest.mark.parametrize("damage", [lambda data: b"broken", lambda data: data[:100], lambda data: b"", _flipped])
-def test_a_damaged_trace_is_named(regression, tmp_path, damage):
+@pytest.mark.parametrize("damage", [lambda data: b"broken", lambda data: data[:100], lambda data: data[:-9000]])
+def test_a_damaged_store_is_named(regression, tmp_path, damage):
     runs = ProblemRun(regression, "sgd", batch_size=5)
     tune(runs, LRS, 50, store=tmp_path / "search")
-    trace = next(path for path in (tmp_path / "search").glob("*.npz") if "-" not in path.name)
-    trace.write_bytes(damage(trace.read_bytes()))
-    with pytest.raises(SearchError, match=f"{trace.name} is damaged"):
+    store = tmp_path / "search" / "runs.db"
+    store.write_bytes(damage(store.read_bytes()))
+    with pytest.raises(StoreError, match=r"runs\.db: (not a surefoot study|the file is damaged)"):
         tune(runs, LRS, 50, store=tmp_path / "search")
 
 
-def test_a_damaged_header_is_named(regression, tmp_path):
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [("begun", "about", "{}"), ("begun", "data", b"0" * 16), ("begun", "lr", 0.5), ("facts", "value", "{}")],
+)
+def test_every_row_is_covered(regression, tmp_path, table, column, value):
+    """Changed through SQLite itself, so that only the seal can tell; what is sound can be rescued."""
     runs = ProblemRun(regression, "sgd", batch_size=5)
-    tune(runs, LRS, 50, store=tmp_path / "search")
-    (tmp_path / "search" / "search.json").write_text("{")
-    with pytest.raises(SearchError, match=r"search\.json is damaged"):
+    whole = tune(runs, LRS, 50, store=tmp_path / "search")
+    path = tmp_path / "search" / "runs.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = 1", (value,))
+    connection.close()
+    with pytest.raises(StoreError, match=r"runs\.db: .*damaged.*rescue"):
         tune(runs, LRS, 50, store=tmp_path / "search")
+    (tmp_path / "new").mkdir()
+    saved = rescue(path, tmp_path / "new" / "runs.db")
+    assert (saved.begun, saved.facts) == (len(LRS) - (table == "begun"), int(table == "begun"))
+    assert tune(runs, LRS, 50, store=tmp_path / "new").table == whole.table
 
 
 def test_a_damaged_state_is_named(regression, tmp_path):
     runs = ProblemRun(regression, "sgd", batch_size=5)
     tune(runs, LRS, 50, store=tmp_path / "search")
-    for state in (tmp_path / "search").glob("*-*.npz"):
+    for state in (tmp_path / "search").glob("*/*-*.npz"):
         state.write_bytes(state.read_bytes()[:100])
     with pytest.raises(SearchError, match=r"-\d+\.npz is damaged .*; delete .*, and its run is computed anew"):
         tune(runs, LRS, 50, store=tmp_path / "search", objective="bound", bias=1.0)

@@ -3,9 +3,10 @@
 import numpy as np
 
 from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
-from surefoot.runs._engine import run_batched
+from surefoot.runs import Place, Settings, execute
+from surefoot.runs._engine import BatchedJob
 from surefoot.runs._methods import parse_method
-from surefoot.runs._nouns import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, RunPlan
+from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, RunPlan
 
 METHODS = ("sgd", "sps", "ngn", "log-ngn", "power(p=0.25)", "sps(lower_bound=-2)", "spp")
 
@@ -34,6 +35,18 @@ PROBLEMS = {
 def runs_of(methods, lrs, seeds):
     parsed = [parse_method(name) for name in methods]
     return [RunPlan(method, float(lr), seed) for method in parsed for lr in lrs for seed in seeds]
+
+
+def run_batched(
+    problem, runs, *, steps_per_epoch, epochs, batch_size, schedule, on_chunk, sampling="shuffle", every=1, rules=(),
+    distance=None, processes=None, stop=None,
+):  # fmt: skip
+    """A sweep without a study."""
+    settings = Settings(
+        steps_per_epoch, epochs, batch_size, np.asarray(schedule), sampling, every, tuple(rules), distance
+    )
+    job = BatchedJob(problem, settings)
+    execute(job, job.tasks(runs), on_chunk, place=Place(processes=processes), stop=stop)
 
 
 def sweep(problem, runs, batch_size, epochs=2, schedule=None, **options):

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import surefoot
 from surefoot.cli._main import app
 from surefoot.monitor import PartialBound
+from surefoot.search import RunError, tune
 from surefoot.study import ClusterError, Method, RunFailed, Study
 
 pytest.importorskip("distributed")
@@ -166,6 +167,31 @@ def test_a_run_that_raises_is_named_and_finished_ones_are_kept(running, tmp_path
     with pytest.raises(RunFailed, match=r"mine, lr=0\.5, seed 0 raised ArithmeticError: half is too much; .*kept"):
         make(settings).run(path, engine="dask", address=running.address)
     assert make({**settings, "lrs": [0.1, 0.2]}).plan(path).done > 0
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["memory", "store"])
+def test_a_search_on_the_cluster_has_the_answer_of_one_process(running, tmp_path, stored):
+    study, before = make({**NETWORK, "lrs": [0.01, 0.1, 1.0, 10.0], "seeds": 1, "epochs": 1}), running.tasks_done()
+    store = tmp_path / "s.db" if stored else None
+    found = tune(study, engine="dask", address=running.address, store=store)
+    alone = tune(study, processes=1)
+    assert running.tasks_done() > before + 10
+    assert (found.table, found.lr, found.loss, found.steps) == (alone.table, alone.lr, alone.loss, alone.steps)
+    for one, other in zip(found.run.model.parameters(), alone.run.model.parameters(), strict=True):
+        assert (one == other).all()
+
+
+def test_a_run_of_a_search_that_raises_on_the_cluster_is_named(running):
+    def optimizer(parameters, lr):
+        import torch
+
+        if lr == 0.5:
+            raise ArithmeticError("half is too much")
+        return torch.optim.SGD(parameters, lr)
+
+    study = make({**NETWORK, "methods": [Method("mine", optimizer=optimizer)], "lrs": [0.1, 0.2, 0.5], "seeds": 1})
+    with pytest.raises(RunError, match=r"mine lr=0\.5, seed 0, after 0 steps raised ArithmeticError: half is too much"):
+        tune(study, engine="dask", address=running.address)
 
 
 def test_a_worker_with_another_surefoot_is_refused(running, tmp_path):

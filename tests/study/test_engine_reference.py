@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from surefoot.runs._nouns import STEP_FIELDS
-from surefoot.runs._orders import row_orders
+from surefoot.runs._row_orders import row_orders
+from surefoot.runs._types import STEP_FIELDS
 from surefoot.theory import schedules
 
 sys.path.insert(0, str(Path(__file__).parent))

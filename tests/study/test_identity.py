@@ -96,11 +96,11 @@ def test_every_process_finds_the_same_identity(load, tmp_path):
 
 def test_the_version_of_torch_counts(load, monkeypatch):
     from surefoot._identity import _packages
-    from surefoot.study import _described
+    from surefoot.study import _stored
 
     before = key_of(study_of(load()))
     monkeypatch.setattr(_packages, "version_of", lambda top: "9.9")
-    monkeypatch.setattr(_described.metadata, "version", lambda name: "9.9")
+    monkeypatch.setattr(_stored.metadata, "version", lambda name: "9.9")
     assert key_of(study_of(load())) != before
 
 

@@ -131,10 +131,10 @@ def check_end(kind, path, whole):
     beside = sorted(other.name for other in path.parent.iterdir())
     if kind == "search":
         assert beside == [path.name]
-        assert not [file for file in path.iterdir() if file.name.endswith(".part")]
+        assert sorted(file.name for file in path.iterdir()) == ["runs.db", "runs.db.runs"]
+        assert not list(path.rglob("*.part"))
         return
-    allowed = [path.name] if kind != "searched" else [path.name, next(n for n in beside if ".search-" in n)]
-    assert beside == allowed
+    assert beside == ([path.name] if kind != "searched" else [path.name, f"{path.name}.runs"])
     assert kind == "searched" or (Result.load(path).dataset.status != "missing").all()
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -18,9 +18,9 @@ import torch
 
 from surefoot.problems import NetworkProblem, networks
 from surefoot.runs import _network_job as engine
-from surefoot.runs._execute import Stopped
 from surefoot.runs._network_job import NetworkJob
 from surefoot.runs._training import NetworkRun
+from surefoot.runs._workers import Stopped
 from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrupted
 
 sys.path.insert(0, str(Path(__file__).parent))

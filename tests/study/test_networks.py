@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import surefoot.optim as sfo
 from surefoot.monitor import DeltaExplosion, NonFinite, PartialBound
-from surefoot.runs._orders import row_orders
+from surefoot.runs._row_orders import row_orders
 from surefoot.study import LowerBoundWarning, Method, Result, Study
 from surefoot.theory import bounds, schedules
 
@@ -243,15 +243,10 @@ def test_a_run_alone_and_worker_processes_change_no_bit(result, assert_same_bits
     assert_same_bits(Result.load(tmp_path / "s.db").dataset, result.dataset)
 
 
-def test_lambdas_go_to_other_processes():
-    problem = make_problem(lambda: Noisy())
-    data = make_study(problem, methods=["sgd"]).run(processes=2).dataset
-    assert (data.status == "finished").all()
-
-
-def test_optimizers_of_lambdas_go_to_other_processes():
+def test_models_and_optimizers_of_lambdas_go_to_other_processes():
     method = Method("lion", optimizer=lambda parameters, lr: torch.optim.Adagrad(parameters, lr=lr))
-    data = make_study(methods=[method, "sgd"], epochs=1).run(processes=2).dataset
+    problem = make_problem(lambda: Noisy())
+    data = make_study(problem, methods=[method, "sgd"], epochs=1).run(processes=2).dataset
     assert list(data.algorithm.values) == ["lion", "sgd"]
     assert (data.status == "finished").all()
 

@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from surefoot.runs._nouns import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS
 from surefoot.runs._store import Store
+from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS
 from surefoot.study import Result
 from surefoot.theory import bounds, models
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from surefoot.runs import _claims
-from surefoot.runs._archive import Key
 from surefoot.runs._claims import LEASE, Owner, is_alive
 from surefoot.runs._engine import BatchedJob
 from surefoot.runs._network_job import NetworkJob
 from surefoot.runs._store import Store
+from surefoot.runs._types import Key
 from surefoot.study import Result, Study
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -59,7 +59,7 @@ def test_the_claim_of_an_owner_that_has_ended_is_free(tmp_path):
 
 def test_the_claim_of_a_dead_process_of_this_machine_ends_at_once(tmp_path):
     program = (
-        "import os, sys; from surefoot.runs._claims import Owner; from surefoot.runs._archive import Key\n"
+        "import os, sys; from surefoot.runs._claims import Owner; from surefoot.runs._types import Key\n"
         "from surefoot.runs._store import Store\n"
         "with Store.write(sys.argv[1]) as store, Owner(store.renew) as owner:\n"
         f"    store.claim('c', [Key(*key) for key in {[tuple(key) for key in KEYS]!r}], owner.name)\n"
@@ -243,6 +243,19 @@ def test_what_is_not_the_same_study_is_not_adopted(old, tmp_path):
         other.adopt(old, study=5)
     with pytest.raises(FileNotFoundError, match="does not exist"):
         other.adopt(tmp_path / "none.db")
+
+
+def test_what_an_earlier_version_has_begun_to_search_is_left_alone_and_said(tmp_path, caplog):
+    from surefoot.search import tune
+
+    study = old_study()
+    folder = tmp_path / f"s.db.search-{study._context()[:12]}"
+    folder.mkdir()
+    (folder / "search.json").write_text("{}")
+    with caplog.at_level("WARNING", "surefoot"):
+        tune(study, store=tmp_path / "s.db")
+    assert f"{folder} holds runs that an earlier surefoot has begun" in caplog.text
+    assert [path.name for path in folder.iterdir()] == ["search.json"]
 
 
 def test_a_search_folder_of_0_1_is_refused_by_name(tmp_path):

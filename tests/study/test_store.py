@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from surefoot.runs import _store
-from surefoot.runs._archive import Key, Record
 from surefoot.runs._store import Store
+from surefoot.runs._types import Key, Record
 from surefoot.study import StoreError
 
 
@@ -223,7 +223,7 @@ def test_a_newer_file_is_refused(tmp_path, monkeypatch, open_store):
     path = tmp_path / "s.db"
     fill(path, make(0.1))
     monkeypatch.setattr(_store, "MIGRATIONS", [])
-    with pytest.raises(StoreError, match="schema version 2, this surefoot knows up to 0"):
+    with pytest.raises(StoreError, match="schema version 3, this surefoot knows up to 0"):
         open_store(path)
 
 
@@ -264,7 +264,7 @@ def test_a_write_that_the_system_refuses_keeps_the_runs_before(tmp_path):
         import resource, sys
         import numpy as np
         from surefoot.study import StoreError
-        from surefoot.runs._archive import Key, Record
+        from surefoot.runs._types import Key, Record
         from surefoot.runs._store import Store
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))

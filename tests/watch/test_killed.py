@@ -37,7 +37,7 @@ def test_killed(tmp_path, environment):
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment) as run:
         try:
             until = time.monotonic() + 300
-            while not (trace.exists() and trace.read_text().count("\n") > 50 and "loops of" in page.read_text()):
+            while not (trace.exists() and trace.read_text().count("\n") > 50 and "loops of" in page.read_text("utf-8")):
                 assert time.monotonic() < until
                 assert run.poll() is None, run.communicate()
                 time.sleep(0.05)

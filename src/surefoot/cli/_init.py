@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from surefoot._files import replacing
 from surefoot.theory.arguments import unknown
 
 
@@ -178,10 +178,5 @@ def _text(spec: Path, problem: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path, "a spec") as file:
+        file.write(text.encode())

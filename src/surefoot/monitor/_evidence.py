@@ -44,6 +44,10 @@ class Evidence(NamedTuple):
     """1 if the rate has risen to its peak, else 0."""
     falls: float
     """1 if the rate has begun to fall, else 0."""
+    noise: float
+    """log10 of the scatter of the losses from batch to batch."""
+    above: float
+    """Share of the steps with a loss above the very first one, by more than the scatter."""
 
 
 class Losses(NamedTuple):
@@ -54,6 +58,8 @@ class Losses(NamedTuple):
     """The median of the last quarter, twenty steps at most."""
     unit: float
     """What counts as one loss: the first, or the noise where the first is near 0 by chance."""
+    noise: float
+    """The scatter from one batch to the next."""
     doubled: bool
     """Whether the late loss is twice the very first one."""
     clearly: bool
@@ -68,7 +74,7 @@ def summarise(begin: Floats, so_far: Floats) -> Losses:
     first = min(_mean(begin[: _quarter(begin)]), float(begin[0]) + spread)
     late = float(np.median(so_far[-min(_quarter(so_far), 20) :]))
     unit = max(abs(first), 2 * noise if first < 2 * noise and begin.min() < 0 else 0.0, _TINY)
-    return Losses(first, late, unit, late > begin[0] + spread, late > begin[0] + spread + 3 * noise)
+    return Losses(first, late, unit, noise, late > begin[0] + spread, late > begin[0] + spread + 3 * noise)
 
 
 def gather(columns: Mapping[str, Floats], horizon: int, peak: float, elements: int, every: int = 1) -> Evidence:
@@ -82,7 +88,7 @@ def gather(columns: Mapping[str, Floats], horizon: int, peak: float, elements: i
         every: Steps from one entry to the next.
     """
     loss, rate = columns["loss"], columns["rate"]
-    first, late, unit, *_ = summarise(loss, loss)
+    first, late, unit, noise, *_ = summarise(loss, loss)
     to_peak = peak / rate
     length = math.sqrt(columns["point_sq"][0])
     if length < 1e-4 * math.sqrt(elements):
@@ -103,6 +109,8 @@ def gather(columns: Mapping[str, Floats], horizon: int, peak: float, elements: i
         shortened=_log(float(np.median(columns["size"] / rate)), -3, 0),
         warmup=float(rate[0] < 0.5 * peak),
         falls=float(rate[-1] < 0.98 * np.max(rate)),
+        noise=_log(noise / unit, -3, 1),
+        above=float(np.mean(loss > loss[0] + noise)),
     )
 
 

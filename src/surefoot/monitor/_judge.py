@@ -1,21 +1,19 @@
 """From the evidence of a run's first tenth to a verdict.
 
 A loss that is not finite, or that has soared, is too large. Else two weighted sums of a few numbers decide, and a third
-one names the best rate. Their weights are logistic regressions (of "below" and "above the window of good rates") and a
-robust linear one, fitted on runs of the development tasks of ``benchmarks/verdict.py``, and rounded. The cuts are such
-that, with the task at hand left out of the fit, 2.3 % of the rates inside their window are called too small and 2.2 %
-too large.
+one names the best rate; ``_weights`` says where they come from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from surefoot.monitor._evidence import NEEDED, Evidence, Losses, gather, summarise
 from surefoot.monitor._verdict import State, Verdict
+from surefoot.monitor._weights import WEIGHTS, Sum, Weights
 from surefoot.rules import Floats
 
 Indices = np.ndarray[Any, np.dtype[np.intp]]
@@ -29,66 +27,50 @@ WITHOUT_HORIZON = 20
 FAR = 3.0
 """Rise of the loss, in first losses, beyond which a place says nothing about rates that would not have led there."""
 
-_TOO_SMALL = (
-    -4.03,
-    {
-        "promised": -1.88,
-        "away": -1.96,
-        "straight": -0.63,
-        "learned": -3.40,
-        "spike": -6.16,
-        "falls": 1.72,
-        "warmup": 0.75,
-    },
-)
-"""Above 0: a run that will not get far. Its steps promise little, it has not gone far, and has learned little."""
-_TOO_LARGE = (
-    -2.18,
-    {
-        "promised": 1.34,
-        "uphill": 0.25,
-        "learned": -2.87,
-        "away": 1.33,
-        "kept": -0.23,
-        "straight": 0.87,
-        "spike": 0.63,
-        "falls": -1.67,
-        "warmup": -1.40,
-    },
-)
-"""Above 0: steps that promise more than there is, a way that leads uphill, and little learned."""
-_EDGE = -2.91
-"""The same sum, from which on a rate is at the edge."""
-_BEST = -0.25, {"promised": -0.43, "uphill": -0.09, "away": -0.50, "shortened": 0.69, "warmup": 0.36, "falls": 0.60}
-"""log10 of the best rate over this one."""
 _HALF_WIDTH = 0.75
-"""Decades of the range on either side of its middle; for a rate that holds the evidence is better."""
+"""Decades of the range on either side of its middle."""
 _HALF_WIDTH_HOLDS = 0.5
+"""The same for a rate that holds, where the evidence is better, unless the optimizer has shortened its steps itself."""
+_HARDLY = -0.05
+"""log10 of the share of their rate that steps have at least where they were hardly shortened."""
 
 
-def judge(
+class Seen(NamedTuple):
+    """What a verdict is made of."""
+
+    done: int
+    """Steps so far."""
+    wanted: int
+    """Steps that a verdict needs."""
+    usable: int
+    """Steps among the wanted ones that were measured and taken."""
+    found: Evidence | None
+    sane: Evidence | None
+    """The evidence of all wanted steps, and of those before the loss has left for other places."""
+    now: Losses | None
+    broken: int | None
+    """The step from which on loss or gradient are not finite."""
+    soared: bool
+    """Whether the loss has doubled by more than noise."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the rate is too large whatever the evidence says."""
+        return self.broken is not None or self.soared
+
+
+def look(
     columns: Mapping[str, Floats],
     *,
     horizon: int | None,
     peak: float,
     elements: int,
     every: int = 1,
-    stop_reason: str | None = None,
-) -> Verdict:
-    """The verdict on the steps so far.
-
-    Args:
-        columns: The numbers of the steps: ``NEEDED`` and ``carried``; ∞ is divergence, NaN what was not measured.
-        horizon: T; None for a run of unknown length, which is then taken to be ten times as long as it is.
-        peak: The largest rate of the run, as far as it is known.
-        elements: Parameters that were looked at.
-        every: Steps from one entry to the next.
-        stop_reason: What a stop rule has said, if one has.
-    """
+) -> Seen:
+    """Gather the evidence; the arguments are those of :func:`judge`."""
     loss = columns["loss"]
     done = len(loss) * every
     wanted = WITHOUT_HORIZON if horizon is None else min(max(horizon // SHARE, FEWEST), horizon)
-    length = SHARE * done if horizon is None else horizon
     infinite = np.isinf(loss) | np.isinf(columns["slope"]) | np.isinf(columns["sample_sq"])
     broken = int(np.argmax(infinite)) if infinite.any() else None
     seen = _usable(columns)[: -(-wanted // every) if horizon is not None else None]
@@ -99,31 +81,59 @@ def judge(
             return None
         with np.errstate(all="ignore"):
             chosen_columns = {name: columns[name][chosen] for name in (*NEEDED, "carried")}
-            return gather(chosen_columns, length, peak, elements, every)
+            return gather(chosen_columns, horizon or SHARE * done, peak, elements, every)
 
     found, sane = gathered(seen), gathered(_sane(loss, seen))
     begin, so_far = loss[seen], loss[np.isfinite(loss)]
     now = summarise(begin, so_far) if len(begin) > 1 else None
     soared = now is not None and found is not None and (_soared(now, found) or _soared(summarise(begin, begin), found))
-    if broken is not None or stop_reason is not None:
-        reason = stop_reason or f"loss or gradient are not finite from step {(broken or 0) * every} on"
+    step = None if broken is None else broken * every
+    return Seen(done, wanted, len(seen), found, sane, now, step, soared)
+
+
+def judge(
+    columns: Mapping[str, Floats],
+    *,
+    horizon: int | None,
+    peak: float,
+    elements: int,
+    every: int = 1,
+    stop_reason: str | None = None,
+    weights: Weights = WEIGHTS,
+) -> Verdict:
+    """The verdict on the steps so far.
+
+    Args:
+        columns: The numbers of the steps: ``NEEDED`` and ``carried``; ∞ is divergence, NaN what was not measured.
+        horizon: T; None for a run of unknown length, which is then taken to be ten times as long as it is.
+        peak: The largest rate of the run, as far as it is known.
+        elements: Parameters that were looked at.
+        every: Steps from one entry to the next.
+        stop_reason: What a stop rule has said, if one has.
+        weights: What the evidence counts.
+    """
+    seen = look(columns, horizon=horizon, peak=peak, elements=elements, every=every)
+    found, now, done, wanted = seen.found, seen.now, seen.done, seen.wanted
+    if seen.broken is not None or stop_reason is not None:
+        reason = stop_reason or f"loss or gradient are not finite from step {seen.broken} on"
         details = {} if found is None else dict(found._asdict())
-        return Verdict(State.TOO_LARGE, reason, _range(State.TOO_LARGE, sane, peak), details=details)
-    if done < wanted and not (soared and done >= FEWEST):
+        return Verdict(State.TOO_LARGE, reason, _range(State.TOO_LARGE, seen.sane, peak, weights), details=details)
+    if done < wanted and not (seen.soared and done >= FEWEST):
         reason = f"{done} of the {wanted} steps that a verdict needs were seen"
         return Verdict(State.UNKNOWN, reason, more_steps=wanted - done)
-    if found is None or now is None or len(seen) < min(3, wanted):
-        if not np.isfinite(loss).any():
+    if found is None or now is None or seen.usable < min(3, wanted):
+        if not np.isfinite(columns["loss"]).any():
             return Verdict(State.UNKNOWN, "no loss was told; call monitor.record(loss) before every step")
-        return Verdict(State.UNKNOWN, f"the optimizer has moved at {len(seen)} of {len(loss)} steps only")
-    small, large = _sum(_TOO_SMALL, found), _sum(_TOO_LARGE, found)
-    state = State.TOO_LARGE if large > 0 or soared else State.TOO_SMALL if small > 0 else State.HOLDS
-    if state is State.HOLDS and large > _EDGE:
+        return Verdict(State.UNKNOWN, f"the optimizer has moved at {seen.usable} of {done // every} steps only")
+    small, large = _sum(weights.small, found), _sum(weights.large, found)
+    state = State.TOO_LARGE if large > 0 or seen.soared else State.TOO_SMALL if small > 0 else State.HOLDS
+    if state is State.HOLDS and large > weights.edge:
         state = State.AT_THE_EDGE
+    length = horizon or SHARE * done
     assumed = "" if horizon is not None else f", if the run is to have {length} steps"
     details = {**found._asdict(), "too small": small, "too large": large, "horizon": float(length)}
     reason = _reason(state, found, now, done) + assumed
-    return Verdict(state, reason, _range(state, sane, peak), details=details)
+    return Verdict(state, reason, _range(state, seen.sane, peak, weights), details=details)
 
 
 def _usable(columns: Mapping[str, Floats]) -> Indices:
@@ -147,15 +157,16 @@ def _soared(losses: Losses, found: Evidence) -> bool:
     return losses.clearly or (losses.doubled and found.promised > 1.0)
 
 
-def _sum(weights: tuple[float, Mapping[str, float]], found: Evidence) -> float:
+def _sum(weights: Sum, found: Evidence) -> float:
     numbers = found._asdict()
     return weights[0] + sum(weight * float(numbers[name]) for name, weight in weights[1].items())
 
 
-def _range(state: State, sane: Evidence | None, peak: float) -> tuple[float, float] | None:
-    middle, half = -2.0 if sane is None else _sum(_BEST, sane), _HALF_WIDTH
+def _range(state: State, sane: Evidence | None, peak: float, weights: Weights) -> tuple[float, float] | None:
+    middle, half = -2.0 if sane is None else _sum(weights.best, sane), _HALF_WIDTH
     if state is State.HOLDS:  # a rate that holds belongs to it
-        half = _HALF_WIDTH_HOLDS
+        if sane is not None and sane.shortened > _HARDLY:
+            half = _HALF_WIDTH_HOLDS
         middle = float(np.clip(middle, -half, half))
     elif state is State.TOO_LARGE:  # and one that does not stays outside
         middle = min(middle, -half - 0.1)

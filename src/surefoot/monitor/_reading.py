@@ -76,11 +76,6 @@ def knows_index(optimizer: Optimizer) -> bool:
     return isinstance(optimizer, ModelBased | SPP)
 
 
-def looks_around(optimizer: Optimizer) -> bool:
-    """Whether a step evaluates the closure at several points, so that it follows from no single gradient."""
-    return isinstance(optimizer, torch.optim.LBFGS | SPP)
-
-
 def is_plain_sgd(optimizer: Optimizer) -> bool:
     """Whether a step is exactly x − α·g: torch's SGD without momentum, weight decay or maximisation."""
     return type(optimizer) is torch.optim.SGD and not any(
@@ -120,8 +115,11 @@ def real(tensor: Tensor) -> Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def idle(optimizer: Optimizer) -> str | None:
-    """Why most steps of one of our optimizers were skipped, if they were: the loss is below its firm lower bound."""
+def obstacle(optimizer: Optimizer) -> str | None:
+    """Why nothing can be said of an optimizer's rate, if so: no single gradient explains a step, or it takes none."""
+    if isinstance(optimizer, torch.optim.LBFGS | SPP):
+        name = type(optimizer).__name__
+        return f"{name} looks at several points within a step, and no single gradient explains it"
     if not isinstance(optimizer, ModelBased) or optimizer.height.firm is None:
         return None
     below = int(optimizer.violations)

@@ -11,8 +11,20 @@ from surefoot.problems._linear_predictor import LinearPredictor
 from surefoot.problems._linear_regression import LinearRegression
 from surefoot.problems._logistic import LogisticRegression
 from surefoot.problems._network import NetworkProblem
-from surefoot.problems._problem import WIDTH, Optimum, Problem, Proximal, SimpleProblem, TiledProblem, pack, unpack
+from surefoot.problems._problem import (
+    WIDTH,
+    Optimum,
+    Problem,
+    Proximal,
+    Rows,
+    SimpleProblem,
+    TiledProblem,
+    pack,
+    unpack,
+)
 from surefoot.problems._quadratic import Quadratic
+from surefoot.problems._starts import Starts
+from surefoot.problems._threads import one_blas_thread
 from surefoot.problems._toy import ToyFunction
 
 if TYPE_CHECKING:
@@ -35,12 +47,15 @@ __all__ = [
     "Problem",
     "Proximal",
     "Quadratic",
+    "Rows",
     "SimpleProblem",
+    "Starts",
     "TensorInputs",
     "TiledProblem",
     "ToyFunction",
     "constants",
     "create",
+    "one_blas_thread",
     "pack",
     "seeded",
     "unpack",

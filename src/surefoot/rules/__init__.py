@@ -21,18 +21,6 @@ from surefoot.rules._rules import (
 )
 
 __all__ = [
-    "ROUNDING",
-    "Dead",
-    "DeltaExplosion",
-    "Floats",
-    "History",
-    "NonFinite",
-    "PartialBound",
-    "Stop",
-    "StopRule",
-    "check_rules",
-    "first_stop",
-    "is_shared",
-    "partial_weights",
-    "with_best",
-]
+    "ROUNDING", "Dead", "DeltaExplosion", "Floats", "History", "NonFinite", "PartialBound", "Stop", "StopRule",
+    "check_rules", "first_stop", "is_shared", "partial_weights", "with_best",
+]  # fmt: skip

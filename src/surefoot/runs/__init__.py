@@ -10,14 +10,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from surefoot.runs._archive import Archive, Key, MemoryArchive, Record, record
-from surefoot.runs._bench import Advanced, Bench, DamagedState, Piece, RunKey, stem_of
-from surefoot.runs._claimed import ClaimedRuns
+from surefoot.runs._best_bound import tell_best
+from surefoot.runs._claims import Claims
+from surefoot.runs._connection import StoreError
 from surefoot.runs._engine import IDENTITY_RULE, NUMERICS_VERSION
-from surefoot.runs._execute import Begin, ClusterError, Engine, Job, RunFailed, engine_of, execute
-from surefoot.runs._kinds import factory_of, is_network, job_of
+from surefoot.runs._execute import Begin, ClusterError, Place, RunFailed, execute
+from surefoot.runs._keeper import Keeper
+from surefoot.runs._kinds import Job, factory_of, is_network, job_of
 from surefoot.runs._lane import Lane
-from surefoot.runs._live import tell_best
 from surefoot.runs._methods import (
     EXACT,
     has_level,
@@ -31,27 +31,29 @@ from surefoot.runs._methods import (
 from surefoot.runs._methods import (
     identity as method_identity,
 )
-from surefoot.runs._network_job import CheckpointError, checkpoint_of, search_folder
-from surefoot.runs._nouns import (
-    EPOCH_FIELDS,
-    FINAL_FIELDS,
-    STEP_FIELDS,
-    Method,
-    RunPlan,
-    Settings,
-    Trace,
-)
-from surefoot.runs._nouns import (
-    close as closed_trace,
-)
+from surefoot.runs._network_job import CheckpointError
 from surefoot.runs._problem_run import ProblemRun
 from surefoot.runs._progress import reporter, tell
 from surefoot.runs._rescue import Rescued, rescue
 from surefoot.runs._run import Floats, Progress, Run, RunError, RunFactory, SearchError
 from surefoot.runs._runner import Runner, cuts_of
-from surefoot.runs._store import FileArchive, Store, StoreError, StudyEntry
-from surefoot.runs._threads import cores, one_thread
-from surefoot.runs._workers import Answer, CannotTravel, WorkerDied, Workers
+from surefoot.runs._store import Store, StudyEntry
+from surefoot.runs._threads import cores
+from surefoot.runs._types import (
+    EPOCH_FIELDS,
+    FINAL_FIELDS,
+    STEP_FIELDS,
+    Key,
+    Method,
+    Record,
+    RunPlan,
+    Settings,
+    Trace,
+    record,
+)
+from surefoot.runs._types import (
+    close as closed_trace,
+)
 
 if TYPE_CHECKING:
     from surefoot.runs._torch_run import TorchRun
@@ -64,77 +66,14 @@ _NEED_TORCH = {
 }
 
 __all__ = [
-    "EPOCH_FIELDS",
-    "EXACT",
-    "FINAL_FIELDS",
-    "IDENTITY_RULE",
-    "NUMERICS_VERSION",
-    "STEP_FIELDS",
-    "Advanced",
-    "Answer",
-    "Archive",
-    "Begin",
-    "Bench",
-    "CannotTravel",
-    "CheckpointError",
-    "ClaimedRuns",
-    "ClusterError",
-    "DamagedState",
-    "Engine",
-    "FileArchive",
-    "Floats",
-    "Job",
-    "Key",
-    "Lane",
-    "MemoryArchive",
-    "Method",
-    "NetworkRun",
-    "NetworkRuns",
-    "Piece",
-    "ProblemRun",
-    "Progress",
-    "Record",
-    "Rescued",
-    "Run",
-    "RunError",
-    "RunFactory",
-    "RunFailed",
-    "RunKey",
-    "RunPlan",
-    "Runner",
-    "SearchError",
-    "Settings",
-    "Store",
-    "StoreError",
-    "StudyEntry",
-    "TorchRun",
-    "Trace",
-    "WorkerDied",
-    "Workers",
-    "checkpoint_of",
-    "closed_trace",
-    "cores",
-    "cuts_of",
-    "engine_of",
-    "execute",
-    "factory_of",
-    "has_level",
-    "is_network",
-    "job_of",
-    "lower_bound_of",
-    "method_code",
-    "method_identity",
-    "one_thread",
-    "parse_method",
-    "parse_methods",
-    "record",
-    "reporter",
-    "rescue",
-    "search_folder",
-    "stem_of",
-    "tell",
+    "EPOCH_FIELDS", "EXACT", "FINAL_FIELDS", "IDENTITY_RULE", "NUMERICS_VERSION", "STEP_FIELDS", "Begin",
+    "CheckpointError", "Claims", "ClusterError", "Floats", "Job", "Keeper", "Key", "Lane", "Method", "NetworkRun",
+    "NetworkRuns", "Place", "ProblemRun", "Progress", "Record", "Rescued", "Run", "RunError", "RunFactory", "RunFailed",
+    "RunPlan", "Runner", "SearchError", "Settings", "Store", "StoreError", "StudyEntry", "TorchRun", "Trace",
+    "closed_trace", "cores", "cuts_of", "execute", "factory_of", "has_level", "is_network", "job_of", "lower_bound_of",
+    "method_code", "method_identity", "parse_method", "parse_methods", "record", "reporter", "rescue", "tell",
     "tell_best",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
+import sys
 import tempfile
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from surefoot._states import load_state, save_state
 from surefoot.runs._run import Floats, Run, RunError, RunFactory
 from surefoot.runs._threads import one_thread
+from surefoot.runs._types import Key
+from surefoot.runs._workers import Stop, Stopped
 
-
-class RunKey(NamedTuple):
-    """Which run of a search it is."""
-
-    method: str
-    lr: float
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}, seed {self.seed}"
-
-    @property
-    def name(self) -> str:
-        """Of its files."""
-        return hashlib.sha256(json.dumps([self.method, self.lr, self.seed]).encode()).hexdigest()[:16]
+if TYPE_CHECKING:
+    from surefoot.runs._lane import Lane
 
 
 class Piece(NamedTuple):
     """Some steps of a run."""
 
-    key: RunKey
+    key: Key
     begin: int
     """Steps that it has taken before."""
     steps: int
@@ -82,10 +70,20 @@ class Bench:
 
     def __init__(self, factories: Mapping[str, RunFactory], horizon: int, max_states: int) -> None:
         self._factories, self._horizon, self.max_states = factories, horizon, max_states
-        self._live: OrderedDict[RunKey, tuple[Run, int, bool]] = OrderedDict()
+        self._live: OrderedDict[Key, tuple[Run, int, bool]] = OrderedDict()
         """Each run, the steps it has taken, and whether its state is on disk."""
-        self._aside: dict[RunKey, str] = {}
+        self._aside: dict[Key, str] = {}
         self._folder: Path | None = None
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether runs depend on torch; one that does not, but imports it, is none the worse for it."""
+        return "torch" in sys.modules
+
+    def fingerprint(self) -> str:
+        """What the factories tell of themselves."""
+        told = [getattr(factory, "fingerprint", str)() for factory in self._factories.values()]
+        return " ".join(map(str, told))
 
     def copy(self, count: int) -> Bench:
         """One without runs for each of some processes."""
@@ -103,8 +101,14 @@ class Bench:
             self._folder = Path(tempfile.mkdtemp(prefix="surefoot-search-"))
         return self._folder
 
-    def do(self, pieces: Sequence[Piece]) -> list[Advanced]:
+    def stem(self, lane: Lane, step: int) -> Path:
+        """Where the state of a run after some steps is to be written, without the suffix."""
+        return state_stem(lane.key.stem(self.folder), step)
+
+    def do(self, pieces: Sequence[Piece], stop: Stop | None = None) -> list[Advanced]:
         """Advance runs of one method, which are as many steps long: in one go where the factory can do that."""
+        if stop is not None and stop():
+            raise Stopped
         try:
             with nullcontext() if self._keeps_threads(pieces[0]) else one_thread():
                 runs = [self.take(piece.key, piece.begin, piece.state) for piece in pieces]
@@ -126,7 +130,7 @@ class Bench:
     def _keeps_threads(self, piece: Piece) -> bool:
         return bool(getattr(self._factories[piece.key.method], "keeps_threads", False))
 
-    def take(self, key: RunKey, begin: int, state: str | None) -> Run:
+    def take(self, key: Key, begin: int, state: str | None) -> Run:
         """A run after ``begin`` steps, from memory, from disk, or new; ``LookupError`` if it left no state."""
         run, at, _ = self._live.get(key, (None, -1, False))
         if run is None or at != begin:
@@ -154,17 +158,16 @@ class Bench:
             self._put_aside(next(iter(self._live)))
         return run
 
-    def put_all_aside(self) -> dict[RunKey, str]:
-        """Put all runs on disk, for others to take up, and say where those are that were nowhere else."""
-        while self._live:
-            self._put_aside(next(iter(self._live)))
-        found, self._aside = self._aside, {}
-        return found
+    def hand_over(self, key: Key) -> str | None:
+        """Put a run on disk, for somebody else to take up, and say where it is; None if it was not here alone."""
+        if key in self._live:
+            self._put_aside(key)
+        return self._aside.pop(key, None)
 
-    def _put_aside(self, key: RunKey) -> None:
+    def _put_aside(self, key: Key) -> None:
         run, at, on_disk = self._live.pop(key)
         if at and not on_disk:
-            self._aside[key] = str(save_state(stem_of(self.folder, key, at), run.state_dict()))
+            self._aside[key] = str(save_state(state_stem(key.stem(self.folder), at), run.state_dict()))
 
     def _read(self, piece: Piece, run: Run, progress: Any) -> Advanced:
         """What a run has told about a piece, checked, and what it tells now."""
@@ -195,6 +198,7 @@ class Bench:
             self._live.pop(key, None)
         else:
             if piece.keep is not None:
+                Path(piece.keep).parent.mkdir(parents=True, exist_ok=True)  # of another machine, maybe
                 state = str(save_state(Path(piece.keep), run.state_dict()))
             if key in self._live:
                 self._live[key] = run, end, state is not None
@@ -211,9 +215,9 @@ class Bench:
         )
 
 
-def stem_of(folder: Path, key: RunKey, step: int) -> Path:
-    """Where the state of a run after some steps goes, without the suffix."""
-    return folder / f"{key.name}-{step}"
+def state_stem(stem: Path, step: int) -> Path:
+    """Where the state of a run after some steps goes, without the suffix of its format."""
+    return stem.with_name(f"{stem.name}-{step}")
 
 
 def _loaded(path: str) -> Any:

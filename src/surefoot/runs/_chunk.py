@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from surefoot.problems import WIDTH, TiledProblem
 from surefoot.rules import History, first_stop
-from surefoot.runs._execute import Stopped
+from surefoot.runs._best_bound import live_rules
 from surefoot.runs._levels import Levels
-from surefoot.runs._live import live_rules
-from surefoot.runs._nouns import Floats, RunPlan, Settings, Trace
-from surefoot.runs._orders import row_orders
-from surefoot.runs._sizes import StepSizes
+from surefoot.runs._model_steps import StepSizes
+from surefoot.runs._row_orders import row_orders
 from surefoot.runs._tile import Tiles
+from surefoot.runs._types import Floats, RunPlan, Settings, Trace
+from surefoot.runs._workers import Stopped
 from surefoot.theory.arrays import NUMPY
 from surefoot.theory.models import Linear, Point
 

@@ -1,23 +1,25 @@
-"""Tasks of a sweep on a Dask cluster. Only this process hands over results.
+"""Worker processes of a Dask cluster.
 
-The job and all its tasks go to every worker once, as a plugin, which Dask also gives to workers that come later; what
-is submitted is the number of a task. A task whose worker is lost is done again by another one: from its checkpoint if
-the folder beside the store is shared, else from the start.
+What they serve goes to every worker once, as a plugin, which Dask also gives to workers that come later. A task whose
+worker is lost is done again by another one: runs go on from their states if the folder beside the store is shared, else
+from the start.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import pkgutil
 import platform
 import signal
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 try:
     import cloudpickle
@@ -28,13 +30,12 @@ except ImportError as error:
     raise ImportError(f"engine='dask' needs a package ({error}): pip install 'surefoot[dask]'") from error
 
 from surefoot._spawn import hidden_main
-from surefoot.runs._execute import Begin, ClusterError, Job, RunFailed, cores
-from surefoot.runs._nouns import Trace
-from surefoot.runs._processes import deferred_interrupt
+from surefoot.runs._execute import ClusterError
+from surefoot.runs._workers import Answer, Server, packed
 
 _CONNECT_SECONDS = 10
 _WAIT_SECONDS = 0.05
-_TICK_SECONDS = 1.0
+_LOOK_SECONDS = 1.0
 _LONELY_SECONDS = 60.0
 """Without any worker for so long, a warning tells why nothing happens."""
 
@@ -56,60 +57,126 @@ _PROBES: dict[str, tuple[Any, ...]] = {
 """What tells the versions that numbers depend on: functions of Python itself, which any worker can be asked to call."""
 
 
-def run_on_dask(
-    job: Job,
-    tasks: Sequence[Any],
-    deliver: Callable[[list[Trace]], None],
-    *,
-    address: str | None = None,
-    processes: int | None = None,
-    cpus: int | None = None,
-    gpus: int | None = None,
-    tick: Callable[[float], None] | None = None,
-    begin: Begin | None = None,
-) -> None:
-    """Do all tasks on a Dask cluster.
+class DaskWorkers:
+    """The workers of a Dask cluster as a pool; it ends with this context, and so does a cluster that was started here.
+
+    Any worker may do any task: what a number of a worker stands for is room for one more. Of a cluster that grows, new
+    workers get tasks, too.
 
     Args:
-        job: What they are tasks of.
-        tasks: Of ``job.tasks``.
-        deliver: Takes the traces of a task that is done; always called in this process and thread.
+        server: What each worker holds a copy of.
+        count: Workers of the cluster that is started here.
+        depth: Tasks a worker that are handed over at a time.
         address: Of the scheduler of an existing cluster; without one, a cluster of processes of this machine is started
             that listens on 127.0.0.1 only.
-        processes: Workers of the cluster that is started, by default as many as the machine has room for.
-        cpus: ``CPU`` that a task takes of what its worker offers; on this machine, cores a worker.
-        gpus: ``GPU`` that a task takes of what its worker offers.
-        tick: Told now and then how much of the unfinished tasks is done, in runs.
-        begin: Asked about every task before any is begun; those for which it says no are left out.
+        resources: What a task takes of what its worker offers.
+        named: What a task is called in messages.
 
     Raises:
-        ClusterError: The scheduler cannot be reached, a worker does not fit, or a task keeps losing its worker.
-        RunFailed: A task raised.
+        CannotTravel: The server cannot be pickled.
+        ClusterError: The scheduler cannot be reached, or a worker does not fit.
     """
-    tasks = [task for task in tasks if begin is None or begin(job.runs_of(task))]
-    if not tasks:
-        return
-    try:
-        payload = cloudpickle.dumps((job, list(tasks)))
-    except Exception as error:
-        raise TypeError(f"the study cannot be sent to other processes: {error}") from error
-    if processes is None:
-        processes = job.workers(tasks) if cpus is None else max(1, cores() // cpus)
-    resources = {name: count for name, count in (("CPU", cpus), ("GPU", gpus)) if count is not None}
-    sent = _Sent(payload, _versions(job), job.problem.fingerprint(), ignores_interrupt=address is None)
-    with deferred_interrupt() as check, _connected(address, min(processes, len(tasks)), resources) as client:
-        _check_workers(client, sent.versions, resources)
-        client.register_plugin(sent)
-        waiting = {
-            client.submit(_do, sent.name, number, key=(sent.name, number), pure=False, resources=resources): task
-            for number, task in enumerate(tasks)
-        }
-        try:
-            _take(client, job, waiting, deliver, tick, check)
-        finally:
-            with suppress(Exception):  # whatever went wrong before says more
-                client.cancel(list(waiting))
-                client.unregister_worker_plugin(sent.name)
+
+    def __init__(
+        self,
+        server: Server,
+        count: int,
+        depth: int = 1,
+        *,
+        address: str | None = None,
+        resources: dict[str, int] | None = None,
+        named: Callable[[Any], str] = str,
+    ) -> None:
+        self._resources, self._depth, self._named = resources or {}, depth, named
+        self._sent = _Sent(packed(server), _versions(server), server.fingerprint(), ignores_interrupt=address is None)
+        self._open, self._last = ExitStack(), 0
+        self._given: dict[Future[Any], tuple[int, Any]] = {}
+        with ExitStack() as opened:
+            self._client = opened.enter_context(_connected(address, count, self._resources))
+            _check_workers(self._client, self._sent.versions, self._resources)
+            self._client.register_plugin(self._sent)
+            self._completed = as_completed([], loop=self._client.loop, with_results=True, raise_errors=False)
+            self._count, self._looked, self._lonely = 0, -math.inf, time.monotonic()
+            self._open = opened.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """The workers that are there, as they were within the last second; at least 1, because one may come."""
+        now = time.monotonic()
+        if now - self._looked > _LOOK_SECONDS:
+            self._looked = now
+            with suppress(Exception):  # a scheduler that is lost is told by the tasks that it has dropped
+                self._count = len(self._client.nthreads()) if self._client.status == "running" else self._count
+            if self._count:
+                self._lonely = math.inf
+            elif now - self._lonely > _LONELY_SECONDS:
+                self._lonely = math.inf
+                message = f"the scheduler {self._client.scheduler.address} has no workers; the runs wait for one"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return max(1, self._count)
+
+    @property
+    def ready(self) -> list[int]:
+        """Those that can be given tasks: all of them."""
+        return list(range(len(self)))
+
+    @property
+    def free(self) -> list[int]:
+        """Room for tasks, as numbers of workers; those with fewer of them first."""
+        busy = Counter(worker for worker, _ in self._given.values())
+        return sorted((n for n in range(len(self)) if busy[n] < self._depth), key=lambda n: busy[n])
+
+    def give(self, worker: int, task: Any) -> None:
+        """Let a worker do a task."""
+        self._last += 1
+        key = f"{self._sent.name}-{self._last}"
+        future = self._client.submit(_do, self._sent.name, task, key=key, pure=False, resources=self._resources)
+        self._given[future] = worker, task
+        self._completed.add(future)
+
+    def take(self, seconds: float | None = None) -> list[Answer]:
+        """The answers that have come, or that come within some seconds; as soon as there is one without a limit."""
+        deadline = time.monotonic() + (math.inf if seconds is None else seconds)
+        while self._given and not self._completed.has_ready() and time.monotonic() < deadline:
+            time.sleep(_WAIT_SECONDS)
+            len(self)  # says if there is nobody to wait for
+        found = []
+        for future, result in self._completed.next_batch(block=False) if self._completed.has_ready() else []:
+            worker, task = self._given.pop(future)
+            future.release()  # else it would be computed again if its worker were lost now
+            done = isinstance(result, list)
+            found.append(Answer(worker, task, result if done else None, None if done else self._error(task, result)))
+        return found
+
+    def close(self) -> None:
+        """Drop what is not done, and leave the cluster."""
+        with suppress(Exception):  # whatever went wrong before says more
+            self._client.cancel(list(self._given))
+            self._client.unregister_worker_plugin(self._sent.name)
+        self._open.close()
+
+    def _error(self, task: Any, result: Any) -> BaseException:
+        """Why a task has no result."""
+        error: BaseException = result[1] if isinstance(result, tuple) else result
+        if isinstance(error, KilledWorker):
+            found = ClusterError(
+                f"the run {self._named(task)} lost its worker {error.allowed_failures + 1} times, the last one was "
+                f"{error.last_worker.address} (out of memory?); finished runs are kept"
+            )
+        elif isinstance(result, tuple):
+            return error
+        else:
+            found = ClusterError(
+                f"the scheduler {self._client.scheduler.address} was lost, or has dropped the run {self._named(task)}; "
+                "finished runs are kept: run the same study again to go on"
+            )
+        found.__cause__ = error
+        return found
 
 
 @contextmanager
@@ -143,63 +210,9 @@ def _connected(address: str | None, processes: int, resources: dict[str, int]) -
         yield client
 
 
-def _take(
-    client: Any,
-    job: Job,
-    waiting: dict[Future[Any], Any],
-    deliver: Callable[[list[Trace]], None],
-    tick: Callable[[float], None] | None,
-    check: Callable[[], None],
-) -> None:
-    """Take the results of the tasks as they come, until none is waited for."""
-    completed = as_completed(list(waiting), loop=client.loop, with_results=True, raise_errors=False)
-    ticked = seen = time.monotonic()
-    while waiting:
-        for future, result in completed.next_batch(block=False):
-            task = waiting.pop(future)
-            future.release()  # else it would be computed again if its worker were lost now
-            deliver(result if isinstance(result, list) else _raised(client, job, task, result))
-        check()
-        now = time.monotonic()
-        if now - ticked > _TICK_SECONDS:
-            ticked = now
-            if tick is not None:
-                tick(job.underway())
-            if seen and client.nthreads():
-                seen = 0.0
-            elif seen and now - seen > _LONELY_SECONDS:
-                seen = 0.0
-                message = f"the scheduler {client.scheduler.address} has no workers; the runs wait for one"
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
-        if not completed.has_ready():
-            time.sleep(_WAIT_SECONDS)
-
-
-def _raised(client: Any, job: Job, task: Any, result: Any) -> Any:
-    """Raise what tells why a task has no result."""
-    runs = job.runs_of(task)
-    name = f"{runs[0].method.name}, lr={runs[0].lr:g}, seed {runs[0].seed}"
-    if len(runs) > 1:
-        name += f" and {len(runs) - 1} runs beside it"
-    error = result[1] if isinstance(result, tuple) else result
-    if isinstance(error, ClusterError):
-        raise error
-    if isinstance(error, KilledWorker):
-        raise ClusterError(
-            f"the run {name} lost its worker {error.allowed_failures + 1} times, the last one was "
-            f"{error.last_worker.address} (out of memory?); finished runs are kept"
-        ) from error
-    if isinstance(result, tuple):
-        raise RunFailed(f"the run {name} raised {type(error).__name__}: {error}; finished runs are kept") from error
-    raise ClusterError(
-        f"the scheduler {client.scheduler.address} was lost, or has dropped the run {name}; finished runs are kept: "
-        "run the same study again to go on"
-    ) from error
-
-
-def _versions(job: Job) -> dict[str, str]:
-    """The versions in this process of what the numbers of a job depend on."""
-    names = [name for name in _PROBES if name != "torch" or job.needs_torch]
+def _versions(server: Server) -> dict[str, str]:
+    """The versions in this process of what the numbers of a server depend on."""
+    names = [name for name in _PROBES if name != "torch" or server.needs_torch]
     return {name: _relevant(name, _PROBES[name][0](*_PROBES[name][1:])) for name in names}
 
 
@@ -257,33 +270,30 @@ class _Sent(WorkerPlugin):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     @cached_property
-    def content(self) -> tuple[Job, list[Any]]:
-        """The job and its tasks, once it is sure that this worker fits: it may have come after all others."""
+    def server(self) -> Server:
+        """The server, once it is sure that this worker fits: it may have come after all others."""
         worker = get_worker()
         _check_threads(worker.address, worker.state.nthreads)
         for name, ours in self.versions.items():
             _check_version(worker.address, name, ours, _relevant(name, _PROBES[name][0](*_PROBES[name][1:])))
-        job: Job
-        job, tasks = cloudpickle.loads(self.payload)
-        if job.problem.fingerprint() != self.fingerprint:
+        server: Server = cloudpickle.loads(self.payload)
+        if server.fingerprint() != self.fingerprint:
             raise ClusterError(
-                f"the worker {worker.address} has other data or other code of the problem {job.problem.name!r}: "
-                "its numbers would differ"
+                f"the worker {worker.address} has other data or other code of the problem: its numbers would differ"
             )
-        return job, tasks
+        return server
 
 
-def _do(name: str, number: int) -> list[Trace]:
+def _do(name: str, task: Any) -> Any:
     """Do a task, on a worker."""
     worker = get_worker()
     key = worker.get_current_task()
     sent = worker.plugins[name]
     assert isinstance(sent, _Sent)
-    job, tasks = sent.content
 
     def stop() -> bool:
         """Whether nobody waits for the result any more: the client has ended, or was killed."""
         state = worker.state.tasks.get(key)
         return state is None or state.state == "cancelled"
 
-    return job.do(tasks[number], stop)
+    return sent.server.do(task, stop)

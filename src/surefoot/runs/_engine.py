@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from surefoot.problems import WIDTH, Problem, TiledProblem
-from surefoot.problems._threads import one_blas_thread
-from surefoot.rules import StopRule
+from surefoot.problems import WIDTH, TiledProblem, one_blas_thread
 from surefoot.runs._chunk import Chunk, advance, tiles_of
-from surefoot.runs._execute import cores, execute
-from surefoot.runs._nouns import Floats, RunPlan, Settings, Trace
+from surefoot.runs._threads import cores
+from surefoot.runs._types import RunPlan, Settings, Trace
 
 NUMERICS_VERSION = 3
 """Changes whenever the numbers of a run do, so that stored runs of other versions are computed anew."""
@@ -30,58 +25,6 @@ _TRACE = 1 << 20
 _CHUNK_SECONDS = 5.0
 _PARALLEL_SECONDS = 4.0
 """Sweeps that are estimated to take longer are given to several processes, which need a second to start."""
-
-
-def run_batched(
-    problem: TiledProblem,
-    runs: Sequence[RunPlan],
-    *,
-    steps_per_epoch: int,
-    epochs: int,
-    batch_size: int,
-    schedule: ArrayLike,
-    sampling: str = "shuffle",
-    every: int = 1,
-    stop: Callable[[], bool] | None = None,
-    rules: Sequence[StopRule] = (),
-    distance: float | None = None,
-    on_chunk: Callable[[list[Trace]], None],
-    progress: Callable[[int], None] | None = None,
-    processes: int | None = None,
-) -> None:
-    """Run a sweep, and hand over the traces of finished runs chunk by chunk.
-
-    The numbers of a run depend on nothing but the run and the settings: not on its neighbours, the order of the runs,
-    the chunks or the number of processes.
-
-    Args:
-        problem: What is minimised.
-        runs: The runs, in any order.
-        steps_per_epoch: ⌊n/batch_size⌋.
-        epochs: Passes; T = steps_per_epoch·epochs.
-        batch_size: Rows of a step.
-        schedule: T positive factors of the learning rates.
-        sampling: ``"shuffle"`` or ``"iid"``.
-        every: Keep the steps 0, k, 2k, ….
-        stop: Asked now and then; once it says True the call returns, and unfinished chunks are dropped.
-        rules: Stop rules, asked about every run after each block of steps; a run that ends has the status ``stopped``.
-        distance: D, for rules that want the bias of the bound.
-        on_chunk: Takes the finished runs of a chunk; always called in this process and thread.
-        progress: Takes the number of runs finished so far.
-        processes: Worker processes; by default one a core for sweeps that take more than a few seconds, else none.
-    """
-    settings = settings_of(problem, steps_per_epoch, epochs, batch_size, schedule, sampling, every)
-    job = BatchedJob(problem, replace(settings, rules=tuple(rules), distance=distance))
-    finished = 0
-
-    def deliver(traces: list[Trace]) -> None:
-        nonlocal finished
-        on_chunk(traces)
-        finished += len(traces)
-        if progress is not None:
-            progress(finished)
-
-    execute(job, job.tasks(runs), deliver, processes=processes, stop=stop)
 
 
 @dataclass(frozen=True)
@@ -151,30 +94,3 @@ def _tile_seconds(problem: TiledProblem, settings: Settings, exact: bool) -> flo
     """A rough estimate of what a tile adds to the time of a step."""
     a_run = problem.dimension * (3e-9 + 1.6e-10 * settings.batch_size) + 2e-8 * problem.blocks * settings.batch_size
     return 5e-6 + WIDTH * a_run + (problem.prox_seconds if exact else 0.0)
-
-
-def settings_of(
-    problem: Problem,
-    steps_per_epoch: int,
-    epochs: int,
-    batch_size: int,
-    schedule: ArrayLike,
-    sampling: str,
-    every: int,
-) -> Settings:
-    """What the runs of a sweep share, checked."""
-    if not 1 <= batch_size <= problem.n_rows:
-        raise ValueError(f"batch_size must lie in 1 … {problem.n_rows}, the rows of {problem.name!r}, got {batch_size}")
-    if steps_per_epoch != problem.n_rows // batch_size:
-        raise ValueError(f"steps_per_epoch must be {problem.n_rows // batch_size}, got {steps_per_epoch}")
-    for name, value in (("epochs", epochs), ("every", every)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    if sampling not in ("shuffle", "iid"):
-        raise ValueError(f"sampling must be 'shuffle' or 'iid', got {sampling!r}")
-    factors: Floats = np.array(schedule, float)
-    if factors.shape != (steps_per_epoch * epochs,):
-        raise ValueError(f"schedule must have {steps_per_epoch * epochs} factors, one a step, got {factors.shape}")
-    if not (np.isfinite(factors).all() and (factors > 0).all()):
-        raise ValueError(f"schedule must have finite, positive factors, got {factors.min()} … {factors.max()}")
-    return Settings(steps_per_epoch, epochs, batch_size, factors, sampling, every)

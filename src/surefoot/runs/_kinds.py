@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from surefoot.problems import NetworkProblem, Problem, TiledProblem
 from surefoot.runs._engine import BatchedJob
-from surefoot.runs._execute import Job
 from surefoot.runs._network_job import NetworkJob
-from surefoot.runs._nouns import Method, Settings
 from surefoot.runs._problem_run import ProblemRun
+from surefoot.runs._types import Method, Settings
 
 if TYPE_CHECKING:
     from surefoot.runs._training import NetworkRuns
+
+Job = BatchedJob | NetworkJob
+"""What the runs of a sweep share, and how some of them are done: tasks, which can be done in any process."""
 
 
 def is_network(problem: Problem) -> bool:

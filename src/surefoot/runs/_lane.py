@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from surefoot.runs._bench import Advanced, RunKey
+from surefoot.runs._bench import Advanced
 from surefoot.runs._run import Floats
+from surefoot.runs._types import Key
 
 
 @dataclass(eq=False)
@@ -19,7 +20,7 @@ class Lane:
     ``done``, so that its decisions do not depend on when what was computed.
     """
 
-    key: RunKey
+    key: Key
     losses: Floats
     deltas: Floats
     recorded: int = 0
@@ -36,7 +37,7 @@ class Lane:
     """Whether the run's indices may stand in a bound as far as they are not negative."""
 
     @classmethod
-    def new(cls, key: RunKey, horizon: int) -> Lane:
+    def new(cls, key: Key, horizon: int) -> Lane:
         """A run that has not started."""
         return cls(key, np.full(horizon, np.nan), np.full(horizon, np.nan))
 

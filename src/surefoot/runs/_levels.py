@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.runs._nouns import Floats, Method
+from surefoot.runs._types import Floats, Method
 from surefoot.theory import level
 from surefoot.theory.arguments import parse_call, unknown
 from surefoot.theory.models import Model, safe_delta

@@ -9,7 +9,7 @@ from typing import Any
 from surefoot._identity import Identity, identify
 from surefoot.runs import _optimizers
 from surefoot.runs._levels import level_name, parse_level
-from surefoot.runs._nouns import Method
+from surefoot.runs._types import Method
 from surefoot.theory.arguments import parse_call, unknown
 from surefoot.theory.level import Rule
 from surefoot.theory.models import NAMED, Model

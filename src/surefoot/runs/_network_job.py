@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,19 +15,17 @@ import numpy as np
 from surefoot._states import read_tensors, write_tensors
 from surefoot.problems import NetworkProblem
 from surefoot.rules import History, first_stop
-from surefoot.runs import ranks
-from surefoot.runs._archive import Key
-from surefoot.runs._bench import RunKey
-from surefoot.runs._execute import Stopped, cores
-from surefoot.runs._live import live_rules
+from surefoot.runs import torch_ranks
+from surefoot.runs._best_bound import live_rules
 from surefoot.runs._methods import identity
-from surefoot.runs._nouns import RunPlan, Settings, Trace
+from surefoot.runs._run import LOOK_EVERY
+from surefoot.runs._threads import cores
+from surefoot.runs._types import Key, RunPlan, Settings, Trace
+from surefoot.runs._workers import Stopped
 
 if TYPE_CHECKING:
     from surefoot.runs._training import NetworkRun
 
-_LOOK = 16
-"""Steps between two looks at the numbers, which on a GPU means to wait for it."""
 _ADVICE = "delete it, and its run starts anew"
 _CHECKPOINT_SECONDS = 1.0
 _CHECKPOINT_SHARE = 0.01
@@ -38,17 +34,6 @@ _CHECKPOINT_SHARE = 0.01
 
 class CheckpointError(RuntimeError):
     """A checkpoint cannot be read, does not belong to the run, or cannot be written."""
-
-
-def checkpoint_of(folder: Path, context: str, key: Key) -> Path:
-    """What a run of a study goes on from, without the suffix."""
-    text = json.dumps([context, *key])
-    return folder / hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def search_folder(store: Path, context: str) -> Path:
-    """Where a search keeps the runs that it has begun, beside the store of its study."""
-    return store.with_name(f"{store.name}.search-{context[:12]}")
 
 
 @dataclass(frozen=True)
@@ -116,7 +101,7 @@ class NetworkJob:
             if checkpoint is not None:
                 checkpoint.note()
             per_epoch = self.settings.steps_per_epoch
-            training.take_steps(min(_LOOK, per_epoch - looked % per_epoch))
+            training.take_steps(min(LOOK_EVERY, per_epoch - looked % per_epoch))
 
     def finish(self, run: RunPlan) -> None:
         """Forget the checkpoint of a run whose trace is kept elsewhere, and what a killed process left of it."""
@@ -148,16 +133,13 @@ class NetworkJob:
 
     def _path(self, run: RunPlan, suffix: str) -> Path:
         assert self.folder is not None
-        stem = checkpoint_of(Path(self.folder), self.context, Key(identity(run.method), run.lr, run.seed))
+        stem = Key(identity(run.method), run.lr, run.seed).stem(Path(self.folder), self.context)
         return stem.with_name(stem.name + suffix)
 
     def _searched(self, run: RunPlan) -> Path | None:
-        """The state in which a search has left a run; None if there is none, or no store beside which it could be."""
-        if self.folder is None or not self.folder.endswith(".runs"):
-            return None
-        folder = search_folder(Path(self.folder.removesuffix(".runs")), self.context)
-        found = folder.glob(f"{RunKey(run.method.name, run.lr, run.seed).name}-*.pt")
-        return max(found, key=_steps_of, default=None)
+        """The state in which a search has left a run; None if there is none."""
+        stem = self._path(run, "")
+        return max(stem.parent.glob(f"{stem.name}-*.pt"), key=_steps_of, default=None)
 
 
 class _Checkpoint:
@@ -169,13 +151,13 @@ class _Checkpoint:
         self._model = job.problem.describe()["model"]
         self._saved, self._pause = time.monotonic(), _CHECKPOINT_SECONDS
         self._searched = job._searched(run)
-        state = ranks.shared(self._furthest() if ranks.number() == 0 else None)
+        state = torch_ranks.shared(self._furthest() if torch_ranks.number() == 0 else None)
         if state is not None:
             self._take(state)
 
     def note(self) -> None:
         """Tell how far the run is, and save its state if it is time to; of several ranks, the first does."""
-        if ranks.number():
+        if torch_ranks.number():
             return
         with self._writing():
             self._steps.write_text(str(self._training.step))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot._identity import Identity, identify
 from surefoot.runs._levels import parse_level
-from surefoot.runs._nouns import Method
+from surefoot.runs._types import Method
 from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:

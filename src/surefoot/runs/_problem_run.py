@@ -9,15 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._identity import Identity, digest, identify, merged
-from surefoot.problems import WIDTH, Problem, TiledProblem
-from surefoot.problems._threads import one_blas_thread
+from surefoot.problems import WIDTH, Problem, TiledProblem, one_blas_thread
 from surefoot.runs._engine import NUMERICS_VERSION
 from surefoot.runs._methods import code_of, identity, lower_bound_of, parse_method
-from surefoot.runs._nouns import Method, RunPlan, Settings, Trace, close
-from surefoot.runs._orders import row_orders
+from surefoot.runs._model_steps import Steps
+from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import Floats, Progress, Run
-from surefoot.runs._sizes import Steps
 from surefoot.runs._tile import Tiles
+from surefoot.runs._types import Method, RunPlan, Settings, Trace, close
 from surefoot.theory.models import Model
 
 TRACED = ("loss", "grad_sq", "size", "delta", "distance")

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
+from surefoot.rules import Floats as Floats
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+LOOK_EVERY = 16
+"""Steps between two looks at whether the numbers are finite, which on a GPU means to wait."""
 
 
 class Progress(NamedTuple):

@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import logging
 import multiprocessing
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
-from surefoot.runs._bench import Advanced, Bench, DamagedState, Piece, RunKey, stem_of
+from surefoot.runs._bench import Advanced, Bench, DamagedState, Piece
+from surefoot.runs._execute import ClusterError, Place
+from surefoot.runs._keeper import ADVICE, Keeper
 from surefoot.runs._lane import Lane
 from surefoot.runs._run import Run, RunError, RunFactory, SearchError
 from surefoot.runs._threads import cores
+from surefoot.runs._types import Key
 from surefoot.runs._workers import CannotTravel, WorkerDied, Workers
 
-_PAYS_SECONDS = 2.0
-"""Seconds of computing after which other processes are started: about what it takes until they are ready."""
+if TYPE_CHECKING:
+    from surefoot.runs._dask import DaskWorkers
 
-
-class Keeper(Protocol):
-    """Keeps what is known of runs, so that they can go on after an interruption."""
-
-    def stem(self, lane: Lane, step: int) -> Path:
-        """Where the state of a run after some steps is to be written, without the suffix."""
-
-    def restore(self, lane: Lane) -> None:
-        """Fill a lane with what is kept of it."""
-
-    def save(self, lane: Lane, found: Advanced) -> None:
-        """Keep a run as it is now; its state is written already."""
-
-    def state(self, lane: Lane) -> str | None:
-        """The file with a run's state, if there is one."""
-
-    def advice(self, lane: Lane) -> str:
-        """What to do if that file is damaged."""
+_PAYS_SECONDS = 4.0
+"""Seconds of a whole run from which on other processes pay: about twice what it takes until they are ready."""
+_LOOK_SECONDS = 0.2
+"""Seconds of computing after which it can be told how long a whole run takes."""
+_HERE = -1
+"""This process, among the workers."""
 
 
 class Runner:
@@ -55,7 +48,7 @@ class Runner:
         cuts: Steps at which runs are put aside, the last of them T: there they tell their distance from the start, and
             are saved if there is a keeper.
         keeper: Where runs are kept, to resume from.
-        processes: Worker processes; None takes one a core once there is enough to do.
+        place: Where they are computed; by default in one process a core, this one among them, if there is enough to do.
     """
 
     def __init__(
@@ -66,30 +59,38 @@ class Runner:
         max_states: int,
         cuts: Sequence[int],
         keeper: Keeper | None = None,
-        processes: int | None = None,
+        place: Place | None = None,
     ) -> None:
         self.factories, self.horizon = factories, horizon
         self._cuts, self._keeper = sorted(cuts), keeper
         self._bench = Bench(factories, horizon, max_states)
         self._together = [name for name, factory in factories.items() if hasattr(factory, "advance_together")]
-        self._count = cores() if processes is None else processes
-        self._pays = 0.0 if processes is not None else _PAYS_SECONDS
-        self._spent = 0.0
-        self._workers: Workers | None = None
-        self._are_ready = False
-        self._states: dict[RunKey, str] = {}
+        self._place = place or Place()
+        self._count = self._place.count(cores())
+        self._spent, self._steps, self._is_warm = 0.0, 0, False
+        self._workers: Workers | DaskWorkers | None = None
+        self._states: dict[Key, str] = {}
         """Where the states of runs are that no keeper knows of."""
-        self._homes: dict[RunKey, int] = {}
-        """The worker that has a run in memory."""
-        self._underway: dict[RunKey, Lane] = {}
-        self._unlucky: set[RunKey] = set()
+        self._homes: dict[Key, int] = {}
+        """The worker that has a run in memory, or :data:`_HERE`."""
+        self._underway: dict[Key, tuple[Lane, int]] = {}
+        """Runs that workers have been given, and the step that they are taken to."""
+        self._unlucky: set[Key] = set()
         """Runs that raised when nobody had asked for them; they may raise again."""
-        if self._count > 1 and len(self._together) == len(factories):
-            if processes is not None:
+        if len(self._together) == len(factories):
+            if self._goes_elsewhere and self._is_asked_for:
                 _say("runs that are advanced together as one computation stay in this process")
-            self._count = 1
-        elif self._count > 1 and multiprocessing.current_process().daemon:
+            self._place, self._count = Place(), 1
+        elif self._goes_elsewhere and multiprocessing.current_process().daemon:
             self._stay("this process may not have processes of its own")
+
+    @property
+    def _is_asked_for(self) -> bool:
+        return self._place.is_dask or self._place.processes is not None
+
+    @property
+    def _goes_elsewhere(self) -> bool:
+        return self._place.is_dask or self._count > 1
 
     def __enter__(self) -> Self:
         return self
@@ -126,7 +127,7 @@ class Runner:
         except LookupError:
             return None
         except DamagedState as error:
-            raise self._damaged(lane, error) from error
+            raise self._damaged(error) from error
 
     def _advance_together(self, behind: Sequence[Lane], step: int) -> None:
         """In pieces of equal length, so that little is lost by an interruption."""
@@ -137,15 +138,16 @@ class Runner:
                 self._compute([self._piece(lane, lane.recorded + k) for lane in left], left)
 
     def _advance_each(self, behind: Sequence[Lane], step: int, likely: Sequence[Lane]) -> None:
-        for lane in behind:
-            while lane.is_behind(step) and not self._goes_parallel():
-                self._compute([self._piece(lane, self._next_cut(lane, step))], [lane])
-        while any(lane.is_behind(step) for lane in behind):
-            if self._workers is None or not self._are_ready:  # they have died
-                self._advance_each(behind, step, likely)
-                return
-            self._hand_out(self._workers, behind, step, likely)
-            self._take(self._workers, behind, step)
+        while left := [lane for lane in behind if lane.is_behind(step)]:
+            own: Lane | None = left[0]
+            if self._goes_parallel():
+                own = self._hand_out(left, step, likely)
+            if own is not None:
+                self._compute([self._piece(own, self._next_cut(own, step))], [own])
+            if own is None:
+                self._take(behind, step, None)
+            while self._underway and self._take(behind, step, 0.0):
+                pass
 
     def _compute(self, pieces: Sequence[Piece], lanes: Sequence[Lane]) -> None:
         """Pieces in this process."""
@@ -153,69 +155,111 @@ class Runner:
         try:
             found = self._bench.do(pieces)
         except DamagedState as error:
-            raise self._damaged(lanes[0], error) from error
+            raise self._damaged(error) from error
         for lane, told in zip(lanes, found, strict=True):
             self._record(lane, told)
-        self._spent += time.process_time() - begin
+            self._homes[lane.key] = _HERE
+        if self._is_warm:  # the first steps of a process load libraries
+            self._spent += time.process_time() - begin
+            self._steps += sum(piece.steps for piece in pieces)
+        self._is_warm = True
 
     # ---- several processes
 
     def _goes_parallel(self) -> bool:
-        """Whether runs go on in workers. Where nobody asked for them, they are started as soon as that pays, and the
-        runs go on here until they have come up."""
+        """Whether runs go on in workers, too. Where nobody asked for them, they are started as soon as it is clear that
+        that pays, and the runs go on here until they have come up."""
         if self._workers is None and not self._started():
             return False
         assert self._workers is not None
-        if not self._are_ready and (not self._pays or self._workers.are_ready):
-            self._states |= self._bench.put_all_aside()
-            self._are_ready = True
-        return self._are_ready
+        return bool(self._workers.ready)
 
     def _started(self) -> bool:
-        if self._count < 2 or self._spent < self._pays:
+        if not self._goes_elsewhere:
             return False
         torch = sys.modules.get("torch")
-        if self._pays and torch is not None and torch.cuda.is_initialized():
-            self._count = 1  # one process a GPU; with processes given, whoever asks knows
-            return False
+        if not self._is_asked_for:
+            a_run = self._spent / max(self._steps, 1) * self.horizon
+            if self._spent < _LOOK_SECONDS or max(a_run, self._spent) < _PAYS_SECONDS:
+                return False
+            if torch is not None and torch.cuda.is_initialized():
+                self._count = 1  # one process a GPU; with processes given, whoever asks knows
+                return False
         try:
-            self._workers = Workers(self._bench.copy(self._count), self._count)
+            bench, count = self._bench.copy(self._count), self._count - (not self._place.is_dask)
+            self._workers = self._place.pool(bench, count, depth=1, named=lambda pieces: str(pieces[0].key))
+            self._bench.max_states = bench.max_states  # all together hold as many as before
         except CannotTravel as error:
+            if self._place.is_dask:
+                raise TypeError(f"the search cannot be sent to other processes: {error}") from error
             self._stay(f"what makes the runs cannot be sent to others ({error})")
             return False
         return True
 
-    def _hand_out(self, workers: Workers, asked: Sequence[Lane], step: int, likely: Sequence[Lane]) -> None:
-        """Give free workers something to do: what is asked for, where it is at hand; then what is likely."""
-        last = self._cuts[-2] if len(self._cuts) > 1 else 0
-        wanted = [(lane, self._next_cut(lane, step)) for lane in asked if lane.is_behind(step)]
-        wanted = [(lane, end) for lane, end in wanted if lane.key not in self._underway]
-        guessed = [
-            (lane, self._next_cut(lane, last))
-            for lane in likely
-            if lane.is_behind(last) and lane.key not in self._underway and lane.key not in self._unlucky
-        ]
-        guessed = [(lane, end) for lane, end in guessed if all(lane is not other for other, _ in wanted)]
-        for is_right in (
+    def _hand_out(self, asked: Sequence[Lane], step: int, likely: Sequence[Lane]) -> Lane | None:
+        """Give workers what is asked for, where it is at hand; then what is likely. Returns what is left to do here."""
+        assert self._workers is not None
+        wanted = [lane for lane in asked if lane.key not in self._underway]
+        own = None if self._place.is_dask else self._own(wanted)
+        wanted = [lane for lane in wanted if lane is not own]
+        rules = (
             lambda lane, worker: self._homes.get(lane.key) == worker,
             lambda lane, worker: lane.key not in self._homes,
             lambda lane, worker: True,
-        ):
-            for worker in workers.free:
-                place = next((i for i, (lane, _) in enumerate(wanted) if is_right(lane, worker)), None)
-                if place is not None:
-                    self._give(workers, worker, *wanted.pop(place))
-        for worker, (lane, end) in zip(workers.free, guessed, strict=False):
-            self._give(workers, worker, lane, end)
+        )
+        # A second run each, to begin with while this process is busy; the last one is for whoever is free first.
+        for room, is_right in itertools.product((1, 2), rules):
+            for worker in self._with_room(room):
+                lane = next((lane for lane in wanted if is_right(lane, worker)), None)
+                if lane is not None and (room == 1 or len(wanted) > 1):
+                    wanted.remove(lane)
+                    self._give(worker, lane, step)
+        last = self._cuts[-2] if len(self._cuts) > 1 else 0
+        known = {id(lane) for lane in asked}
+        guessed = [lane for lane in likely if lane.is_behind(last) and id(lane) not in known]
+        guessed = [lane for lane in guessed if lane.key not in self._underway and lane.key not in self._unlucky]
+        for worker, lane in zip(self._with_room(1), guessed, strict=False):
+            ahead = bisect.bisect_right(self._cuts, lane.recorded) + 1  # two pieces, while this process does one
+            self._give(worker, lane, min(self._cuts[ahead], last))
+        return own
 
-    def _give(self, workers: Workers, worker: int, lane: Lane, end: int) -> None:
-        self._underway[lane.key], self._homes[lane.key] = lane, worker
-        workers.give(worker, [self._piece(lane, end, keep=True)])
+    def _own(self, wanted: Sequence[Lane]) -> Lane | None:
+        """What this process does: a run that it has, or one that nobody has, or one too many for the workers."""
+        mine = [lane for lane in wanted if self._homes.get(lane.key, _HERE) == _HERE]
+        mine.sort(key=lambda lane: lane.key not in self._homes)
+        spare = wanted[-1:] if len(wanted) > len(self._with_room(1)) else []
+        return next(iter((*mine, *spare)), None)
 
-    def _take(self, workers: Workers, asked: Sequence[Lane], step: int) -> None:
-        """Take what workers have done."""
-        for _, (piece,), found, error in workers.take():
-            lane = self._underway.pop(piece.key)
+    def _with_room(self, depth: int) -> list[int]:
+        """The workers that have fewer runs than so many, those with the fewest first."""
+        assert self._workers is not None
+        busy = Counter(self._homes[key] for key in self._underway)
+        return sorted((n for n in self._workers.ready if busy[n] < depth), key=lambda n: busy[n])
+
+    def _give(self, worker: int, lane: Lane, step: int) -> None:
+        """Let a worker take a run to a step, piece by piece; each but the first goes on from what it has in memory."""
+        assert self._workers is not None
+        moved = self._bench.hand_over(lane.key) if self._keeper is None else None
+        if moved is not None:
+            self._states[lane.key] = moved
+        ends = [cut for cut in self._cuts if lane.recorded < cut < step] + [step]
+        if self._place.is_dask:
+            ends = ends[:1]  # the next one may go elsewhere
+        self._underway[lane.key], self._homes[lane.key] = (lane, ends[-1]), worker
+        begin, state = lane.recorded, self._state(lane)
+        for end in ends:
+            stem = self._bench if self._keeper is None else self._keeper
+            self._workers.give(worker, [Piece(lane.key, begin, end - begin, state, str(stem.stem(lane, end)))])
+            begin, state = end, None
+
+    def _take(self, asked: Sequence[Lane], step: int, seconds: float | None) -> bool:
+        """Take what workers have done, or do within some seconds; False if that is nothing."""
+        assert self._workers is not None
+        answers = self._workers.take(seconds)
+        for _, (piece,), found, error in answers:
+            lane, end = self._underway[piece.key]
+            if piece.begin + piece.steps == end:
+                del self._underway[piece.key]
             if error is None:
                 before = self._state(lane)
                 self._record(lane, found[0])
@@ -224,36 +268,37 @@ class Runner:
                     if found[0].state is not None:
                         self._states[lane.key] = found[0].state
                     if before is not None:
-                        Path(before).unlink()
+                        Path(before).unlink(missing_ok=True)
             elif isinstance(error, WorkerDied | CannotTravel):
                 self._stay(str(error))
+                return False
+            elif lane.lost_at is not None:
+                pass  # it has ended in a piece before
             elif all(lane is not other for other in asked) or not lane.is_behind(step):
                 self._unlucky.add(piece.key)
             elif isinstance(error, DamagedState):
-                raise self._damaged(lane, error) from error
-            elif isinstance(error, RunError):
+                raise self._damaged(error) from error
+            elif isinstance(error, RunError | ClusterError):
                 raise error
             else:
                 raise RunError(f"the run at {piece.key}, after {piece.begin} steps raised {error}") from error
+        return bool(answers)
 
     def _stay(self, reason: str) -> None:
         """Go on in this process alone, and say why."""
         _say(f"all runs stay in one process: {reason}")
-        self._count = 1
+        self._place, self._count = Place(), 1
         self._underway.clear()
         if self._workers is not None:
             self._workers.close()
-            self._workers, self._are_ready = None, False
+            self._workers = None
 
     # ---- pieces
 
-    def _piece(self, lane: Lane, end: int, keep: bool = False) -> Piece:
-        begin, stem = lane.recorded, None
-        if self._keeper is not None:
-            stem = str(self._keeper.stem(lane, end))
-        elif keep:
-            stem = str(stem_of(self._bench.folder, lane.key, end))
-        return Piece(lane.key, begin, end - begin, self._state(lane), stem)
+    def _piece(self, lane: Lane, end: int) -> Piece:
+        """A piece that is computed here."""
+        stem = None if self._keeper is None else str(self._keeper.stem(lane, end))
+        return Piece(lane.key, lane.recorded, end - lane.recorded, self._state(lane), stem)
 
     def _state(self, lane: Lane) -> str | None:
         if lane.key in self._states:
@@ -268,10 +313,9 @@ class Runner:
         if self._keeper is not None:
             self._keeper.save(lane, found)
 
-    def _damaged(self, lane: Lane, error: DamagedState) -> SearchError:
+    def _damaged(self, error: DamagedState) -> SearchError:
         path, reason = error.args
-        advice = "" if self._keeper is None else f"; {self._keeper.advice(lane)}"
-        return SearchError(f"{path} is damaged ({reason}){advice}")
+        return SearchError(f"{path} is damaged ({reason})" + ("" if self._keeper is None else f"; {ADVICE}"))
 
 
 def cuts_of(horizon: int, stops: Sequence[int] = ()) -> list[int]:

@@ -1,8 +1,9 @@
-"""The tables of a study's file, how older files become like them, and the seal that every row has."""
+"""The tables of a store, how older files become like them, the seal that every row has, and runs as rows."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import sqlite3
 import struct
@@ -11,7 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from surefoot.runs._nouns import FINAL_FIELDS
+import numpy as np
+
+from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Begun, Floats, Key, Record
 
 APPLICATION_ID = 0x53_46_4F_54
 """``SFOT`` in the header of every store: what tells it from other SQLite files."""
@@ -83,6 +86,16 @@ def _seal_rows(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE claims (run INTEGER PRIMARY KEY, owner INTEGER NOT NULL REFERENCES owners)")
 
 
+def _add_begun(connection: sqlite3.Connection) -> None:
+    """Runs of searches; their states are files in the folder beside the store."""
+    connection.execute(
+        """CREATE TABLE begun (
+            id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, method TEXT NOT NULL,
+            lr REAL NOT NULL, seed INTEGER NOT NULL, about TEXT NOT NULL, data BLOB NOT NULL, seal BLOB NOT NULL,
+            UNIQUE (context, method, lr, seed))"""
+    )
+
+
 def claim_of(context: str, key: Sequence[Any]) -> int:
     """The number that a run is claimed under."""
     return int.from_bytes(seal("claim", context, *key)[:8], "little", signed=True)
@@ -102,7 +115,12 @@ STUDY_QUERY = (
 )
 """What a study's seal covers, in this order: ``SELECT`` this."""
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _seal_rows]
+BEGUN_QUERY = (
+    "contexts.hash, method, lr, seed, about, data FROM begun LEFT JOIN contexts ON contexts.id = begun.context"
+)
+"""What the seal of a begun run covers, in this order: ``SELECT`` this."""
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _seal_rows, _add_begun]
 """Entry k takes a file from schema version k to k + 1, inside one transaction with all others that are due."""
 
 
@@ -125,3 +143,51 @@ def _expected(migrations: tuple[Callable[[sqlite3.Connection], None], ...]) -> l
         found = tables(connection)
     connection.close()
     return found
+
+
+# Runs as rows: arrays are raw little-endian numbers, and a layout says how they lie.
+
+
+def layout_of(steps: tuple[int, ...], epochs: tuple[int, ...]) -> str:
+    """How arrays of these shapes lie in the bytes of a run, as text."""
+    return json.dumps({"dtype": "<f8", "steps": [STEP_FIELDS, steps], "epochs": [EPOCH_FIELDS, epochs]})
+
+
+def record_of(values: Sequence[Any]) -> Record:
+    """The run that a row holds, whose seal is right: what :func:`run_query` selects."""
+    _, method, lr, seed, status, diverged_at, violations, *final, layout, data = values
+    steps, epochs = _layout(layout).arrays(data)
+    numbers = tuple(np.nan if value is None else value for value in final)
+    return Record(Key(method, lr, seed), status, diverged_at, violations, numbers, steps, epochs)
+
+
+def begun_of(values: Sequence[Any]) -> Begun:
+    """The run of a search that a row holds, whose seal is right: what ``BEGUN_QUERY`` selects."""
+    _, method, lr, seed, text, data = values
+    about = json.loads(text)
+    losses, deltas = np.frombuffer(data, "<f8").reshape(2, -1)
+    return Begun(Key(method, lr, seed), losses, deltas, about, about.pop("state"))
+
+
+@lru_cache(maxsize=64)
+def _layout(text: str) -> _Layout:
+    return _Layout(text)
+
+
+class _Layout:
+    """How the arrays of a run lie in its bytes."""
+
+    def __init__(self, text: str) -> None:
+        layout = json.loads(text)
+        (step_names, self.steps), (epoch_names, self.epochs) = layout["steps"], layout["epochs"]
+        self.dtype = layout["dtype"]
+        self.split = math.prod(self.steps)
+        # Rows in today's order of fields, should it ever change.
+        self.step_order = [step_names.index(name) for name in STEP_FIELDS]
+        self.epoch_order = [epoch_names.index(name) for name in EPOCH_FIELDS]
+        self.sorted = tuple(step_names) == STEP_FIELDS and tuple(epoch_names) == EPOCH_FIELDS
+
+    def arrays(self, data: bytes) -> tuple[Floats, Floats]:
+        values = np.frombuffer(data, self.dtype)
+        steps, epochs = values[: self.split].reshape(self.steps), values[self.split :].reshape(self.epochs)
+        return (steps, epochs) if self.sorted else (steps[self.step_order], epochs[self.epoch_order])

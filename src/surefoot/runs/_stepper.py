@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot.optim import ModelBased
-from surefoot.runs._nouns import Floats
+from surefoot.runs._types import Floats
 
 
 class Reading(NamedTuple):

@@ -1,4 +1,4 @@
-"""A study's file: one SQLite database that survives ``kill -9``, a full disk, and a second process.
+"""The store of studies and searches: one SQLite file, which survives ``kill -9``, a full disk, and a second process.
 
 Finished runs are committed in chunks, each in one short transaction (write-ahead log), so a file holds all chunks that
 were committed and nothing half written. ``synchronous=NORMAL`` never corrupts; only a power cut can lose the last
@@ -8,8 +8,10 @@ over all that it says: a damaged file gives an error, never a wrong number.
 
 Tables: ``contexts`` (all that the runs of a sweep share, as a hash), ``runs`` (one row a run, unique in context,
 method, rate and seed: an identical run is never stored twice), ``layouts`` (dtype, fields and shapes of the arrays),
-``studies`` (their settings as JSON), ``facts`` (what was computed about a problem, as JSON), ``claims`` (who computes
-which runs just now).
+``studies`` (their settings as JSON), ``facts`` (what was computed about a problem, as JSON), ``begun`` (runs of
+searches, which name the state that they go on from), ``claims`` (who computes which runs just now). States are files in
+the folder ``STORE.runs`` beside it: ``<run>.pt`` is a run of a study, ``<run>-<steps>.*`` one of a search, and
+whoever comes goes on from the furthest.
 """
 
 from __future__ import annotations
@@ -20,29 +22,31 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from surefoot.runs._archive import Key, Record
+import numpy as np
+
 from surefoot.runs._claims import LEASE, is_alive
 from surefoot.runs._connection import ADVICE, StoreError, connect, copied, explained, refuse_foreign, write_ahead
-from surefoot.runs._rows import layout_of, record_of
 from surefoot.runs._schema import (
     APPLICATION_ID,
+    BEGUN_QUERY,
     MIGRATIONS,
     RUN_COLUMNS,
     STUDY_QUERY,
+    begun_of,
     claim_of,
     expected_tables,
+    layout_of,
+    record_of,
     run_query,
     seal,
     stored,
     tables,
 )
-
-__all__ = ["FileArchive", "Store", "StoreError", "StudyEntry"]
+from surefoot.runs._types import Begun, Key, Record
 
 
 class StudyEntry(NamedTuple):
@@ -165,6 +169,8 @@ class Store:
                 rows,
             )
             connection.executemany("DELETE FROM claims WHERE run = ?", [(claim_of(context, row[1:4]),) for row in rows])
+            query = "DELETE FROM begun WHERE context = ? AND method = ? AND lr = ? AND seed = ?"
+            connection.executemany(query, [row[:4] for row in rows])
 
     def records(self, context: str) -> Iterator[Record]:
         """The finished runs with their traces, each checked against its seal."""
@@ -177,6 +183,34 @@ class Store:
                     _, method, lr, seed, *_ = values
                     raise self.damaged(f"the traces of {method}, lr={lr}, seed={seed} are damaged", whole=False)
                 yield record_of(values)
+
+    @property
+    def folder(self) -> Path:
+        """Where the states of runs are."""
+        return Path(f"{self.path.absolute()}.runs")
+
+    def keep(self, context: str, run: Begun) -> None:
+        """Keep a run of a search as it is now, in place of what was kept of it before."""
+        about = json.dumps({**run.about, "state": run.state})
+        data = np.concatenate([run.losses, run.deltas]).astype("<f8", copy=False).tobytes()
+        with self._transaction() as connection:
+            row = (self._context(connection, context), *run.key, about, data)
+            connection.execute(
+                "INSERT INTO begun (context, method, lr, seed, about, data, seal) VALUES (?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET about = excluded.about, data = excluded.data, seal = excluded.seal",
+                (*row, seal("begun", context, *row[1:])),
+            )
+
+    def begun(self, context: str) -> dict[Key, Begun]:
+        """The runs of searches, each checked against its seal."""
+        with explained(self.path):
+            query = f"SELECT seal, {BEGUN_QUERY} WHERE contexts.hash = ?"
+            rows = self._connection.execute(query, (context,)).fetchall()
+        for found, *values in rows:
+            if found != seal("begun", *values):
+                _, method, lr, seed, *_ = values
+                raise self.damaged(f"what is kept of {Key(method, lr, seed)} is damaged", whole=False)
+        return {run.key: run for run in (begun_of(values) for _, *values in rows)}
 
     def facts(self, problem: str) -> dict[str, Any]:
         """What was computed about a problem."""
@@ -309,30 +343,6 @@ class Store:
         except BaseException:
             self.close()
             raise
-
-
-@dataclass(frozen=True)
-class FileArchive:
-    """Runs and facts in a study's file, which is opened only while something is read or written."""
-
-    path: Path
-    context: str
-    problem: str
-
-    def records(self) -> Iterator[Record]:
-        """All finished runs."""
-        with Store.read(self.path) as store:
-            yield from store.records(self.context)
-
-    def facts(self) -> dict[str, Any]:
-        """What was computed about the problem."""
-        with Store.read(self.path) as store:
-            return store.facts(self.problem)
-
-    def remember(self, name: str, value: Any) -> None:
-        """Keep one more fact."""
-        with Store.write(self.path) as store:
-            store.remember(self.problem, name, value)
 
 
 _sound: set[tuple[Any, ...]] = set()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from surefoot.problems._threads import one_blas_thread
+from surefoot.problems import one_blas_thread
 
 
 @contextmanager

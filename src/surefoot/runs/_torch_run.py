@@ -14,14 +14,10 @@ from torch import Tensor
 from surefoot import _checks
 from surefoot._identity import Identity, digest, identify, merged
 from surefoot.optim import ModelBased
-from surefoot.problems._inputs import seeded
-from surefoot.problems._starts import Starts
+from surefoot.problems import Starts, seeded
 from surefoot.runs._optimizers import made
-from surefoot.runs._run import Floats, Progress, Run
+from surefoot.runs._run import LOOK_EVERY, Floats, Progress, Run
 from surefoot.runs._stepper import Stepper, certifies
-
-_LOOK_EVERY = 16
-"""Steps between two looks at whether the losses are finite, which on a GPU means to wait."""
 
 
 class TorchRun(Run):
@@ -141,7 +137,7 @@ class TorchRun(Run):
         model = self._parts[0]()
         optimizer = _optimizer(self._parts[3], model, 1e-3)
         groups = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
-        first = _First(self._data_of(0)).digest()
+        first = _first_batch(self._data_of(0))
         return merged(
             [identify(model), *map(identify, self._parts[1:]), identify(self._options, type(optimizer), groups, first)]
         )
@@ -193,8 +189,8 @@ class TorchRun(Run):
                 self.step += 1
                 losses.append(reading.loss)
                 deltas.append(reading.delta.double())
-                if (count % _LOOK_EVERY == 0 or count == k) and not bool(
-                    torch.isfinite(torch.stack(losses[-_LOOK_EVERY:] + deltas[-_LOOK_EVERY:])).all()
+                if (count % LOOK_EVERY == 0 or count == k) and not bool(
+                    torch.isfinite(torch.stack(losses[-LOOK_EVERY:] + deltas[-LOOK_EVERY:])).all()
                 ):
                     break
         return Progress(torch.stack(losses).tolist(), torch.stack(deltas).tolist())
@@ -257,8 +253,8 @@ class TorchRun(Run):
 
     def _check_data(self, seed: int) -> None:
         """Refuse data whose batches are others whenever they are asked for."""
-        one, other = (_First(self._data_of(seed)) for _ in range(2))
-        if one.digest() != other.digest():
+        one, other = (_first_batch(self._data_of(seed)) for _ in range(2))
+        if one != other:
             raise ValueError(
                 f"data_factory({seed}) must give the same batches whenever it is called, got two first batches that "
                 "differ: seed what shuffles them, as in DataLoader(…, generator=torch.Generator().manual_seed(seed)), "
@@ -266,16 +262,10 @@ class TorchRun(Run):
             )
 
 
-class _First:
-    """The first batch of some data."""
-
-    def __init__(self, data: Iterable[Any]) -> None:
-        with seeded(0):
-            self._batch = next(iter(data), None)
-
-    def digest(self) -> str:
-        """A hash of its numbers."""
-        return digest(self._batch)
+def _first_batch(data: Iterable[Any]) -> str:
+    """A hash of the first batch of some data."""
+    with seeded(0):
+        return digest(next(iter(data), None))
 
 
 def _optimizer(factory: Any, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:

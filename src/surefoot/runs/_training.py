@@ -7,18 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from surefoot.problems import NetworkProblem
-from surefoot.problems._problem import Rows
-from surefoot.runs import ranks
+from surefoot.problems import NetworkProblem, Rows
+from surefoot.runs import torch_ranks
 from surefoot.runs._methods import lower_bound_of
-from surefoot.runs._nouns import Floats, Method, RunPlan, Settings, Trace, close
 from surefoot.runs._optimizers import build
-from surefoot.runs._orders import row_orders
-from surefoot.runs._run import Progress, Run
+from surefoot.runs._row_orders import row_orders
+from surefoot.runs._run import LOOK_EVERY, Progress, Run
 from surefoot.runs._stepper import Stepper, certifies
-
-LOOK_EVERY = 16
-"""Steps between two looks at whether the numbers are finite, which on a GPU means to wait."""
+from surefoot.runs._types import Floats, Method, RunPlan, Settings, Trace, close
 
 _TRACED = ("loss", "grad_sq", "size", "delta", "distance")
 
@@ -48,7 +44,7 @@ class NetworkRun(Run):
         trained: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
         self._start = [p.detach().clone() for p in trained]
         self._stepper = Stepper(model, build(run.method, trained, run.lr, model), settings.schedule, run.seed)
-        self._called = ranks.wrapped(model)
+        self._called = torch_ranks.wrapped(model)
         self._kept = torch.full((len(_TRACED), settings.steps), torch.inf, dtype=torch.float64, device=problem.device)
         self._rewind()
 
@@ -89,8 +85,8 @@ class NetworkRun(Run):
             while self.step < end:
                 until = min(end, (self.step // settings.steps_per_epoch + 1) * settings.steps_per_epoch)
                 with stepper.training():
-                    if ranks.number():  # numbers of its own, which need no state but that of rank 0 to go on
-                        torch.manual_seed(_seed(self.run.seed, self.step, ranks.number()))
+                    if torch_ranks.number():  # numbers of its own, which need no state but that of rank 0 to go on
+                        torch.manual_seed(_seed(self.run.seed, self.step, torch_ranks.number()))
                     while self.step < until:
                         self._take_step()
                 if self.step % settings.steps_per_epoch == 0:
@@ -180,14 +176,14 @@ class NetworkRun(Run):
         if number % settings.every == 0:
             self._kept[4, number] = self._stepper.distance(self._start)
         reading = self._stepper.step(number, lambda: self._batch_loss(self._rows[place]))
-        self._kept[:4, number] = torch.stack([ranks.mean(reading.loss), *reading[1:]])
+        self._kept[:4, number] = torch.stack([torch_ranks.mean(reading.loss), *reading[1:]])
         self.step += 1
 
     def _batch_loss(self, rows: Rows) -> torch.Tensor:
         """The loss of a batch; on one of several ranks, of a part of it, such that the mean over them is the whole."""
-        part = ranks.part(len(rows))
+        part = torch_ranks.part(len(rows))
         loss = self.problem.batch_loss(self._called, rows, _seed(self.run.seed, self.step), part)
-        share = ranks.count() * (part.stop - part.start)
+        share = torch_ranks.count() * (part.stop - part.start)
         return loss if share == len(rows) else loss * (share / len(rows))
 
     def _is_finite(self) -> bool:
@@ -213,6 +209,10 @@ class NetworkRuns:
         self.schedule: Floats = settings.schedule
         model = problem.model()
         self.certifies = certifies(build(method, list(model.parameters()), 1e-3, model), model)
+
+    def fingerprint(self) -> str:
+        """What the numbers of the runs depend on."""
+        return self._problem.fingerprint()
 
     def __call__(self, lr: float, seed: int) -> NetworkRun:
         """A new run with this rate and data order."""

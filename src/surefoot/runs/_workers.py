@@ -12,9 +12,9 @@ import pickle
 import signal
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from surefoot._spawn import hidden_main
@@ -23,11 +23,26 @@ _END_SECONDS = 1.0
 _READY = b"ready"
 
 
+Stop = Callable[[], bool]
+"""Asked now and then whether work should end."""
+
+
 class Server(Protocol):
     """What workers hold a copy of."""
 
-    def do(self, task: Any) -> Any:
-        """Do a task; both the task and the answer can be pickled."""
+    @property
+    def needs_torch(self) -> bool:
+        """Whether its numbers depend on torch."""
+
+    def fingerprint(self) -> str:
+        """What its numbers depend on beside the code of this package, which may be another one elsewhere."""
+
+    def do(self, task: Any, stop: Stop | None = None) -> Any:
+        """Do a task, unless told to stop; both the task and the answer, a list, can be pickled."""
+
+
+class Stopped(Exception):
+    """Work was asked to stop."""
 
 
 class CannotTravel(TypeError):
@@ -49,7 +64,7 @@ class Answer(NamedTuple):
 
 
 class Workers:
-    """Some worker processes; they end with this context.
+    """Some worker processes of this machine; they end with this context.
 
     Args:
         server: What each of them holds a copy of.
@@ -62,7 +77,8 @@ class Workers:
 
     def __init__(self, server: Server, count: int, depth: int = 1) -> None:
         self._payload = packed(server)
-        self._depth, self._ready = depth, False
+        self._depth = depth
+        self._up: set[int] = set()
         self._given: list[deque[Any]] = [deque() for _ in range(count)]
         context = multiprocessing.get_context("spawn")
         self._connections: list[Connection] = []
@@ -86,17 +102,19 @@ class Workers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __len__(self) -> int:
         return len(self._processes)
 
     @property
-    def are_ready(self) -> bool:
-        """Whether one of them has come up, which takes a second or two; a dead one is noticed later."""
-        self._ready = self._ready or bool(wait(self._connections, 0))
-        return self._ready
+    def ready(self) -> list[int]:
+        """Those that have come up, which takes a second or two; a dead one is noticed later."""
+        if len(self._up) < len(self):
+            heard = wait(self._connections, 0)
+            self._up |= {number for number, connection in enumerate(self._connections) if connection in heard}
+        return sorted(self._up)
 
     @property
     def free(self) -> list[int]:

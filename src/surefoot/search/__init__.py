@@ -23,21 +23,9 @@ if TYPE_CHECKING:
     from surefoot.runs import TorchRun
 
 __all__ = [
-    "Certificate",
-    "Dropped",
-    "Found",
-    "NoRateWorks",
-    "ProblemRun",
-    "Progress",
-    "Row",
-    "Run",
-    "RunError",
-    "RunFactory",
-    "SearchError",
-    "Table",
-    "TorchRun",
-    "tune",
-]
+    "Certificate", "Dropped", "Found", "NoRateWorks", "ProblemRun", "Progress", "Row", "Run", "RunError", "RunFactory",
+    "SearchError", "Table", "TorchRun", "tune",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

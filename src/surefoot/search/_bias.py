@@ -7,7 +7,7 @@ not moving.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,21 +15,11 @@ from surefoot.search._candidate import Candidate
 from surefoot.theory import bounds
 
 
-class Bias(Protocol):
-    """A rule for the bias."""
-
-    name: str
-    is_known: bool
-    """Whether it stays as it is while the search goes on, so that partial sums prove something."""
-
-    def __call__(self, candidates: Sequence[Candidate]) -> list[float]:
-        """The bias of each candidate."""
-
-
 class Distance:
     """D²/(2 S_1) with one D for all (Theorem 3.4)."""
 
     is_known = True
+    """Whether it stays as it is while the search goes on, so that partial sums prove something."""
 
     def __init__(self, distance: float) -> None:
         self.distance = distance
@@ -94,6 +84,10 @@ class Pool:
                         distances.append(distance)
         finite = np.isfinite(losses)
         return list(np.array(losses)[finite]), list(np.array(distances)[finite])
+
+
+Bias = Distance | Envelope | Pool
+"""A rule for the bias: called with the candidates, it gives the bias of each."""
 
 
 @np.errstate(over="ignore")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.rules import ROUNDING, partial_weights
-from surefoot.runs import Floats, Lane, RunKey
+from surefoot.runs import Floats, Key, Lane
 from surefoot.theory import bounds
 
 
@@ -101,7 +101,7 @@ def make_candidate(method: str, lr: float, schedule: Floats, seeds: tuple[int, .
     """A candidate that has not started."""
     rates = lr * schedule
     horizon = len(schedule)
-    lanes = [Lane.new(RunKey(method, lr, seed), horizon) for seed in seeds]
+    lanes = [Lane.new(Key(method, lr, seed), horizon) for seed in seeds]
     return Candidate(method, lr, rates, partial_weights(rates), lanes)
 
 

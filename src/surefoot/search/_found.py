@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from surefoot._text import visible
+from surefoot._text import aligned, visible
 from surefoot.runs import Run
 from surefoot.search._candidate import raised
 
@@ -128,11 +128,7 @@ class Table:
         return lines
 
     def __str__(self) -> str:
-        lines = self.cells()
-        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-        )
+        return aligned(self.cells())
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,21 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from numpy.typing import ArrayLike
 
 from surefoot import _checks
-from surefoot.runs import Floats, Run, RunFactory, Runner, SearchError, cuts_of, reporter
+from surefoot.runs import Keeper, Place, Run, RunFactory, Runner, SearchError, cuts_of, reporter, tell
 from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, number_from, rates_of, schedule_of
 from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
 from surefoot.search._candidate import Candidate, make_candidate
-from surefoot.search._confidence import confidence
 from surefoot.search._found import Certificate, Dropped, Found, Row, Table
-from surefoot.search._identity import identities_of
-from surefoot.search._journal import Journal
+from surefoot.search._keepers import factories_of_study, keeper_of_factories, keeper_of_study
 from surefoot.search._loss import LossSearch
-from surefoot.search._notes import notes, spoiled_by
+from surefoot.search._notes import confidence, notes, spoiled_by
 from surefoot.search._race import Race
-from surefoot.search._study import StudyJournal, factories_of_study
 from surefoot.study import Study
 
 
@@ -59,6 +56,10 @@ def tune(
     max_states: int = 8,
     store: str | os.PathLike[str] | None = None,
     processes: int | None = None,
+    engine: str = "auto",
+    address: str | None = None,
+    cpus: int | None = None,
+    gpus: int | None = None,
     progress: bool | Callable[[int], None] | None = None,
 ) -> Found:
     """Find the best learning rate of a grid without running the grid.
@@ -96,11 +97,18 @@ def tune(
         max_states: Runs kept in memory; others wait on disk.
         store: A folder that keeps traces and states (of a study, its file). After an interruption, the same call goes
             on where it stopped; finished runs in it count.
-        processes: Worker processes. By default one a core, once the search has computed for two seconds, for runs that
-            are not advanced together anyway (``ProblemRun``) and need no GPU. The answer is the same, bit for bit:
-            every run uses one thread, and a process that is free works ahead on runs that are likely to be asked for.
+        processes: How many compute, this one among them. By default one a core, if a whole run takes more than about
+            four seconds, for runs that are not advanced together anyway (``ProblemRun``) and need no GPU. The answer is
+            the same, bit for bit: every run uses one thread, and a process that is free works ahead on runs that are
+            likely to be asked for.
             Functions, lambdas and classes of a script are sent along; where something cannot be sent, the log
             ``surefoot`` says so, and all runs stay in this process. 1 keeps them here.
+        engine: ``"dask"`` takes a Dask cluster, with the same answer, and this and the next as in
+            :meth:`Study.run <surefoot.study.Study.run>`. Its workers should see the store, or the folder of temporary
+            files: there runs wait for whoever goes on with them, else they begin again.
+        address: Of the scheduler of an existing cluster.
+        cpus: What a run takes of the ``CPU`` that workers offer.
+        gpus: What a run takes of the ``GPU`` that workers offer.
         progress: True shows a bar; a function is called with the number of steps taken so far, after each advance.
 
     Raises:
@@ -142,32 +150,35 @@ def tune(
     tolerance = number_from("tolerance", tolerance, 0.0)
     rounds = 0 if refine is None else _checks.whole("refine", refine, 0)
     max_states = _checks.whole("max_states", max_states, 1)
-    if processes is not None:
-        processes = _checks.whole("processes", processes, 1)
+    place = Place(engine, processes, address, cpus, gpus)
     rule = bias_of(bias, factories, horizon)
     if maximize and objective == "bound":
         raise ValueError("maximize must be False for objective='bound', got True")
     if maximize or (objective == "bound" and not rule.is_known):
         _check_runs(factories, rates[0], orders[0], maximize)
     cuts = cuts_of(horizon, Race(rates, [""] * len(rates), horizon).rungs() if objective == "loss" else ())
-    journal: Journal | None = None
+    keeper: Keeper | None = None
     if store is not None and study is not None:
-        journal = StudyJournal(study, Path(store), run_factory, cuts)  # type: ignore[arg-type]
+        keeper = keeper_of_study(study, Path(store), run_factory, cuts)  # type: ignore[arg-type]
     elif store is not None:
-        journal = Journal(Path(store), _settings(factories, horizon, factors), identities_of(factories, Path(store)))
+        shared = hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest()
+        settings = {"horizon": horizon, "schedule": shared, "methods": list(factories)}
+        keeper = keeper_of_factories(Path(store), factories, settings)
     piece = math.ceil(horizon / 32)
 
     candidates = [make_candidate(method, lr, factors, orders) for method in factories for lr in rates]
     with (
-        journal or nullcontext(),
+        keeper or nullcontext(),
         reporter(progress is True, total=len(candidates) * len(orders) * horizon, unit="steps") as report,
-        Runner(factories, horizon, max_states=max_states, cuts=cuts, keeper=journal, processes=processes) as runner,
+        Runner(factories, horizon, max_states=max_states, cuts=cuts, keeper=keeper, place=place) as runner,
     ):
 
         def restore(candidate: Candidate) -> None:
             for lane in candidate.lanes:
                 runner.restore(lane)
 
+        if study is not None and keeper is not None and keeper.finished:
+            tell(None, f"{keeper.finished} runs are in {store} already; the match rests on {study.identity()}")
         for candidate in candidates:
             restore(candidate)
 
@@ -341,11 +352,3 @@ def _between(candidates: list[Candidate], winner: Candidate, ratio: float) -> li
     far = [other for other in beside if max(other, winner.lr) > ratio * min(other, winner.lr)]
     middle = [math.exp(0.5 * (math.log(winner.lr) + math.log(other))) for other in far]
     return [lr for lr in middle if lr not in lrs]
-
-
-def _settings(factories: Mapping[str, RunFactory], horizon: int, factors: Floats) -> dict[str, Any]:
-    return {
-        "horizon": horizon,
-        "schedule": hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest(),
-        "methods": list(factories),
-    }

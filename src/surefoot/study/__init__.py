@@ -21,7 +21,8 @@ from surefoot.runs import (
 )
 from surefoot.runs import RunPlan as Run
 from surefoot.study._export import tidy
-from surefoot.study._result import KnownOptimum, Pool, Result
+from surefoot.study._optimum import KnownOptimum
+from surefoot.study._result import Pool, Result
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable, measure_windows
 from surefoot.study._show import table, windows
 from surefoot.study._spec import Spec
@@ -29,29 +30,7 @@ from surefoot.study._study import Plan, Study
 from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
 
 __all__ = [
-    "CheckpointError",
-    "ClusterError",
-    "IdentityError",
-    "KnownOptimum",
-    "LowerBoundWarning",
-    "Method",
-    "Plan",
-    "Pool",
-    "Rescued",
-    "Result",
-    "Run",
-    "RunFailed",
-    "Sensitivity",
-    "SensitivityTable",
-    "Spec",
-    "StoreError",
-    "Study",
-    "StudyInterrupted",
-    "Trace",
-    "measure_windows",
-    "parse_method",
-    "rescue",
-    "table",
-    "tidy",
-    "windows",
-]
+    "CheckpointError", "ClusterError", "IdentityError", "KnownOptimum", "LowerBoundWarning", "Method", "Plan", "Pool",
+    "Rescued", "Result", "Run", "RunFailed", "Sensitivity", "SensitivityTable", "Spec", "StoreError", "Study",
+    "StudyInterrupted", "Trace", "measure_windows", "parse_method", "rescue", "table", "tidy", "windows",
+]  # fmt: skip

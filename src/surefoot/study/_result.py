@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from surefoot import _checks
-from surefoot.problems._threads import one_blas_thread
-from surefoot.runs import EXACT, FINAL_FIELDS, Archive, FileArchive, Floats, Store, StoreError, has_level
+from surefoot.problems import one_blas_thread
+from surefoot.runs import EXACT, FINAL_FIELDS, Floats, Store, StoreError, has_level
 from surefoot.study import _export
+from surefoot.study._archive import Archive, FileArchive
+from surefoot.study._optimum import KnownOptimum, optimum_of
 from surefoot.theory import bounds
 from surefoot.theory.models import safe_delta
 
@@ -22,19 +24,6 @@ if TYPE_CHECKING:
 
     from surefoot.problems import Problem
     from surefoot.study._sensitivity import SensitivityTable
-
-
-class KnownOptimum(NamedTuple):
-    """What is known about the minimum of the full training loss."""
-
-    value: float | None
-    """f⋆, the infimum; None if the problem does not tell."""
-    exists: bool
-    """Whether a minimiser x⋆ exists (not on separable data)."""
-    distance: float | None
-    """‖x_1 − x⋆‖ if it exists."""
-    reason: str
-    """Why there is none."""
 
 
 class Pool(NamedTuple):
@@ -175,7 +164,7 @@ class Result:
         """What is known about the minimum: from the problem, or from the file that has noted it."""
         found = self._archive.facts().get("optimum")
         if found is None:
-            found = _optimum(self.problem)
+            found = optimum_of(self.problem)
             if self.problem is not None:
                 self._archive.remember("optimum", found)
         return KnownOptimum(**found)
@@ -417,12 +406,3 @@ def _mean(values: xr.DataArray, dim: str) -> xr.DataArray:
     """The mean, NaN if one value is missing; large numbers may overflow to ∞, which is what they are."""
     with np.errstate(over="ignore"):
         return values.mean(dim, skipna=False)
-
-
-def _optimum(problem: Problem | None) -> dict[str, Any]:
-    if problem is None:
-        return {"value": None, "exists": False, "distance": None, "reason": "it was not computed when the study ran"}
-    with one_blas_thread():  # small solves: threads cost more than they give, and the bits would depend on them
-        found = problem.optimum()
-    distance = None if found.point is None else float(np.linalg.norm(found.point - problem.initial_point()))
-    return {"value": found.value, "exists": found.exists, "distance": distance, "reason": found.reason}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,30 +19,28 @@ from surefoot._identity import Identity, identify, is_foreign, merged, require
 from surefoot.problems import Problem, create
 from surefoot.rules import StopRule, check_rules, is_shared, with_best
 from surefoot.runs import (
-    ClaimedRuns,
-    Engine,
-    FileArchive,
+    Claims,
     Job,
     Key,
-    MemoryArchive,
     Method,
+    Place,
     Record,
     RunPlan,
     Settings,
     Store,
-    engine_of,
+    execute,
     is_network,
     job_of,
     method_code,
     method_identity,
     parse_methods,
-    ranks,
+    torch_ranks,
 )
-from surefoot.study._described import check_size, context_of, settings_of
+from surefoot.study._archive import FileArchive, MemoryArchive
 from surefoot.study._result import Result
-from surefoot.study._reuse import adopt, tell_reuse
-from surefoot.study._shared import best_of, cut
-from surefoot.study._sweep import Progress, compute, dismiss, follow, led
+from surefoot.study._shared_bound import best_of, cut
+from surefoot.study._stored import adopt, check_size, context_of, settings_of, tell_reuse
+from surefoot.study._sweep import Progress, compute, dismiss, follow, lead
 from surefoot.theory.models import Model
 
 
@@ -241,7 +239,7 @@ class Study:
             ClusterError: The Dask cluster cannot be used, or was lost; finished runs are kept.
             RunFailed: A run on a Dask cluster raised; finished runs are kept.
         """
-        chosen = engine_of(engine, processes=processes, address=address, cpus=cpus, gpus=gpus)
+        carry_out = partial(execute, place=Place(engine, processes, address, cpus, gpus))
         count = self._ranks()
         if count > 1:
             if engine != "auto" or self.batch_size < count:
@@ -249,18 +247,20 @@ class Study:
                     f"{count} ranks of torch.distributed need engine='auto' and a batch_size of at least {count}, "
                     f"got engine={engine!r} and batch_size={self.batch_size}"
                 )
-            if ranks.number() > 0:
+            if torch_ranks.number() > 0:
                 settings, records = follow(self._job(""), self.runs)
                 memory = MemoryArchive()
                 memory.add(records)
                 return Result(settings, memory, problem=self.problem)
-            chosen = led(self.runs)
+            carry_out = partial(lead, self.runs)
         if store is None:
             memory = MemoryArchive()
             with tempfile.TemporaryDirectory(prefix="surefoot-") as folder:  # for what runs tell each other
                 job = self._job(folder if address is None else None)
                 advice = "nothing was stored: give run() a store to be able to resume"
-                compute(job, self.runs, self._identities, memory.add, engine=chosen, advice=advice, progress=progress)
+                compute(
+                    job, self.runs, self._identities, memory.add, engine=carry_out, advice=advice, progress=progress
+                )
             study = self
             if self._shares:
                 study, records = self._settled(memory.records())
@@ -268,20 +268,20 @@ class Study:
                 memory.add(records)
             result = Result(study._settings(), memory, problem=self.problem)
         else:
-            result = self._run_stored(Path(store), chosen, progress)
+            result = self._run_stored(Path(store), carry_out, progress)
         if count > 1:
             dismiss(result.settings, result._archive.records())
         return result
 
-    def _run_stored(self, path: Path, engine: Engine, progress: Progress) -> Result:
-        study, context, folder = self, self._context(), Path(f"{path.absolute()}.runs")
+    def _run_stored(self, path: Path, engine: Callable[..., None], progress: Progress) -> Result:
+        study, context = self, self._context()
         require(self._identity, self.version, f"store {str(path)!r}")
-        job = self._job(str(folder))
-        with Store.write(path) as opened, ClaimedRuns(opened, context, self._identities) as claims:
-            self._check_size(opened)
+        with Store.write(path) as opened, Claims(opened, context) as claims:
+            folder = opened.folder
+            job = self._job(str(folder))
+            self._register(opened)
             missing = self._missing(opened.done(context))
             tell_reuse(self, opened, len(self.runs) - len(missing), progress)
-            opened.register(context, self._settings())
             compute(
                 job,
                 missing,
@@ -329,14 +329,16 @@ class Study:
 
     def _ranks(self) -> int:
         """How many processes train a network together."""
-        return ranks.count() if is_network(self.problem) else 1
+        return torch_ranks.count() if is_network(self.problem) else 1
 
     def _missing(self, done: set[Key]) -> list[RunPlan]:
         keys = self._identities
         return [run for run in self.runs if Key(keys[run.method.name], run.lr, run.seed) not in done]
 
-    def _check_size(self, store: Store) -> None:
+    def _register(self, store: Store) -> None:
+        """Note this study in a store, unless its runs do not fit into it."""
         check_size(self, store)
+        store.register(self._context(), self._settings())
 
     @cached_property
     def _fingerprint(self) -> str:

@@ -5,43 +5,32 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from surefoot.runs import (
     Begin,
-    Engine,
+    Claims,
     Job,
+    Key,
+    Place,
     Record,
     RunPlan,
     Trace,
     execute,
     lower_bound_of,
-    ranks,
     record,
     reporter,
     tell_best,
+    torch_ranks,
 )
-from surefoot.study._shared import best_of
+from surefoot.study._shared_bound import best_of
 
 Progress = bool | Callable[[int, int], None]
 
 
 _WAIT_SECONDS = 0.2
-
-
-class Claims(Protocol):
-    """Which runs this process may compute, where several share a store."""
-
-    def free(self, runs: Sequence[RunPlan]) -> list[RunPlan]:
-        """Those that nobody else computes now."""
-
-    def take(self, runs: Sequence[RunPlan]) -> bool:
-        """Claim runs: all of them, or none if somebody else has one of them."""
-
-    def missing(self, runs: Sequence[RunPlan]) -> list[RunPlan]:
-        """Those that are not stored yet."""
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -58,7 +47,7 @@ def compute(
     identities: Mapping[str, str],
     keep: Callable[[Iterable[Record]], None],
     *,
-    engine: Engine,
+    engine: Callable[..., None],
     advice: str,
     progress: Progress,
     claims: Claims | None = None,
@@ -70,7 +59,7 @@ def compute(
         runs: Those that are missing.
         identities: Of the methods, by name.
         keep: Takes finished runs.
-        engine: Who does them.
+        engine: :func:`~surefoot.runs.execute` at some place, or :func:`lead` with the runs of the study.
         advice: Ends the message of an interruption.
         progress: As in ``Study.run``.
         claims: Who computes what, if others may compute the same runs.
@@ -80,7 +69,10 @@ def compute(
     settings = job.settings
     violations: dict[str, tuple[int, int]] = {}
     finished, left = 0, list(runs)
-    delivered: set[tuple[str, float, int]] = set()
+    delivered: set[Key] = set()
+
+    def key_of(run: RunPlan) -> Key:
+        return Key(identities[run.method.name], run.lr, run.seed)
 
     with reporter(progress, total=len(runs)) as report:
 
@@ -92,7 +84,7 @@ def compute(
             if settings.best is not None:
                 tell_best(settings.best, best_of(records, settings))
             for trace in traces:
-                delivered.add((trace.run.method.name, trace.run.lr, trace.run.seed))
+                delivered.add(key_of(trace.run))
                 job.finish(trace.run)
                 if trace.violations:
                     _count(violations, trace, settings.every)
@@ -104,13 +96,15 @@ def compute(
                 report(finished, underway)
 
             while left:
-                free = left if claims is None else claims.free(left)
-                begin = None if claims is None else claims.take
-                before = finished
+                before, free, begin = finished, left, None
+                if claims is not None:
+                    there = set(claims.free(map(key_of, left)))
+                    free = [run for run in left if key_of(run) in there]
+                    begin = lambda runs: claims.take(map(key_of, runs))  # noqa: E731
                 if free:
                     engine(job, job.tasks(free), deliver, tick=tick, begin=begin)
-                left = [run for run in left if (run.method.name, run.lr, run.seed) not in delivered]
-                left = [] if claims is None else claims.missing(left)
+                done = delivered if claims is None else delivered | claims.done()
+                left = [] if claims is None else [run for run in left if key_of(run) not in done]
                 finished = len(runs) - len(left)
                 report(finished, 0.0)
                 if left and finished == before:
@@ -126,38 +120,35 @@ def compute(
         )
 
 
-def led(runs: Sequence[RunPlan]) -> Engine:
-    """The engine of rank 0: it tells the other ranks which run of a study is next, and makes it together with them."""
-
-    def lead(
-        job: Job,
-        tasks: Sequence[RunPlan],
-        deliver: Callable[[list[Trace]], None],
-        *,
-        tick: Callable[[float], None],
-        begin: Begin | None,
-    ) -> None:
-        for task in tasks:
-            if begin is not None and not begin([task]):
-                continue
-            ranks.shared(runs.index(task))
-            execute(job, [task], deliver, processes=1, tick=tick)
-
-    return lead
+def lead(
+    runs: Sequence[RunPlan],
+    job: Job,
+    tasks: Sequence[RunPlan],
+    deliver: Callable[[list[Trace]], None],
+    *,
+    tick: Callable[[float], None],
+    begin: Begin | None,
+) -> None:
+    """What rank 0 does: it tells the other ranks which run of a study is next, and makes it together with them."""
+    for task in tasks:
+        if begin is not None and not begin([task]):
+            continue
+        torch_ranks.shared(runs.index(task))
+        execute(job, [task], deliver, place=Place(processes=1), tick=tick)
 
 
 def follow(job: Job, runs: Sequence[RunPlan]) -> tuple[dict[str, Any], list[Record]]:
     """What the other ranks do: the runs that rank 0 names. They end up with its settings and records."""
-    while (place := ranks.shared(None)) is not None:
+    while (place := torch_ranks.shared(None)) is not None:
         job.do(runs[place])
-    settings, records = ranks.shared(None)
+    settings, records = torch_ranks.shared(None)
     return settings, records
 
 
 def dismiss(settings: dict[str, Any], records: Iterable[Record]) -> None:
     """End :func:`follow` on the other ranks."""
-    ranks.shared(None)
-    ranks.shared((settings, list(records)))
+    torch_ranks.shared(None)
+    torch_ranks.shared((settings, list(records)))
 
 
 def _count(violations: dict[str, tuple[int, int]], trace: Trace, every: int) -> None:

@@ -79,7 +79,7 @@ class Planned:
             if length is None:
                 continue
             source = type(scheduler).__name__
-            done = _steps_of(scheduler)
+            done = max(int(getattr(scheduler, "last_epoch", 0)), 0)
             if steps >= 3 and abs(done - steps) <= 1:
                 return Horizon(length, source)
             if done >= 2 and steps > 2 * done:  # it is stepped once an epoch
@@ -133,11 +133,6 @@ def _of_function(function: Any) -> Any:
             except ValueError:  # not filled yet
                 return None
     return None
-
-
-def _steps_of(scheduler: Any) -> int:
-    """How often a scheduler was stepped."""
-    return max(int(getattr(scheduler, "last_epoch", 0)), 0)
 
 
 def _from_trainer(frame: FrameType | None) -> Horizon | None:

@@ -181,7 +181,8 @@ class _Names:
         if isinstance(node, ast.Name):
             return next((scope[node.id] for scope in self._scopes if node.id in scope), None)
         if isinstance(node, ast.Attribute):
-            return _inside(self.value(node.value), node.attr)
+            # What is simply there; properties are code of the script, and stay alone.
+            return getattr(self.value(node.value), "__dict__", {}).get(node.attr)
         if isinstance(node, ast.Subscript):
             owner, key = self.value(node.value), self.value(node.slice)
             return owner.get(key) if isinstance(owner, Mapping) and isinstance(key, str | int) else None
@@ -196,15 +197,6 @@ class _Names:
                 return None
             return sign(left, right) if right or sign in (operator.add, operator.sub, operator.mul) else None
         return None
-
-
-def _inside(owner: Any, name: str) -> Any:
-    """An attribute that is simply there; properties are code of the script, and stay alone."""
-    try:
-        held = vars(owner)
-    except TypeError:
-        return None
-    return held.get(name)
 
 
 def _length(value: Any) -> int | None:

@@ -43,20 +43,18 @@ class Observer:
         if self._session.muted:
             return
         with self._session.careful():
-            if optimizer not in self._all:
-                self._notice(optimizer)
-
-    def _notice(self, optimizer: Optimizer) -> None:
-        if not self._has_hooks:
-            self._has_hooks = True
-            # A compiled step breaks its graph for them; this imports the compiler, which torch has done for the first
-            # optimizer anyway.
-            register_optimizer_step_pre_hook(torch.compiler.disable(self._before_step))  # type: ignore[no-untyped-call]
-            register_optimizer_step_post_hook(torch.compiler.disable(self._after_step))  # type: ignore[no-untyped-call]
-        self._session.built.append(type(optimizer).__name__)
-        self._add(optimizer, caller(sys._getframe()))
+            if optimizer in self._all:
+                return
+            if not self._has_hooks:
+                self._has_hooks = True
+                # A compiled step breaks its graph for them; this imports the compiler, which torch has done for the
+                # first optimizer anyway.
+                register_optimizer_step_pre_hook(torch.compiler.disable(self._before_step))  # type: ignore[no-untyped-call]
+                register_optimizer_step_post_hook(torch.compiler.disable(self._after_step))  # type: ignore[no-untyped-call]
+            self._add(optimizer, caller(sys._getframe()))
 
     def _add(self, optimizer: Optimizer, frame: FrameType | None = None) -> Watched:
+        self._session.built.append(type(optimizer).__name__)
         watched = Watched(optimizer, self._session.settings.horizon, frame)
         self._all[optimizer] = watched
         weakref.finalize(optimizer, self._session.keep, watched).atexit = False
@@ -73,16 +71,11 @@ class Observer:
         if self._session.muted:
             return
         with self._session.careful():
-            self._meet(optimizer)
-
-    def _meet(self, optimizer: Optimizer) -> None:
-        watched = self._all.get(optimizer)
-        if watched is None:  # a copy, or one that was unpickled: it was never built
-            self._session.built.append(type(optimizer).__name__)
-            watched = self._add(optimizer)
-        if watched.is_new and not _is_nested():
-            watched.is_new = False
-            self._begin(watched, optimizer)
+            # One that is not known is a copy, or was unpickled: it was never built.
+            watched = self._all.get(optimizer) or self._add(optimizer)
+            if watched.is_new and not _is_nested():
+                watched.is_new = False
+                self._begin(watched, optimizer)
 
     def _begin(self, watched: Watched, optimizer: Optimizer) -> None:
         if not self._has_rank:

@@ -101,9 +101,11 @@ class Session:
         if watched.trouble is not None:
             self.say(f"{watched.name} cannot be watched: {watched.trouble}")
             return
+        from surefoot.watch._watched import ROW
+
         self.say(
             f"watching {watched.name}, {_count(watched.parameters)} parameters; this takes about "
-            f"{_bytes(watched.memory)} of memory, and {_bytes(1000 * watched.row)} more every 1000 steps"
+            f"{_bytes(watched.memory)} of memory, and {_bytes(1000 * ROW)} more every 1000 steps"
         )
         if len(self.watched) == 1:
             with self._unless_disk_is_full():
@@ -228,14 +230,13 @@ class Session:
         if not self.watched:
             kinds = ", ".join(dict.fromkeys(self.built))
             return [f"{name} has built {kinds}, and made no step with it: there was nothing to judge"]
-        lines = [self._last_word(watched) for watched in self.watched[:_SPOKEN]]
+        lines = [
+            f"{watched.name}: {watched.steps} step{'s' * (watched.steps != 1)}. {last_word(watched)}"
+            for watched in self.watched[:_SPOKEN]
+        ]
         if len(self.watched) > _SPOKEN:
             lines.append(f"and {len(self.watched) - _SPOKEN} more optimizers: see the page")
         return lines
-
-    def _last_word(self, watched: Watched) -> str:
-        start = f"{watched.name}: {watched.steps} step{'s' * (watched.steps != 1)}. "
-        return start + last_word(watched)
 
     def _shown(self, path: Path) -> str:
         """A path as one would type it where the command was started."""

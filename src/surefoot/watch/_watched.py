@@ -22,6 +22,8 @@ from surefoot.watch._horizon import Planned
 Hook = Callable[[Optimizer, Any, Any], Any]
 SAMPLE = 1 << 18
 """Elements of the parameters that a monitor looks at, at most; four vectors of them are there at once."""
+ROW = 2 * 8 * 16
+"""Bytes that are kept of a step: the numbers of the monitor, in an array that doubles when it is full."""
 _LOST = 3
 """Steps in a row whose loss is not finite, after which there is no way back."""
 _DEAD = Dead()
@@ -82,14 +84,9 @@ class Watched:
         self.monitor.attach()
 
     @property
-    def row(self) -> float:
-        """Bytes that are kept of a step: the numbers of the monitor, in an array that doubles when it is full."""
-        return 2 * 8 * 16
-
-    @property
     def memory(self) -> float:
         """Bytes that watching takes, about."""
-        return 4 * 8 * min(self.parameters, SAMPLE) + self.row * self.steps
+        return 4 * 8 * min(self.parameters, SAMPLE) + ROW * self.steps
 
     def _guarded(self, hook: Hook) -> Hook:
         """A hook before the step that never fails."""

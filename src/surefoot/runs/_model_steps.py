@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.runs._nouns import Floats
+from surefoot.runs._types import Floats
 from surefoot.theory.arrays import NUMPY
 from surefoot.theory.models import Linear, Model, Point
 

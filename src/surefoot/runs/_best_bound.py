@@ -8,7 +8,7 @@ from pathlib import Path
 
 from surefoot._states import seal_of, write_whole
 from surefoot.rules import ROUNDING, StopRule, is_shared, with_best
-from surefoot.runs._nouns import Settings
+from surefoot.runs._types import Settings
 
 
 def live_rules(settings: Settings) -> tuple[StopRule, ...]:

@@ -1,18 +1,20 @@
-"""The nouns of a study: a method, a run, what runs share, and what is kept of a run."""
+"""The types of a sweep: a method, a planned run and its key, what runs share, and what is kept of a run."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from surefoot.rules import Floats as Floats
 from surefoot.rules import StopRule
 from surefoot.theory.level import Rule
 from surefoot.theory.models import Model
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 STEP_FIELDS = ("loss", "grad_sq", "rate", "size", "delta", "distance")
 """Kept at every (k-th) step: f(x_t, s_t), ‖g_t‖², α_t, multiplier of g_t, δ_t, ‖x_t − x_1‖."""
@@ -153,3 +155,60 @@ def padded(values: Sequence[float] | Floats, length: int) -> Floats:
     known = np.asarray(values, float)[:length]
     result[: len(known)] = np.where(np.isfinite(known), known, np.inf)
     return result
+
+
+class Key(NamedTuple):
+    """What tells two runs of the same problem and settings apart."""
+
+    method: str
+    """The method's identity in a store, its name in a search."""
+    lr: float
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}, seed {self.seed}"
+
+    def stem(self, folder: Path, context: str = "") -> Path:
+        """Where the files of this run lie, without what the names of its states end with."""
+        return folder / hashlib.sha256(json.dumps([context, *self]).encode()).hexdigest()[:20]
+
+
+class Record(NamedTuple):
+    """A finished run, its arrays stacked in the order of ``STEP_FIELDS``, ``EPOCH_FIELDS`` and ``FINAL_FIELDS``."""
+
+    key: Key
+    status: str
+    diverged_at: int
+    violations: int
+    final: tuple[float, ...]
+    steps: Floats
+    """Shape (fields, kept steps)."""
+    epochs: Floats
+    """Shape (fields, epochs + 1); NaN where there are no validation rows."""
+
+
+def record(trace: Trace, identity: str) -> Record:
+    """What is kept of a trace, under the identity of its method."""
+    run = trace.run
+    epochs = [trace.epochs[name] for name in EPOCH_FIELDS]
+    length = max(len(values) for values in epochs)
+    return Record(
+        Key(identity, float(run.lr), int(run.seed)),
+        trace.status,
+        int(trace.diverged_at),
+        int(trace.violations),
+        tuple(float(trace.final[name]) for name in FINAL_FIELDS),
+        np.array([trace.steps[name] for name in STEP_FIELDS]),
+        np.array([values if len(values) else np.full(length, np.nan) for values in epochs]),
+    )
+
+
+class Begun(NamedTuple):
+    """A run of a search: what is known of it, and the file of the folder beside the store that it goes on from."""
+
+    key: Key
+    losses: Floats
+    deltas: Floats
+    about: dict[str, Any]
+    """What else was told, JSON-able."""
+    state: str | None

@@ -1,0 +1,125 @@
+"""Where the runs of a search are kept: those of a study in its store, others in one that is theirs alone.
+
+What they depend on is told by the same rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+from surefoot._identity import Identity, digest, identify, require
+from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Keeper, Store, factory_of, tell
+from surefoot.study import Study
+
+_FILE = "runs.db"
+_OLD = "search.json"
+"""What a search of surefoot 0.1 (and of versions on the way to 0.2) has left in its folder."""
+
+
+def factories_of_study(study: Study) -> dict[str, Any]:
+    """What makes the runs of each method of a study."""
+    if study.every != 1:
+        raise ValueError(f"every must be 1 for a search, which needs all indices, got {study.every}")
+    if study.stop:
+        raise ValueError(f"stop must be empty for a search, which ends runs by its own rules, got {study.stop}")
+    return {method.name: factory_of(study.problem, method, study.shared) for method in study.methods}
+
+
+def keeper_of_study(study: Study, path: Path, factories: Mapping[str, Any], cuts: Sequence[int]) -> Keeper:
+    """Keeps the runs of a search in the study's store."""
+    context = study._context()
+    require(study.identity(), study.version, f"store {str(path)!r}")
+    with Store.write(path) as opened:
+        study._register(opened)
+    old = path.with_name(f"{path.name}.search-{context[:12]}")
+    if old.exists():
+        logging.getLogger("surefoot").warning(
+            "%s holds runs that an earlier surefoot has begun, in a form of its own: they are left there, and not used",
+            old,
+        )
+    return Keeper(path, context, study._identities, factories, cuts)
+
+
+def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: dict[str, Any]) -> Keeper:
+    """Keeps the runs of a search in a folder of its own; ``settings`` are what its runs share, beside their code."""
+    identities = _identities_of(factories, folder)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"store must be a folder, got the file {str(folder)!r}")
+    if not folder.parent.is_dir():
+        raise FileNotFoundError(f"store {str(folder)!r}: the folder {str(folder.parent)!r} does not exist")
+    if (folder / _OLD).exists():
+        raise ValueError(
+            f"store {str(folder)!r} is of surefoot 0.1 (or of a version before 0.2), which kept runs in another form: "
+            "it was left as it is; give this search a folder of its own"
+        )
+    if folder.is_dir() and any(not path.name.startswith(_FILE) for path in folder.iterdir()):
+        raise ValueError(f"store {str(folder)!r} is a folder with other things in it; give the search one of its own")
+    folder.mkdir(exist_ok=True)
+    with Store.write(folder / _FILE) as opened:
+        found = opened.facts("search").get("settings")
+        if found is None:
+            about = {name: [one.digest, dict(one.parts), dict(one.packages)] for name, one in identities.items()}
+            opened.remember("search", "settings", {**settings, "identity": about})
+        else:
+            _compare(folder, found, settings, identities)
+    text = json.dumps([settings, [one.digest for one in identities.values()]], sort_keys=True)
+    context = hashlib.sha256(text.encode()).hexdigest()
+    return Keeper(folder / _FILE, context, {name: name for name in factories})
+
+
+def _compare(folder: Path, found: dict[str, Any], settings: dict[str, Any], identities: Mapping[str, Identity]) -> None:
+    """Refuse a folder of another search, by the name of what differs."""
+    about = found.pop("identity")
+    for key in sorted(settings.keys() | found.keys()):
+        if found.get(key) != settings.get(key):
+            raise ValueError(
+                f"store {str(folder)!r} belongs to another search: {key} is {found.get(key)!r} there and "
+                f"{settings.get(key)!r} here; give this one a folder of its own"
+            )
+    for name, identity in identities.items():
+        digest, parts, packages = about[name]
+        if digest != identity.digest:
+            changes = identity.changes(parts, packages)
+            raise ValueError(
+                f"store {str(folder)!r} belongs to another search: methods differ in "
+                f"{', '.join(changes[:6]) or 'data, settings or version'}; give this one a folder of its own"
+            )
+        tell(None, f"{folder} holds runs of this search; the match rests on {identity}")
+
+
+def _identities_of(factories: Mapping[str, Any], store: Path) -> dict[str, Identity]:
+    """The identity of each method's runs; refused if a store would have to guess."""
+    found = {}
+    for name, factory in factories.items():
+        identity, version = identity_of(factory), getattr(factory, "version", None)
+        require(identity, version, f"store {str(store)!r}")
+        full = digest(identity.digest, version, NUMERICS_VERSION, IDENTITY_RULE)
+        found[name] = replace(identity, digest=full)
+    return found
+
+
+def identity_of(factory: Any) -> Identity:
+    """What a factory tells about itself, or else its code and all that this refers to.
+
+    Of an object of a class of yours only the code counts: what it holds may change while it makes runs. Give it a
+    method ``fingerprint()`` to say what counts.
+    """
+    if isinstance(factory, FunctionType) and factory.__module__ == "surefoot.search._arguments" and factory.__closure__:
+        factory = factory.__closure__[0].cell_contents  # a function of the rate alone
+    if callable(getattr(factory, "identity", None)):
+        told: Identity = factory.identity()
+        return told
+    if callable(getattr(factory, "fingerprint", None)):
+        return replace(identify(str(factory.fingerprint())), notes=("the fingerprint that the factory tells",))
+    if isinstance(factory, FunctionType | MethodType | BuiltinFunctionType | partial | type):
+        return identify(factory)
+    name = type(factory).__qualname__
+    return replace(identify(type(factory)), notes=(f"the code of {name}, not what the object holds",))

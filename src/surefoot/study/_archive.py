@@ -1,0 +1,62 @@
+"""Where a result finds the finished runs of one problem and setting, and what is known about the problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from surefoot.runs import Key, Record, Store
+
+
+@dataclass
+class MemoryArchive:
+    """Runs and facts that live as long as the result."""
+
+    runs: dict[Key, Record] = field(default_factory=dict)
+    known: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Keep finished runs."""
+        for run in records:
+            self.runs.setdefault(run.key, run)
+
+    def records(self) -> Iterable[Record]:
+        """All finished runs."""
+        return self.runs.values()
+
+    def facts(self) -> dict[str, Any]:
+        """What was computed about the problem."""
+        return dict(self.known)
+
+    def remember(self, name: str, value: Any) -> None:
+        """Keep one more fact."""
+        self.known[name] = value
+
+
+@dataclass(frozen=True)
+class FileArchive:
+    """Runs and facts in a study's file, which is opened only while something is read or written."""
+
+    path: Path
+    context: str
+    problem: str
+
+    def records(self) -> Iterator[Record]:
+        """All finished runs, of other studies of the same problem and settings too."""
+        with Store.read(self.path) as store:
+            yield from store.records(self.context)
+
+    def facts(self) -> dict[str, Any]:
+        """What was computed about the problem: JSON-able values by name."""
+        with Store.read(self.path) as store:
+            return store.facts(self.problem)
+
+    def remember(self, name: str, value: Any) -> None:
+        """Keep one more fact, or replace it."""
+        with Store.write(self.path) as store:
+            store.remember(self.problem, name, value)
+
+
+Archive = MemoryArchive | FileArchive

@@ -1,0 +1,35 @@
+"""What is known about the minimum of the full training loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from surefoot.problems import one_blas_thread
+
+if TYPE_CHECKING:
+    from surefoot.problems import Problem
+
+
+class KnownOptimum(NamedTuple):
+    """What is known about the minimum of the full training loss."""
+
+    value: float | None
+    """f⋆, the infimum; None if the problem does not tell."""
+    exists: bool
+    """Whether a minimiser x⋆ exists (not on separable data)."""
+    distance: float | None
+    """‖x_1 − x⋆‖ if it exists."""
+    reason: str
+    """Why there is none."""
+
+
+def optimum_of(problem: Problem | None) -> dict[str, Any]:
+    """The fields of :class:`KnownOptimum` of a problem, JSON-able."""
+    if problem is None:
+        return {"value": None, "exists": False, "distance": None, "reason": "it was not computed when the study ran"}
+    with one_blas_thread():  # small solves: threads cost more than they give, and the bits would depend on them
+        found = problem.optimum()
+    distance = None if found.point is None else float(np.linalg.norm(found.point - problem.initial_point()))
+    return {"value": found.value, "exists": found.exists, "distance": distance, "reason": found.reason}

@@ -1,0 +1,191 @@
+"""What a study is stored under: a hash, and its settings; and which runs of a store are its own, or may become so."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot._identity import identify, is_foreign
+from surefoot._version import __version__
+from surefoot.runs import (
+    EPOCH_FIELDS,
+    IDENTITY_RULE,
+    NUMERICS_VERSION,
+    STEP_FIELDS,
+    Key,
+    Store,
+    StudyEntry,
+    is_network,
+    lower_bound_of,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from surefoot.study._study import Study
+
+_SAME = ("epochs", "steps_per_epoch", "batch_size", "schedule", "factors", "sampling", "every", "stop")
+_SAME_PROBLEM = ("name", "rows", "validation_rows", "dimension")
+
+
+def context_of(study: Study) -> str:
+    """Hash of all that the runs of this study share and that their numbers depend on."""
+    shared = {
+        "problem": study._fingerprint,
+        "epochs": study.epochs,
+        "batch_size": study.batch_size,
+        "sampling": study.sampling,
+        "every": study.every,
+        "numerics": NUMERICS_VERSION,
+        "identity": IDENTITY_RULE,
+        "packages": _packages(study),
+    }
+    if study.version is not None:
+        shared["version"] = study.version
+    if study.stop:
+        rules = [repr(rule) if is_foreign(type(rule)) else identify(rule).digest for rule in study.stop]
+        shared["stop"] = [study.distance, *rules]
+    if study._shares:  # what is kept of a run then depends on the others
+        shared["runs"] = [sorted(study._identities.values()), study.lrs, study.seeds]
+    if study._ranks() > 1:
+        shared["ranks"] = study._ranks()
+    digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
+    digest.update(study.factors.astype("<f8").tobytes())
+    return digest.hexdigest()
+
+
+def _packages(study: Study) -> dict[str, str]:
+    """Versions of the packages that compute the numbers, whatever code is the user's."""
+    found = {"numpy": np.__version__}
+    if is_network(study.problem):
+        found["torch"] = metadata.version("torch")
+    return {name: told.partition("+")[0] for name, told in found.items()}
+
+
+def settings_of(study: Study) -> dict[str, Any]:
+    """All that a result needs when the problem is not at hand, JSON-able."""
+    problem = study.problem
+    return {
+        "problem": {
+            "name": problem.name,
+            "fingerprint": study._fingerprint,
+            "rows": int(problem.n_rows),
+            "validation_rows": int(problem.n_valid),
+            "dimension": int(problem.dimension),
+            "description": problem.describe(),
+        },
+        "methods": [
+            {"name": method.name, "identity": study._identities[method.name], "lower_bound": lower_bound_of(method)}
+            for method in study.methods
+        ],
+        "lrs": list(study.lrs),
+        "seeds": list(study.seeds),
+        "epochs": study.epochs,
+        "steps_per_epoch": study.steps_per_epoch,
+        "batch_size": study.batch_size,
+        "schedule": study.schedule,
+        "factors": None if study.schedule != "custom" else study.factors.tolist(),
+        "sampling": study.sampling,
+        "every": study.every,
+        "distance": study.distance,
+        "stop": [repr(rule) for rule in study.stop],
+        "identity": {
+            "rule": IDENTITY_RULE,
+            "version": study.version,
+            "parts": dict(study._identity.parts),
+            "packages": dict(study._identity.packages),
+            "rests_on": str(study._identity),
+        },
+        "versions": {
+            "surefoot": __version__,
+            "numerics": NUMERICS_VERSION,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            **({"torch": metadata.version("torch")} if is_network(problem) else {}),
+        },
+    }
+
+
+def check_size(study: Study, store: Store) -> None:
+    """Refuse runs that do not fit into the store before the first step is taken."""
+    limit, numbers = store.largest_row() - 65536, len(EPOCH_FIELDS) * (study.epochs + 1)
+    size = 8 * (len(STEP_FIELDS) * study.shared.kept + numbers)
+    if size > limit:
+        room = (limit // 8 - numbers) // len(STEP_FIELDS)
+        advice = f"at least {-(-study.steps // room)}" if room > 0 else "larger, and epochs fewer"
+        raise ValueError(
+            f"every must be {advice} to store runs of {study.steps} steps: a run would take {size:,} bytes, and "
+            f"{store.path} takes {limit:,}; got every={study.every}"
+        )
+
+
+def tell_reuse(study: Study, store: Store, done: int, progress: object) -> None:
+    """Say on what it rests that runs are used again, or why those of an earlier study are not."""
+    identity = study.identity()
+    if done:
+        word = "" if study.version is None else f", your version {study.version!r}"
+        tell(progress, f"{done} runs are in {store.path} already; the match rests on {identity}{word}")
+        return
+    others = [entry for entry in store.studies() if not _differences(study._settings(), entry.settings)]
+    others = [entry for entry in others if entry.context != study._context()]
+    if others:
+        told = others[-1].settings.get("identity", {})
+        changes = identity.changes(told.get("parts", {}), told.get("packages", {})) if told else []
+        reason = ", ".join(changes[:6]) or ("the data or the settings" if told else "the rule of surefoot 0.1")
+        tell(progress, f"{store.path} holds a study like this one that is not used: {reason} differs; see Study.adopt")
+
+
+def adopt(study: Study, path: str | os.PathLike[str], position: int | None) -> int:
+    """See ``Study.adopt``."""
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"store {str(path)!r} does not exist")
+    settings, context = study._settings(), study._context()
+    with Store.write(path) as store:
+        entry = _chosen(store.studies(), settings, context, position, path)
+        names = {method["identity"]: method["name"] for method in entry.settings["methods"]}
+        keys = {(run.method.name, run.lr, run.seed) for run in study.runs}
+        found = [
+            record._replace(key=Key(study._identities[names[record.key.method]], record.key.lr, record.key.seed))
+            for record in store.records(entry.context)
+            if (names.get(record.key.method), record.key.lr, record.key.seed) in keys
+        ]
+        new = [record for record in found if record.key not in store.done(context)]
+        store.register(context, settings)
+        store.add(context, new)
+    return len(new)
+
+
+def _chosen(
+    entries: Sequence[StudyEntry], settings: Mapping[str, Any], context: str, position: int | None, path: Path
+) -> StudyEntry:
+    if position is not None:
+        if not -len(entries) <= position < len(entries):
+            raise ValueError(f"study must be a position below {len(entries)}, the studies in {path}, got {position}")
+        different = _differences(settings, entries[position].settings)
+        if different:
+            raise ValueError(f"study {position} of {path} is another one: {', '.join(different)} differ")
+        return entries[position]
+    others = [entry for entry in entries if entry.context != context]
+    alike = [entry for entry in others if not _differences(settings, entry.settings)]
+    if not alike:
+        differ = "; ".join(", ".join(_differences(settings, entry.settings)) for entry in others[-3:])
+        raise ValueError(
+            f"{path} holds no other study with these settings" + (f": they differ in {differ}" if differ else "")
+        )
+    return alike[-1]
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Settings beside the identity in which two studies differ; rates, seeds and methods may."""
+    found = [name for name in _SAME if one.get(name) != other.get(name)]
+    return found + [
+        f"{name} of the problem" for name in _SAME_PROBLEM if one["problem"][name] != other["problem"][name]
+    ]
