@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.monitor import _reading
-from surefoot.optim._arithmetic import Arithmetic
+from surefoot.optim import Arithmetic
 
 
 class Copies:

@@ -20,8 +20,7 @@ from surefoot.monitor._judge import judge
 from surefoot.monitor._ring import Ring
 from surefoot.monitor._sample import StepSample
 from surefoot.monitor._verdict import State, Verdict
-from surefoot.optim._arithmetic import Host
-from surefoot.optim._scalars import scalar
+from surefoot.optim import Host, scalar
 from surefoot.rules import Floats, History, Stop, StopRule, check_rules, first_stop
 from surefoot.theory.bounds import Bound
 from surefoot.theory.models import Model

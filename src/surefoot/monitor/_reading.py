@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.optim import SPP, ModelBased
-from surefoot.optim._arithmetic import Arithmetic, Device, Host, Scalar
+from surefoot.optim import SPP, Arithmetic, Device, Host, ModelBased, Scalar
 
 
 def arithmetic(optimizer: Optimizer) -> Arithmetic:

@@ -37,6 +37,7 @@ They are drop-in replacements for torch's optimizers with one change: the step w
 >>> _ = opt.step(loss=loss)
 """
 
+from surefoot.optim._arithmetic import Arithmetic, Device, Host, Scalar
 from surefoot.optim._averaging import AveragedDirection, Averaging, HeavyBall, Linearisations
 from surefoot.optim._base import ModelBased
 from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
@@ -57,10 +58,12 @@ from surefoot.optim._rows import (
     NGNMomentumAdam,
     NGNMomentumMuon,
     NGNMuon,
+    Options,
     PowerStep,
     SPSAdam,
     SPSMuon,
 )
+from surefoot.optim._scalars import mean_over_ranks, scalar
 from surefoot.optim._schedule_free import ScheduleFree
 from surefoot.optim._spectral import Spectral, SpectralBall, orthogonalise
 from surefoot.optim._spp import SPP, ProximalStep
@@ -73,8 +76,10 @@ __all__ = [
     "SPS",
     "TABLE",
     "AgreedDirection",
+    "Arithmetic",
     "AveragedDirection",
     "Averaging",
+    "Device",
     "Diagonal",
     "Estimate",
     "Euclidean",
@@ -82,6 +87,7 @@ __all__ = [
     "Geometry",
     "HeavyBall",
     "Height",
+    "Host",
     "Level",
     "Linearisations",
     "LogNGN",
@@ -95,15 +101,19 @@ __all__ = [
     "NGNMomentumAdam",
     "NGNMomentumMuon",
     "NGNMuon",
+    "Options",
     "PowerStep",
     "ProximalStep",
     "SPSAdam",
     "SPSMuon",
+    "Scalar",
     "ScheduleFree",
     "Sight",
     "Spectral",
     "SpectralBall",
     "Surefoot",
+    "mean_over_ranks",
     "orthogonalise",
+    "scalar",
     "split",
 ]

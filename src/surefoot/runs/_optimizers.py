@@ -153,7 +153,7 @@ def _class(name: str) -> Any:
 
 def _options(name: str) -> set[str]:
     """What an optimizer takes beside the parameters and the rate."""
-    from surefoot.optim._rows import Options
+    from surefoot.optim import Options
 
     parameters = inspect.signature(_class(name)).parameters.values()
     names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}

@@ -35,7 +35,7 @@ def shared(value: Any) -> Any:
 
 def mean(value: Tensor) -> Tensor:
     """The mean over the ranks."""
-    from surefoot.optim._scalars import mean_over_ranks
+    from surefoot.optim import mean_over_ranks
 
     result: Tensor = mean_over_ranks("auto", value)[0]
     return result
