@@ -117,7 +117,7 @@ def real(tensor: Tensor) -> Tensor:
 def obstacle(optimizer: Optimizer) -> str | None:
     """Why nothing can be said of an optimizer's rate, if so: no single gradient explains a step, or it takes none."""
     if isinstance(optimizer, torch.optim.LBFGS | SPP):
-        name = type(optimizer).__name__
+        name = optimizer.__class__.__name__  # what it says to be: watch has a stand-in
         return f"{name} looks at several points within a step, and no single gradient explains it"
     if not isinstance(optimizer, ModelBased) or optimizer.height.firm is None:
         return None

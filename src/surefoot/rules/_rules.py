@@ -184,11 +184,8 @@ class Dead(StopRule):
         if index is None:
             return None
         step = np.flatnonzero(known)[begin + index]
-        share = squares[index] / first_square
-        reason = (
-            f"the squared gradient is {share:.1g} of that at the start, while the loss is still "
-            f"{losses[index] / first_loss:.2g} of it"
-        )
+        share, left = float(squares[index]) / float(first_square), float(losses[index]) / float(first_loss)
+        reason = f"the squared gradient is {share:.1g} of that at the start, while the loss is still {left:.2g} of it"
         return self._stop(history, step, share, reason)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -182,7 +183,7 @@ class _Checkpoint:
             pass  # another process, which has nothing left to do, has just removed the folder: the next time will do
         except OSError as error:
             raise CheckpointError(
-                f"cannot write the checkpoint {self._path}: {error.strerror}; finished runs are kept"
+                f"cannot write the checkpoint {self._path}: {os.strerror(error.errno or 0)}; finished runs are kept"
             ) from error
 
     def _furthest(self) -> dict[str, Any] | None:
