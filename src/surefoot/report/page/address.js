@@ -18,13 +18,20 @@ function addressOf(page) {
 const partsOf = (hash) => new URLSearchParams(hash.replace(/^#/, ""));
 
 // Safari takes a hundred changes of the address in half a minute: wait until the slider rests.
-let waiting = 0;
+let waiting = 0, held = false;
 function noteAddress(page) {
   clearTimeout(waiting);
+  if (held) return;
   waiting = setTimeout(() => {
     const text = addressOf(page);
     if (text !== location.hash.slice(1)) history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
   }, 150);
+}
+
+// While another study is opened, the one that is left notes nothing any more.
+function holdAddress(hold) {
+  clearTimeout(waiting);
+  held = hold;
 }
 
 // What an address says about a study that has just been set up; what it cannot mean is ignored.

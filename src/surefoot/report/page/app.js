@@ -209,20 +209,29 @@ function walk(event) {
   event.preventDefault();
 }
 
+let asked = 0;
 async function open(parts) {
+  const ask = ++asked;
+  holdAddress(true); // it is the new study's already
   const place = Math.max(blocks.findIndex((block) => block.dataset.study === parts.get("study")), 0);
   [...byId("tabs").children].forEach((tab, i) => {
     tab.setAttribute("aria-selected", String(i === place));
     tab.tabIndex = i === place ? 0 : -1;
   });
   if (!unpacked.has(place)) unpacked.set(place, await unpack(blocks[place].textContent));
+  if (ask !== asked) return; // for another one, meanwhile
+  holdAddress(false);
   setUp(unpacked.get(place), parts);
 }
 
 function setUpTabs() {
   const tabs = byId("tabs");
   tabs.hidden = blocks.length < 2;
-  const go = (place) => { location.hash = new URLSearchParams({ study: blocks[place].dataset.study }); };
+  const go = (place) => {
+    const parts = new URLSearchParams({ study: blocks[place].dataset.study });
+    history.pushState(null, "", `#${parts}`);
+    open(parts);
+  };
   tabs.replaceChildren(...blocks.map((block, i) => {
     const tab = element("button", { type: "button", textContent: block.dataset.study, onclick: () => go(i) });
     tab.setAttribute("role", "tab");
