@@ -56,5 +56,22 @@ def marks(page):
 
 def words_at(page, method, rate):
     """What is shown beside a point."""
-    page.locator(f'[data-point="{method},{rate}"]').hover(force=True)
+    page.mouse.move(*_place(page, method, rate))
     return page.inner_text("#loss .tip").splitlines()
+
+
+def click_point(page, method, rate):
+    """Click a point where it is drawn, also if the drawing is renewed meanwhile."""
+    page.mouse.click(*_place(page, method, rate))
+
+
+def _place(page, method, rate):
+    return page.evaluate(
+        """(point) => {
+          const mark = document.querySelector(`[data-point="${point}"]`);
+          mark.scrollIntoView({ block: "nearest" });
+          const box = mark.getBoundingClientRect();
+          return [box.x + box.width / 2, box.y + box.height / 2];
+        }""",
+        f"{method},{rate}",
+    )

@@ -8,7 +8,18 @@ import itertools
 
 import numpy as np
 import pytest
-from tests.report.pages import download, drawn, lines, marks, over_the_loss, settle, switch, table, words_at
+from tests.report.pages import (
+    click_point,
+    download,
+    drawn,
+    lines,
+    marks,
+    over_the_loss,
+    settle,
+    switch,
+    table,
+    words_at,
+)
 
 from surefoot import report
 from surefoot.study import Method, Result, Study
@@ -67,7 +78,7 @@ def test_bound_can_be_hidden(page):
 
 def test_clicked_point_shows_its_runs(page, result):
     method, rate = result.algorithms.index("ngn"), 6
-    page.locator(f'[data-point="{method},{rate}"]').click(force=True)
+    click_point(page, method, rate)
     settle(page)
     runs = result.dataset.isel(algorithm=method, lr=rate)
     for name, panel in (("delta", "#delta"), ("distance", "#travel")):
@@ -80,7 +91,7 @@ def test_clicked_point_shows_its_runs(page, result):
 def test_clicking_again_leaves_the_runs_out(page):
     before = page.locator("#picks .chip").count()
     for _ in range(2):
-        page.locator('[data-point="2,9"]').click(force=True)
+        click_point(page, 2, 9)
         settle(page)
     assert page.locator("#picks .chip").count() == before
     assert page.locator('#delta [data-run^="2,9,"]').count() == 0
@@ -90,21 +101,21 @@ def test_clicks_go_round_points_that_lie_upon_each_other(page):
     page.click("#picks .quiet")
     settle(page)
     for _ in range(4):  # at the smallest rate all methods are the same
-        page.locator('[data-point="0,0"]').click(force=True)
+        click_point(page, 0, 0)
         settle(page)
     assert page.locator('#delta [data-run$=",0,mean"]').count() == 4
 
 
 def test_index_switch_shows_the_safe_index_of_the_runs(page, result):
     method, rate = result.algorithms.index("ngn"), 6
-    page.locator(f'[data-point="{method},{rate}"]').click(force=True)
+    click_point(page, method, rate)
     switch(page, index="safe")
     expected = result.deltas("safe").isel(algorithm=method, lr=rate).mean("seed").values
     assert lines(page, f'#delta [data-run="{method},{rate},mean"]')[0] == pytest.approx(expected, rel=2e-3)
 
 
 def test_one_seed_can_be_shown_alone(page, result):
-    page.locator('[data-point="1,6"]').click(force=True)
+    click_point(page, 1, 6)
     page.select_option("#lines", "2")
     settle(page)
     assert page.locator('#delta [data-run^="1,6,"]').count() == 1
@@ -125,7 +136,7 @@ def test_points_are_picked_by_the_keyboard(page, result):
 
 
 def test_steps_lie_on_the_curve_of_their_model(page):
-    page.locator('[data-point="1,8"]').click(force=True)
+    click_point(page, 1, 8)
     settle(page)
     assert page.locator("#curve .cloud").count() > 20
     assert page.locator("#curve .line.curve").count() == 3  # the exact model has no curve
@@ -202,7 +213,7 @@ def test_state_is_in_the_address(opened, result, validated, folder):
         switch(page, index="safe", kind="average")
         page.fill("#distance", "2.5")
         page.click("#picks .quiet")
-        page.locator('[data-point="1,9"]').click(force=True)
+        click_point(page, 1, 9)
         page.click('#headline [data-method="sgd"] button')
         page.wait_for_function("() => location.hash.includes('hide=sgd')")
         address = page.url
@@ -369,7 +380,7 @@ def test_validation_loss_can_be_shown(opened, validated, folder):
 def test_thinned_traces_keep_their_extremes(opened, validated, folder):
     with opened(report.write(validated, folder / "thinned.html")) as page:
         page.click("#picks .quiet")
-        page.locator('[data-point="1,2"]').click(force=True)
+        click_point(page, 1, 2)
         settle(page)
         shown = lines(page, '#delta [data-run="1,2,mean"]')[0]
         whole = validated.dataset.delta.values[1, 2].mean(axis=0)
