@@ -182,8 +182,9 @@ class _Checkpoint:
         except FileNotFoundError:
             pass  # another process, which has nothing left to do, has just removed the folder: the next time will do
         except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else error
             raise CheckpointError(
-                f"cannot write the checkpoint {self._path}: {os.strerror(error.errno or 0)}; finished runs are kept"
+                f"cannot write the checkpoint {self._path}: {reason}; finished runs are kept"
             ) from error
 
     def _furthest(self) -> dict[str, Any] | None:
