@@ -22,7 +22,7 @@ import importlib
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,8 +131,8 @@ class Key(NamedTuple):
 class Runs:
     """Runs by their key, in a file with a line for each; what is there is not trained again."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.known = path, {}
+    def __init__(self, path: Path, methods: Mapping[str, Method]) -> None:
+        self.path, self.methods, self.known = path, methods, {}
         if path.exists():
             for line in path.read_text().splitlines():
                 *key, initial, final = json.loads(line)
@@ -141,7 +141,7 @@ class Runs:
     def get(self, key: Key) -> tuple[float, float]:
         """Held-out loss before and after."""
         if key not in self.known:
-            method = (TUNED | DEFAULTS)[key.method]
+            method = self.methods[key.method]
             outcome = train(
                 TASKS[key.task],
                 method.factory,
@@ -273,7 +273,7 @@ def main() -> None:
     console = Console(width=260 if not Console().is_terminal else None)
     wanted = {"development": (False,), "held-out": (True,), "all": (False, True)}[options.tasks]
     groups = {held: [name for name in TASKS if (name in HELD_OUT) is held] for held in wanted}
-    runs, seeds = Runs(options.cache), range(options.seeds)
+    runs, seeds = Runs(options.cache, TUNED | DEFAULTS), range(options.seeds)
     chosen = ["Surefoot", "AdamW"] if options.quick else options.methods or [*DEFAULTS, *TUNED]
     missing = [name for name in chosen if not installed((DEFAULTS | TUNED)[name])]
     for name in missing:

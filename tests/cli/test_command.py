@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import surefoot
 from surefoot.cli._main import app
+from surefoot.paper import summary
 
 
 def command(*arguments):
@@ -57,6 +58,7 @@ def test_network_figures_come_from_one_resumable_sweep(tmp_path):
     assert first.returncode == 0, first.stderr
     assert "25 runs, 25 of them computed now" in first.stdout
     assert len(list(tmp_path.glob("cifar10-*.png"))) == 8
+    assert list(summary.read(tmp_path / "cifar10-smoke.csv")) == ["sgd", "sps", "ngn", "log-ngn", "sgd+warmup"]
     assert (tmp_path / "studies" / "cifar10-smoke.db").exists()
     assert "25 runs, 0 of them computed now" in process(*arguments).stdout
 

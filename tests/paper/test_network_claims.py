@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tests.paper import tiny_sweeps
 
-from surefoot.paper import claims, presets
+from surefoot.paper import claims, presets, summary
 from surefoot.paper.claims import _networks
 from surefoot.paper.claims._claim import Sweep
-from surefoot.paper.curves import curves
+from surefoot.paper.summary import summarise
 from surefoot.study import Result
 
 LRS = np.logspace(-2, 2, 9).tolist()
@@ -26,6 +26,17 @@ LOSSES = {
     "ngn": [1.66, 1.3, 0.86, 0.66, 0.6, 0.61, 0.68, 1.4, 2.1],
     "sgd+warmup": [1.7, 1.3, 0.9, 0.7, 0.66, 0.75, 2.0, 3.0, np.inf],
 }
+
+
+class Known(claims.Evidence):
+    """Evidence of a sweep whose summaries are given."""
+
+    def __init__(self, runs):
+        super().__init__()
+        self.runs = runs
+
+    def sweep(self, name):
+        return Sweep("known", presets.sweep(name, "smoke"), self.runs())
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +65,7 @@ def known(results):
             if label in LOSSES:
                 result.dataset.last_loss.values[position] = np.array(LOSSES[label])[:, None]
 
-    class Known(claims.Evidence):
-        def sweep(self, name):
-            return Sweep("known", presets.sweep(name, "smoke"), curves(changed))
-
-    return changed, Known()
+    return changed, Known(lambda: summarise(changed))
 
 
 def verdict(evidence, name):
@@ -138,9 +145,29 @@ class TestEvidence:
 
     @pytest.mark.parametrize("folder_exists", [True, False])
     def test_without_the_sweep_the_verdict_is_not_run(self, tmp_path, folder_exists):
-        row = verdict(claims.Evidence(tmp_path if folder_exists else None), "cifar-warmup")
+        row = verdict(claims.Evidence(tmp_path if folder_exists else None, sizes=("smoke",)), "cifar-warmup")
         assert row.verdict == "not-run"
-        assert "surefoot reproduce cifar10 --preset small" in row.measured
+        assert "surefoot reproduce cifar10 --preset smoke" in row.measured
+
+    @pytest.mark.parametrize("folder_exists", [True, False])
+    def test_without_runs_of_ones_own_those_of_the_package_count(self, tmp_path, folder_exists):
+        row = verdict(claims.Evidence(tmp_path if folder_exists else None), "cifar-warmup")
+        assert row.verdict == "holds"
+        assert row.measured.endswith("as recorded in the package)")
+
+    def test_what_a_record_does_not_hold_is_named(self):
+        row = verdict(claims.Evidence(sizes=("small",)), "cifar-half-the-epochs")
+        assert row.verdict == "not-run"
+        assert "no runs of sgd that tell the loss after half the epochs" in row.measured
+
+    @pytest.mark.parametrize("name", IDS)
+    def test_a_summary_that_was_written_gives_the_same_verdict(self, tmp_path, results, name):
+        summary.write(summarise(results), tmp_path / "sweep.csv")
+        rows = [
+            verdict(Known(lambda runs=runs: runs), name)
+            for runs in (summarise(results), summary.read(tmp_path / "sweep.csv"))
+        ]
+        assert rows[0] == rows[1]
 
     @pytest.mark.parametrize(
         ("deleted", "verdicts", "reason"),

@@ -82,12 +82,21 @@ class TestPresets:
     def test_small_uses_bfloat16_on_gpus(self, tiny):
         assert tiny["cifar10"]("small", "cuda", None).parts["constant"]["problem_options"]["autocast"] == "bfloat16"
 
+    def test_medium_is_twenty_runs_on_all_images(self, tiny):
+        parts = tiny["cifar10"]("medium", "cpu", None).parts
+        assert {name: len(part["methods"]) * len(part["lrs"]) for name, part in parts.items()} == {
+            "constant": 15,
+            "warmup": 3,
+            "level": 2,
+        }
+        assert all("rows" not in part["problem_options"] for part in parts.values())
+
     @pytest.mark.parametrize("name", presets._SWEEPS)
     @pytest.mark.parametrize("preset", presets.PRESETS)
     def test_every_sweep_has_every_preset(self, tiny, name, preset):
         assert tiny[name](preset, "cpu", None).parts
 
-    @pytest.mark.parametrize(("name", "count"), [("cifar10", 25), ("cifar10-geometries", 21), ("characters", 9)])
+    @pytest.mark.parametrize(("name", "count"), [("cifar10", 25), ("cifar10-geometries", 24), ("characters", 18)])
     def test_smoke_can_be_planned_with_what_is_bundled(self, tiny, monkeypatch, name, count):
         monkeypatch.setitem(presets._SWEEPS, name, tiny[name])
         studies = presets.studies(name, "smoke")

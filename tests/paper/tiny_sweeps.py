@@ -10,9 +10,15 @@ METHODS = {
     "constant": ["sgd", "sps", "ngn", "log-ngn"],
     "warmup": ["sgd"],
     "averaged": ["sgd-momentum", "momo", "ngn-momentum"],
-    "adam": ["adam", "sps-adam", "ngn-adam"],
+    "plain": ["sgd"],
+    "adam": ["adamw", "sps-adam", "ngn-adam"],
+    "surefoot": ["surefoot"],
 }
-PARTS = {"cifar10": ("constant", "warmup"), "cifar10-geometries": ("averaged", "adam"), "characters": ("adam",)}
+PARTS = {
+    "cifar10": ("constant", "warmup"),
+    "cifar10-geometries": ("averaged", "adam", "surefoot"),
+    "characters": ("plain", "adam", "surefoot"),
+}
 LRS = [0.01, 1.0, 100.0]
 
 

@@ -132,7 +132,7 @@ def reproduce(
         str,
         Option(
             "--preset",
-            help="Size of network studies: smoke (seconds), small (hours) or paper (days).",
+            help="Size of network studies: smoke (seconds), small (hours), medium (half a day) or paper (days).",
             autocompletion=_completion.presets,
         ),
     ] = "small",

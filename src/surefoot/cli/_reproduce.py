@@ -113,12 +113,16 @@ def _write_networks(
     networks: dict[str, NetworkFigure], out: Path, console: Console, quiet: bool, finished: bool
 ) -> None:
     """Train what is missing, then draw; what lacks runs is named."""
+    from surefoot.paper import summary
     from surefoot.paper.curves import MissingRuns
 
     results: dict[str, dict[str, Result]] = {}
     for name, figure in networks.items():
         if figure.sweep not in results:
             results[figure.sweep] = _finished(figure) if finished else _train(figure, console, quiet)
+            path = out / f"{figure.sweep}-{figure.preset}.csv"
+            summary.write(summary.summarise(results[figure.sweep]), path)
+            console.print(f"  {path.name}: losses, bound and distance, one row a method and rate")
         start = time.perf_counter()
         try:
             columns = figure.table(results[figure.sweep])

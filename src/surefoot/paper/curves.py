@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from surefoot.study import Pool, Result, Sensitivity, measure_windows
+from surefoot.study import Pool, Result
 from surefoot.theory import bounds
 
 if TYPE_CHECKING:
@@ -73,10 +73,6 @@ class Curve:
     def bias(self, pool: Pool) -> Floats:
         """min_j f(u_j) + ‖x₁ − u_j‖²/(2S₁) over a pool of points; bounds f itself together with the noise."""
         return np.asarray(bounds.envelope_bias(self.result.rates, pool.losses, pool.distances))
-
-    def window(self, loss: Floats, total: Floats, reference: float, optimal: float) -> Sensitivity:
-        """Best rate and window of a loss and a bound: at most a tenth of ``reference − optimal`` above the best."""
-        return next(iter(measure_windows([self.label], self.lrs, loss[None], total[None], reference, optimal)))
 
     def trace(self, variable: str, lr: float) -> tuple[float, Floats]:
         """The rate of the grid that is closest, and the mean over the seeds of something of every kept step."""

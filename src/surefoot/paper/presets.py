@@ -1,4 +1,4 @@
-"""The studies of networks in three sizes: ``paper`` (as it was run), ``small`` (two cores), ``smoke`` (seconds).
+"""The studies of networks in four sizes: ``paper`` (as it was run), ``medium`` and ``small`` (two cores), ``smoke``.
 
 A sweep has several parts, one :class:`~surefoot.study.Study` each, because a study has one schedule and one grid of
 rates. All parts of a sweep share a file, so that whatever was interrupted goes on where it stopped.
@@ -19,7 +19,7 @@ from surefoot.runs import Store
 from surefoot.study import Result, Study
 from surefoot.theory.arguments import unknown
 
-PRESETS = ("smoke", "small", "paper")
+PRESETS = ("smoke", "small", "medium", "paper")
 """From seconds to days."""
 DEFAULT = "small"
 
@@ -44,8 +44,7 @@ class Sweep:
 
 _IMAGES = ["sgd", "sps", "ngn", "log-ngn"]
 _AVERAGED = ["sgd-momentum", "momo", "ngn-momentum"]
-_ADAM = ["adam", "momo-adam", "sps-adam", "ngn-adam"]
-_CHARACTERS = ["adamw", "sps-adam", "ngn-adam"]
+_ADAM = ["adamw", "momo-adam", "sps-adam", "ngn-adam"]
 
 
 def check(preset: str) -> None:
@@ -59,7 +58,7 @@ def sweep(name: str, preset: str = DEFAULT, *, device: str = "cpu", data: str | 
 
     Args:
         name: ``cifar10``, ``cifar10-geometries`` or ``characters``.
-        preset: ``smoke``, ``small`` or ``paper``.
+        preset: ``smoke``, ``small``, ``medium`` or ``paper``.
         device: Where the runs train.
         data: Folder or archive of CIFAR-10, or a text file; by default what the data folders hold.
 
@@ -192,26 +191,39 @@ def _cifar10(preset: str, device: str, data: str | None) -> Sweep:
         "constant": {**common, "methods": _IMAGES},
         "warmup": {**common, "methods": ["sgd"], "schedule": f"warmup(steps={warmup})"},
     }
+    if preset == "medium":  # half an hour a run: what the claims need, and no more
+        parts["constant"]["methods"] = ["sgd", "sps", "ngn"]
+        parts["warmup"]["lrs"] = _rates(-0.5, 0.5, 3)
+        parts["level"] = {**common, "methods": ["ngn(lower_bound=level)"], "lrs": _rates(0, 1, 2)}
     return _image_sweep(preset, parts)
 
 
 def _geometries(preset: str, device: str, data: str | None) -> Sweep:
     common, _ = _image_settings(preset, device, data)
-    count = 3 if preset == "smoke" else 5
-    parts = {
-        "averaged": {**common, "methods": _AVERAGED, "lrs": _rates(-2, 2, count)},
-        "adam": {**common, "methods": _ADAM, "lrs": _rates(-4, 0, count)},
+    return _image_sweep(preset, _beside_surefoot(preset, common, "averaged", _AVERAGED))
+
+
+def _beside_surefoot(preset: str, common: Settings, name: str, methods: list[str]) -> dict[str, Settings]:
+    """Three parts with grids of their own: methods, the rows in Adam's metric, and Surefoot, whose rate is a cap."""
+    adam, count = _ADAM, 3 if preset == "smoke" else 5
+    if preset in ("small", "medium"):  # the first and the last: what there was before, and ours
+        adam, methods = [adam[0], adam[-1]], list(dict.fromkeys([methods[0], methods[-1]]))
+    return {
+        name: {**common, "methods": methods, "lrs": _rates(-2, 2, count)},
+        "adam": {**common, "methods": adam, "lrs": _rates(-4, 0, count)},
+        "surefoot": {**common, "methods": ["surefoot"], "lrs": _rates(-1, 3, count)},
     }
-    return _image_sweep(preset, parts)
 
 
 def _image_sweep(preset: str, parts: Mapping[str, Settings]) -> Sweep:
     problem = {
         "paper": "ResNet20 on CIFAR-10",
+        "medium": "ResNet20 on CIFAR-10",
         "small": "ResNet20 on 10,000 images of CIFAR-10",
         "smoke": "a small network on digits",
     }[preset]
-    return Sweep(problem, parts, math.log(10), (0.1, 1.0, 10.0))
+    largest = 10**0.5 if preset == "medium" else 10.0  # that all methods were run at
+    return Sweep(problem, parts, math.log(10), (1 / largest, 1.0, largest))
 
 
 def _image_settings(preset: str, device: str, data: str | None) -> tuple[Settings, int]:
@@ -231,21 +243,26 @@ def _image_settings(preset: str, device: str, data: str | None) -> tuple[Setting
     settings = {"problem": "resnet20", "lrs": _rates(-2, 2, 9), "batch_size": 128}
     if preset == "paper":
         return {**settings, "problem_options": options, "seeds": 3, "epochs": 20, "distance": 50.0}, 100
+    if preset == "medium":
+        return {
+            **settings,
+            "problem_options": options,
+            "lrs": _rates(-1, 1, 5),
+            "seeds": 1,
+            "epochs": 5,
+            "distance": 30.0,
+        }, 100
     options |= {"rows": 10_000, "validation_rows": 2_000, "channels_last": True, "autocast": _autocast(device)}
     return {**settings, "problem_options": options, "seeds": 1, "epochs": 5, "distance": 20.0}, 100
 
 
 def _characters(preset: str, device: str, data: str | None) -> Sweep:
-    sizes: dict[str, Settings] = {
-        "smoke": {"lrs": _rates(-4, 0, 3), "seeds": 1, "epochs": 1},
-        "small": {"lrs": _rates(-4, 0, 9), "seeds": 1, "epochs": 5},
-        "paper": {"lrs": _rates(-4, 0, 9), "seeds": 3, "epochs": 20},
-    }
+    seeds, epochs = {"smoke": (1, 1), "small": (1, 5), "medium": (1, 10), "paper": (3, 20)}[preset]
     options: Settings = {"device": device, "data": data}
     if preset == "smoke":
         options["d"] = 24
-    settings = {"problem": "characters", "problem_options": options, "batch_size": 16, **sizes[preset]}
-    return Sweep("a character model", {"adam": {**settings, "methods": _CHARACTERS}}, None, (1e-3, 1e-2, 1e-1))
+    common = {"problem": "characters", "problem_options": options, "batch_size": 16, "seeds": seeds, "epochs": epochs}
+    return Sweep("a character model", _beside_surefoot(preset, common, "plain", ["sgd"]), None, (1e-2, 1e-1, 1.0))
 
 
 _SWEEPS: dict[str, Callable[[str, str, str | None], Sweep]] = {
@@ -255,7 +272,7 @@ _SWEEPS: dict[str, Callable[[str, str, str | None], Sweep]] = {
 }
 
 
-def _rates(low: int, high: int, count: int) -> list[float]:
+def _rates(low: float, high: float, count: int) -> list[float]:
     return [float(rate) for rate in np.logspace(low, high, count)]
 
 

@@ -120,6 +120,8 @@ def draw_traces(
     for method, style in looks(methods).items():
         for lr, dashes in zip(rates, styles, strict=True):
             _, steps, values = series(columns, kind, method, lr)
+            if not len(steps):
+                continue  # a method that was not run at this rate
             window = max(5, len(steps) // 20) if smooth else 1
             if smooth:
                 ax.plot(steps, drawable(values, top), dashes, color=style.colour, linewidth=0.5, alpha=0.25)

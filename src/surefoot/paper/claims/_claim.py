@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from surefoot.paper import experiments, presets
-from surefoot.paper.curves import Curve, curves
+from surefoot.paper.summary import Summary, recorded, summarise
 from surefoot.study import Result
 from surefoot.theory.arguments import unknown
 
@@ -25,23 +25,25 @@ class Sweep(NamedTuple):
 
     preset: str
     settings: presets.Sweep
-    curves: dict[str, Curve]
+    runs: dict[str, Summary]
     """By label: ``sgd``, ``sgd+warmup``, …"""
+    recorded: bool = False
+    """Whether the numbers come with the package, and were not computed here."""
 
 
 class Evidence:
     """The studies that claims look at. Convex ones run when they are asked for, and are kept in a folder if one is
-    given; sweeps on networks take hours, and are only looked up in the folder.
+    given; sweeps on networks take hours, and are only looked up: in the folder, then in what comes with the package.
 
     Args:
         folder: Where the studies are kept.
         sizes: Presets of sweeps on networks, the most trusted first.
     """
 
-    def __init__(self, folder: Path | None = None, sizes: Sequence[str] = ("paper", "small")) -> None:
+    def __init__(self, folder: Path | None = None, sizes: Sequence[str] = ("paper", "medium", "small")) -> None:
         self._folder, self._sizes = folder, sizes
         self._results: dict[str, Result] = {}
-        self._sweeps: dict[tuple[str, str], Sweep] = {}
+        self._sweeps: dict[str, Sweep] = {}
 
     def __getitem__(self, name: str) -> Result:
         if name not in self._results:
@@ -49,22 +51,27 @@ class Evidence:
         return self._results[name]
 
     def sweep(self, name: str) -> Sweep:
-        """A sweep on a network from the folder: of the first preset of ``sizes`` that it holds.
+        """A sweep on a network: of the first preset of ``sizes`` that the folder holds, or else the package.
 
         Of one that is not finished, the methods and rates count all of whose runs are there, if these are enough
         to speak of a window.
 
         Raises:
-            NotRun: It holds none.
+            NotRun: There is none.
         """
+        if name not in self._sweeps:
+            self._sweeps[name] = self._found(name)
+        return self._sweeps[name]
+
+    def _found(self, name: str) -> Sweep:
         for preset in self._sizes:
-            key = (name, preset)
-            if key not in self._sweeps and self._folder is not None:
-                found = presets.finished(name, preset, self._folder)
-                if found is not None:
-                    self._sweeps[key] = Sweep(preset, presets.sweep(name, preset), curves(found))
-            if key in self._sweeps:
-                return self._sweeps[key]
+            results = None if self._folder is None else presets.finished(name, preset, self._folder)
+            if results is not None:
+                return Sweep(preset, presets.sweep(name, preset), summarise(results))
+        for preset in self._sizes:
+            runs = recorded(name, preset)
+            if runs is not None:
+                return Sweep(preset, presets.sweep(name, preset), runs, recorded=True)
         command = f"surefoot reproduce {name} --preset {self._sizes[-1]} --out OUT"
         raise NotRun(f"run `{command}` first, then `surefoot claims --store OUT/studies`")
 

@@ -7,12 +7,14 @@ ln 10 is the loss of guessing, f⋆ the smallest f(x_T) of the sweep. "≈" mean
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from surefoot.paper.claims._claim import Claim, Evidence, Finding, NotRun, Sweep
-from surefoot.paper.curves import Curve, Floats, MissingRuns, curve_label, polyak_ratio
+from surefoot.paper.curves import MissingRuns, curve_label
+from surefoot.paper.summary import EARLY, Summary
 from surefoot.plots import label_of
 from surefoot.study import Sensitivity
 
@@ -20,8 +22,6 @@ METHODS = ("sgd", "sps", "ngn")
 WARMUP = "sgd+warmup"
 LARGE = 10.0
 """The rate that stands for large ones: a decade above SGD's last good rate in the paper."""
-EARLY = 100
-"""The first steps: as many as the paper's warmup takes."""
 _GRID_STEP = 0.5
 _SLACK = 1e-9
 
@@ -34,35 +34,34 @@ def _on_cifar(check: Callable[[Sweep], Finding]) -> Callable[[Evidence], Finding
         try:
             found = check(sweep)
         except MissingRuns as absent:
-            raise NotRun(f"the sweep is not finished: no runs of {absent.args[0]}") from None
-        return Finding(found.holds, f"{found.measured} (preset {sweep.preset}{_grid(sweep)})")
+            raise NotRun(f"there are no runs of {absent.args[0]} ({_origin(sweep)})") from None
+        return Finding(found.holds, f"{found.measured} ({_origin(sweep)})")
 
     return checked
 
 
-def _grid(sweep: Sweep) -> str:
-    """What a sweep that is not finished lacks."""
+def _origin(sweep: Sweep) -> str:
+    """Where the numbers come from, and what a sweep that is not finished lacks."""
     parts = sweep.settings.parts
     planned = {curve_label(part, method): part for part in parts for method in parts[part]["methods"]}
-    absent = [label for label in planned if label not in sweep.curves]
+    absent = [label for label in planned if label not in sweep.runs]
     counts = {
-        part: f"{len(sweep.curves[label].lrs)} of {len(parts[part]['lrs'])} rates"
+        part: f"{len(sweep.runs[label].lrs)} of {len(parts[part]['lrs'])} rates"
         for label, part in planned.items()
-        if label in sweep.curves and len(sweep.curves[label].lrs) < len(parts[part]["lrs"])
+        if label in sweep.runs and len(sweep.runs[label].lrs) < len(parts[part]["lrs"])
     }
     lacking = [*dict.fromkeys(counts.values()), *(["no runs of " + ", ".join(absent)] if absent else [])]
-    return f", not finished: {'; '.join(lacking)}" if lacking else ""
+    origin = f"preset {sweep.preset}{', as recorded in the package' if sweep.recorded else ''}"
+    return f"{origin}, not finished: {'; '.join(lacking)}" if lacking else origin
 
 
-def window(sweep: Sweep, label: str, loss: Floats | None = None, total: Floats | None = None) -> Sensitivity:
+def window(sweep: Sweep, label: str, loss: str = "loss", bound: str = "bound") -> Sensitivity:
     """Window and best rate of a method: of f(x_T) and Ω_T, or of others."""
-    curve = sweep.curves[label]
-    optimal = min(float(np.min(other.loss())) for other in sweep.curves.values())
+    runs = sweep.runs[label]
+    optimal = min(float(np.min(other["loss"])) for other in sweep.runs.values())
     reference = sweep.settings.reference
     assert reference is not None  # known for every image set
-    return curve.window(
-        curve.loss() if loss is None else loss, curve.bound() if total is None else total, reference, optimal
-    )
+    return runs.window(runs[loss], runs[bound], reference, optimal)
 
 
 def _ends(rows: Iterable[Sensitivity]) -> str:
@@ -85,11 +84,11 @@ def _limits(sweep: Sweep) -> Finding:
 
 
 def _advantage(sweep: Sweep) -> Finding:
-    losses = {label: sweep.curves[label].loss() for label in METHODS}
-    large = sweep.curves["sgd"].lrs > 0.99
+    losses = {label: sweep.runs[label]["loss"] for label in METHODS}
+    large = sweep.runs["sgd"].lrs > 0.99
     below = all((losses[label][large] <= losses["sgd"][large]).all() for label in ("sps", "ngn"))
     smaller = all(losses[label].min() < losses["sgd"].min() for label in ("sps", "ngn"))
-    at_large = ", ".join(f"{label_of(label)} {_at(sweep.curves[label], losses[label], LARGE):.3g}" for label in METHODS)
+    at_large = ", ".join(f"{label_of(label)} {_at(sweep.runs[label], 'loss', LARGE):.3g}" for label in METHODS)
     best = ", ".join(f"{label_of(label)} {values.min():.3g}" for label, values in losses.items())
     return Finding(bool(below and smaller), f"best f(x_T): {best}; at α = {LARGE:g}: {at_large}")
 
@@ -134,14 +133,13 @@ def _bound_windows(sweep: Sweep) -> Finding:
 
 def _any_distance(sweep: Sweep) -> Finding:
     """With one D for all methods the bias cancels: what is left to compare is the noise."""
-    lrs = sweep.curves["sgd"].lrs
-    noise = {label: sweep.curves[label].noise for label in METHODS}
-    large = lrs > 0.99
+    noise = {label: sweep.runs[label]["noise"] for label in METHODS}
+    large = sweep.runs["sgd"].lrs > 0.99
     with np.errstate(invalid="ignore"):
         holds = all((noise[label][large] < noise["sgd"][large]).all() for label in ("sps", "ngn"))
     text = "; ".join(
         f"α = {lr:.3g}: "
-        + ", ".join(f"{label_of(label)} {_at(sweep.curves[label], noise[label], lr):.3g}" for label in METHODS)
+        + ", ".join(f"{label_of(label)} {_at(sweep.runs[label], 'noise', lr):.3g}" for label in METHODS)
         for lr in (1.0, LARGE)
     )
     return Finding(bool(holds), f"noise of Ω: {text}")
@@ -158,40 +156,32 @@ def _slowed(sweep: Sweep) -> Finding:
 
 
 def _largest_early(sweep: Sweep, labels: tuple[str, ...]) -> tuple[dict[str, float], str]:
-    most = {}
-    for label in labels:
-        curve = sweep.curves[label]
-        most[label] = _at(curve, _means(curve.of("delta").values[..., :EARLY]).max(axis=-1), LARGE)
+    """At the large rate, or at the largest one that all of these were run at."""
+    rate = min(LARGE, *(float(sweep.runs[label].lrs[-1]) for label in labels))
+    most = {label: _at(sweep.runs[label], "early_delta", rate) for label in labels}
     text = ", ".join(f"{label_of(label)} {value:.3g}" for label, value in most.items())
-    return most, f"largest E[δ_t] of the first {EARLY} steps at α = {LARGE:g}: {text}"
+    return most, f"largest E[δ_t] of the first {EARLY} steps at α = {rate:.3g}: {text}"
 
 
 def _polyak(sweep: Sweep) -> Finding:
-    curve = sweep.curves["sps"]
-    medians = {lr: _median(polyak_ratio(curve, lr, EARLY)) for lr in (0.1, 1.0, LARGE)}
+    runs = sweep.runs["sps"]
+    medians = {lr: _at(runs, "polyak", lr) for lr in (0.1, 1.0, LARGE)}
     text = ", ".join(f"{median:.3g} at α = {lr:g}" for lr, median in medians.items())
-    first = _median(polyak_ratio(curve, 1.0, 1))
+    first = _at(runs, "first_polyak", 1.0)
     text = f"median of f/‖g‖² over the first {EARLY} steps of SPS: {text}; at the very first step {first:.3g}"
     return Finding(0.03 <= medians[1.0] <= 0.32, text)
 
 
 def _half(sweep: Sweep) -> Finding:
-    settings = sweep.curves["sgd"].result.settings
-    epoch = settings["epochs"] // 2
-    horizon = epoch * settings["steps_per_epoch"]
-    rows = []
-    for label in METHODS:
-        curve = sweep.curves[label]
-        rows.append((window(sweep, label, curve.loss("train_loss", epoch), curve.bound(horizon=horizon)), label))
-    return _compared(sweep, rows, f"after {epoch} of {settings['epochs']} epochs")
+    epochs = _settings(sweep)["epochs"]
+    rows = [(window(sweep, label, "half_loss", "half_bound"), label) for label in METHODS]
+    return _compared(sweep, rows, f"after {epochs // 2} of {epochs} epochs")
 
 
 def _validation(sweep: Sweep) -> Finding:
-    rows = []
-    for label in METHODS:
-        curve = sweep.curves[label]
-        rows.append((window(sweep, label, curve.loss("valid_loss", curve.result.settings["epochs"])), label))
-    return _compared(sweep, rows, "of the validation loss")
+    return _compared(
+        sweep, [(window(sweep, label, "valid_loss"), label) for label in METHODS], "of the validation loss"
+    )
 
 
 def _compared(sweep: Sweep, rows: list[tuple[Sensitivity, str]], words: str) -> Finding:
@@ -204,32 +194,25 @@ def _compared(sweep: Sweep, rows: list[tuple[Sensitivity, str]], words: str) -> 
 def _travel(sweep: Sweep) -> Finding:
     far = []
     for label in METHODS:
-        row, curve = window(sweep, label), sweep.curves[label]
-        inside = (curve.lrs >= row.low) & (curve.lrs <= row.high)
-        far += curve.of("distance").values[inside][..., -1].ravel().tolist()
-    middle = _median(far)
-    guess = float(sweep.curves["sgd"].result.settings["distance"])
-    text = f"‖x_T − x₁‖ of {len(far)} runs in the windows: {min(far, default=math.nan):.3g} … "
+        row, runs = window(sweep, label), sweep.runs[label]
+        far += runs["travel"][(runs.lrs >= row.low) & (runs.lrs <= row.high)].tolist()
+    middle = float(np.median(far)) if far else math.nan
+    guess = float(_settings(sweep)["distance"])
+    text = f"‖x_T − x₁‖ at {len(far)} rates in the windows: {min(far, default=math.nan):.3g} … "
     text += f"{max(far, default=math.nan):.3g}, median {middle:.3g}; D = {guess:g}"
     return Finding(guess / 3 <= middle <= 3 * guess, text)
 
 
-def _means(values: Floats) -> Floats:
-    """Over the seeds, of values of shape (rates, seeds, steps)."""
-    with np.errstate(over="ignore"):
-        return np.asarray(values.mean(axis=1))
+def _settings(sweep: Sweep) -> Mapping[str, Any]:
+    return next(iter(sweep.settings.parts.values()))
 
 
-def _median(values: Floats | list[float]) -> float:
-    return float(np.median(values)) if len(values) else math.nan
-
-
-def _at(curve: Curve, values: Floats, lr: float) -> float:
-    """A value at a rate of the grid, up to half of its step."""
-    apart = np.abs(np.log10(curve.lrs / lr))
+def _at(runs: Summary, column: str, lr: float) -> float:
+    """A number at a rate of the grid, up to half of its step."""
+    apart = np.abs(np.log10(runs.lrs / lr))
     if apart.min() > 0.5 * _GRID_STEP:
-        raise MissingRuns(f"{curve.label} at α = {lr:g}")
-    return float(values[int(apart.argmin())])
+        raise MissingRuns(f"{runs.label} at α = {lr:g}")
+    return float(runs[column][int(apart.argmin())])
 
 
 _WINDOW = "f ≤ f_best + 0.1(ln 10 − f⋆)"
@@ -300,7 +283,8 @@ CLAIMS = tuple(
         (
             "cifar-warmup-delta",
             "with warmup the increase of δ_t is slowed down",
-            f"at α = {LARGE:g} the largest E[δ_t] of the first {EARLY} steps of SGD with warmup at most a tenth",
+            f"the largest E[δ_t] of the first {EARLY} steps of SGD with warmup at most a tenth, at α = {LARGE:g} or "
+            "the largest rate that both were run at",
             _slowed,
         ),
         (

@@ -136,10 +136,11 @@ def log_ngn(columns: Columns) -> Figure:
 
 
 def geometries(columns: Columns) -> Figure:
-    """Averaged methods and Adam's geometry: the final training loss over their rates."""
-    figure, axes = new_figure(2)
+    """Averaged methods, Adam's geometry and Surefoot: the final training loss over their rates."""
+    figure, axes = new_figure(3)
     start = constant(columns, "reference")
-    for ax, (part, title) in zip(axes, (("averaged", "averaged gradients"), ("adam", "Adam's geometry")), strict=True):
+    titles = {"averaged": "averaged gradients", "adam": "Adam's geometry", "surefoot": "no rate: over the cap"}
+    for ax, (part, title) in zip(axes, titles.items(), strict=True):
         methods = methods_of(columns, f"part {part}")
         draw_rates(ax, columns, methods, start, bound=None, headroom=3, start_label=GUESSING)
         ax.set_title(title)

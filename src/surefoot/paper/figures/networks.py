@@ -142,7 +142,8 @@ def _validation(_: presets.Sweep, results: Results) -> Iterable[Row]:
 def _traces(kind: str, sweep: presets.Sweep, results: Results) -> Iterable[Row]:
     for curve in curves(results).values():
         steps = curve.result.dataset.step.values
-        for lr, values in dict(curve.trace(kind, wanted) for wanted in sweep.rates).items():
+        near = [rate for rate in sweep.rates if np.abs(np.log10(curve.lrs / rate)).min() < 0.3]
+        for lr, values in dict(curve.trace(kind, wanted) for wanted in near).items():
             for step, value in zip(steps.tolist(), values.tolist(), strict=True):
                 yield kind, curve.label, lr, step + 1, value
 
@@ -223,11 +224,17 @@ KINDS = {
         (
             "cifar10-geometries",
             "cifar10-geometries",
-            "averaged gradients and Adam's geometry",
+            "averaged gradients, Adam's geometry and Surefoot",
             _losses,
             panels.geometries,
         ),
-        ("characters", "characters", "AdamW, SPSAdam and NGNAdam", _losses, panels.characters),
+        (
+            "characters",
+            "characters",
+            "SGD, AdamW and NGNAdam over their rates, Surefoot over its cap",
+            _losses,
+            panels.characters,
+        ),
     )
 }
 """Every figure of a network study by its name."""

@@ -1,0 +1,119 @@
+"""A sweep on a network in a few numbers a method and rate: claims are judged by them, and they can be shipped."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.paper.curves import Curve, Floats, Found, MissingRuns, curves, polyak_ratio
+from surefoot.study import Result, Sensitivity, measure_windows
+
+EARLY = 100
+"""The first steps: as many as the paper's warmup takes."""
+COLUMNS = {
+    "loss": "the loss at the last iterate",
+    "half_loss": "the loss after half the epochs",
+    "valid_loss": "the validation loss",
+    "bound": "the bound",
+    "half_bound": "the bound after half the epochs",
+    "noise": "the part of the bound that does not depend on D",
+    "travel": "how far they went",
+    "early_delta": f"the largest index of the first {EARLY} steps",
+    "polyak": f"the median of f/‖g‖² over the first {EARLY} steps",
+    "first_polyak": "f/‖g‖² at the first step",
+}
+"""What is kept of every method and rate, the mean over the data orders."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One method with one schedule over its learning rates."""
+
+    label: str
+    """``sgd``, or ``sgd+warmup`` with a warmup."""
+    lrs: Floats
+    columns: Mapping[str, Floats]
+
+    def __getitem__(self, name: str) -> Floats:
+        """One of :data:`COLUMNS` for every rate.
+
+        Raises:
+            MissingRuns: It was not kept.
+        """
+        values = self.columns[name]
+        if np.isnan(values).all():
+            raise MissingRuns(f"{self.label} that tell {COLUMNS[name]}")
+        return values
+
+    def window(self, loss: Floats, bound: Floats, reference: float, optimal: float) -> Sensitivity:
+        """Best rate and window of a loss and a bound: at most a tenth of ``reference − optimal`` above the best."""
+        return next(iter(measure_windows([self.label], self.lrs, loss[None], bound[None], reference, optimal)))
+
+
+def summarise(results: Mapping[str, Result]) -> dict[str, Summary]:
+    """The summaries of a sweep by label, from the results of its parts."""
+    return Found({label: _of(curve) for label, curve in curves(results).items()})
+
+
+def write(summaries: Mapping[str, Summary], path: Path) -> None:
+    """As a table with one row a method and rate; what was not kept is left empty."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("method", "lr", *COLUMNS))
+        for label, summary in summaries.items():
+            for position, lr in enumerate(summary.lrs):
+                values = (summary.columns[name][position] for name in COLUMNS)
+                writer.writerow((label, float(lr), *("" if np.isnan(value) else f"{value:.6g}" for value in values)))
+
+
+def read(path: Path | Traversable) -> dict[str, Summary]:
+    """What :func:`write` wrote."""
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    found: Found[Summary] = Found()
+    for label in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == label]
+        numbers = {name: np.array([float(row[name] or "nan") for row in own]) for name in ("lr", *COLUMNS)}
+        found[label] = Summary(label, numbers.pop("lr"), numbers)
+    return found
+
+
+def recorded(name: str, preset: str) -> dict[str, Summary] | None:
+    """The summaries of a sweep that was run once, which come with the package; None if there are none.
+
+    >>> list(recorded("cifar10", "small"))
+    ['sgd', 'sps', 'ngn', 'log-ngn', 'sgd+warmup']
+    """
+    path = resources.files("surefoot.paper").joinpath("recorded", f"{name}-{preset}.csv")
+    return read(path) if path.is_file() else None
+
+
+def _of(curve: Curve) -> Summary:
+    settings = curve.result.settings
+    half = settings["epochs"] // 2
+    with np.errstate(over="ignore"):
+        early = curve.of("delta").values[..., :EARLY].mean(axis=1).max(axis=-1)
+    columns = {
+        "loss": curve.loss(),
+        "half_loss": curve.loss("train_loss", half),
+        "valid_loss": curve.loss("valid_loss", settings["epochs"]),
+        "bound": curve.bound(),
+        "half_bound": curve.bound(horizon=half * settings["steps_per_epoch"]),
+        "noise": curve.noise,
+        "travel": curve.of("distance").values[..., -1].mean(axis=1),
+        "early_delta": early,
+        "polyak": _medians(curve, EARLY),
+        "first_polyak": _medians(curve, 1),
+    }
+    return Summary(curve.label, curve.lrs, columns)
+
+
+def _medians(curve: Curve, steps: int) -> Floats:
+    """Of f/‖g‖² over the first steps, at every rate; NaN where none is known."""
+    ratios = [polyak_ratio(curve, lr, steps) for lr in curve.lrs]
+    return np.array([np.median(values) if len(values) else np.nan for values in ratios])
