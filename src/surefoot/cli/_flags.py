@@ -1,10 +1,32 @@
-"""Flags that look like flags: typer would write <bool> behind them."""
+"""Options that several commands have, and flags that look like flags: typer would write <bool> behind them."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+from typer import Option
 from typer.core import TyperGroup
+
+from surefoot.cli import _completion
+
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress bar; only the result.")]
+Silent = Annotated[bool, Option("--quiet", "-q", help="Print nothing.")]
+Json = Annotated[bool, Option("--json", help="Print JSON, for machines, and no progress bar.")]
+Store = Annotated[Path | None, Option("--store", help="File that keeps the runs; by default beside the spec, as .db.")]
+Engine = Annotated[
+    str,
+    Option(
+        "--engine",
+        help="Who does the runs: auto (this machine) or dask (a cluster).",
+        autocompletion=_completion.engines,
+    ),
+]
+Address = Annotated[
+    str | None, Option("--address", help="Of an existing Dask scheduler; without it, one is started on this machine.")
+]
+Cpus = Annotated[int | None, Option("--cpus", help="What a run takes of the CPU that Dask workers offer.")]
+Gpus = Annotated[int | None, Option("--gpus", help="What a run takes of the GPU that Dask workers offer.")]
 
 
 class FlagGroup(TyperGroup):

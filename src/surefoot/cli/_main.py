@@ -2,85 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
 from surefoot._text import visible
-from surefoot._version import __version__
 from surefoot.cli import _completion, _data
-from surefoot.cli._errors import reported
-from surefoot.cli._flags import FlagGroup
+from surefoot.cli._app import Handover, app
+from surefoot.cli._flags import Address, Cpus, Engine, Gpus, Json, Quiet, Silent, Store
 
-_options = {"debug": False}
+__all__ = ["Handover", "app"]
 
 _OWN = "Your own training"
 _PAPER = "The paper, computed again"
 _MACHINE = "This installation"
-
-Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress bar; only the result.")]
-Json = Annotated[bool, Option("--json", help="Print JSON, for machines, and no progress bar.")]
-Store = Annotated[Path | None, Option("--store", help="File that keeps the runs; by default beside the spec, as .db.")]
-Silent = Annotated[bool, Option("--quiet", "-q", help="Print nothing.")]
-
-
-class Handover(BaseException):
-    """Leaves the command with work to be done outside of it: exceptions of a script are not those of the command."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        super().__init__()
-        self.work = work
-
-
-class _Group(FlagGroup):
-    """Commands whose errors are reported before click sees them: it would turn Ctrl-C into a bare "Aborted"."""
-
-    def invoke(self, ctx: Any) -> Any:
-        with reported(lambda: _options["debug"]):
-            return super().invoke(ctx)
-
-
-app = typer.Typer(
-    name="surefoot",
-    cls=_Group,
-    help="""Tells which learning rates of stochastic training hold, and finds the best one.
-
-    [bold]Start here[/]: three commands, from nothing to an answer.
-
-      surefoot init               write SPEC.toml: problem, methods, rates
-      surefoot study SPEC.toml    train; which rates hold, and which should
-      surefoot report SPEC.db     an interactive page of it
-
-    Every command explains itself, with examples: surefoot COMMAND --help.
-    """,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 failed on the way, 2 wrong usage, 130 interrupted (Ctrl-C). "
-    "Results go to stdout, everything else to stderr.",
-)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"surefoot {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _common(
-    version: Annotated[
-        bool, Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
-    debug: Annotated[
-        bool, Option("--debug", help="Show the traceback of an error; may stand anywhere in the line.")
-    ] = False,
-) -> None:
-    _options["debug"] = debug
 
 
 @app.command(rich_help_panel=_OWN)
@@ -193,20 +130,10 @@ def claims(
 def study(
     spec: Annotated[Path, Argument(metavar="SPEC.toml", help="What to run; `surefoot init` writes one.")],
     store: Store = None,
-    engine: Annotated[
-        str,
-        Option(
-            "--engine",
-            help="Who does the runs: auto (this machine) or dask (a cluster).",
-            autocompletion=_completion.engines,
-        ),
-    ] = "auto",
-    address: Annotated[
-        str | None,
-        Option("--address", help="Of an existing Dask scheduler; without it, one is started on this machine."),
-    ] = None,
-    cpus: Annotated[int | None, Option("--cpus", help="What a run takes of the CPU that Dask workers offer.")] = None,
-    gpus: Annotated[int | None, Option("--gpus", help="What a run takes of the GPU that Dask workers offer.")] = None,
+    engine: Engine = "auto",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -236,6 +163,10 @@ def tune(
         int | None,
         Option("--processes", min=1, help="Worker processes; by default one a core where it pays. 1: only this."),
     ] = None,
+    engine: Engine = "auto",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -247,10 +178,12 @@ def tune(
 
       surefoot tune SPEC.toml
       surefoot tune SPEC.toml --objective bound
+      surefoot tune SPEC.toml --engine dask --address tcp://10.0.0.1:8786
     """
     from surefoot.cli._tune import tune as run
 
-    run(spec, objective, store, processes, quiet, as_json)
+    who = {"processes": processes, "engine": engine, "address": address, "cpus": cpus, "gpus": gpus}
+    run(spec, objective, store, quiet, as_json, **who)
 
 
 @app.command(rich_help_panel=_OWN)
@@ -396,7 +329,7 @@ def doctor(as_json: Json = False) -> None:
 
 @app.command(rich_help_panel=_MACHINE)
 def build(
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
+    quiet: Silent = False,
 ) -> None:
     """Compile the optimizers' kernels for this machine, so that their steps on the CPU take less time.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.progress import TimeElapsedColumn
@@ -13,8 +14,8 @@ from surefoot.cli._spec import read
 from surefoot.search import tune as search
 
 
-def tune(spec: Path, objective: str, store: Path | None, processes: int | None, quiet: bool, as_json: bool) -> None:
-    """Search, then print the answer, the table and the certificate."""
+def tune(spec: Path, objective: str, store: Path | None, quiet: bool, as_json: bool, **who: Any) -> None:
+    """Search, then print the answer, the table and the certificate; ``who`` computes are options of ``tune``."""
     sweep = read(spec)
     steps = "{task.completed} of at most {task.total} steps"
     with bar(quiet or as_json, TimeElapsedColumn(), text=steps) as progress:
@@ -23,8 +24,8 @@ def tune(spec: Path, objective: str, store: Path | None, processes: int | None, 
             sweep,
             store=store or spec.with_suffix(".db"),
             objective=objective,  # type: ignore[arg-type]
-            processes=processes,
             progress=lambda done: progress.update(task, completed=done),
+            **who,
         )
     if as_json:
         rows = [{**asdict(row), "bound": row.bound} for row in found.table]

@@ -58,7 +58,6 @@ from surefoot.optim._rows import (
     NGNMomentumAdam,
     NGNMomentumMuon,
     NGNMuon,
-    Options,
     PowerStep,
     SPSAdam,
     SPSMuon,
@@ -68,6 +67,7 @@ from surefoot.optim._schedule_free import ScheduleFree
 from surefoot.optim._spectral import Spectral, SpectralBall, orthogonalise
 from surefoot.optim._spp import SPP, ProximalStep
 from surefoot.optim._surefoot import AgreedDirection, Surefoot, split
+from surefoot.optim._table import Options
 
 __all__ = [
     "NGN",

@@ -1,148 +1,17 @@
-"""The named optimizers: rows of one table, model × geometry × averaging."""
+"""The named optimizers, as classes with their documentation; what each of them is stands in the table."""
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, Unpack
 
 from torch import Tensor
 
-from surefoot.optim._averaging import Averaging, HeavyBall, Linearisations, Momentum
 from surefoot.optim._base import ModelBased
-from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
-from surefoot.optim._height import Height
-from surefoot.optim._spectral import Spectral, SpectralBall
-from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated
+from surefoot.optim._table import AdamRow, AveragedRow, MuonRow, NamedRow, Options
+from surefoot.theory.models import Power
 
 
-@dataclass(frozen=True)
-class Row:
-    """What a named optimizer is, and the values that its arguments have if they are not given."""
-
-    model: Model
-    lr: float
-    geometry: Geometry = dataclasses.field(default_factory=Euclidean)
-    averaging: Momentum = dataclasses.field(default_factory=lambda: Linearisations(0.0))
-
-    @property
-    def defaults(self) -> dict[str, Any]:
-        """Arguments of the constructors by name."""
-        own = {
-            "lr": self.lr,
-            "geometry": self.geometry,
-            "beta": self.averaging.beta,
-            "p": getattr(self.model, "p", None),
-        }
-        if isinstance(self.geometry, Diagonal):
-            own |= {"betas": (self.averaging.beta, self.geometry.beta), "eps": self.geometry.eps}
-        return own
-
-
-ROWS: dict[str, Row] = {
-    "SGD": Row(Linear(), 0.1),
-    "SPS": Row(Truncated(), 1.0),
-    "NGN": Row(SquareRoot(), 1.0),
-    "LogNGN": Row(Exponential(), 1.0),
-    "PowerStep": Row(Power(0.75), 1.0),
-    "MoMo": Row(Truncated(), 1.0, averaging=Linearisations(0.9)),
-    "NGNMomentum": Row(SquareRoot(), 1.0, averaging=HeavyBall(0.9)),
-    "SPSAdam": Row(Truncated(), 1e-2, Diagonal(), Linearisations(0.0, bias_correction=True)),
-    "NGNAdam": Row(SquareRoot(), 1e-2, Diagonal(), Linearisations(0.9, bias_correction=True)),
-    "MoMoAdam": Row(Truncated(), 1e-2, Diagonal(), Linearisations(0.9, bias_correction=True)),
-    "NGNMomentumAdam": Row(SquareRoot(), 1e-2, Diagonal(), HeavyBall(0.9)),
-    "Muon": Row(Linear(), 0.02, SpectralBall(scale="original", polish=0), Linearisations(0.95, bias_correction=True)),
-    "SPSMuon": Row(Truncated(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True)),
-    "NGNMuon": Row(SquareRoot(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True)),
-    "NGNMomentumMuon": Row(SquareRoot(), 0.03, SpectralBall(), HeavyBall(0.9)),
-}
-"""The table of named optimizers."""
-
-
-class Options(TypedDict, total=False):
-    """What every optimizer takes beside its own arguments; explained at :class:`ModelBased`."""
-
-    weight_decay: float
-    weight_decay_mode: str
-    lower_bound: float | str | Height
-    max_grad_norm: float | None
-    on_nonfinite: str
-    process_group: Any
-    foreach: bool | None
-    fused: bool | None
-    listen: bool
-    maximize: bool
-    averaging: Averaging | None
-    """In place of the optimizer's own averaging."""
-
-
-class _Named(ModelBased):
-    """A row of the table by its name; what is left at None has the row's value, which the signature shows."""
-
-    row: ClassVar[Row]
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if cls.__name__ in ROWS:
-            cls.row = ROWS[cls.__name__]
-            _, *parameters = inspect.signature(cls.__init__).parameters.values()
-            shown = [p.replace(default=cls.row.defaults[p.name]) if p.default is None else p for p in parameters]
-            cls.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-
-    def _row(
-        self, params: Any, lr: float | Tensor | None, options: Options, beta: float | None = None, **others: Any
-    ) -> None:
-        """Construct the row with other arguments of its averaging, or with another model or geometry."""
-        given = {name: value for name, value in others.items() if value is not None}
-        parts = {name: given.pop(name, getattr(self.row, name)) for name in ("model", "geometry")}
-        lr = self.row.lr if lr is None else lr
-        if options.get("averaging") is None:
-            given |= {} if beta is None else {"beta": beta}
-            options, beta = {**options, "averaging": dataclasses.replace(self.row.averaging, **given)}, None
-        ModelBased.__init__(self, params, lr, beta=beta or 0.0, **parts, **options)
-
-
-class _Averaged(_Named):
-    def __init__(
-        self, params: Any, lr: float | Tensor | None = None, *, beta: float | None = None, **options: Unpack[Options]
-    ) -> None:
-        self._row(params, lr, options, beta)
-
-
-class _Adam(_Named):
-    def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor | None = None,
-        *,
-        betas: tuple[float, float] | None = None,
-        eps: float | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        betas = self.row.defaults["betas"] if betas is None else betas
-        if not isinstance(betas, tuple | list) or len(betas) != 2:
-            raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
-        geometry = Diagonal(betas[1], self.row.defaults["eps"] if eps is None else eps)
-        self._row(params, lr, options, None if options.get("averaging") else betas[0], geometry=geometry)
-
-
-class _Muon(_Named):
-    def __init__(
-        self,
-        params: Any,
-        lr: float | Tensor | None = None,
-        *,
-        beta: float | None = None,
-        geometry: Spectral | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        if not isinstance(geometry, Spectral | None):
-            raise TypeError(f"geometry must be a surefoot.optim.Spectral or SpectralBall, got {geometry!r}")
-        self._row(params, lr, options, beta, geometry=geometry)
-
-
-class SGD(_Averaged):
+class SGD(AveragedRow):
     """Stochastic gradient descent, the linear model: size = α, δ = ½α‖g‖² (Sec. 4.1).
 
     Without ``beta`` and weight decay it moves exactly as ``torch.optim.SGD``; ``beta`` averages the gradients with
@@ -159,7 +28,7 @@ class SGD(_Averaged):
     """
 
 
-class SPS(_Averaged):
+class SPS(AveragedRow):
     """The stochastic Polyak step size, the truncated model: size = min{α, (f − C)/‖g‖²} (Lemma 4.1).
 
     α is a cap, not a scale: a rate ten times too large costs little while C is right.
@@ -175,7 +44,7 @@ class SPS(_Averaged):
     """
 
 
-class NGN(_Averaged):
+class NGN(AveragedRow):
     """Non-negative Gauss–Newton, the square root model: size = α/(1 + α‖g‖²/(2(f − C))) (Lemma 4.2).
 
     It bends smoothly from SGD (small α) to twice Polyak's step (large α).
@@ -191,7 +60,7 @@ class NGN(_Averaged):
     """
 
 
-class LogNGN(_Averaged):
+class LogNGN(AveragedRow):
     """The Lambert-W step, the exponential model: size = ((f − C)/‖g‖²)·W₀(α‖g‖²/(f − C)) (App. D).
 
     Its index is the smallest of the named ones, but its step grows without limit in α: it is not safe at any rate.
@@ -207,7 +76,7 @@ class LogNGN(_Averaged):
     """
 
 
-class PowerStep(_Named):
+class PowerStep(NamedRow):
     """The power family: p = 1 is SPS, ½ NGN, 0 the Lambert-W step; only p ≥ ½ stays within twice Polyak's step.
 
     >>> import torch
@@ -232,7 +101,7 @@ class PowerStep(_Named):
         self._row(params, lr, options, beta, model=None if p is None else Power(p))
 
 
-class MoMo(_Named):
+class MoMo(NamedRow):
     """SPS on the running average of past linearisations (Schaipp et al., 2024).
 
         size = min{α, (f̃ − C)₊/‖d‖²},    δ = δ̃ + f − f̃
@@ -262,7 +131,7 @@ class MoMo(_Named):
         self._row(params, lr, options, beta, bias_correction=bias_correction)
 
 
-class NGNMomentum(_Averaged):
+class NGNMomentum(AveragedRow):
     """NGN with heavy-ball momentum, NGN-M: x⁺ = x − (1 − β)·size·g + β(x − x⁻) (Islamov et al., 2025).
 
     ``last_step`` is NGN's own step and δ on this batch: a diagnostic, since momentum moves on top of it.
@@ -278,7 +147,7 @@ class NGNMomentum(_Averaged):
     """
 
 
-class SPSAdam(_Adam):
+class SPSAdam(AdamRow):
     """SPS in Adam's metric, without momentum by default; with β₁ > 0 it is :class:`MoMoAdam`.
 
         D = √v̂ + ε,    size = min{α, (f − C)/Σ(g²/D)},    x⁺ = x − size·g/D
@@ -294,7 +163,7 @@ class SPSAdam(_Adam):
     """
 
 
-class NGNAdam(_Adam):
+class NGNAdam(AdamRow):
     """NGN in Adam's metric, on the running average of past linearisations (bias-corrected, as Adam's).
 
         D = √v̂ + ε,    size = α/(1 + α Σ(d²/D)/(2(f̃ − C))),    x⁺ = x − size·d/D
@@ -310,7 +179,7 @@ class NGNAdam(_Adam):
     """
 
 
-class MoMoAdam(_Adam):
+class MoMoAdam(AdamRow):
     """MoMo in Adam's metric (Schaipp et al., 2024); the averages are bias-corrected, as Adam's.
 
         D = √v̂ + ε,    size = min{α, (f̃ − C)₊/Σ(d²/D)},    x⁺ = x − size·d/D
@@ -326,7 +195,7 @@ class MoMoAdam(_Adam):
     """
 
 
-class NGNMomentumAdam(_Adam):
+class NGNMomentumAdam(AdamRow):
     """NGN in Adam's metric with heavy-ball momentum, NGN-MD in its first version (Islamov et al., 2025).
 
         D = √v̂ + ε,    size = α/(1 + α Σ(g²/D)/(2(f − C))),    x⁺ = x − (1 − β)·size·g/D + β(x − x⁻)
@@ -345,7 +214,7 @@ class NGNMomentumAdam(_Adam):
     """
 
 
-class Muon(_Muon):
+class Muon(MuonRow):
     """Muon, the linear model in the ball-constrained spectral geometry (Jordan et al., 2024): x⁺ = x − α·c·O(d).
 
     d averages the gradients of past batches, O is Newton–Schulz with five of Jordan's steps, and c = √max(1,
@@ -362,7 +231,7 @@ class Muon(_Muon):
     """
 
 
-class SPSMuon(_Muon):
+class SPSMuon(MuonRow):
     """The Polyak step in the regularised spectral geometry, on the running average of past linearisations.
 
         q = Σ_l ‖d_l‖²_*,    size = min{α, (f̃ − C)₊/q},    x⁺ = x − size·‖d‖_*·UVᵀ
@@ -383,7 +252,7 @@ class SPSMuon(_Muon):
     """
 
 
-class NGNMuon(_Muon):
+class NGNMuon(MuonRow):
     """The NGN step in the regularised spectral geometry, on the running average of past linearisations.
 
         q = Σ_l ‖d_l‖²_*,    size = α/(1 + αq/(2(f̃ − C))),    x⁺ = x − size·‖d‖_*·UVᵀ
@@ -401,7 +270,7 @@ class NGNMuon(_Muon):
     """
 
 
-class NGNMomentumMuon(_Muon):
+class NGNMomentumMuon(MuonRow):
     """The NGN step in the ball-constrained spectral geometry, with heavy-ball momentum.
 
         size = α/(1 + α Σ_l c⟨g, O⟩/(2(f − C))),    x⁺ = x − (1 − β)·size·c·O(g) + β(x − x⁻)

@@ -12,8 +12,8 @@ from surefoot.optim._arithmetic import Scalar
 from surefoot.optim._averaging import AveragedDirection
 from surefoot.optim._geometry import Diagonal
 from surefoot.optim._level import Level
-from surefoot.optim._rows import Options, Row, _Named
 from surefoot.optim._spectral import Spectral, SpectralBall
+from surefoot.optim._table import NamedRow, Options, Row
 from surefoot.theory import level
 from surefoot.theory.models import Truncated
 from surefoot.theory.training import average_weight
@@ -68,7 +68,7 @@ class AgreedDirection(AveragedDirection):
         return agreed, level.agreement(decrease, promise, 1.0), {"overlap": overlap, "promise": promise}
 
 
-class Surefoot(_Named):
+class Surefoot(NamedRow):
     """Needs no learning rate: it asks for a share of what it has gained, along directions that batches agree on.
 
         d ← running average of the gradients,    u = direction(d),    q = α‖g‖_*

@@ -21,8 +21,8 @@ from surefoot.runs import (
 )
 from surefoot.runs import RunPlan as Run
 from surefoot.study._export import tidy
-from surefoot.study._optimum import KnownOptimum
-from surefoot.study._result import Pool, Result
+from surefoot.study._optimum import KnownOptimum, Pool
+from surefoot.study._result import Result
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable, measure_windows
 from surefoot.study._show import table, windows
 from surefoot.study._spec import Spec

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import io
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import numpy as np
+
+from surefoot._files import replacing
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -23,25 +23,27 @@ _LAST = {"runs": None, "steps": "step", "epochs": "epoch"}
 
 def to_netcdf(dataset: xr.Dataset, path: Path) -> None:
     """The whole data set, as netCDF 3 (64-bit offsets), which every reader knows and SciPy writes."""
-    with _replacing(path) as temporary:
-        dataset.to_netcdf(temporary, engine="scipy", format="NETCDF3_64BIT")
+    with _replacing(path) as file:
+        file.write(dataset.to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
 
 
 def to_parquet(dataset: xr.Dataset, path: Path, table: Table) -> None:
     """One tidy table."""
     arrow, parquet = _need("pyarrow", "Parquet"), _need("pyarrow.parquet", "Parquet")
     columns = tidy(dataset, table)
-    with _replacing(path) as temporary:
-        parquet.write_table(arrow.table(columns), temporary)
+    with _replacing(path) as file:
+        parquet.write_table(arrow.table(columns), file)
 
 
 def to_csv(dataset: xr.Dataset, path: Path, table: Table) -> None:
     """One tidy table; numbers keep all their digits, ∞ is ``inf``."""
     columns = tidy(dataset, table)
-    with _replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+    with _replacing(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text)
         writer.writerow(columns)
         writer.writerows(zip(*map(_cells, columns.values()), strict=True))
+        text.detach()
 
 
 def tidy(dataset: xr.Dataset, table: Table) -> dict[str, Any]:
@@ -75,14 +77,9 @@ def _need(module: str, what: str) -> Any:
         raise ImportError(f"writing {what} needs {module.partition('.')[0]}: pip install 'surefoot[export]'") from None
 
 
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary file in the same folder that takes the name ``path`` once it is complete."""
+def _replacing(path: Path) -> AbstractContextManager[BinaryIO]:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path {str(path)!r}: the folder {str(path.parent)!r} does not exist")
     if path.is_dir():
         raise IsADirectoryError(f"path must be a file, {str(path)!r} is a folder")
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        temporary = Path(folder, path.name)
-        yield temporary
-        os.replace(temporary, path)
+    return replacing(path, "a result")

@@ -1,4 +1,4 @@
-"""What is known about the minimum of the full training loss."""
+"""What is known about the minimum of the full training loss, and points that may stand for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from surefoot.problems import one_blas_thread
+from surefoot.runs import Floats
 
 if TYPE_CHECKING:
     from surefoot.problems import Problem
@@ -23,6 +24,15 @@ class KnownOptimum(NamedTuple):
     """‖x_1 − x⋆‖ if it exists."""
     reason: str
     """Why there is none."""
+
+
+class Pool(NamedTuple):
+    """Points that runs have visited."""
+
+    losses: Floats
+    """Their full training losses."""
+    distances: Floats
+    """How far they are from the start."""
 
 
 def optimum_of(problem: Problem | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from surefoot.problems import one_blas_thread
 from surefoot.runs import EXACT, FINAL_FIELDS, Floats, Store, StoreError, has_level
 from surefoot.study import _export
 from surefoot.study._archive import Archive, FileArchive
-from surefoot.study._optimum import KnownOptimum, optimum_of
+from surefoot.study._optimum import KnownOptimum, Pool, optimum_of
 from surefoot.theory import bounds
 from surefoot.theory.models import safe_delta
 
@@ -24,15 +24,6 @@ if TYPE_CHECKING:
 
     from surefoot.problems import Problem
     from surefoot.study._sensitivity import SensitivityTable
-
-
-class Pool(NamedTuple):
-    """Points that runs have visited."""
-
-    losses: Floats
-    """Their full training losses."""
-    distances: Floats
-    """How far they are from the start."""
 
 
 class Result:

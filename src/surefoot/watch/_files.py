@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from surefoot._files import replacing
+
 COLUMNS = ("optimizer", "step", "loss", "lr", "grad_norm")
 """Of the trace. What is not finite is ``inf``; what was not measured is empty."""
 
@@ -63,6 +65,5 @@ class Folder:
 
     def replace_page(self, text: str) -> None:
         """Put a page in the place of the last one, which a reader has seen whole or not at all."""
-        temporary = self.page.with_name(f".{self.page.name}.new")
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(temporary, self.page)
+        with replacing(self.page, "the page of a watched run", sync=False) as file:
+            file.write(text.encode())
