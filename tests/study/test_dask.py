@@ -242,12 +242,13 @@ def test_a_shared_bound_ends_runs_on_all_workers_and_the_result_does_not_tell(ru
     assert (result.dataset.status == "stopped").sum() > 100
 
 
-def test_the_command_takes_engine_and_address(running, tmp_path):
+@pytest.mark.parametrize(("name", "problem"), [("study", "linear-regression"), ("tune", "digits-mlp")])
+def test_the_command_takes_engine_and_address(running, tmp_path, name, problem):
     spec = tmp_path / "spec.toml"
     spec.write_text(
-        'problem = "linear-regression"\nmethods = ["sgd"]\nlrs = [0.01, 0.1]\nseeds = 2\nepochs = 10\nbatch_size = 5\n'
+        f'problem = "{problem}"\nmethods = ["sgd"]\nlrs = [0.01, 0.1]\nseeds = 2\nepochs = 1\nbatch_size = 50\n'
     )
-    command = ["study", str(spec), "--json", "--store"]
+    command = [name, str(spec), "--json", "--store"]
     before = running.tasks_done()
     one = CliRunner().invoke(app, [*command, str(tmp_path / "1.db")])
     other = CliRunner().invoke(
@@ -255,7 +256,7 @@ def test_the_command_takes_engine_and_address(running, tmp_path):
     )
     assert one.exit_code == other.exit_code == 0
     assert one.stdout.replace("1.db", "2.db") == other.stdout
-    assert running.tasks_done() == before + 1
+    assert running.tasks_done() > before
 
 
 def test_a_cluster_started_here_listens_on_this_machine_only(alone, assert_same_bits):
