@@ -20,8 +20,8 @@ from torch import nn
 
 import surefoot as sf
 import surefoot.optim as sfo
+from surefoot._spawn import cores
 from surefoot.data import load
-from surefoot.runs import cores
 from surefoot.search import Found, TorchRun
 
 

@@ -1,11 +1,17 @@
-"""Worker processes that do not run the caller's script again."""
+"""Worker processes: how many this machine has room for, and how they leave the caller's script alone."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -82,7 +82,10 @@ def test_rates_between_two_ends_are_even_in_log(tmp_path):
         ("seeds = 2", "lower_bound = nan", "lower_bound must be a finite number, got nan"),
         ("linear-regression", "linear-regresion", "linear-regression"),
         ("problem = ", "problem == ", "not a TOML file"),
-        ('"linear-regression"', "3", "problem is 3: Input should be a valid string"),
+        ('"linear-regression"', "3", "problem must be a text, got 3"),
+        ("seeds = 2", "schedule = 3", "schedule must be a text, got 3"),
+        ("seeds = 2", 'schedule = [1.0, "a"]', "schedule[1] must be a finite number, got 'a'"),
+        ("seeds = 2", "problem_options = 3", "problem_options must be a table, got 3"),
     ],
 )
 def test_an_error_names_the_file_the_key_and_what_is_allowed(tmp_path, old, new, message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from surefoot._spawn import hidden_main
+from surefoot._spawn import cores, hidden_main
 from surefoot.cli._claims import checked, summary
 from surefoot.cli._output import bar
 from surefoot.paper import figures
@@ -90,8 +89,7 @@ def _write(titles: dict[str, str], studies: Path, out: Path, console: Console, q
 
 def _made(names: list[str], studies: Path, out: Path) -> Iterator[tuple[str, float]]:
     """Make figures, the longest first, and yield each name with its seconds when it is done."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(cores, len(names))
+    workers = min(cores(), len(names))
     if workers == 1:
         for name in names:
             yield name, make(name, studies, out)

@@ -1,4 +1,8 @@
-"""The folders of data files, and the way a file gets there: downloaded whole, checked, put in place at once."""
+"""The folders of data files, and the way a file gets there: downloaded whole, checked, put in place at once.
+
+Not with pooch, which follows redirections away from https, takes a login page for the file where no checksum is known
+(most of the collection has none), and has no limits of size and time.
+"""
 
 import hashlib
 import os

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot._spawn import hidden_main
+from surefoot._spawn import cores, hidden_main
 from surefoot.pep._cache import Cache, folder
 from surefoot.pep._registry import NAMES, STATEMENTS
 from surefoot.pep._result import Value, Verification
@@ -149,8 +148,7 @@ def verify(
 
 
 def _default_processes(problems: int) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, MOST_WORKERS, problems // WORTH_A_WORKER))
+    return max(1, min(cores(), MOST_WORKERS, problems // WORTH_A_WORKER))
 
 
 def _solve_all(jobs: Mapping[int, Job], processes: int) -> Iterator[tuple[int, Outcome]]:

@@ -38,7 +38,6 @@ from surefoot.runs._rescue import Rescued, rescue
 from surefoot.runs._run import Floats, Progress, Run, RunError, RunFactory, SearchError
 from surefoot.runs._runner import Runner, cuts_of
 from surefoot.runs._store import Store, StudyEntry
-from surefoot.runs._threads import cores
 from surefoot.runs._types import (
     EPOCH_FIELDS,
     FINAL_FIELDS,
@@ -70,7 +69,7 @@ __all__ = [
     "CheckpointError", "Claims", "ClusterError", "Floats", "Job", "Keeper", "Key", "Lane", "Method", "NetworkRun",
     "NetworkRuns", "Place", "ProblemRun", "Progress", "Record", "Rescued", "Run", "RunError", "RunFactory", "RunFailed",
     "RunPlan", "Runner", "SearchError", "Settings", "Store", "StoreError", "StudyEntry", "TorchRun", "Trace",
-    "closed_trace", "cores", "cuts_of", "execute", "factory_of", "has_level", "is_network", "job_of", "lower_bound_of",
+    "closed_trace", "cuts_of", "execute", "factory_of", "has_level", "is_network", "job_of", "lower_bound_of",
     "method_code", "method_identity", "parse_method", "parse_methods", "record", "reporter", "rescue", "tell",
     "tell_best",
 ]  # fmt: skip

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from surefoot._spawn import cores
 from surefoot.problems import WIDTH, TiledProblem, one_blas_thread
 from surefoot.runs._chunk import Chunk, advance, tiles_of
-from surefoot.runs._threads import cores
 from surefoot.runs._types import RunPlan, Settings, Trace
 
 NUMERICS_VERSION = 3

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from surefoot import _checks
-from surefoot.runs._threads import cores
+from surefoot._spawn import cores
 from surefoot.runs._types import RunPlan, Trace
 from surefoot.runs._workers import CannotTravel, Server, Stop, Stopped, WorkerDied, Workers
 

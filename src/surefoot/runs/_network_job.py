@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from surefoot._spawn import cores
 from surefoot._states import read_tensors, write_tensors
 from surefoot.problems import NetworkProblem
 from surefoot.rules import History, first_stop
@@ -20,7 +21,6 @@ from surefoot.runs import torch_ranks
 from surefoot.runs._best_bound import live_rules
 from surefoot.runs._methods import identity
 from surefoot.runs._run import LOOK_EVERY
-from surefoot.runs._threads import cores
 from surefoot.runs._types import Key, RunPlan, Settings, Trace
 from surefoot.runs._workers import Stopped
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from surefoot._spawn import cores
 from surefoot.runs._bench import Advanced, Bench, DamagedState, Piece
 from surefoot.runs._execute import ClusterError, Place
 from surefoot.runs._keeper import ADVICE, Keeper
 from surefoot.runs._lane import Lane
 from surefoot.runs._run import Run, RunError, RunFactory, SearchError
-from surefoot.runs._threads import cores
 from surefoot.runs._types import Key
 from surefoot.runs._workers import CannotTravel, WorkerDied, Workers
 

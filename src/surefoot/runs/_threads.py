@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +22,3 @@ def one_thread() -> Iterator[None]:
     finally:
         if before > 1:
             torch.set_num_threads(before)  # type: ignore[union-attr]
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from surefoot import _checks
 from surefoot.runs import parse_methods
 from surefoot.theory.arguments import unknown
 
 
-class Spec(BaseModel):
+@dataclass(frozen=True)
+class Spec:
     """A study as TOML says it; ``Study.from_spec`` runs it.
 
     .. code-block:: toml
@@ -40,15 +42,13 @@ class Spec(BaseModel):
     imports that module and calls that function. Run only such specs whose modules you trust.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     problem: str
     methods: tuple[str, ...]
     lrs: tuple[float, ...]
     epochs: int
     batch_size: int
     data: str | None = None
-    problem_options: dict[str, Any] = Field(default_factory=dict)
+    problem_options: dict[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2)
     schedule: str | tuple[float, ...] = "constant"
     sampling: str = "shuffle"
@@ -56,40 +56,6 @@ class Spec(BaseModel):
     every: int = 1
     distance: float | None = None
     version: str | None = None
-
-    @field_validator("lrs", mode="before")
-    @classmethod
-    def _rates(cls, value: Any) -> tuple[float, ...]:
-        return _checks.rates(value)
-
-    @field_validator("seeds", mode="before")
-    @classmethod
-    def _seeds(cls, value: Any) -> tuple[int, ...]:
-        return _checks.seeds(value)
-
-    @field_validator("epochs", "batch_size", "every", mode="before")
-    @classmethod
-    def _counts(cls, value: Any, info: Any) -> int:
-        return _checks.whole(info.field_name, value, 1)
-
-    @field_validator("lower_bound", "distance", mode="before")
-    @classmethod
-    def _numbers(cls, value: Any, info: Any) -> float:
-        return _checks.number(info.field_name, value, positive=info.field_name == "distance")
-
-    @field_validator("methods", mode="before")
-    @classmethod
-    def _methods(cls, value: Any) -> Any:
-        try:
-            parse_methods(value)
-        except TypeError as error:
-            raise ValueError(str(error)) from None
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("sampling", mode="before")
-    @classmethod
-    def _sampling(cls, value: Any) -> str:
-        return _checks.sampling(value)
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Spec:
@@ -116,20 +82,62 @@ class Spec(BaseModel):
     @classmethod
     def from_table(cls, table: dict[str, Any], *, source: str = "spec") -> Spec:
         """A spec from the table that a TOML file holds; ``source`` begins every error."""
+        known = {each.name: each for each in fields(cls)}
         for key in table:
-            if key not in cls.model_fields:
-                hint = unknown("key", key, cls.model_fields)
+            if key not in known:
+                hint = unknown("key", key, known)
                 raise ValueError(f"{source}: {hint}. What only the problem knows goes under [problem_options]")
-        try:
-            return cls.model_validate(table)
-        except ValidationError as error:
-            raise ValueError("\n".join(f"{source}: {_message(detail)}" for detail in error.errors())) from None
+        values, errors = {}, []
+        for name, each in known.items():
+            try:
+                if name in table:
+                    values[name] = _CHECKS[name](table[name])
+                elif each.default is MISSING and each.default_factory is MISSING:
+                    raise ValueError(f"the key {name!r} is missing")
+            except (ValueError, TypeError) as error:
+                errors.append(f"{source}: {error}")
+        if errors:
+            raise ValueError("\n".join(errors))
+        return cls(**values)
 
 
-def _message(detail: Any) -> str:
-    key = ".".join(str(part) for part in detail["loc"])
-    if detail["type"] == "missing":
-        return f"the key {key!r} is missing"
-    text = str(detail["msg"]).removeprefix("Value error, ")
-    # Our own checks name the argument and the value; pydantic's name neither.
-    return text if detail["type"] == "value_error" else f"{key} is {detail['input']!r}: {text}"
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a text, got {value!r}")
+    return value
+
+
+def _methods(value: Any) -> tuple[str, ...]:
+    parse_methods(value)
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _schedule(value: Any) -> str | tuple[float, ...]:
+    if isinstance(value, list):
+        return tuple(_checks.number(f"schedule[{place}]", factor) for place, factor in enumerate(value))
+    return _text("schedule", value)
+
+
+def _options(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"problem_options must be a table, got {value!r}")
+    return value
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "problem": partial(_text, "problem"),
+    "methods": _methods,
+    "lrs": _checks.rates,
+    "epochs": partial(_checks.whole, "epochs", least=1),
+    "batch_size": partial(_checks.whole, "batch_size", least=1),
+    "data": partial(_text, "data"),
+    "problem_options": _options,
+    "seeds": _checks.seeds,
+    "schedule": _schedule,
+    "sampling": _checks.sampling,
+    "lower_bound": partial(_checks.number, "lower_bound"),
+    "every": partial(_checks.whole, "every", least=1),
+    "distance": partial(_checks.number, "distance", positive=True),
+    "version": partial(_text, "version"),
+}
+"""What each key may be: the value as a study takes it, or an error that names it."""

@@ -148,7 +148,7 @@ class Study:
 
         spec = Spec.from_toml(path)
         try:
-            return cls(**spec.model_dump())
+            return cls(**vars(spec))
         except (ValueError, TypeError) as error:
             if type(error) not in (ValueError, TypeError):
                 raise  # whoever has an error class of their own names the file that matters
