@@ -13,7 +13,7 @@ from surefoot.forecast._read import Run
 from surefoot.runs import reporter
 from surefoot.theory import forecast as form
 
-MANY = 5
+MANY = 2
 """So many groups may take more than two seconds to fit."""
 
 
@@ -49,7 +49,7 @@ def forecast(
         share: Whether exponents of smaller groups lean on those of the largest; else all are fitted apart.
         seed: Of the resampled runs, from which the intervals come.
         progress: True for a bar, False for none, or a function of (fits done, all); by default a bar appears on a
-            terminal where there are five groups or more.
+            terminal where there are several groups.
 
     >>> rates, lengths = [0.01, 0.03, 0.1], [200, 400, 800]
     >>> measured = lambda lr, steps: 1 + (lr * steps) ** -0.5 + 2 * lr
