@@ -298,6 +298,25 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(name: str, what: str) 
     assert optimizer.last_step == (0.0, math.inf)
 
 
+class Lost(sfo.Euclidean):
+    """A geometry that finds no norm, as LAPACK may not find eigenvalues."""
+
+    def measure(self, *arguments: Any) -> tuple[Any, Any]:
+        directions, _ = super().measure(*arguments)
+        return directions, math.nan
+
+
+@pytest.mark.parametrize("averaging", [None, sfo.HeavyBall(0.9), sfo.AveragedDirection(0.9)])
+def test_a_norm_that_is_not_found_is_skipped_and_counted(averaging: sfo.Averaging | None) -> None:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = sfo.ModelBased([parameter], lr=1.0, model=models.Truncated(), geometry=Lost(), averaging=averaging)
+    parameter.grad = torch.ones(3)
+    optimizer.step(loss=1.0)
+    assert equal([parameter], [torch.ones(3)])
+    assert optimizer.skipped == 1
+    assert optimizer.last_step == (0.0, math.inf)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in UNBOUNDED])
 def test_a_loss_below_the_bound_is_skipped_and_counted(name: str) -> None:
     problem, optimizer, _ = prepared(name)

@@ -131,3 +131,29 @@ def test_spectral_norms_without_directions(geometry: sfo.Spectral) -> None:
     gradients = [torch.randn(6, 9), torch.randn(8, 3, 3, 3)]
     _, exact = geometry.measure(Host(True), gradients, [], 1.0, None)
     assert geometry.measure_norm(Host(True), gradients, [], 1.0, None) == pytest.approx(exact, rel=1e-5)
+
+
+def test_the_slope_of_matrices_with_units_that_are_off() -> None:
+    """MKL's eigenvalues in float32 are NaN, or an error, for one such matrix in a hundred."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(400):
+        rows = int(torch.randint(4, 65, (), generator=generator))
+        on = torch.randperm(rows, generator=generator)[: int(torch.randint(1, rows + 1, (), generator=generator))]
+        G = torch.zeros(rows, rows + 8)
+        decades = 8 * float(torch.rand((), generator=generator))
+        G[on] = torch.randn(len(on), rows + 8, generator=generator) * torch.logspace(0, -decades, len(on))[:, None]
+        exact = float((G * sfo.orthogonalise(G, polish=0)).sum())
+        assert slope(G, polish=0) == pytest.approx(exact, rel=1e-3)
+
+
+@pytest.mark.parametrize("fails", ["raises", "NaN"])
+def test_a_slope_whose_eigenvalues_are_not_found(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def eigvalsh(matrix: Tensor) -> Tensor:
+        if fails == "raises":
+            raise torch.linalg.LinAlgError("the algorithm failed to converge")
+        return torch.full(matrix.shape[:1], torch.nan)
+
+    G = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
+    expected = slope(G)
+    monkeypatch.setattr(torch.linalg, "eigvalsh", eigvalsh)
+    assert slope(G) == pytest.approx(expected, rel=1e-4)

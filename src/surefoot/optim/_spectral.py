@@ -54,7 +54,9 @@ def slope(matrix: Tensor, steps: int = 5, polish: int = 2) -> float:
 
     O has the singular vectors of G, and its singular values are polynomials of those of G, the square roots of the
     eigenvalues of GGᵀ: a quarter of the work for most shapes. ⟨G, O⟩ is a smooth function of these eigenvalues: their
-    rounding in float32 changes it by 1e-6 for random matrices, and by 1e-4 at most. (On a device this would wait.)
+    rounding in float32 changes it by 1e-6 for random matrices, and by 1e-4 at most. (On a device this would wait.) Some
+    matrices with rows of zeros, such as a unit that is off leaves, are too much for float32 in MKL: they take the way
+    over O.
 
     >>> round(slope(torch.tensor([[3.0, 0.0], [0.0, -1.0]])), 2)
     4.0
@@ -64,12 +66,23 @@ def slope(matrix: Tensor, steps: int = 5, polish: int = 2) -> float:
     x = x / largest
     norm = torch.linalg.vector_norm(x).clamp_min(_TINY)
     x = x / norm
-    values = torch.linalg.eigvalsh(x @ x.mT).double().clamp_min_(0.0).sqrt_()
-    lifted = values
+    values = _eigenvalues(x @ x.mT)
+    if values is None:
+        return float(inner(matrix, orthogonalise(matrix, steps, polish)))
+    lifted = values = values.clamp_min_(0.0).sqrt_()
     for a, b, c in _quintics(steps, polish):
         square = lifted * lifted
         lifted = lifted * (a + square * (b + square * c))
     return float(torch.dot(values, lifted)) * float(norm) * float(largest)
+
+
+def _eigenvalues(matrix: Tensor) -> Tensor | None:
+    """In float64, of a symmetric matrix; None where LAPACK does not find them."""
+    try:
+        values = torch.linalg.eigvalsh(matrix).double()
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        return None
+    return values if math.isfinite(float(values.sum())) else None
 
 
 def _quintics(steps: int, polish: int) -> tuple[tuple[float, float, float], ...]:

@@ -72,10 +72,8 @@ def advance(
     finite = ops.isfinite(loss + total_sq)
     firm = height.firm if given is None else given
     violated = loss < (-math.inf if firm is None else firm)
-    missed = {"delta": ops.either(finite, 0.0, math.inf), "skipped": past["skipped"] + ops.either(finite, 0.0, 1.0)}
     if not ops.decide(finite, violated):
-        counted = past["violations"] + ops.either(finite & violated, 1.0, 0.0)
-        noted = {**past, **missed, "violations": counted, "grad_sq": total_sq}
+        noted = {**past, **_missed(ops, past, finite, violated), "grad_sq": total_sq}
         return Outcome(finite, violated, [0.0] * len(shares), [share.memory for share in shares], noted)
 
     # The model of the loss: its value f, its gradient g, and the geometry's direction and ‖g‖_*.
@@ -97,6 +95,10 @@ def advance(
     if prox:
         shrink = [1.0 + rate * share.weight_decay for rate, share in zip(rates, shares, strict=True)]
         decrease = sum([rate / s * each.dual_sq for rate, s, each in zip(worth, shrink, measured, strict=True)])
+    finite = finite & (decrease == decrease)  # NaN where the geometry has found no norm: no step either
+    if not ops.decide(finite, violated):
+        noted = {**past, **_missed(ops, past, finite, violated), "grad_sq": total_sq}
+        return Outcome(finite, violated, [0.0] * len(shares), [share.memory for share in shares], noted)
     drift: Scalar = 0.0  # what weight decay does to the linear model
     if prox or averaging.follows:
         for rate, s, each in zip(worth, shrink, measured, strict=True):
@@ -144,11 +146,20 @@ def advance(
     new |= height.after(sight, past, bound, step.size)
     delta = height.index(step.delta, value - bound, decrease, scales[0] / clip)
     noted = {name: ops.choose(new[name], old) if name in new else old for name, old in past.items()}
+    missed = _missed(ops, past, finite, violated)
     noted |= missed | {"delta": ops.choose(averaging.index(delta, loss, value), missed["delta"])}
-    noted |= {"violations": past["violations"] + ops.either(finite & violated, 1.0, 0.0)}
     noted["grad_sq"] = total_sq / shrunk**2
     memories = [ops.choose(memory, share.memory) for memory, share in zip(memories, shares, strict=True)]
     return Outcome(finite, violated, [ops.choose(scale, 0.0 * ops.one) for scale in scales], memories, noted)
+
+
+def _missed(ops: Arithmetic, past: Mapping[str, Scalar], finite: Scalar, violated: Scalar) -> dict[str, Scalar]:
+    """What is noted of a step that is not taken."""
+    return {
+        "delta": ops.either(finite, 0.0, math.inf),
+        "skipped": past["skipped"] + ops.either(finite, 0.0, 1.0),
+        "violations": past["violations"] + ops.either(finite & violated, 1.0, 0.0),
+    }
 
 
 def _measure(
