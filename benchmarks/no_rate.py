@@ -9,7 +9,8 @@ schedule-free AdamW, Prodigy, D-Adaptation and MoMo-Adam at their defaults. Sche
 of the steps with a cosine after it.
 
 *Regret* is (held-out loss − tuned AdamW's)/(initial loss − tuned AdamW's), in percent, the mean over the seeds. It is
-cut at 999; a run that is lost has 999. AdamW is tuned on twelve rates that are √10 apart. Runs are kept in a file
+cut at 999; a run that is lost has 999. AdamW is tuned on twelve rates that are √10 apart. *Decades* is how far apart,
+on average, the rates are between which a method loses at most a tenth of its own best gain. Runs are kept in a file
 (``--cache``), so that a run that was stopped goes on; tuned rates are stored beside this file, and ``--tune`` finds
 them again.
 """
@@ -250,16 +251,44 @@ def constant_rate(
     return min(found, key=lambda pair: statistics.fmean(pair[1]))
 
 
-def show(console: Console, title: str, tasks: list[str], table: dict[str, list[float]]) -> None:
-    """One row a method: worst, mean, mean and worst over ordinary tasks, and every task."""
+def decades(runs: Runs, method: str, tasks: list[str], steps: int, schedule: str) -> str:
+    """The mean width of the window of good rates, of the first seed; nothing where not all rates have been run."""
+    caps = {name: each.rates for name, each in DEFAULTS.items() if name.startswith("Surefoot") and each.clip is None}
+    rows = caps if method == "Surefoot" else {method: (TUNED | DEFAULTS)[method].rates}
+    pairs = sorted(((name, rate) for name, rates in rows.items() for rate in rates), key=lambda pair: pair[1])
+    widths = []
+    for task in tasks:
+        keys = [Key(name, task, rate, 0, steps, schedule) for name, rate in pairs]
+        if (method, task) in TOO_SLOW:
+            continue
+        if len(keys) < 2 or any(key not in runs.known for key in keys):
+            return ""
+        initial, finals = runs.known[keys[0]][0], [runs.known[key][1] for key in keys]
+        best = low = high = finals.index(min(finals))
+        limit = finals[best] + 0.1 * (initial - finals[best])
+        while low > 0 and finals[low - 1] <= limit:
+            low -= 1
+        while high + 1 < len(finals) and finals[high + 1] <= limit:
+            high += 1
+        widths.append(math.log10(keys[high].lr / keys[low].lr))
+    return f"{statistics.fmean(widths):.1f}"
+
+
+def show(console: Console, title: str, tasks: list[str], table: dict[str, list[float]], widths: dict[str, str]) -> None:
+    """One row a method: worst, mean, mean and worst over ordinary tasks, decades, and every task."""
     ordinary = [i for i, task in enumerate(tasks) if TASKS[task].ordinary]
     out = Table(title=title)
-    for column in ("method", "worst", "mean", "ordinary worst", "ordinary mean", *tasks):
+    for column in ("method", "worst", "mean", "ordinary worst", "ordinary mean", "decades", *tasks):
         out.add_column(column, justify="left" if column == "method" else "right")
     for method, row in table.items():
         known, some = ([row[i] for i in places if not math.isnan(row[i])] for places in (range(len(row)), ordinary))
         worst = [f"{100 * number:.1f}" for part in (known, some) for number in (max(part), statistics.fmean(part))]
-        out.add_row(method, *worst, *("–" if math.isnan(number) else f"{100 * number:.0f}" for number in row))
+        out.add_row(
+            method,
+            *worst,
+            widths.get(method, ""),
+            *("–" if math.isnan(number) else f"{100 * number:.0f}" for number in row),
+        )
     console.print(out)
 
 
@@ -307,7 +336,8 @@ def main() -> None:
                     table[f"{method}, {lr:.2g} everywhere"] = row
                 kind = "held out: for this table only" if held else "looked at while building"
                 title = f"Regret in %, {options.steps} steps, {schedule}, {len(seeds)} seeds; {kind}"
-                show(console, title, tasks, table)
+                widths = {method: decades(runs, method, tasks, options.steps, schedule) for method in rows}
+                show(console, title, tasks, table, widths)
 
 
 if __name__ == "__main__":
