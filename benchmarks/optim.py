@@ -48,6 +48,10 @@ GOALS = {  # (shapes, optimizer): (baseline, must, aim)
     ("resnet20", "SPSAdam"): ("AdamW", 2.6, 1.5),
     ("resnet20", "NGNAdam"): ("AdamW", 2.6, 1.5),
     ("resnet20", "MoMoAdam"): ("AdamW", 2.6, 1.5),
+    ("gpt2", "SPS, level"): ("SPS", 1.05, 1.02),
+    ("gpt2", "NGNAdam, level"): ("NGNAdam", 1.05, 1.02),
+    ("resnet20", "SPS, level"): ("SPS", 1.05, 1.02),
+    ("resnet20", "NGNAdam, level"): ("NGNAdam", 1.05, 1.02),
 }
 TRAINING = 1.01
 """What a whole training step of ResNet20 may take, over one with torch's SGD."""
@@ -87,9 +91,10 @@ def peer(module: str, name: str) -> Factory:
     return make
 
 
-def row(name: str) -> Factory:
-    fused = {"fused": True} if name in ADAMS else {}
-    return lambda params: with_loss(getattr(sfo, name)(params, 1e-9, **fused))
+def row(name: str, **options: Any) -> Factory:
+    if name in ADAMS:
+        options["fused"] = True
+    return lambda params: with_loss(getattr(sfo, name)(params, 1e-9, **options))
 
 
 BASELINES: dict[str, Factory] = {
@@ -109,6 +114,9 @@ PEERS: dict[str, Factory] = {
 
 ROWS = [name for name in sfo.TABLE if "Muon" not in name and name != "Surefoot"]
 """A step of the Muons is Newton–Schulz, and the rest of it does not show."""
+
+LEVELS = ("SPS", "NGNAdam")
+"""Rows that are also measured with a level, against themselves without."""
 
 COUNTERPARTS = {
     "momo-opt Momo": "MoMo",
@@ -145,6 +153,10 @@ def compare(
         baseline = "AdamW" if optimizer in ADAMS else "Muon" if optimizer == "Surefoot" else "SGD"
         ratios[optimizer] = ratio(params, row(optimizer), BASELINES[baseline], repeats)
         print(f"  {optimizer:22s} {ratios[optimizer]:7.2f}  times {baseline}", flush=True)
+    for optimizer in LEVELS if peers else ():
+        level = row(optimizer, lower_bound="level")
+        ratios[f"{optimizer}, level"] = ratio(params, level, row(optimizer), repeats)
+        print(f"  {optimizer + ', level':22s} {ratios[optimizer + ', level']:7.2f}  times {optimizer}", flush=True)
     for other, factory in PEERS.items() if peers else ():
         ours = COUNTERPARTS.get(other)
         try:

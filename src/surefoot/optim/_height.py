@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from surefoot.optim._arithmetic import Scalar
 from surefoot.theory.training import best_value, capped_bound, lowered_bound, raised_bound
@@ -29,6 +29,8 @@ class Sight(NamedTuple):
     """q of the batch's own gradient; None unless :attr:`Height.uses_batch`, or it is ``decrease``."""
     count: Scalar
     """The step's number, from 1."""
+    known: dict[str, Any]
+    """Room for what a height would else compute several times in a step."""
 
 
 class Height(ABC):

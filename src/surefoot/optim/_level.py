@@ -10,6 +10,8 @@ from surefoot.optim._height import Height, Sight
 from surefoot.theory import level
 from surefoot.theory.models import safe_delta
 
+_NAMES = tuple(f"level_{name}" for name in level.Seen._fields)
+
 
 @dataclass(frozen=True)
 class Level(level.Rule, Height):
@@ -53,7 +55,7 @@ class Level(level.Rule, Height):
 
     def start(self) -> dict[str, float]:
         """Nothing seen yet."""
-        return {"bound": 0.0} | {f"level_{name}": value for name, value in level.Seen()._asdict().items()}
+        return {"bound": 0.0, **dict(zip(_NAMES, level.Seen(), strict=True))}
 
     def bound(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
         """The level C = f − F."""
@@ -69,8 +71,11 @@ class Level(level.Rule, Height):
 
     def after(self, sight: Sight, past: Mapping[str, Scalar], bound: Scalar, scale: Scalar) -> dict[str, Scalar]:
         """What is remembered for the next step."""
-        return {f"level_{name}": value for name, value in self._seen(sight, past)._asdict().items()}
+        return dict(zip(_NAMES, self._seen(sight, past), strict=True))
 
     def _seen(self, sight: Sight, past: Mapping[str, Scalar]) -> level.Seen:
-        before = level.Seen(*(past[f"level_{name}"] for name in level.Seen._fields))
-        return level.observe(before, sight.loss, sight.decrease, self.smoothing)
+        if "seen" not in sight.known:
+            before = level.Seen(*[past[name] for name in _NAMES])
+            sight.known["seen"] = level.observe(before, sight.loss, sight.decrease, self.smoothing)
+        seen: level.Seen = sight.known["seen"]
+        return seen

@@ -110,7 +110,7 @@ def advance(
     batch: Scalar | None = None
     if all(each.batch_sq is not None for each in measured):
         batch = sum([rate * each.batch_sq for rate, each in zip(worth, measured, strict=True)])
-    sight = Sight(loss, value, value - drift if prox else value, decrease, full, batch, count)
+    sight = Sight(loss, value, value - drift if prox else value, decrease, full, batch, count, {})
     bound = given
     if given is None:
         bound, violated = height.bound(sight, past), violated | height.lowered(sight, past)
