@@ -30,13 +30,16 @@ KINDS = ("gpt", "cnn-norm", "cnn-plain")
 
 
 def row(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-    """A row of the table of optimizers, at a level."""
+    """A row of the table of optimizers, at a level, or the same with one scale for the whole step."""
+    name, _, one_scale = name.partition(", ")
+    averaging = sfo.AveragedDirection(0.9) if one_scale else None
     made: Any = getattr(sfo, name)
-    return made(model.parameters(), lr, lower_bound="level")  # type: ignore[no-any-return]
+    return made(model.parameters(), lr, lower_bound="level", averaging=averaging)  # type: ignore[no-any-return]
 
 
-DIAGONAL = ("SPSAdam", "NGNAdam", "MoMoAdam", "NGNMomentumAdam")
-SPECTRAL = ("SPSMuon", "NGNMuon", "NGNMomentumMuon")
+DIAGONAL = ("SPSAdam", "NGNAdam", "MoMoAdam", "NGNMomentumAdam", "SPSAdam, one scale", "NGNAdam, one scale")
+SPECTRAL = ("SPSMuon", "NGNMuon", "NGNMomentumMuon", "SPSMuon, one scale", "NGNMuon, one scale")
+"""*One scale*: ``averaging=AveragedDirection(0.9)``, momentum that a bad batch shortens as a whole."""
 ROWS = {
     "AdamW": Method(plain("AdamW"), tuple(HALF_DECADES)),
     **{name: Method(partial(row, name), tuple(10 ** (k / 2) for k in range(-7, 2))) for name in DIAGONAL},
