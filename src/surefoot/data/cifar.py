@@ -64,7 +64,6 @@ def cifar10(
         >>> images = cifar10("test")  # doctest: +SKIP
         >>> images.shape, images.classes[images.labels[0]]  # doctest: +SKIP
         ((3, 32, 32), 'cat')
-
     """
     check_split(split)
     return _mapped(prepared(path, base_url=base_url, progress=progress), split, check=True)

@@ -31,7 +31,6 @@ class Release:
         binary_md5: MD5 of each batch in the binary layout: a row is the class, then the red, green and blue pixels.
         python_md5: MD5 of each batch in the Python layout, a pickle.
         archive_sha256: SHA-256 of the archive of the binary layout.
-
     """
 
     rows: int
@@ -94,7 +93,6 @@ def read_batches(source: Path, release: Release) -> Iterator[tuple[str, bytes]]:
         FileNotFoundError: A batch is missing.
         ValueError: The archive is damaged, or has a member that would leave the folder it is extracted to.
         ChecksumError: A batch is not what was published.
-
     """
     missing = set(release.names)
     for place, file, data in _archive_files(source, release) if source.is_file() else _folder_files(source, release):

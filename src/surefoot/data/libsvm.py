@@ -1,8 +1,8 @@
 """Read and write LIBSVM text: one line a row, ``label index:value index:value ...``, indices counted from one.
 
-Two parsers share the work. The fast one looks at a whole block of lines with array operations and gives up at the first
-oddity; the plain one then goes line by line and either accepts what it finds or says which line is wrong. So the plain
-parser alone defines the format, and a clean file never meets it.
+Two parsers share the work. The fast one reads a block of lines at once if all of it has the common form; the plain one
+goes line by line, and either accepts what it finds or says which line is wrong. So the plain parser alone defines the
+format, and a clean file never meets it.
 """
 
 import bz2
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 1 << 24
 _LARGEST_INDEX = 2**31 - 1
 _DENSE_LIMIT_BYTES = 8 << 30
-_COLON, _SPACE, _ZERO, _NINE = b": 09"
+_NUMBER = rb"[+-]?+(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?+\d++)?+"
+_CLEAN = re.compile(rb"(?:[ \t]*+(?:%b(?:[ \t]++\d{1,9}+:%b)*+[ \t\r]*+)?+\n)*+" % (_NUMBER, _NUMBER))
 _COMMENT = re.compile(rb"#[^\n]*")
 _QUERY_ID = re.compile(rb"^([^\S\n]*[^\s:]+[^\S\n]+)qid:\d+(?=\s|\Z)", re.MULTILINE)
 
@@ -94,7 +95,6 @@ def read_libsvm(
         >>> X, y = read_libsvm(file)
         >>> X.tolist(), y.tolist()
         ([[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]], [1.0, -1.0])
-
     """
     file = Path(path)
     if n_features is not None and not 1 <= n_features <= _LARGEST_INDEX:
@@ -121,7 +121,6 @@ def count_rows(path: str | os.PathLike[str]) -> int:
         >>> _ = file.write_text("+1 1:0.5 3:2\\n\\n-1 2:1  # a comment\\n")
         >>> count_rows(file)
         2
-
     """
     return sum(bool(line.partition(b"#")[0].strip()) for block in _blocks(Path(path)) for line in block.splitlines())
 
@@ -175,72 +174,19 @@ def _parse_block(block: bytes, largest: int) -> _Rows | None:
         block = _COMMENT.sub(b"", block)
     if b"qid:" in block:
         block = _QUERY_ID.sub(rb"\1", block)
-    if b"_" in block:  # float() would take 1_0 for 10
+    if not _CLEAN.fullmatch(block):
         return None
-    text = np.frombuffer(block, np.uint8)
-    solid = text > _SPACE
-    starts = np.flatnonzero(solid[1:] & ~solid[:-1]) + 1  # of the words
-    if solid[0]:
-        starts = np.concatenate([[0], starts])
-    ends = np.flatnonzero(solid[:-1] & ~solid[1:])  # last bytes of the words
-
-    # The first word of a line is the label, every other one a feature with exactly one colon.
-    line_starts = np.concatenate([[0], np.flatnonzero(text == 10)[:-1] + 1])
-    first = np.searchsorted(starts, line_starts)
-    words = np.diff(first, append=len(starts))
-    first, counts = first[words > 0], words[words > 0] - 1
-    is_feature = np.ones(len(starts), bool)
-    is_feature[first] = False
-    feature_starts, feature_ends = starts[is_feature], ends[is_feature]
-    colons = np.flatnonzero(text == _COLON)
-    if len(colons) != len(feature_starts) or not np.all((feature_starts < colons) & (colons < feature_ends)):
-        return None
-
-    lengths = colons - feature_starts
-    if lengths.max(initial=0) > 9:
-        return None
-    index = np.zeros(len(colons), np.int64)
-    for k in range(lengths.max(initial=0)):
-        here = lengths > k
-        digit = text[feature_starts[here] + k]
-        if not _is_digit(digit).all():
-            return None
-        index[here] = 10 * index[here] + (digit - _ZERO)
+    counts = np.array([line.count(b":") for line in block.split(b"\n") if line.strip()], np.int64)
+    numbers = np.fromstring(block.replace(b":", b" "), sep=" ") if len(counts) else np.empty(0)
+    at_label = np.cumsum(2 * counts + 1) - 2 * counts - 1
+    labels, features = numbers[at_label], np.delete(numbers, at_label).reshape(-1, 2)
+    index = features[:, 0].astype(np.int64)
     increasing = np.diff(index, prepend=0) > 0
-    row_starts = (np.cumsum(counts) - counts)[counts > 0]
-    increasing[row_starts] = index[row_starts] >= 1
-    if not increasing.all() or index.max(initial=0) > largest:
+    first = (np.cumsum(counts) - counts)[counts > 0]
+    increasing[first] = index[first] >= 1
+    if not increasing.all() or index.max(initial=0) > largest or not np.isfinite(numbers).all():
         return None
-
-    number_starts = starts.copy()
-    number_starts[is_feature] = colons + 1
-    numbers = _parse_numbers(text, number_starts, ends)
-    if numbers is None or not np.isfinite(numbers).all():
-        return None
-    return _Rows(numbers[first], counts, index - 1, numbers[is_feature])
-
-
-def _parse_numbers(
-    text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
-) -> NDArray[np.float64] | None:
-    """Return the numbers that stand from ``starts`` to ``ends`` (included) in ``text``, or None if one is malformed."""
-    numbers = np.empty(len(starts))
-    # One digit is read at once: labels and 0/1 features make up most of many data sets.
-    short = (starts == ends) & _is_digit(text[starts])
-    numbers[short] = text[starts[short]] - _ZERO
-    change = np.zeros(len(text), np.int8)
-    change[starts[~short]] = 1
-    change[ends[~short] + 1] = -1
-    rest = np.where(np.cumsum(change, dtype=np.int8), text, np.uint8(_SPACE)).tobytes().split()
-    try:
-        numbers[~short] = np.fromiter(map(float, rest), np.float64, len(rest))
-    except ValueError:
-        return None
-    return numbers
-
-
-def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    return (characters >= _ZERO) & (characters <= _NINE)
+    return _Rows(labels, counts, index - 1, features[:, 1].copy())
 
 
 def _parse_lines(block: bytes, largest: int, file: Path, line_number: int) -> _Rows:
@@ -312,7 +258,6 @@ def write_libsvm(path: str | os.PathLike[str], X: "ArrayLike | csr_array[np.floa
         >>> write_libsvm(file, [[0.0, 0.1], [2.0, 0.0]], [0, 1])
         >>> read_libsvm(file)[0].tolist()
         [[0.0, 0.1], [2.0, 0.0]]
-
     """
     from scipy.sparse import csr_array, issparse
 
