@@ -68,7 +68,6 @@ def solve(build: Build, tries: Sequence[Attempt]) -> Solution:
     Raises:
         SolverError: All of them failed.
         ImportError: The extra ``surefoot[pep]`` is not installed.
-
     """
     require()
     failures: list[str] = []
@@ -114,7 +113,6 @@ def versions() -> dict[str, str]:
 
     Raises:
         ImportError: One of them is missing.
-
     """
     found = {}
     for package in PACKAGES:
@@ -130,7 +128,6 @@ def require() -> None:
 
     Raises:
         ImportError: It is not installed; the message names the extra.
-
     """
     for package in ("PEPit", "cvxpy"):
         try:
