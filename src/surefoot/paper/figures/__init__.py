@@ -1,4 +1,4 @@
-"""The paper's figures, and some of our own. One module a figure, each with ``data()`` and ``draw(columns)``.
+"""The paper's figures, and some of our own, each with ``data()`` and ``draw(columns)``.
 
 ``data()`` computes a tidy table (a mapping from column names to arrays of equal length), ``draw`` makes a matplotlib
 figure of it, and :func:`save` writes picture and numbers side by side.
@@ -11,13 +11,14 @@ import importlib
 import importlib.util
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from surefoot._files import replacing
+from surefoot.paper.experiments import EXPERIMENTS
 from surefoot.plots.panels import Columns
 from surefoot.plots.style import entitled
 from surefoot.theory.arguments import unknown
@@ -25,70 +26,53 @@ from surefoot.theory.arguments import unknown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SWEEPS = ("linear-regression", "v1", "v2", "v3", "vowel", "dna")
-"""Figures of convex studies, all made by the module ``sweeps``."""
+FIGURES: dict[str, tuple[str, str]] = {
+    "toy-function": ("theory", "1"),
+    "stability-index": ("theory", "3"),
+    "power-law": ("theory", "2 (left)"),
+    "universal-curves": ("theory", ""),
+    "linear-regression": ("convex", "6"),
+    "v1": ("convex", "7 (left)"),
+    "v2": ("convex", "7 (middle)"),
+    "v3": ("convex", "7 (right)"),
+    "vowel": ("convex", "8"),
+    "dna": ("convex", "12"),
+    "interpolation": ("convex", ""),
+    "level": ("convex", ""),
+    "pep": ("worst_cases", "2 (right)"),
+    "pep-bounds": ("worst_cases", ""),
+    "cifar10-loss-and-bound": ("networks", "4"),
+    "cifar10-delta": ("networks", "5"),
+    "cifar10-distances": ("networks", "9"),
+    "cifar10-half": ("networks", "10"),
+    "cifar10-validation": ("networks", "11"),
+    "cifar10-travel": ("networks", ""),
+    "cifar10-pool-bias": ("networks", ""),
+    "cifar10-log-ngn": ("networks", ""),
+    "cifar10-geometries": ("networks", ""),
+    "characters": ("networks", ""),
+}
+"""Name of a figure, the module of this package that makes it, and its number in the paper (none: it is our own); in the
+order in which they are made."""
 
-CIFAR10 = (
-    "cifar10-loss-and-bound",
-    "cifar10-delta",
-    "cifar10-distances",
-    "cifar10-half",
-    "cifar10-validation",
-    "cifar10-travel",
-    "cifar10-pool-bias",
-    "cifar10-log-ngn",
-)
+SWEEPS = tuple(EXPERIMENTS)
+"""Figures of convex studies."""
+
+NETWORKS = tuple(name for name, (module, _) in FIGURES.items() if module == "networks")
+"""Figures of networks, which are made only when they are asked for by name."""
+
+CIFAR10 = NETWORKS[:-2]
 """Figures of one sweep of ResNet20 on CIFAR-10, which is named ``cifar10``."""
 
-NETWORKS = (*CIFAR10, "cifar10-geometries", "characters")
-"""Figures of networks, all made by the module ``networks``, and only when they are asked for by name."""
-
-GROUPS: dict[str, tuple[str, ...]] = {"cifar10": CIFAR10}
+GROUPS = {"cifar10": CIFAR10}
 """Names that stand for several figures; so do the paper's numbers, ``figure1`` to ``figure12``."""
 
-PAPER = {
-    "toy-function": "1",
-    "power-law": "2 (left)",
-    "pep": "2 (right)",
-    "stability-index": "3",
-    "cifar10-loss-and-bound": "4",
-    "cifar10-delta": "5",
-    "linear-regression": "6",
-    "v1": "7 (left)",
-    "v2": "7 (middle)",
-    "v3": "7 (right)",
-    "vowel": "8",
-    "cifar10-distances": "9",
-    "cifar10-half": "10",
-    "cifar10-validation": "11",
-    "dna": "12",
-}
-"""The number in the paper by our name; the others are our own."""
-
-LAST = max(int(number.split()[0]) for number in PAPER.values())
+LAST = max(int(number.split()[0]) for _, number in FIGURES.values() if number)
 """The paper's last figure."""
 
-FIGURES = {
-    "toy-function": "toy_function",
-    "stability-index": "stability_index",
-    "power-law": "power_law",
-    "universal-curves": "universal_curves",
-    **dict.fromkeys(SWEEPS, "sweeps"),
-    "interpolation": "interpolation",
-    "level": "level",
-    "pep": "pep",
-    "pep-bounds": "pep_bounds",
-    **dict.fromkeys(NETWORKS, "networks"),
-}
-"""Name of a figure, and the module of this package that makes it; in the order in which they are made."""
 
-
-EXTRAS = {"pep": "pep", "pep-bounds": "pep"}
-"""Figures that need an extra of the package; by default they are made only where it is installed."""
-
-
-class FigureModule(Protocol):
-    """What a module of this package offers."""
+class Maker(Protocol):
+    """What makes a figure."""
 
     @property
     def TITLE(self) -> str:
@@ -101,15 +85,23 @@ class FigureModule(Protocol):
         """Draw the table."""
 
 
+class Plain(NamedTuple):
+    """A figure without settings."""
+
+    TITLE: str
+    data: Callable[[], Columns]
+    draw: Callable[[Columns], Figure]
+
+
 def available() -> list[str]:
     """Names of the figures that are made by default: in minutes, offline, with what is installed."""
     return [name for name in FIGURES if name not in NETWORKS and name not in lacking()]
 
 
 def lacking() -> list[str]:
-    """Names of the figures that need an extra which is not installed."""
-    have_pep = all(importlib.util.find_spec(name) for name in ("PEPit", "cvxpy"))
-    return [name for name, extra in EXTRAS.items() if extra == "pep" and not have_pep]
+    """Names of the figures that need the extra ``pep``, if it is not installed."""
+    installed = all(importlib.util.find_spec(name) for name in ("PEPit", "cvxpy"))
+    return [] if installed else ["pep", "pep-bounds"]
 
 
 def expanded(names: Iterable[str]) -> list[str]:
@@ -133,7 +125,8 @@ def numbered(name: str) -> str:
     >>> numbered("v2"), numbered("level")
     ('Figure 7 (middle)', 'Beyond the paper')
     """
-    return f"Figure {PAPER[name]}" if name in PAPER else "Beyond the paper"
+    number = FIGURES[name][1]
+    return f"Figure {number}" if number else "Beyond the paper"
 
 
 def of_number(name: str) -> list[str]:
@@ -143,7 +136,7 @@ def of_number(name: str) -> list[str]:
     (['v1', 'v2', 'v3'], ['toy-function'], [])
     """
     found = re.fullmatch(r"fig(?:ure|\.)?[\s_-]*(\d+)", name.strip().lower())
-    return [] if found is None else [ours for ours, number in PAPER.items() if number.split()[0] == found[1]]
+    return [ours for ours, (_, number) in FIGURES.items() if found and number.split(" ")[0] == found[1]]
 
 
 def title_of(name: str, words: str) -> str:
@@ -156,8 +149,8 @@ def title_of(name: str, words: str) -> str:
     return f"{numbered(name)}: {words[:1].lower() + words[1:] if plain else words}"
 
 
-def load(name: str, folder: Path | None = None, **network: Any) -> FigureModule:
-    """The module behind a figure's name. Studies keep their runs in the folder, if one is given.
+def load(name: str, folder: Path | None = None, **network: Any) -> Maker:
+    """What makes a figure, by its name. Studies keep their runs in the folder, if one is given.
 
     Args:
         name: The figure.
@@ -170,10 +163,10 @@ def load(name: str, folder: Path | None = None, **network: Any) -> FigureModule:
     """
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
-    module = importlib.import_module(f"surefoot.paper.figures.{FIGURES[name]}")
+    module = importlib.import_module(f"surefoot.paper.figures.{FIGURES[name][0]}")
     if name in NETWORKS:
-        return cast(FigureModule, module.NetworkFigure(name, folder, **network))
-    return cast(FigureModule, module.SweepFigure(name, folder) if name in SWEEPS else module)
+        return cast(Maker, module.NetworkFigure(name, folder, **network))
+    return cast(Maker, module.SweepFigure(name, folder) if name in SWEEPS else module.FIGURES[name])
 
 
 def save(name: str, columns: Columns, folder: Path) -> list[Path]:

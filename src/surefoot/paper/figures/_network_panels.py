@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from surefoot.plots.methods import GREY, looks
-from surefoot.plots.panels import constant, draw_rates, draw_traces, methods_of, series
+from surefoot.plots.panels import Columns, constant, draw_rates, draw_traces, methods_of, series
 from surefoot.plots.style import KEY, drawable, key, mark_edge, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from surefoot.plots.panels import Columns
 
 WITHOUT = ("sgd", "sps", "ngn")
 WITH = ("sgd+warmup", "sps", "ngn")
@@ -29,20 +27,20 @@ def _sides(columns: Columns) -> list[tuple[str, tuple[str, ...]]]:
     ]
 
 
-def loss_and_bound(columns: Columns) -> Figure:
-    """Final training loss and bound, without and with warmup (Fig. 4 of the paper)."""
-    return _two_sides(columns, "training loss at the last iterate, $f(x_T)$")
+def two_sides(label: str, columns: Columns) -> Figure:
+    """A loss and its bound, without and with warmup (Fig. 4 of the paper)."""
+    figure, axes = new_figure(2)
+    for ax, (title, methods) in zip(axes, _sides(columns), strict=True):
+        draw_rates(ax, columns, methods, constant(columns, "reference"), start_label=GUESSING)
+        ax.set_title(f"{title}: {_bound_words(columns)}")
+    axes[0].set_ylabel(label)
+    return figure
 
 
 def half(columns: Columns) -> Figure:
     """The same after half the epochs."""
     epochs = constant(columns, "epochs")
-    return _two_sides(columns, f"training loss after {epochs:.0f} epoch{'s' * (epochs > 1)}")
-
-
-def validation(columns: Columns) -> Figure:
-    """Validation loss and bound."""
-    return _two_sides(columns, "validation loss at the end")
+    return two_sides(f"training loss after {epochs:.0f} epoch{'s' * (epochs > 1)}", columns)
 
 
 def delta(columns: Columns) -> Figure:
@@ -69,8 +67,8 @@ def many_distances(columns: Columns) -> Figure:
             for kind, shade in shades.items():
                 lrs, _, values = series(columns, kind, method)
                 label = style.label if kind == kinds[-1] else None
-                line: dict[str, Any] = {"color": style.colour, "alpha": shade, "linewidth": 1.3, "label": label}
-                ax.plot(lrs, drawable(values, top), "--", marker=style.marker, markersize=2.5, **line)
+                line = style.options(linestyle="--", alpha=shade, linewidth=1.3, markersize=2.5, label=label)
+                ax.plot(lrs, drawable(values, top), **line)
         ax.set(xscale="log", yscale="log", ylim=(None, top), xlabel="learning rate α", title=title)
     for kind, shade in shades.items():
         key(axes[0], f"D = {kind.removeprefix('bound D=')}", linestyle="--", alpha=shade)
@@ -87,8 +85,7 @@ def travel(columns: Columns) -> Figure:
     top = 100 * distance
     for method, style in looks(methods_of(columns, "travel")).items():
         lrs, _, values = series(columns, "travel", method)
-        line: dict[str, Any] = {"color": style.colour, "markersize": 3.5, "linewidth": 1.4, "label": style.label}
-        right.plot(lrs, drawable(values, top), marker=style.marker, linestyle=style.line, **line)
+        right.plot(lrs, drawable(values, top), **style.options(linewidth=1.4))
         mark_edge(right, lrs, values, top, style.colour)
     right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="distance at the end, ‖$x_T − x_1$‖")
     right.set_title("at the end")
@@ -126,7 +123,7 @@ def log_ngn(columns: Columns) -> Figure:
     middle.set(xscale="log", ylabel="stability index E[$δ_t$]", title="at three rates")
     for method, style in looks(MODELS).items():
         lrs, _, values = series(columns, "polyak-units", method)
-        right.plot(lrs, values, color=style.colour, marker=style.marker, markersize=3.5, label=style.label)
+        right.plot(lrs, values, **style.options())
     for limit, words in ((1.0, "Polyak's step"), (2.0, "twice that")):
         right.axhline(limit, color=GREY, linestyle=":", linewidth=1.0)
         right.annotate(words, (lrs[0], limit), (0, 2), textcoords="offset points", fontsize=8, color=GREY)
@@ -157,15 +154,6 @@ def characters(columns: Columns) -> Figure:
         ax.set(title=title, ylabel=f"{title} at the end")
     draw_traces(right, columns, methods)
     right.set(xscale="log", ylabel="stability index $δ_t$ (a diagnostic)", title="at three rates")
-    return figure
-
-
-def _two_sides(columns: Columns, label: str) -> Figure:
-    figure, axes = new_figure(2)
-    for ax, (title, methods) in zip(axes, _sides(columns), strict=True):
-        draw_rates(ax, columns, methods, constant(columns, "reference"), start_label=GUESSING)
-        ax.set_title(f"{title}: {_bound_words(columns)}")
-    axes[0].set_ylabel(label)
     return figure
 
 
