@@ -204,11 +204,22 @@ class TestEvidence:
         alone = {
             size: claims.Evidence(folder if size == "smoke" else None, sizes=(size,)) for size in ("smoke", "small")
         }
-        row = verdict(both, "cifar-warmup")
-        smoke, small = (verdict(alone[size], "cifar-warmup") for size in ("smoke", "small"))
+        row = verdict(both, "cifar-advantage")
+        smoke, small = (verdict(alone[size], "cifar-advantage") for size in ("smoke", "small"))
         assert row.verdict == smoke.verdict
         assert row.measured == f"smoke {smoke.verdict}: {smoke.measured}; small {small.verdict}: {small.measured}"
         assert verdict(both, "cifar-half-the-epochs") == verdict(alone["smoke"], "cifar-half-the-epochs")
+
+    def test_a_finished_size_decides_before_an_unfinished_one(self, tmp_path, folder):
+        path = presets.store_of("cifar10", "smoke", tmp_path)
+        shutil.copy(presets.store_of("cifar10", "smoke", folder), path)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DELETE FROM runs WHERE lr > 50")
+        alone = verdict(claims.Evidence(sizes=("small",)), "cifar-sps-ngn-hold")
+        row = verdict(claims.Evidence(tmp_path, sizes=("smoke", "small")), "cifar-sps-ngn-hold")
+        assert row.measured.startswith("smoke ")
+        assert "not finished: 8 of 9 rates" in row.measured
+        assert row.verdict == alone.verdict == "fails"
 
     def test_sizes_stand_beside_each_other(self, folder):
         table = {claim.id: found for claim, found in claims.compared(claims.Evidence(folder, sizes=("smoke", "small")))}

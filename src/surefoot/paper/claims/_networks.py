@@ -57,7 +57,7 @@ def claim(name: str, words: str, rule: str) -> Callable[[SweepCheck], SweepCheck
 
 
 def _on_every_size(check: SweepCheck, evidence: Evidence) -> Finding:
-    """What the most trusted sweep that can be judged says; numbers of the others stand beside it."""
+    """What the most trusted sweep says that is finished and can be judged; numbers of the others stand beside it."""
     seen = [(sweep, _look(check, sweep)) for sweep in evidence.sweeps("cifar10")]
     judged = [(sweep, found) for sweep, found in seen if isinstance(found, Finding)]
     if not judged:
@@ -65,7 +65,8 @@ def _on_every_size(check: SweepCheck, evidence: Evidence) -> Finding:
     words = [f"{found.measured} ({_origin(sweep)})" for sweep, found in judged]
     if len(judged) > 1:
         words = [f"{sweep.preset} {found.verdict}: {text}" for (sweep, found), text in zip(judged, words, strict=True)]
-    return Finding(judged[0][1].holds, "; ".join(words))
+    complete = [found for sweep, found in judged if not _lacking(sweep)]
+    return Finding((complete or [judged[0][1]])[0].holds, "; ".join(words))
 
 
 def _look(check: SweepCheck, sweep: Sweep) -> Finding | str:
@@ -92,6 +93,13 @@ def compared(evidence: Evidence | None = None) -> list[tuple[Claim, dict[str, Fi
 
 def _origin(sweep: Sweep) -> str:
     """Where the numbers come from, and what a sweep that is not finished lacks."""
+    origin = f"preset {sweep.preset}{', as recorded in the package' if sweep.recorded else ''}"
+    lacking = _lacking(sweep)
+    return f"{origin}, not finished: {'; '.join(lacking)}" if lacking else origin
+
+
+def _lacking(sweep: Sweep) -> list[str]:
+    """Rates and methods that have no runs."""
     parts = sweep.settings.parts
     planned = {curve_label(part, method): part for part in parts for method in parts[part]["methods"]}
     absent = [label for label in planned if label not in sweep.runs]
@@ -100,9 +108,7 @@ def _origin(sweep: Sweep) -> str:
         for label, part in planned.items()
         if label in sweep.runs and len(sweep.runs[label].lrs) < len(parts[part]["lrs"])
     }
-    lacking = [*dict.fromkeys(counts.values()), *(["no runs of " + ", ".join(absent)] if absent else [])]
-    origin = f"preset {sweep.preset}{', as recorded in the package' if sweep.recorded else ''}"
-    return f"{origin}, not finished: {'; '.join(lacking)}" if lacking else origin
+    return [*dict.fromkeys(counts.values()), *(["no runs of " + ", ".join(absent)] if absent else [])]
 
 
 def _windows(sweep: Sweep, labels: Iterable[str], loss: str = "loss", bound: str = "bound") -> list[Sensitivity]:
