@@ -11,7 +11,7 @@ import pytest
 from tests.paper import tiny_sweeps
 
 from surefoot.paper import claims, presets, summary
-from surefoot.paper.claims._claim import Sweep
+from surefoot.paper.claims._claim import Swept
 from surefoot.paper.summary import summarise
 from surefoot.study import Result
 
@@ -35,7 +35,7 @@ class Known(claims.Evidence):
         self.runs = runs
 
     def sweeps(self, name):
-        return [Sweep("known", presets.sweep(name, "smoke"), self.runs())]
+        return [Swept("known", presets.sweep(name, "smoke"), self.runs())]
 
 
 @pytest.fixture(scope="module")

@@ -241,15 +241,15 @@ def _image_settings(preset: str, device: str, data: str | None) -> tuple[Setting
         }
         return settings, 10
     options: Settings = {"device": device, "data": data}
-    size: Settings = {
+    sizes: dict[str, Settings] = {
         "paper": {"seeds": 3, "epochs": 20, "distance": 50.0},
         "medium": {"seeds": 1, "epochs": 5, "distance": 30.0, "lrs": _rates(-1, 1, 5)},
         "small": {"seeds": 1, "epochs": 5, "distance": 20.0},
-    }[preset]
+    }
     if preset == "small":
         options |= {"rows": 10_000, "validation_rows": 2_000, "channels_last": True, "autocast": _autocast(device)}
     common = {"problem": "resnet20", "problem_options": options, "lrs": _rates(-2, 2, 9), "batch_size": 128}
-    return {**common, **size}, 100
+    return {**common, **sizes[preset]}, 100
 
 
 def _characters(preset: str, device: str, data: str | None) -> Sweep:

@@ -23,7 +23,7 @@ class NotRun(Exception):
     """The runs that a claim needs are not here; the message says how to make them."""
 
 
-class Sweep(NamedTuple):
+class Swept(NamedTuple):
     """A sweep on a network that was run before."""
 
     preset: str
@@ -46,14 +46,14 @@ class Evidence:
     def __init__(self, folder: Path | None = None, sizes: Sequence[str] = SIZES) -> None:
         self._folder, self._sizes = folder, sizes
         self._results: dict[str, Result] = {}
-        self._sweeps: dict[str, list[Sweep]] = {}
+        self._sweeps: dict[str, list[Swept]] = {}
 
     def __getitem__(self, name: str) -> Result:
         if name not in self._results:
             self._results[name] = experiments.run(name, self._folder)
         return self._results[name]
 
-    def sweeps(self, name: str) -> list[Sweep]:
+    def sweeps(self, name: str) -> list[Swept]:
         """A sweep on a network in every size that there is, the most trusted first: those of the folder, then those of
         the package in other sizes.
 
@@ -67,16 +67,16 @@ class Evidence:
             self._sweeps[name] = self._found(name)
         return self._sweeps[name]
 
-    def _found(self, name: str) -> list[Sweep]:
-        found: dict[str, Sweep] = {}
+    def _found(self, name: str) -> list[Swept]:
+        found: dict[str, Swept] = {}
         for preset in self._sizes:
             results = None if self._folder is None else presets.finished(name, preset, self._folder)
             if results is not None:
-                found[preset] = Sweep(preset, presets.sweep(name, preset), summarise(results))
+                found[preset] = Swept(preset, presets.sweep(name, preset), summarise(results))
         for preset in self._sizes:
             runs = recorded(name, preset)
             if runs is not None and preset not in found:
-                found[preset] = Sweep(preset, presets.sweep(name, preset), runs, recorded=True)
+                found[preset] = Swept(preset, presets.sweep(name, preset), runs, recorded=True)
         if not found:
             command = f"surefoot reproduce {name} --preset {self._sizes[-1]} --out OUT"
             raise NotRun(f"run `{command}` first, then `surefoot claims --store OUT/studies`")

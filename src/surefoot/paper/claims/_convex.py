@@ -8,6 +8,7 @@ import numpy as np
 
 from surefoot.paper.claims._claim import Check, Evidence, Finding, at_most_a_step, decades, listed, section, windows
 from surefoot.paper.experiments import constants_of
+from surefoot.plots import label_of
 from surefoot.study import Result, Sensitivity
 
 linear, logistic = section("linear regression"), section("logistic regression")
@@ -87,10 +88,10 @@ def _noise(evidence: Evidence) -> Finding:
     base, noisy = evidence["linear-regression"], evidence["v1"]
     tables = base.sensitivity(), noisy.sensitivity()
     worse, words = True, []
-    for name, label in (("sps", "SPS"), ("spp", "SPP")):
+    for name in ("sps", "spp"):
         before, after = (_loss(result, name).values[-1] - result.optimal_loss for result in (base, noisy))
         worse &= bool(after > before and tables[1][name].decades < tables[0][name].decades)
-        words.append(f"{label} {before:.1e} → {after:.2g}")
+        words.append(f"{label_of(name)} {before:.1e} → {after:.2g}")
     shown = windows(_rows(noisy, "sps", "spp"))
     return Finding(worse, f"f(x_T) − f⋆ at α = 100: {', '.join(words)}; windows on V1: {shown}")
 

@@ -19,7 +19,7 @@ from surefoot.paper.claims._claim import (
     Evidence,
     Finding,
     NotRun,
-    Sweep,
+    Swept,
     at_most_a_step,
     decades,
     listed,
@@ -40,15 +40,15 @@ LARGE = 10.0
 _STEP = 0.5
 _WINDOW = "f ≤ f_best + 0.1(ln 10 − f⋆)"
 
-SweepCheck = Callable[[Sweep], Finding]
-CHECKS: dict[str, SweepCheck] = {}
+SweptCheck = Callable[[Swept], Finding]
+CHECKS: dict[str, SweptCheck] = {}
 """What decides each claim on one sweep."""
 
 
-def claim(name: str, words: str, rule: str) -> Callable[[SweepCheck], SweepCheck]:
+def claim(name: str, words: str, rule: str) -> Callable[[SweptCheck], SweptCheck]:
     """Make a claim of the check below, which looks at one sweep: every size that there is, is judged by it."""
 
-    def take(check: SweepCheck) -> SweepCheck:
+    def take(check: SweptCheck) -> SweptCheck:
         CHECKS[name] = check
         section(SECTION)(name, f"{SECTION}: {words}", rule)(partial(_on_every_size, check))
         return check
@@ -56,7 +56,7 @@ def claim(name: str, words: str, rule: str) -> Callable[[SweepCheck], SweepCheck
     return take
 
 
-def _on_every_size(check: SweepCheck, evidence: Evidence) -> Finding:
+def _on_every_size(check: SweptCheck, evidence: Evidence) -> Finding:
     """What the most trusted sweep says that is finished and can be judged; numbers of the others stand beside it."""
     seen = [(sweep, _look(check, sweep)) for sweep in evidence.sweeps("cifar10")]
     judged = [(sweep, found) for sweep, found in seen if isinstance(found, Finding)]
@@ -69,7 +69,7 @@ def _on_every_size(check: SweepCheck, evidence: Evidence) -> Finding:
     return Finding((complete or [judged[0][1]])[0].holds, "; ".join(words))
 
 
-def _look(check: SweepCheck, sweep: Sweep) -> Finding | str:
+def _look(check: SweptCheck, sweep: Swept) -> Finding | str:
     """What a check sees in a sweep, or what the sweep lacks for it."""
     try:
         return check(sweep)
@@ -91,14 +91,14 @@ def compared(evidence: Evidence | None = None) -> list[tuple[Claim, dict[str, Fi
     ]
 
 
-def _origin(sweep: Sweep) -> str:
+def _origin(sweep: Swept) -> str:
     """Where the numbers come from, and what a sweep that is not finished lacks."""
     origin = f"preset {sweep.preset}{', as recorded in the package' if sweep.recorded else ''}"
     lacking = _lacking(sweep)
     return f"{origin}, not finished: {'; '.join(lacking)}" if lacking else origin
 
 
-def _lacking(sweep: Sweep) -> list[str]:
+def _lacking(sweep: Swept) -> list[str]:
     """Rates and methods that have no runs."""
     parts = sweep.settings.parts
     planned = {curve_label(part, method): part for part in parts for method in parts[part]["methods"]}
@@ -111,7 +111,7 @@ def _lacking(sweep: Sweep) -> list[str]:
     return [*dict.fromkeys(counts.values()), *(["no runs of " + ", ".join(absent)] if absent else [])]
 
 
-def _windows(sweep: Sweep, labels: Iterable[str], loss: str = "loss", bound: str = "bound") -> list[Sensitivity]:
+def _windows(sweep: Swept, labels: Iterable[str], loss: str = "loss", bound: str = "bound") -> list[Sensitivity]:
     """Window and best rate of methods: of f(x_T) and Ω_T, or of others."""
     optimal = min(float(np.min(other["loss"])) for other in sweep.runs.values())
     reference = sweep.settings.reference
@@ -120,7 +120,7 @@ def _windows(sweep: Sweep, labels: Iterable[str], loss: str = "loss", bound: str
     return [runs.window(runs[loss], runs[bound], reference, optimal) for runs in chosen]
 
 
-def _at(sweep: Sweep, labels: Iterable[str], column: str, lr: float) -> dict[str, float]:
+def _at(sweep: Swept, labels: Iterable[str], column: str, lr: float) -> dict[str, float]:
     """A number of methods at a rate of the grid, up to half of its step."""
     found = {}
     for label in labels:
@@ -131,7 +131,7 @@ def _at(sweep: Sweep, labels: Iterable[str], column: str, lr: float) -> dict[str
     return found
 
 
-def _at_large_rates(sweep: Sweep, column: str) -> tuple[Floats, ...]:
+def _at_large_rates(sweep: Swept, column: str) -> tuple[Floats, ...]:
     """A column of SGD, SPS and NGN at the rates from 1 on that all of them were run at."""
     runs = [sweep.runs[label] for label in METHODS]
     rates = reduce(np.intersect1d, [each.lrs[each.lrs > 0.99] for each in runs])
@@ -140,7 +140,7 @@ def _at_large_rates(sweep: Sweep, column: str) -> tuple[Floats, ...]:
     return tuple(each[column][np.isin(each.lrs, rates)] for each in runs)
 
 
-def _settings(sweep: Sweep) -> Mapping[str, Any]:
+def _settings(sweep: Swept) -> Mapping[str, Any]:
     return next(iter(sweep.settings.parts.values()))
 
 
@@ -149,7 +149,7 @@ def _settings(sweep: Sweep) -> Mapping[str, Any]:
     "SGD starts to degrade for α ≥ 1",
     f"upper end of SGD's window {_WINDOW} between 0.316 and 1",
 )
-def _sgd_limit(sweep: Sweep) -> Finding:
+def _sgd_limit(sweep: Swept) -> Finding:
     (row,) = _windows(sweep, ["sgd"])
     return Finding(0.3 <= row.high <= 1.01, f"window {row.low:.3g}–{row.high:.3g}, best rate {row.best_rate:.3g}")
 
@@ -159,7 +159,7 @@ def _sgd_limit(sweep: Sweep) -> Finding:
     "SPS and NGN work well up to α ≈ 10",
     "upper ends of the windows of SPS and NGN at least 10, up to one grid step (½ decade)",
 )
-def _limits(sweep: Sweep) -> Finding:
+def _limits(sweep: Swept) -> Finding:
     rows = _windows(sweep, OURS)
     return Finding(all(row.high >= 3.1 for row in rows), f"windows: {windows(rows)}")
 
@@ -169,7 +169,7 @@ def _limits(sweep: Sweep) -> Finding:
     "SPS and NGN are more stable than SGD for large α and achieve a smaller loss",
     "mean f(x_T) of both at most SGD's at every α ≥ 1, and smaller than SGD's best at their best rates",
 )
-def _advantage(sweep: Sweep) -> Finding:
+def _advantage(sweep: Swept) -> Finding:
     sgd, *ours = _at_large_rates(sweep, "loss")
     best = {label: float(sweep.runs[label]["loss"].min()) for label in METHODS}
     holds = all((losses <= sgd).all() for losses in ours) and max(best[label] for label in OURS) < best["sgd"]
@@ -182,7 +182,7 @@ def _advantage(sweep: Sweep) -> Finding:
     "with warmup SGD works for roughly one order of magnitude larger α",
     "upper end of SGD's window grows by 1 ± ½ decades with warmup",
 )
-def _warmup(sweep: Sweep) -> Finding:
+def _warmup(sweep: Swept) -> Finding:
     before, after = _windows(sweep, ("sgd", WARMUP))
     gain = decades(after.high, before.high)
     return Finding(at_most_a_step([gain - 1], _STEP), f"windows: {windows([before, after])}; {gain:+.2f} decades")
@@ -193,15 +193,15 @@ def _warmup(sweep: Sweep) -> Finding:
     "the gain of warmup is reflected in the bound",
     "upper end of the bound's window for SGD grows by 1 ± ½ decades with warmup",
 )
-def _warmup_bound(sweep: Sweep) -> Finding:
+def _warmup_bound(sweep: Swept) -> Finding:
     before, after = (row.bound_high for row in _windows(sweep, ("sgd", WARMUP)))
     gain = decades(after, before)
     text = f"upper ends of the bound's windows {before:.3g} → {after:.3g}; {gain:+.2f} decades"
     return Finding(at_most_a_step([gain - 1], _STEP), text)
 
 
-def _best_rate(*labels: str) -> SweepCheck:
-    def check(sweep: Sweep) -> Finding:
+def _best_rate(*labels: str) -> SweptCheck:
+    def check(sweep: Swept) -> Finding:
         rows = _windows(sweep, labels)
         text = ", ".join(
             f"{label_of(row.algorithm)} loss {row.best_rate:.3g}, bound {row.bound_rate:.3g}" for row in rows
@@ -228,7 +228,7 @@ claim(
     "the bound closely reflects the range of rates with a good final training loss",
     "upper ends of the bound's and the loss's windows at most one grid step apart for SGD, SPS, NGN",
 )
-def _bound_windows(sweep: Sweep) -> Finding:
+def _bound_windows(sweep: Swept) -> Finding:
     apart = {row.algorithm: decades(row.bound_high, row.high) for row in _windows(sweep, METHODS)}
     text = f"bound's upper end over the loss's, in decades: {listed(apart, '+.2f')}"
     return Finding(at_most_a_step(apart.values(), _STEP), text)
@@ -239,7 +239,7 @@ def _bound_windows(sweep: Sweep) -> Finding:
     "the advantage of SPS and NGN for large α is reflected in the bound independent of D",
     "noise of Ω, which does not depend on D, of SPS and NGN below SGD's at every α ≥ 1",
 )
-def _any_distance(sweep: Sweep) -> Finding:
+def _any_distance(sweep: Swept) -> Finding:
     """With one D for all methods the bias cancels: what is left to compare is the noise."""
     sgd, *ours = _at_large_rates(sweep, "noise")
     with np.errstate(invalid="ignore"):
@@ -248,7 +248,7 @@ def _any_distance(sweep: Sweep) -> Finding:
     return Finding(holds, f"noise of Ω: {text}")
 
 
-def _largest_early(sweep: Sweep, labels: tuple[str, ...]) -> tuple[dict[str, float], str]:
+def _largest_early(sweep: Swept, labels: tuple[str, ...]) -> tuple[dict[str, float], str]:
     """At the large rate, or at the largest one that all of these were run at."""
     rate = min(LARGE, *(float(sweep.runs[label].lrs[-1]) for label in labels))
     most = _at(sweep, labels, "early_delta", rate)
@@ -260,7 +260,7 @@ def _largest_early(sweep: Sweep, labels: tuple[str, ...]) -> tuple[dict[str, flo
     "δ_t explodes for SGD in the first iterations when α is large, and grows much slower for SPS and NGN",
     f"at α = {LARGE:g} the largest E[δ_t] of the first {EARLY} steps of SGD at least 10 × those of SPS and NGN",
 )
-def _explosion(sweep: Sweep) -> Finding:
+def _explosion(sweep: Swept) -> Finding:
     most, text = _largest_early(sweep, METHODS)
     return Finding(most["sgd"] >= 10 * max(most["sps"], most["ngn"]), text)
 
@@ -271,7 +271,7 @@ def _explosion(sweep: Sweep) -> Finding:
     f"the largest E[δ_t] of the first {EARLY} steps of SGD with warmup at most a tenth, at α = {LARGE:g} or "
     "the largest rate that both were run at",
 )
-def _slowed(sweep: Sweep) -> Finding:
+def _slowed(sweep: Swept) -> Finding:
     most, text = _largest_early(sweep, ("sgd", WARMUP))
     return Finding(most[WARMUP] <= 0.1 * most["sgd"], text)
 
@@ -281,7 +281,7 @@ def _slowed(sweep: Sweep) -> Finding:
     "f/‖g‖² is around 0.1 in early training (App. B.2)",
     f"median over the first {EARLY} steps of SPS at α = 1 between 0.03 and 0.32",
 )
-def _polyak(sweep: Sweep) -> Finding:
+def _polyak(sweep: Swept) -> Finding:
     medians = {lr: _at(sweep, ["sps"], "polyak", lr)["sps"] for lr in (0.1, 1.0, LARGE)}
     text = ", ".join(f"{median:.3g} at α = {lr:g}" for lr, median in medians.items())
     first = _at(sweep, ["sps"], "first_polyak", 1.0)["sps"]
@@ -294,7 +294,7 @@ def _polyak(sweep: Sweep) -> Finding:
     "half the epochs do not change the main observation",
     "upper ends of the windows of SGD, SPS and NGN move by at most one grid step",
 )
-def _half(sweep: Sweep) -> Finding:
+def _half(sweep: Swept) -> Finding:
     epochs = _settings(sweep)["epochs"]
     return _beside_the_end(
         sweep, _windows(sweep, METHODS, "half_loss", "half_bound"), f"after {epochs // 2} of {epochs} epochs"
@@ -306,11 +306,11 @@ def _half(sweep: Sweep) -> Finding:
     "the stability in terms of validation loss is very similar",
     "upper ends of the windows of SGD, SPS and NGN at most one grid step from those of the training loss",
 )
-def _validation(sweep: Sweep) -> Finding:
+def _validation(sweep: Swept) -> Finding:
     return _beside_the_end(sweep, _windows(sweep, METHODS, "valid_loss"), "of the validation loss")
 
 
-def _beside_the_end(sweep: Sweep, rows: list[Sensitivity], words: str) -> Finding:
+def _beside_the_end(sweep: Swept, rows: list[Sensitivity], words: str) -> Finding:
     ends = _windows(sweep, METHODS)
     apart = [decades(row.high, end.high) for row, end in zip(rows, ends, strict=True)]
     return Finding(at_most_a_step(apart, _STEP), f"windows {words}: {windows(rows)}; at the end: {windows(ends)}")
@@ -321,7 +321,7 @@ def _beside_the_end(sweep: Sweep, rows: list[Sensitivity], words: str) -> Findin
     "D is chosen close to ‖x_T − x₁‖",
     "median of ‖x_T − x₁‖ over the runs in the windows of SGD, SPS and NGN within a factor of 3 of D",
 )
-def _travel(sweep: Sweep) -> Finding:
+def _travel(sweep: Swept) -> Finding:
     far = []
     for label, row in zip(METHODS, _windows(sweep, METHODS), strict=True):
         runs = sweep.runs[label]
