@@ -1,8 +1,6 @@
 """Read and write LIBSVM text: one line a row, ``label index:value index:value ...``, indices counted from one.
 
-Two parsers share the work. The fast one reads a block of lines at once if all of it has the common form; the plain one
-goes line by line, and either accepts what it finds or says which line is wrong. So the plain parser alone defines the
-format, and a clean file never meets it.
+One expression says what the format is; where it does not match, the lines are gone through to say which one is wrong.
 """
 
 import bz2
@@ -28,7 +26,7 @@ _BLOCK_BYTES = 1 << 24
 _LARGEST_INDEX = 2**31 - 1
 _DENSE_LIMIT_BYTES = 8 << 30
 _NUMBER = rb"[+-]?+(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?+\d++)?+"
-_CLEAN = re.compile(rb"(?:[ \t]*+(?:%b(?:[ \t]++\d{1,9}+:%b)*+[ \t\r]*+)?+\n)*+" % (_NUMBER, _NUMBER))
+_FORMAT = re.compile(rb"(?:\s*+%b(?:[^\S\n]++\d++:%b)*+[^\S\n]*+\n)*+\s*+" % (_NUMBER, _NUMBER))
 _COMMENT = re.compile(rb"#[^\n]*")
 _QUERY_ID = re.compile(rb"^([^\S\n]*[^\s:]+[^\S\n]+)qid:\d+(?=\s|\Z)", re.MULTILINE)
 
@@ -103,7 +101,10 @@ def read_libsvm(
     parts = []
     line_number = 1
     for block in _blocks(file):
-        parts.append(_parse_block(block, largest) or _parse_lines(block, largest, file, line_number))
+        part = _parse_block(block, largest)
+        if part is None:
+            raise _fault(block, largest, file, line_number)
+        parts.append(part)
         line_number += block.count(b"\n")
     rows = _Rows(*(np.concatenate(pieces) for pieces in zip(*parts, strict=True))) if parts else None
     if rows is None or not len(rows.labels):
@@ -169,77 +170,64 @@ def _blocks(file: Path) -> Iterator[bytes]:
 
 
 def _parse_block(block: bytes, largest: int) -> _Rows | None:
-    """Return the rows of a block that ends with a newline, or None if anything in it is unusual."""
+    """Return the rows of a block that ends with a newline, or None if a line in it is wrong."""
     if b"#" in block:
         block = _COMMENT.sub(b"", block)
     if b"qid:" in block:
         block = _QUERY_ID.sub(rb"\1", block)
-    if not _CLEAN.fullmatch(block):
+    if not _FORMAT.fullmatch(block):
         return None
     counts = np.array([line.count(b":") for line in block.split(b"\n") if line.strip()], np.int64)
     numbers = np.fromstring(block.replace(b":", b" "), sep=" ") if len(counts) else np.empty(0)
     at_label = np.cumsum(2 * counts + 1) - 2 * counts - 1
     labels, features = numbers[at_label], np.delete(numbers, at_label).reshape(-1, 2)
-    index = features[:, 0].astype(np.int64)
-    increasing = np.diff(index, prepend=0) > 0
+    index, values = features.T.copy()
+    rising = np.diff(index, prepend=0) > 0
     first = (np.cumsum(counts) - counts)[counts > 0]
-    increasing[first] = index[first] >= 1
-    if not increasing.all() or index.max(initial=0) > largest or not np.isfinite(numbers).all():
+    rising[first] = index[first] >= 1
+    if not rising.all() or index.max(initial=0) > largest or not np.isfinite(numbers).all():
         return None
-    return _Rows(labels, counts, index - 1, features[:, 1].copy())
+    return _Rows(labels, counts, index.astype(np.int64) - 1, values)
 
 
-def _parse_lines(block: bytes, largest: int, file: Path, line_number: int) -> _Rows:
-    """Return the rows of a block, or raise ValueError with the number of the first bad line."""
-    labels: list[float] = []
-    counts: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    for number, line in enumerate(block.split(b"\n"), start=line_number):
-        label, *features = line.partition(b"#")[0].decode("utf-8", "replace").split() or [""]
-        if not label:
-            continue
-        if features and re.fullmatch(r"qid:[0-9]+", features[0]):
-            features = features[1:]
-        try:
-            labels.append(_parse_number(label, "label"))
-            previous = 0
-            for feature in features:
-                previous, value = _parse_feature(feature, previous, largest)
-                columns.append(previous - 1)
-                values.append(value)
-        except ValueError as error:
-            raise ValueError(f"{file}, line {number}: {error}") from None
-        counts.append(len(features))
-    return _Rows(np.array(labels), np.array(counts, np.int64), np.array(columns, np.int64), np.array(values))
+def _fault(block: bytes, largest: int, file: Path, line_number: int) -> ValueError:
+    """Return an error with the number of the first line of a block that cannot be read, and what is wrong with it."""
+    lines = enumerate(block.split(b"\n"), start=line_number)
+    number, line = next((number, line) for number, line in lines if _parse_block(line + b"\n", largest) is None)
+    label, *features = line.partition(b"#")[0].decode("utf-8", "replace").split()
+    if features and re.fullmatch(r"qid:[0-9]+", features[0]):
+        features = features[1:]
+    complaint = _number_fault("label", label)
+    previous = 0
+    while features and not complaint:
+        complaint = _feature_fault(features[0], previous, largest)
+        previous = int(features.pop(0).partition(":")[0]) if not complaint else 0
+    return ValueError(f"{file}, line {number}: {complaint or 'it must be of the form label index:value index:value'}")
 
 
-def _parse_feature(text: str, previous: int, largest: int) -> tuple[int, float]:
-    """Return index and value of one feature that follows index ``previous``."""
-    index_text, colon, value_text = text.partition(":")
+def _feature_fault(text: str, previous: int, largest: int) -> str:
+    """Return what is wrong with a feature that follows index ``previous``, nothing if it is right."""
+    index_text, colon, value = text.partition(":")
     if not colon or not re.fullmatch(r"[0-9]+", index_text):
-        raise ValueError(f"feature {text!r} is not of the form index:value with a whole number as index")
+        return f"feature {text!r} is not of the form index:value with a whole number as index"
     index = int(index_text)
     if index == 0:
-        raise ValueError(f"feature {text!r} has index 0, but indices start at 1")
+        return f"feature {text!r} has index 0, but indices start at 1"
     if index == previous:
-        raise ValueError(f"feature {text!r} repeats index {index}")
+        return f"feature {text!r} repeats index {index}"
     if index < previous:
-        raise ValueError(f"feature {text!r} comes after index {previous}, but indices must increase")
+        return f"feature {text!r} comes after index {previous}, but indices must increase"
     if index > largest:
-        raise ValueError(f"feature {text!r} has an index over the number of features, {largest}")
-    return index, _parse_number(value_text, f"value of feature {text!r}")
+        return f"feature {text!r} has an index over the number of features, {largest}"
+    return _number_fault(f"value of feature {text!r}", value)
 
 
-def _parse_number(text: str, what: str) -> float:
+def _number_fault(what: str, text: str) -> str:
     try:
-        number = float(text.replace("_", "?"))  # float() would take 1_0 for 10
+        return "" if math.isfinite(float(text.replace("_", "?"))) else f"{what} is {text!r}, must be finite"
     except ValueError:
         hint = " (several labels on one row are not supported)" if what == "label" and "," in text else ""
-        raise ValueError(f"{what} is {text!r}, not a number{hint}") from None
-    if not math.isfinite(number):
-        raise ValueError(f"{what} is {text!r}, must be finite")
-    return number
+        return f"{what} is {text!r}, not a number{hint}"
 
 
 def write_libsvm(path: str | os.PathLike[str], X: "ArrayLike | csr_array[np.float64]", y: ArrayLike) -> None:

@@ -7,13 +7,12 @@ figure of it, and :func:`save` writes picture and numbers side by side.
 from __future__ import annotations
 
 import csv
-import importlib
 import importlib.util
 import io
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,39 +25,41 @@ from surefoot.theory.arguments import unknown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES: dict[str, tuple[str, str]] = {
-    "toy-function": ("theory", "1"),
-    "stability-index": ("theory", "3"),
-    "power-law": ("theory", "2 (left)"),
-    "universal-curves": ("theory", ""),
-    "linear-regression": ("convex", "6"),
-    "v1": ("convex", "7 (left)"),
-    "v2": ("convex", "7 (middle)"),
-    "v3": ("convex", "7 (right)"),
-    "vowel": ("convex", "8"),
-    "dna": ("convex", "12"),
-    "interpolation": ("convex", ""),
-    "level": ("convex", ""),
-    "pep": ("worst_cases", "2 (right)"),
-    "pep-bounds": ("worst_cases", ""),
-    "cifar10-loss-and-bound": ("networks", "4"),
-    "cifar10-delta": ("networks", "5"),
-    "cifar10-distances": ("networks", "9"),
-    "cifar10-half": ("networks", "10"),
-    "cifar10-validation": ("networks", "11"),
-    "cifar10-travel": ("networks", ""),
-    "cifar10-pool-bias": ("networks", ""),
-    "cifar10-log-ngn": ("networks", ""),
-    "cifar10-geometries": ("networks", ""),
-    "characters": ("networks", ""),
+    from surefoot.paper.figures.convex import SweepFigure
+    from surefoot.paper.figures.networks import NetworkFigure
+
+FIGURES = {
+    "toy-function": "1",
+    "stability-index": "3",
+    "power-law": "2 (left)",
+    "universal-curves": "",
+    "linear-regression": "6",
+    "v1": "7 (left)",
+    "v2": "7 (middle)",
+    "v3": "7 (right)",
+    "vowel": "8",
+    "dna": "12",
+    "interpolation": "",
+    "level": "",
+    "pep": "2 (right)",
+    "pep-bounds": "",
+    "cifar10-loss-and-bound": "4",
+    "cifar10-delta": "5",
+    "cifar10-distances": "9",
+    "cifar10-half": "10",
+    "cifar10-validation": "11",
+    "cifar10-travel": "",
+    "cifar10-pool-bias": "",
+    "cifar10-log-ngn": "",
+    "cifar10-geometries": "",
+    "characters": "",
 }
-"""Name of a figure, the module of this package that makes it, and its number in the paper (none: it is our own); in the
-order in which they are made."""
+"""Name of a figure, and its number in the paper (none: it is our own); in the order in which they are made."""
 
 SWEEPS = tuple(EXPERIMENTS)
 """Figures of convex studies."""
 
-NETWORKS = tuple(name for name, (module, _) in FIGURES.items() if module == "networks")
+NETWORKS = tuple(name for name in FIGURES if name.startswith(("cifar10", "characters")))
 """Figures of networks, which are made only when they are asked for by name."""
 
 CIFAR10 = NETWORKS[:-2]
@@ -67,22 +68,8 @@ CIFAR10 = NETWORKS[:-2]
 GROUPS = {"cifar10": CIFAR10}
 """Names that stand for several figures; so do the paper's numbers, ``figure1`` to ``figure12``."""
 
-LAST = max(int(number.split()[0]) for _, number in FIGURES.values() if number)
+LAST = max(int(number.split()[0]) for number in FIGURES.values() if number)
 """The paper's last figure."""
-
-
-class Maker(Protocol):
-    """What makes a figure."""
-
-    @property
-    def TITLE(self) -> str:
-        """What the figure shows."""
-
-    def data(self) -> Columns:
-        """Compute the figure's table."""
-
-    def draw(self, columns: Columns) -> Figure:
-        """Draw the table."""
 
 
 class Plain(NamedTuple):
@@ -119,16 +106,6 @@ def expanded(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def numbered(name: str) -> str:
-    """What a figure is called in a heading.
-
-    >>> numbered("v2"), numbered("level")
-    ('Figure 7 (middle)', 'Beyond the paper')
-    """
-    number = FIGURES[name][1]
-    return f"Figure {number}" if number else "Beyond the paper"
-
-
 def of_number(name: str) -> list[str]:
     """Our names of a figure of the paper, ``figure7`` or ``fig. 7``; none if it is no such name.
 
@@ -136,7 +113,7 @@ def of_number(name: str) -> list[str]:
     (['v1', 'v2', 'v3'], ['toy-function'], [])
     """
     found = re.fullmatch(r"fig(?:ure|\.)?[\s_-]*(\d+)", name.strip().lower())
-    return [ours for ours, (_, number) in FIGURES.items() if found and number.split(" ")[0] == found[1]]
+    return [ours for ours, number in FIGURES.items() if found and number.split(" ")[0] == found[1]]
 
 
 def title_of(name: str, words: str) -> str:
@@ -145,11 +122,12 @@ def title_of(name: str, words: str) -> str:
     >>> title_of("vowel", "Logistic regression"), title_of("cifar10-log-ngn", "LogNGN")
     ('Figure 8: logistic regression', 'Beyond the paper: LogNGN')
     """
+    number = f"Figure {FIGURES[name]}" if FIGURES[name] else "Beyond the paper"
     plain = words.split()[0][1:].islower()  # no name such as LogNGN
-    return f"{numbered(name)}: {words[:1].lower() + words[1:] if plain else words}"
+    return f"{number}: {words[:1].lower() + words[1:] if plain else words}"
 
 
-def load(name: str, folder: Path | None = None, **network: Any) -> Maker:
+def load(name: str, folder: Path | None = None, **network: Any) -> Plain | SweepFigure | NetworkFigure:
     """What makes a figure, by its name. Studies keep their runs in the folder, if one is given.
 
     Args:
@@ -163,10 +141,13 @@ def load(name: str, folder: Path | None = None, **network: Any) -> Maker:
     """
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
-    module = importlib.import_module(f"surefoot.paper.figures.{FIGURES[name][0]}")
+    from surefoot.paper.figures import convex, networks, theory, worst_cases
+
     if name in NETWORKS:
-        return cast(Maker, module.NetworkFigure(name, folder, **network))
-    return cast(Maker, module.SweepFigure(name, folder) if name in SWEEPS else module.FIGURES[name])
+        return networks.NetworkFigure(name, folder, **network)
+    if name in SWEEPS:
+        return convex.SweepFigure(name, folder)
+    return {**theory.FIGURES, **convex.FIGURES, **worst_cases.FIGURES}[name]
 
 
 def save(name: str, columns: Columns, folder: Path) -> list[Path]:

@@ -17,16 +17,15 @@ import numpy as np
 from surefoot.paper import presets
 from surefoot.paper.curves import Curve, Floats, curves, polyak_units, pool
 from surefoot.paper.figures import CIFAR10, title_of
-from surefoot.paper.figures import _network_panels as panels
-from surefoot.plots.panels import Row, as_columns
-from surefoot.plots.style import entitled, legend_below
+from surefoot.plots.methods import GREY, looks
+from surefoot.plots.panels import Columns, Row, as_columns, constant, draw_rates, draw_traces, methods_of, series
+from surefoot.plots.style import KEY, drawable, entitled, key, legend_below, mark_edge, new_figure
 from surefoot.theory import bounds
 from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from surefoot.plots.panels import Columns
     from surefoot.study import Result
 
 Results = Mapping[str, "Result"]
@@ -34,6 +33,10 @@ Rows = Iterable[Row]
 
 DISTANCES = (1.0, 10**0.5, 10.0, 10**1.5, 100.0)
 """Values of D for the paper's ablation, D ∈ [1, 100]."""
+WITHOUT = ("sgd", "sps", "ngn")
+WITH = ("sgd+warmup", "sps", "ngn")
+MODELS = ("sps", "ngn", "log-ngn")
+GUESSING = "loss of guessing, ln 10"
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ def _pool_bias(_: presets.Sweep, results: Results) -> Rows:
 
 def _log_ngn(sweep: presets.Sweep, results: Results) -> Rows:
     found = curves(results)
-    for label in panels.MODELS:
+    for label in MODELS:
         curve = found[label]
         yield from _with_range("loss", curve, curve.losses())
         yield from _over_rates("bound", curve, curve.bound())
@@ -182,6 +185,151 @@ def _losses(sweep: presets.Sweep, results: Results) -> Rows:
     yield from _traces("delta", sweep, results)
 
 
+def _sides(columns: Columns) -> list[tuple[str, tuple[str, ...]]]:
+    """Titles and methods of the two panels that compare; of a sweep that is not finished, those that it has."""
+    there = set(columns["method"].tolist())
+    title = "SGD with warmup" if WITH[0] in there else "SGD with warmup has no runs yet"
+    return [
+        ("without warmup", tuple(method for method in WITHOUT if method in there)),
+        (title, tuple(method for method in WITH if method in there)),
+    ]
+
+
+def _draw_two_sides(label: str, columns: Columns) -> Figure:
+    """A loss and its bound, without and with warmup (Fig. 4 of the paper)."""
+    figure, axes = new_figure(2)
+    for ax, (title, methods) in zip(axes, _sides(columns), strict=True):
+        draw_rates(ax, columns, methods, constant(columns, "reference"), start_label=GUESSING)
+        ax.set_title(f"{title}: {_bound_words(columns)}")
+    axes[0].set_ylabel(label)
+    return figure
+
+
+def _draw_half(columns: Columns) -> Figure:
+    """The same after half the epochs."""
+    epochs = constant(columns, "epochs")
+    return _draw_two_sides(f"training loss after {epochs:.0f} epoch{'s' * (epochs > 1)}", columns)
+
+
+def _draw_delta(columns: Columns) -> Figure:
+    """E[δ_t] over time at three rates, without and with warmup (Fig. 5 of the paper)."""
+    figure, axes = new_figure(2)
+    for ax, (title, methods) in zip(axes, _sides(columns), strict=True):
+        draw_traces(ax, columns, methods)
+        ax.set(xscale="log", title=title)
+    axes[0].set_ylabel("stability index E[$δ_t$]")
+    lowest, highest = 0.1 * axes[0].get_ylim()[0], max(ax.get_ylim()[1] for ax in axes)
+    for ax in axes:
+        ax.set_ylim(lowest, highest)  # a warmup begins at 1e-10
+    return figure
+
+
+def _draw_many_distances(columns: Columns) -> Figure:
+    """The bound for several D, the larger the darker."""
+    kinds = [kind for kind in dict.fromkeys(columns["kind"].tolist()) if kind.startswith("bound D=")]
+    shades = {kind: 0.3 + 0.7 * place / (len(kinds) - 1) for place, kind in enumerate(kinds)}
+    top = 30 * constant(columns, "reference")
+    figure, axes = new_figure(2)
+    for ax, (title, methods) in zip(axes, _sides(columns), strict=True):
+        for method, style in looks(methods).items():
+            for kind, shade in shades.items():
+                lrs, _, values = series(columns, kind, method)
+                label = style.label if kind == kinds[-1] else None
+                line = style.options(linestyle="--", alpha=shade, linewidth=1.3, markersize=2.5, label=label)
+                ax.plot(lrs, drawable(values, top), **line)
+        ax.set(xscale="log", yscale="log", ylim=(None, top), xlabel="learning rate α", title=title)
+    for kind, shade in shades.items():
+        key(axes[0], f"D = {kind.removeprefix('bound D=')}", linestyle="--", alpha=shade)
+    axes[0].set_ylabel("bound Ω of the training loss (f⋆ = 0)")
+    return figure
+
+
+def _draw_travel(columns: Columns) -> Figure:
+    """How far runs get from their start, over time and at their end, beside the D of the bound."""
+    distance = constant(columns, "distance")
+    figure, (left, right) = new_figure(2)
+    draw_traces(left, columns, WITH, kind="distance", smooth=False)
+    left.set(ylabel="distance from the start, ‖$x_t − x_1$‖", title="over time, SGD with warmup")
+    top = 100 * distance
+    for method, style in looks(methods_of(columns, "travel")).items():
+        lrs, _, values = series(columns, "travel", method)
+        right.plot(lrs, drawable(values, top), **style.options(linewidth=1.4))
+        mark_edge(right, lrs, values, top, style.colour)
+    right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="distance at the end, ‖$x_T − x_1$‖")
+    right.set_title("at the end")
+    for ax in (left, right):
+        ax.axhline(distance, color=GREY, linestyle=":", linewidth=1.0, label=f"D = {distance:g}", gid=KEY)
+        ax.set_ylim(max(ax.get_ylim()[0], 1e-3 * distance), top)
+    return figure
+
+
+def _draw_pool_bias(columns: Columns) -> Figure:
+    """The bound with the bias of visited points in place of D²/(2S₁), and both biases."""
+    figure, (left, middle, right) = new_figure(3)
+    start = constant(columns, "reference")
+    for ax, (title, methods) in zip((left, middle), _sides(columns), strict=True):
+        draw_rates(ax, columns, methods, start, start_label=GUESSING)
+        ax.set_title(f"{title}, bound without D")
+    left.set_ylabel("training loss at the last iterate, $f(x_T)$")
+    for kind, style, label in (
+        ("bias-pool", "-", f"bias from {constant(columns, 'points'):.0f} visited points"),
+        ("bias-distance", "-.", f"bias $D²/(2S_1)$, D = {constant(columns, 'distance'):g}"),
+    ):
+        lrs, _, values = series(columns, kind, "sgd")
+        right.plot(lrs, values, style, color="black", label=label)
+    right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="bias of the bound")
+    right.set_title("the two biases, constant rate")
+    return figure
+
+
+def _draw_log_ngn(columns: Columns) -> Figure:
+    """LogNGN beside SPS and NGN: loss and bound, δ_t, and the step in units of Polyak's."""
+    figure, (left, middle, right) = new_figure(3)
+    draw_rates(left, columns, MODELS, constant(columns, "reference"), start_label=GUESSING)
+    left.set(ylabel="training loss at the last iterate, $f(x_T)$", title=_bound_words(columns))
+    draw_traces(middle, columns, MODELS)
+    middle.set(xscale="log", ylabel="stability index E[$δ_t$]", title="at three rates")
+    for method, style in looks(MODELS).items():
+        lrs, _, values = series(columns, "polyak-units", method)
+        right.plot(lrs, values, **style.options())
+    for limit, words in ((1.0, "Polyak's step"), (2.0, "twice that")):
+        right.axhline(limit, color=GREY, linestyle=":", linewidth=1.0)
+        right.annotate(words, (lrs[0], limit), (0, 2), textcoords="offset points", fontsize=8, color=GREY)
+    right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="median of $γ_t‖g_t‖²/f_t$")
+    right.set_title("the step in units of Polyak's")
+    return figure
+
+
+def _draw_geometries(columns: Columns) -> Figure:
+    """Averaged methods, Adam's geometry and Surefoot: the final training loss over their rates."""
+    figure, axes = new_figure(3)
+    start = constant(columns, "reference")
+    titles = {"averaged": "averaged gradients", "adam": "Adam's geometry", "surefoot": "no rate: over the cap"}
+    for ax, (part, title) in zip(axes, titles.items(), strict=True):
+        methods = methods_of(columns, f"part {part}")
+        draw_rates(ax, columns, methods, start, bound=None, headroom=3, start_label=GUESSING)
+        ax.set_title(title)
+    axes[0].set_ylabel("training loss at the end")
+    return figure
+
+
+def _draw_characters(columns: Columns) -> Figure:
+    """Training and validation loss over the rate, and the index over time."""
+    methods, start = methods_of(columns, "loss"), constant(columns, "reference")
+    figure, (left, middle, right) = new_figure(3)
+    for ax, kind, title in ((left, "loss", "training loss"), (middle, "valid", "validation loss")):
+        draw_rates(ax, columns, methods, start, loss=kind, bound=None, headroom=2)
+        ax.set(title=title, ylabel=f"{title} at the end")
+    draw_traces(right, columns, methods)
+    right.set(xscale="log", ylabel="stability index $δ_t$ (a diagnostic)", title="at three rates")
+    return figure
+
+
+def _bound_words(columns: Columns) -> str:
+    """A network's f⋆ is not known; that it is at least 0 is all that the bound is given."""
+    return f"bound Ω, D = {constant(columns, 'distance'):g} (f⋆ = 0)"
+
+
 class Kind(NamedTuple):
     """How a figure is made: its title, the rows of its table, and how they are drawn."""
 
@@ -194,22 +342,20 @@ KINDS = {
     "cifar10-loss-and-bound": Kind(
         "training loss and its bound, without and with warmup",
         partial(_loss_and_bound, "last_loss"),
-        partial(panels.two_sides, "training loss at the last iterate, $f(x_T)$"),
+        partial(_draw_two_sides, "training loss at the last iterate, $f(x_T)$"),
     ),
-    "cifar10-delta": Kind(
-        "stability index over time, without and with warmup", partial(_traces, "delta"), panels.delta
-    ),
-    "cifar10-distances": Kind("the bound for several guesses of D", _many_distances, panels.many_distances),
-    "cifar10-half": Kind("training loss and its bound after half the epochs", _half, panels.half),
+    "cifar10-delta": Kind("stability index over time, without and with warmup", partial(_traces, "delta"), _draw_delta),
+    "cifar10-distances": Kind("the bound for several guesses of D", _many_distances, _draw_many_distances),
+    "cifar10-half": Kind("training loss and its bound after half the epochs", _half, _draw_half),
     "cifar10-validation": Kind(
         "validation loss, and the bound",
         partial(_loss_and_bound, "valid_loss"),
-        partial(panels.two_sides, "validation loss at the end"),
+        partial(_draw_two_sides, "validation loss at the end"),
     ),
-    "cifar10-travel": Kind("how far runs get from their start, and the guess D", _travel, panels.travel),
-    "cifar10-pool-bias": Kind("the bound without D, from visited points", _pool_bias, panels.pool_bias),
-    "cifar10-log-ngn": Kind("LogNGN beside SPS and NGN", _log_ngn, panels.log_ngn),
-    "cifar10-geometries": Kind("averaged gradients, Adam's geometry and Surefoot", _losses, panels.geometries),
-    "characters": Kind("SGD, AdamW and NGNAdam over their rates, Surefoot over its cap", _losses, panels.characters),
+    "cifar10-travel": Kind("how far runs get from their start, and the guess D", _travel, _draw_travel),
+    "cifar10-pool-bias": Kind("the bound without D, from visited points", _pool_bias, _draw_pool_bias),
+    "cifar10-log-ngn": Kind("LogNGN beside SPS and NGN", _log_ngn, _draw_log_ngn),
+    "cifar10-geometries": Kind("averaged gradients, Adam's geometry and Surefoot", _losses, _draw_geometries),
+    "characters": Kind("SGD, AdamW and NGNAdam over their rates, Surefoot over its cap", _losses, _draw_characters),
 }
 """Every figure of a network study by its name."""
