@@ -228,6 +228,14 @@ class TestEvidence:
         assert table["cifar-half-the-epochs"]["small"].startswith("there are no runs of sgd that tell")
         assert table["cifar-warmup"]["small"].verdict == "holds"
 
+    def test_methods_with_fewer_rates_are_named(self, results):
+        runs = summarise(results)
+        for label, count in (("sps", 8), ("ngn", 6), ("sgd+warmup", 8)):
+            kept = {name: values[:count] for name, values in runs[label].columns.items()}
+            runs[label] = summary.Summary(label, runs[label].lrs[:count], kept)
+        row = verdict(Known(lambda: runs), "cifar-sgd-degrades")
+        assert row.measured.endswith("not finished: 6 of 9 rates of ngn; 8 of 9 rates of sps, sgd+warmup)")
+
     def test_rates_that_only_some_methods_have_are_not_compared(self, results):
         runs = summarise(results)
         few = runs["sgd"].lrs < 0.5

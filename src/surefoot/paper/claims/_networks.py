@@ -100,15 +100,14 @@ def _origin(sweep: Swept) -> str:
 
 def _lacking(sweep: Swept) -> list[str]:
     """Rates and methods that have no runs."""
-    parts = sweep.settings.parts
-    planned = {curve_label(part, method): part for part in parts for method in parts[part]["methods"]}
-    absent = [label for label in planned if label not in sweep.runs]
-    counts = {
-        part: f"{len(sweep.runs[label].lrs)} of {len(parts[part]['lrs'])} rates"
-        for label, part in planned.items()
-        if label in sweep.runs and len(sweep.runs[label].lrs) < len(parts[part]["lrs"])
-    }
-    return [*dict.fromkeys(counts.values()), *(["no runs of " + ", ".join(absent)] if absent else [])]
+    fewer: dict[str, list[str]] = {}
+    for part, settings in sweep.settings.parts.items():
+        for label in (curve_label(part, method) for method in settings["methods"]):
+            there, planned = len(sweep.runs[label].lrs) if label in sweep.runs else 0, len(settings["lrs"])
+            if there < planned:
+                fewer.setdefault(f"{there} of {planned} rates" if there else "no runs", []).append(label)
+    common = all(set(labels) == set(sweep.runs) for labels in fewer.values())
+    return [words if common else f"{words} of {', '.join(labels)}" for words, labels in sorted(fewer.items())]
 
 
 def _windows(sweep: Swept, labels: Iterable[str], loss: str = "loss", bound: str = "bound") -> list[Sensitivity]:
