@@ -49,8 +49,13 @@ def ours(train: Runs, test: Runs) -> np.ndarray:
 
 
 def intervals(train: Runs, test: Runs) -> np.ndarray:
-    fitted = sf.forecast.Forecast({(): _fit.fit(train)}, {}, [])
-    return np.array([fitted._of_rates(fitted._fit(None), run.rates) for run in test])
+    fitted = _fit.fit(train)
+    return np.array([fitted.predict(run.rates) for run in test])
+
+
+def shape(run: _read.Run) -> float:
+    """log(N/A) of a run's schedule."""
+    return float(_fit.shape(form.trace(run.rates)))
 
 
 def best_of_the_short(train: Runs, test: Runs) -> np.ndarray:
@@ -58,8 +63,8 @@ def best_of_the_short(train: Runs, test: Runs) -> np.ndarray:
 
     def nearest(run: _read.Run) -> float:
         def distance(other: _read.Run) -> tuple[float, float, float]:
-            shape = abs(_fit._shape(run) - _fit._shape(other))
-            return round(abs(np.log(run.lr / other.lr)), 6), round(shape, 1), abs(np.log(run.steps / other.steps))
+            apart = abs(shape(run) - shape(other))
+            return round(abs(np.log(run.lr / other.lr)), 6), round(apart, 1), abs(np.log(run.steps / other.steps))
 
         return min(train, key=distance).loss
 
@@ -73,10 +78,10 @@ def power_law(train: Runs, test: Runs) -> np.ndarray:
     for row, run in zip(columns, train, strict=True):
         row[keys.index((run.lr, run.schedule))], row[-1] = 1.0, -np.log(run.steps)
     found = np.linalg.lstsq(columns, np.log([run.loss for run in train]), rcond=None)[0]
-    shapes = {key: np.mean([_fit._shape(run) for run in train if (run.lr, run.schedule) == key]) for key in keys}
+    shapes = {key: np.mean([shape(run) for run in train if (run.lr, run.schedule) == key]) for key in keys}
 
     def predict(run: _read.Run) -> float:
-        key = min(keys, key=lambda key: (abs(np.log(key[0] / run.lr)), abs(shapes[key] - _fit._shape(run))))
+        key = min(keys, key=lambda key: (abs(np.log(key[0] / run.lr)), abs(shapes[key] - shape(run))))
         return float(np.exp(found[keys.index(key)] - found[-1] * np.log(run.steps)))
 
     return np.array([predict(run) for run in test])
@@ -205,7 +210,7 @@ def language_models(folder: Path, with_curves: bool) -> None:
 
 
 def other_models(everything: Runs, main: Runs) -> None:
-    prior = sf.forecast._groups._leaning(_fit.fit(main))
+    prior = _fit.fit(main).prior()
     print("\n| other models, untouched | fitted | forecast | measured | error, exponents apart | and leaning |")
     print("|---|---|---|---|---|---|")
     for group in sorted({run.group for run in everything} - {main[0].group}, key=str):

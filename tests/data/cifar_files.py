@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot.data.cifar_batches import RELEASE, Release
+from surefoot.data.cifar import RELEASE, Release
 
 ROWS = 5
 

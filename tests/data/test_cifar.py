@@ -12,7 +12,7 @@ import pytest
 from tests.data import cifar_files
 from tests.data.cifar_files import ROWS, archive, batches, files, folder, python_batch
 
-from surefoot.data import ChecksumError, DownloadError, available, cifar, cifar10, cifar_batches, get, load
+from surefoot.data import ChecksumError, DownloadError, available, cifar, cifar10, get, load
 
 ROUTE = "/cifar-10-binary.tar.gz"
 
@@ -352,7 +352,7 @@ def test_rows_of_pixels(unpacked):
 
 
 def test_published_files(published, monkeypatch):
-    monkeypatch.setattr(cifar, "RELEASE", cifar_batches.RELEASE)
+    monkeypatch.setattr(cifar, "RELEASE", cifar_files.RELEASE)
     if not (published / "cifar-10-batches-bin").is_dir():
         pytest.skip("SUREFOOT_DATA has no cifar-10-batches-bin")
     train, test = (cifar10(split, published) for split in ("train", "test"))

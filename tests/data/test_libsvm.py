@@ -1,6 +1,9 @@
 import bz2
 import gzip
+import itertools
 import lzma
+import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -151,19 +154,45 @@ PIECES = ["1", "2", "30", "-1", "+0.5", "1e3", "nan", "1_0", ":", "1:2", "2:0.5"
 PIECES += [" ", "\t", "\n", "#", "x"]
 
 
+def plainly(line):
+    """Label and features of a line, read word by word; None for a blank one."""
+    label, *features = line.partition("#")[0].split() or [None]
+    if features and re.fullmatch("qid:[0-9]+", features[0]):
+        features = features[1:]
+    pairs = [(int(index), number(value)) for index, _, value in (feature.partition(":") for feature in features)]
+    indices = [0, *(index for index, _ in pairs)]
+    if any(after <= before or after > 100 for before, after in itertools.pairwise(indices)):
+        raise ValueError(f"indices must rise: {line}")
+    return label and (number(label), pairs)
+
+
+def number(text):
+    if "_" in text or not math.isfinite(float(text)):
+        raise ValueError(text)
+    return float(text)
+
+
 @given(st.lists(st.sampled_from([*PIECES, " ", "\n"]), max_size=40).map("".join))
-@settings(max_examples=200)
-def test_fast_parser_accepts_only_what_the_plain_one_accepts(text):
+@settings(max_examples=300)
+def test_a_block_is_read_as_its_words_are_or_refused_with_its_first_wrong_line(text):
     block = text.encode() + b"\n"
-    fast = libsvm._parse_block(block, 100)
-    if fast is not None:
-        plain = libsvm._parse_lines(block, 100, Path("text"), 1)
-        for a, b in zip(fast, plain, strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-def test_fast_parser_takes_clean_text():
-    assert libsvm._parse_block(TEXT, 3) is not None
+    rows, wrong = [], 0
+    for place, line in enumerate(text.split("\n"), start=1):
+        try:
+            rows.append(plainly(line))
+        except ValueError:
+            wrong = place
+            break
+    found = libsvm._parse_block(block, 100)
+    assert (found is None) == bool(wrong)
+    if found is None:
+        assert str(libsvm._fault(block, 100, Path("text"), 1)).startswith(f"text, line {wrong}: ")
+        return
+    rows = list(filter(None, rows))
+    assert found.labels.tolist() == [label for label, _ in rows]
+    assert found.counts.tolist() == [len(pairs) for _, pairs in rows]
+    pairs = zip(found.columns.tolist(), found.values.tolist(), strict=True)
+    assert list(pairs) == [(index - 1, value) for _, pairs in rows for index, value in pairs]
 
 
 matrices = hnp.arrays(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from surefoot.paper import experiments, figures
+from surefoot.paper.figures import convex
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_figure_is_drawn_from_the_table(base, tmp_path):
 
 def test_a_level_repairs_v3(monkeypatch):
     figure = figures.load("level")
-    monkeypatch.setattr(figure, "PANELS", {name: figure.PANELS[name] for name in ("linear-regression", "v1")})
+    monkeypatch.setattr(convex, "PANELS", {name: convex.PANELS[name] for name in ("linear-regression", "v1")})
     columns = figure.data()
 
     def at(problem, method, lr):
@@ -82,16 +83,16 @@ def test_a_level_repairs_v3(monkeypatch):
     for name in ("sps", "ngn"):
         for lr in (1.0, 10.0, 100.0):
             level, wrong = (at("linear-regression", f"{name}(lower_bound={c})", lr) for c in ("level", "-2"))
-            assert level < 1e-3
-            assert wrong > 0.3 * columns["initial_loss"][0]  # chaotic: its digits depend on the processor
+            # With the wrong bound the iterates jump about: where they end differs from processor to processor.
+            assert level < 1e-3 < 0.5 * columns["initial_loss"][0] < wrong
             assert at("v1", f"{name}(lower_bound=level)", lr) < at("v1", name, lr)
             assert at("linear-regression", name, lr) < level  # the exact bound is better still
-    assert [ax.get_title() for ax in figure.draw(columns).axes] == list(figure.PANELS.values())
+    assert [ax.get_title() for ax in figure.draw(columns).axes] == list(convex.PANELS.values())
 
 
 def test_larger_batches_lower_sigma_and_help_spp(monkeypatch):
     figure = figures.load("interpolation")
-    monkeypatch.setattr(figure, "BATCH_SIZES", (1, 50))
+    monkeypatch.setattr(convex, "BATCH_SIZES", (1, 50))
     columns = figure.data()
     once = columns["method"] == "spp"
     sigma, decades = columns["sigma_sq"][once], columns["decades"][once]

@@ -11,13 +11,12 @@ import pytest
 from tests.paper import tiny_sweeps
 
 from surefoot.paper import claims, presets, summary
-from surefoot.paper.claims import _networks
-from surefoot.paper.claims._claim import Sweep
+from surefoot.paper.claims._claim import Swept
 from surefoot.paper.summary import summarise
 from surefoot.study import Result
 
 LRS = np.logspace(-2, 2, 9).tolist()
-IDS = [claim.id for claim in _networks.CLAIMS]
+IDS = claims.sections()["ResNet20 on CIFAR-10"]
 
 # Final losses of ResNet20 over LRS in kind: SGD fails from α = 1 on, warmup buys it a decade, SPS and NGN hold to 10.
 LOSSES = {
@@ -35,8 +34,8 @@ class Known(claims.Evidence):
         super().__init__()
         self.runs = runs
 
-    def sweep(self, name):
-        return Sweep("known", presets.sweep(name, "smoke"), self.runs())
+    def sweeps(self, name):
+        return [Swept("known", presets.sweep(name, "smoke"), self.runs())]
 
 
 @pytest.fixture(scope="module")
@@ -197,4 +196,50 @@ class TestEvidence:
 
     def test_the_first_size_that_is_there_counts(self, folder):
         evidence = claims.Evidence(folder, sizes=("paper", "smoke"))
-        assert evidence.sweep("cifar10").preset == "smoke"
+        assert [sweep.preset for sweep in evidence.sweeps("cifar10")] == ["smoke"]
+
+    def test_every_size_is_judged_and_the_first_one_decides(self, folder):
+        """Those of the folder, then those of the package; what a size lacks is left out."""
+        both = claims.Evidence(folder, sizes=("smoke", "small"))
+        alone = {
+            size: claims.Evidence(folder if size == "smoke" else None, sizes=(size,)) for size in ("smoke", "small")
+        }
+        row = verdict(both, "cifar-advantage")
+        smoke, small = (verdict(alone[size], "cifar-advantage") for size in ("smoke", "small"))
+        assert row.verdict == smoke.verdict
+        assert row.measured == f"smoke {smoke.verdict}: {smoke.measured}; small {small.verdict}: {small.measured}"
+        assert verdict(both, "cifar-half-the-epochs") == verdict(alone["smoke"], "cifar-half-the-epochs")
+
+    def test_a_finished_size_decides_before_an_unfinished_one(self, tmp_path, folder):
+        path = presets.store_of("cifar10", "smoke", tmp_path)
+        shutil.copy(presets.store_of("cifar10", "smoke", folder), path)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DELETE FROM runs WHERE lr > 50")
+        alone = verdict(claims.Evidence(sizes=("small",)), "cifar-sps-ngn-hold")
+        row = verdict(claims.Evidence(tmp_path, sizes=("smoke", "small")), "cifar-sps-ngn-hold")
+        assert row.measured.startswith("smoke ")
+        assert "not finished: 8 of 9 rates" in row.measured
+        assert row.verdict == alone.verdict == "fails"
+
+    def test_sizes_stand_beside_each_other(self, folder):
+        table = {claim.id: found for claim, found in claims.compared(claims.Evidence(folder, sizes=("smoke", "small")))}
+        assert list(table) == IDS
+        assert all(list(found) == ["smoke", "small"] for found in table.values())
+        assert table["cifar-half-the-epochs"]["small"].startswith("there are no runs of sgd that tell")
+        assert table["cifar-warmup"]["small"].verdict == "holds"
+
+    def test_methods_with_fewer_rates_are_named(self, results):
+        runs = summarise(results)
+        for label, count in (("sps", 8), ("ngn", 6), ("sgd+warmup", 8)):
+            kept = {name: values[:count] for name, values in runs[label].columns.items()}
+            runs[label] = summary.Summary(label, runs[label].lrs[:count], kept)
+        row = verdict(Known(lambda: runs), "cifar-sgd-degrades")
+        assert row.measured.endswith("not finished: 6 of 9 rates of ngn; 8 of 9 rates of sps, sgd+warmup)")
+
+    def test_rates_that_only_some_methods_have_are_not_compared(self, results):
+        runs = summarise(results)
+        few = runs["sgd"].lrs < 0.5
+        runs["sgd"] = summary.Summary("sgd", runs["sgd"].lrs[few], {k: v[few] for k, v in runs["sgd"].columns.items()})
+        row = verdict(Known(lambda: runs), "cifar-any-distance")
+        assert row.verdict == "not-run"
+        assert "no runs of SGD, SPS and NGN at the same rate from 1 on" in row.measured

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.paper import tiny_sweeps
 
-from surefoot.paper import figures, presets
+from surefoot.paper import figures, presets, summary
 from surefoot.paper.curves import curves, polyak_ratio, pool
 from surefoot.paper.figures import networks
-from surefoot.study import Result
+from surefoot.study import Result, Study
 
 SLOW = [name for name in figures.NETWORKS if name != "cifar10-travel"]
 
@@ -82,6 +86,14 @@ class TestPresets:
     def test_small_uses_bfloat16_on_gpus(self, tiny):
         assert tiny["cifar10"]("small", "cuda", None).parts["constant"]["problem_options"]["autocast"] == "bfloat16"
 
+    @pytest.mark.parametrize(
+        ("capabilities", "expected"),
+        [({"avx512_f": True}, None), ({"avx512_bf16": True}, "bfloat16"), ({"amx_bf16": True}, "bfloat16")],
+    )
+    def test_small_uses_bfloat16_on_processors_that_compute_in_it(self, tiny, monkeypatch, capabilities, expected):
+        monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities)
+        assert tiny["cifar10"]("small", "cpu", None).parts["constant"]["problem_options"]["autocast"] == expected
+
     def test_medium_is_twenty_runs_on_all_images(self, tiny):
         parts = tiny["cifar10"]("medium", "cpu", None).parts
         assert {name: len(part["methods"]) * len(part["lrs"]) for name, part in parts.items()} == {
@@ -131,6 +143,33 @@ class TestSweep:
     def test_a_folder_without_the_sweep_has_none(self, tmp_path):
         assert presets.stored("cifar10", "smoke", tmp_path) is None
 
+    def test_smaller_studies_of_the_file_add_up(self, results, tmp_path, monkeypatch, capsys):
+        """SGD at two rates and SPS at one, one study a run; then all that there is becomes a record."""
+        settings = presets.sweep("cifar10", "smoke").parts["constant"]
+        store = presets.store_of("cifar10", "smoke", tmp_path)
+        for method, lr in (("sps", 1.0), ("sgd", 0.01), ("sgd", 1.0)):
+            Study(**{**settings, "methods": [method], "lrs": [lr]}).run(store, progress=False, processes=1)
+        (found,) = presets.stored("cifar10", "smoke", tmp_path).values()
+        assert (found.algorithms, found.lrs.tolist()) == (["sgd", "sps"], tiny_sweeps.LRS)
+        assert (found.dataset.status == "missing").all("seed").values.tolist() == [
+            [False, False, True],
+            [True, False, True],
+        ]
+        whole = results["constant"].dataset
+        np.testing.assert_array_equal(
+            found.dataset.delta.sel(algorithm="sgd", lr=1.0), whole.delta.sel(algorithm="sgd", lr=1.0)
+        )
+
+        script = Path(__file__).parents[2] / "scripts" / "record.py"
+        monkeypatch.setattr(sys, "argv", [str(script), str(store), "-o", str(tmp_path / "record.csv")])
+        runpy.run_path(str(script), run_name="__main__")
+        assert "sgd at 2 rates, sps at 1 rates" in capsys.readouterr().out
+        recorded = summary.read(tmp_path / "record.csv")
+        assert {label: runs.lrs.tolist() for label, runs in recorded.items()} == {"sgd": [0.01, 1.0], "sps": [1.0]}
+        assert recorded["sgd"]["loss"][1] == pytest.approx(
+            float(whole.last_loss.sel(algorithm="sgd", lr=1.0).mean()), rel=1e-5
+        )
+
     def test_a_file_with_other_settings_is_not_the_sweep(self, results, folder, monkeypatch):
         tiny_sweeps.install(monkeypatch, lrs=[0.1, 1.0])
         assert presets.stored("cifar10", "smoke", folder) is None
@@ -145,7 +184,7 @@ class TestRegistry:
 
     def test_cifar10_stands_for_all_figures_of_its_sweep(self):
         assert tuple(figures.expanded(["cifar10", "cifar10-delta"])) == figures.CIFAR10
-        assert {networks.KINDS[name].sweep for name in figures.CIFAR10} == {"cifar10"}
+        assert {networks.NetworkFigure(name).sweep for name in figures.CIFAR10} == {"cifar10"}
 
     def test_unknown_name_is_refused(self):
         with pytest.raises(ValueError, match="unknown figure 'cifar100'"):

@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from surefoot.paper.figures import pep, pep_bounds
+from surefoot.paper import figures
 from surefoot.pep import CACHE_VARIABLE, STATEMENTS
 
 pytest.importorskip("PEPit", reason="needs the extra surefoot[pep]")
@@ -22,12 +22,12 @@ def indices(no_cache):
     with pytest.MonkeyPatch.context() as patch:
         statement = STATEMENTS["spp"]
         patch.setitem(STATEMENTS, "spp", dataclasses.replace(statement, cases=statement.cases[::6]))
-        return pep.data()
+        return figures.load("pep").data()
 
 
 @pytest.fixture(scope="module")
 def runs(no_cache):
-    return pep_bounds.data()
+    return figures.load("pep-bounds").data()
 
 
 def test_program_and_formula_agree(indices):
@@ -43,7 +43,7 @@ def test_table_of_indices_is_tidy(indices):
 
 
 def test_index_figure_has_a_panel_for_each_constant(indices):
-    assert [axes.get_title() for axes in pep.draw(indices).axes] == [
+    assert [axes.get_title() for axes in figures.load("pep").draw(indices).axes] == [
         f"gradients up to G = {G}" for G in ("0.5", "1", "2")
     ]
 
@@ -62,4 +62,4 @@ def test_average_bound_is_exact_from_the_usual_rate_on(runs):
 
 @pytest.mark.slow
 def test_runs_figure_has_three_panels(runs):
-    assert len(pep_bounds.draw(runs).axes) == 3
+    assert len(figures.load("pep-bounds").draw(runs).axes) == 3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from surefoot import pep
-from surefoot.pep import _indices
+from surefoot.pep import _indices, _statement
 from surefoot.pep._solver import attempts
 from surefoot.theory import models, proximal
 
@@ -55,7 +55,7 @@ def test_spp_index_agrees_with_a_direct_formulation(lr, lipschitz):
 
 def test_spp_index_agrees_with_the_other_solver(monkeypatch):
     first = pep.spp_index(lr=2.0, lipschitz=1.0)
-    monkeypatch.setattr(_indices, "attempts", lambda accuracy: attempts(accuracy)[1:])
+    monkeypatch.setattr(_statement, "attempts", lambda accuracy: attempts(accuracy)[1:])
     second = pep.spp_index(lr=2.0, lipschitz=1.0)
     assert (first.solver, second.solver) == ("CLARABEL", "SCS")
     assert first.worst_case == pytest.approx(second.worst_case, rel=1e-6)

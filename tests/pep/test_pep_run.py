@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from surefoot import pep
-from surefoot.pep import _cache, _registry, _run
+from surefoot.pep import _cache, _run
 from surefoot.pep._cache import CACHE_VARIABLE, Cache, folder
 
 NGN = ("one-step", {"method": "ngn", "lr": 1.0})
@@ -21,8 +21,8 @@ def result():
 @pytest.fixture
 def few(monkeypatch):
     """A registry whose cases are solved in no time."""
-    statement = dataclasses.replace(_registry.STATEMENTS["one-step"], cases=(NGN[1], SPS[1]))
-    monkeypatch.setitem(_registry.STATEMENTS, "one-step", statement)
+    statement = dataclasses.replace(pep.STATEMENTS["one-step"], cases=(NGN[1], SPS[1]))
+    monkeypatch.setitem(pep.STATEMENTS, "one-step", statement)
 
 
 @pytest.mark.usefixtures("few")
@@ -71,8 +71,8 @@ def test_a_problem_that_nobody_solves_is_a_row_with_the_reason(monkeypatch):
     def failing(**case):
         raise pep.SolverError("CLARABEL: infeasible; SCS: infeasible")
 
-    statement = dataclasses.replace(_registry.STATEMENTS["one-step"], cases=(NGN[1],), function=failing)
-    monkeypatch.setitem(_registry.STATEMENTS, "one-step", statement)
+    statement = dataclasses.replace(pep.STATEMENTS["one-step"], cases=(NGN[1],), function=failing)
+    monkeypatch.setitem(pep.STATEMENTS, "one-step", statement)
     (row,) = pep.run(["one-step"], progress=False)
     assert (row.ok, row.result, "infeasible" in row.error) == (False, None, True)
     assert "not solved" in row.cells()
@@ -92,7 +92,7 @@ def unguarded(tmp_path_factory):
 from surefoot import pep
 loaded = [name for name in ("PEPit", "cvxpy", "torch") if name in sys.modules]
 found = pep.verify({[NGN, SPS]!r}, processes=2, cache=False, progress=False)
-print(json.dumps([loaded, [each.worst_case for each in found]]))
+print(json.dumps([loaded, [each.result.worst_case for each in found]]))
 """)
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -101,7 +101,7 @@ print(json.dumps([loaded, [each.worst_case for each in found]]))
 
 def test_workers_of_a_script_without_a_guard_give_the_results_of_this_process(unguarded):
     alone = pep.verify([NGN, SPS], processes=1, cache=False, progress=False)
-    assert unguarded[1] == [each.worst_case for each in alone]
+    assert unguarded[1] == [each.result.worst_case for each in alone]
 
 
 def test_import_loads_no_solver(unguarded):
@@ -120,12 +120,12 @@ def test_a_stored_result_comes_back_as_it_was(tmp_path, result):
 def test_verify_takes_what_is_stored(tmp_path, result):
     changed = dataclasses.replace(result, solver="nobody")
     Cache(tmp_path).store(NGN[1], changed)
-    assert pep.verify([NGN], cache=tmp_path, progress=False) == [changed]
+    assert pep.verify([NGN], cache=tmp_path, progress=False) == [pep.Row(*NGN, changed)]
 
 
 def test_verify_stores_what_it_solved(tmp_path):
     (found,) = pep.verify([NGN], cache=tmp_path, progress=False)
-    assert Cache(tmp_path).load(*NGN) == found
+    assert Cache(tmp_path).load(*NGN) == found.result
 
 
 def test_other_parameters_have_another_result(tmp_path, result):

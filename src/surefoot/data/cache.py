@@ -53,7 +53,6 @@ def folders() -> list[Path]:
     Example:
         >>> folders()[-1].name
         'surefoot'
-
     """
     given = os.environ.get(DATA_VARIABLE)
     xdg = os.environ.get("XDG_CACHE_HOME", "")
@@ -77,7 +76,6 @@ def target(file: str, subfolder: str = SUBFOLDER) -> Path:
 
     Raises:
         PermissionError: None of them can be written to.
-
     """
     for folder in folders():
         below = folder / subfolder
@@ -106,7 +104,6 @@ def verify(path: Path, pinned: str | None = None) -> None:
 
     Raises:
         ChecksumError: The file is not what it was.
-
     """
     record = path.with_name(path.name + RECORD_SUFFIX)
     if pinned is not None:
@@ -163,28 +160,22 @@ def download(
     Raises:
         DownloadError: No connection, an answer other than the file, fewer bytes than announced, or over a limit.
         ChecksumError: The file is not the one with ``sha256``.
-
     """
     digest = hashlib.sha256()
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, "the download") as file:
-        for chunk in _receive(url, path, progress, timeout, limit_bytes, limit_seconds):
+        for chunk in _received(url, path, progress, timeout, limit_bytes, limit_seconds):
             digest.update(chunk)
             file.write(chunk)
         found = digest.hexdigest()
-        if sha256 is None:
-            _record(path, found)
+        if sha256 is None:  # recorded in the format of the command ``sha256sum``
+            with replacing(path.with_name(path.name + RECORD_SUFFIX), "a checksum") as record:
+                record.write(f"{found}  {path.name}\n".encode())
         elif found != sha256:
             raise ChecksumError(f"{url} has SHA-256 {found}, but the published file has {sha256}; nothing was stored")
 
 
-def _record(path: Path, sha256: str) -> None:
-    """Write the checksum beside the file, in the format of the command ``sha256sum``."""
-    with replacing(path.with_name(path.name + RECORD_SUFFIX), "a checksum") as record:
-        record.write(f"{sha256}  {path.name}\n".encode())
-
-
-def _receive(
+def _received(
     url: str, path: Path, progress: bool, timeout: float, limit_bytes: int, limit_seconds: float
 ) -> Iterator[bytes]:
     """Yield the bytes of the answer; every failure of the network is a DownloadError."""
@@ -204,13 +195,15 @@ def _receive(
         opener = build_opener(Redirections)
         with opener.open(Request(url, headers={"User-Agent": "surefoot"}), timeout=timeout) as response:
             yield from _checked_chunks(response, path.name, progress, limit_bytes, limit_seconds)
-    except HTTPError as error:
-        error.close()
-        raise _failure(url, path, f"the server answers {error.code} {error.reason}") from error
-    except (OSError, HTTPException) as error:
-        raise _failure(url, path, str(getattr(error, "reason", error)) or type(error).__name__) from error
-    except _BadAnswer as error:
-        raise _failure(url, path, str(error)) from None
+    except (OSError, HTTPException, _BadAnswer) as error:
+        reason = str(getattr(error, "reason", error)) or type(error).__name__
+        if isinstance(error, HTTPError):
+            error.close()
+            reason = f"the server answers {error.code} {error.reason}"
+        raise DownloadError(
+            f"could not download {url}: {reason}. Without a connection, get this file by other means and put it at "
+            f"{path}, or set {DATA_VARIABLE} to a folder that has it as {path.name} or {path.parent.name}/{path.name}"
+        ) from error
 
 
 class _BadAnswer(Exception):
@@ -221,9 +214,7 @@ def _checked_chunks(
     response: "HTTPResponse", name: str, progress: bool, limit_bytes: int, limit_seconds: float
 ) -> Iterator[bytes]:
     """Yield the body; raise _BadAnswer if it is a web page, shorter than announced, or over a limit."""
-    announced = response.length
-    received = 0
-    started = time.monotonic()
+    announced, received, started = response.length, 0, time.monotonic()
     if announced is not None and announced > limit_bytes:
         raise _BadAnswer(f"the file has {announced:,} bytes, and at most {limit_bytes:,} are taken")
     with ExitStack() as stack:
@@ -232,11 +223,12 @@ def _checked_chunks(
             if received == 0 and chunk.lstrip().startswith(b"<"):
                 raise _BadAnswer("the answer is a web page, not data (a login page of this network?)")
             received += len(chunk)
+            elapsed = time.monotonic() - started
             if received > limit_bytes:
                 raise _BadAnswer(f"the file has more than {limit_bytes:,} bytes, the most that are taken")
-            if time.monotonic() - started > limit_seconds:
+            if elapsed > limit_seconds:
                 raise _BadAnswer(f"it took more than {limit_seconds:g} seconds, and {received:,} bytes had arrived")
-            if progress and bar is None and (sys.stderr.isatty() or time.monotonic() - started > _PATIENCE_SECONDS):
+            if progress and bar is None and (sys.stderr.isatty() or elapsed > _PATIENCE_SECONDS):
                 bar = stack.enter_context(_progress_bar())
                 bar.add_task(name, total=announced)
             if bar is not None:
@@ -250,20 +242,7 @@ def _checked_chunks(
 
 def _progress_bar() -> "Progress":
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    )
-
-
-def _failure(url: str, path: Path, reason: str) -> DownloadError:
-    return DownloadError(
-        f"could not download {url}: {reason}. Without a connection, get this file by other means and put it at {path}, "
-        f"or set {DATA_VARIABLE} to a folder that has it as {path.name} or {path.parent.name}/{path.name}"
-    )
+    columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, console=Console(stderr=True))

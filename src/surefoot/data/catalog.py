@@ -1,6 +1,8 @@
 """What surefoot knows about the LIBSVM collection: short names, files, sizes, and the checksums it can vouch for."""
 
+import csv
 from dataclasses import dataclass
+from importlib import resources
 from typing import Literal, get_args
 
 Task = Literal["classification", "regression"]
@@ -57,65 +59,17 @@ class Source:
         return self.test
 
 
-# Columns: name, folder, training file, test file, training rows, features, classes.
-# A short name means the scaled file where there is one, as in the paper's experiments.
-_SOURCES = [
-    *(
-        Source(f"a{i}a", "binary", f"a{i}a", f"a{i}a.t", rows, 123, 2)
-        for i, rows in enumerate([1605, 2265, 3185, 4781, 6414, 11220, 16100, 22696, 32561], start=1)
-    ),
-    Source("australian", "binary", "australian_scale", None, 690, 14, 2),
-    Source("breast-cancer", "binary", "breast-cancer_scale", None, 683, 10, 2),
-    Source("cod-rna", "binary", "cod-rna", "cod-rna.t", 59535, 8, 2),
-    Source("covtype.binary", "binary", "covtype.libsvm.binary.scale.bz2", None, 581012, 54, 2),
-    Source("diabetes", "binary", "diabetes_scale", None, 768, 8, 2),
-    Source("fourclass", "binary", "fourclass_scale", None, 862, 2, 2),
-    Source("german.numer", "binary", "german.numer_scale", None, 1000, 24, 2),
-    Source("gisette", "binary", "gisette_scale.bz2", "gisette_scale.t.bz2", 6000, 5000, 2),
-    Source("heart", "binary", "heart_scale", None, 270, 13, 2),
-    Source("ijcnn1", "binary", "ijcnn1.bz2", "ijcnn1.t.bz2", 49990, 22, 2),
-    Source("ionosphere", "binary", "ionosphere_scale", None, 351, 34, 2),
-    Source("mushrooms", "binary", "mushrooms", None, 8124, 112, 2),
-    Source("phishing", "binary", "phishing", None, 11055, 68, 2),
-    Source("rcv1.binary", "binary", "rcv1_train.binary.bz2", "rcv1_test.binary.bz2", 20242, 47236, 2),
-    Source("real-sim", "binary", "real-sim.bz2", None, 72309, 20958, 2),
-    Source("skin_nonskin", "binary", "skin_nonskin", None, 245057, 3, 2),
-    Source("sonar", "binary", "sonar_scale", None, 208, 60, 2),
-    Source("splice", "binary", "splice", "splice.t", 1000, 60, 2),
-    Source("svmguide1", "binary", "svmguide1", "svmguide1.t", 3089, 4, 2),
-    *(
-        Source(f"w{i}a", "binary", f"w{i}a", f"w{i}a.t", rows, 300, 2)
-        for i, rows in enumerate([2477, 3470, 4912, 7366, 9888, 17188, 24692, 49749], start=1)
-    ),
-    Source("connect-4", "multiclass", "connect-4", None, 67557, 126, 3),
-    Source("covtype", "multiclass", "covtype.scale01.bz2", None, 581012, 54, 7),
-    Source("dna", "multiclass", "dna.scale", "dna.scale.t", 2000, 180, 3),
-    Source("glass", "multiclass", "glass.scale", None, 214, 9, 6),
-    Source("iris", "multiclass", "iris.scale", None, 150, 4, 3),
-    Source("letter", "multiclass", "letter.scale", "letter.scale.t", 15000, 16, 26),
-    Source("mnist", "multiclass", "mnist.scale.bz2", "mnist.scale.t.bz2", 60000, 780, 10),
-    Source("pendigits", "multiclass", "pendigits", "pendigits.t", 7494, 16, 10),
-    Source("protein", "multiclass", "protein.bz2", "protein.t.bz2", 17766, 357, 3),
-    Source("satimage", "multiclass", "satimage.scale", "satimage.scale.t", 4435, 36, 6),
-    Source("segment", "multiclass", "segment.scale", None, 2310, 19, 7),
-    Source("shuttle", "multiclass", "shuttle.scale", "shuttle.scale.t", 43500, 9, 7),
-    Source("usps", "multiclass", "usps.bz2", "usps.t.bz2", 7291, 256, 10),
-    Source("vehicle", "multiclass", "vehicle.scale", None, 846, 18, 4),
-    Source("vowel", "multiclass", "vowel.scale", "vowel.scale.t", 528, 10, 11),
-    Source("wine", "multiclass", "wine.scale", None, 178, 13, 3),
-    Source("abalone", "regression", "abalone_scale", None, 4177, 8),
-    Source("bodyfat", "regression", "bodyfat_scale", None, 252, 14),
-    Source("cadata", "regression", "cadata", None, 20640, 8),
-    Source("cpusmall", "regression", "cpusmall_scale", None, 8192, 12),
-    Source("eunite2001", "regression", "eunite2001", "eunite2001.t", 336, 16),
-    Source("housing", "regression", "housing_scale", None, 506, 13),
-    Source("mg", "regression", "mg_scale", None, 1385, 6),
-    Source("mpg", "regression", "mpg_scale", None, 392, 7),
-    Source("pyrim", "regression", "pyrim_scale", None, 74, 27),
-    Source("space_ga", "regression", "space_ga_scale", None, 3107, 6),
-    Source("triazines", "regression", "triazines_scale", None, 186, 60),
-    Source("YearPredictionMSD", "regression", "YearPredictionMSD.bz2", "YearPredictionMSD.t.bz2", 463715, 90),
-]
+def _catalog() -> dict[str, Source]:
+    """The table that is part of the package; a short name means the scaled file where there is one, as in the paper."""
+    text = (resources.files("surefoot.data") / "files" / "libsvm.csv").read_text(encoding="utf-8")
+    found = {}
+    for row in csv.DictReader(text.splitlines()):
+        rows, features, classes = (int(row[size]) if row[size] else None for size in ("rows", "features", "classes"))
+        found[row["name"]] = Source(
+            row["name"], row["folder"], row["train"], row["test"] or None, rows, features, classes
+        )
+    return found
 
-CATALOG = {source.name: source for source in _SOURCES}
+
+CATALOG = _catalog()
 """The data sets that have a short name."""

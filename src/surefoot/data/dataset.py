@@ -27,7 +27,6 @@ def fingerprint(*arrays: "NDArray[Any] | csr_array[np.float64]") -> str:
     Example:
         >>> fingerprint(np.zeros(2)) == fingerprint(np.zeros(2)), fingerprint(np.zeros(2)) == fingerprint(np.zeros(3))
         (True, False)
-
     """
     digest = hashlib.sha256()
     for array in arrays:
@@ -58,7 +57,6 @@ class Dataset:
         y: For classification the classes 0 … C−1 (int64), for regression the targets (float64).
         labels: For classification the label that each class has in the file, in increasing order; else empty.
         fingerprint: SHA-256 of ``X``, ``y`` and ``labels`` (see `fingerprint`).
-
     """
 
     name: str
@@ -110,7 +108,6 @@ class Dataset:
             >>> data = Dataset.from_arrays("mine", [[1.0], [2.0], [3.0]], [-1, 1, 1])
             >>> data.y.tolist(), data.labels
             ([0, 1, 1], (-1.0, 1.0))
-
         """
         matrix = _checked_matrix(X, copy)
         targets = np.array(y, np.float64, copy=copy or None)
@@ -152,7 +149,6 @@ def train_validation_split(dataset: Dataset, fraction: float = 0.2, seed: int = 
         >>> train, validation = train_validation_split(load("vowel"))
         >>> len(train.y), len(validation.y)
         (422, 106)
-
     """
     if not 0 < fraction < 1:
         raise ValueError(f"fraction must be over 0 and under 1, got {fraction}")

@@ -35,7 +35,6 @@ class Images:
         >>> images = Images("mine", np.zeros((4, 3, 8, 8), np.uint8), np.array([0, 1, 1, 0]), ("cat", "dog"))
         >>> len(images), images.shape
         (4, (3, 8, 8))
-
     """
 
     name: str
@@ -89,7 +88,6 @@ class Images:
             >>> from surefoot.data import digits
             >>> digits("train").fingerprint() == digits("test").fingerprint()
             False
-
         """
         if self.checksum is not None:
             return hashlib.sha256(f"images {self.images.shape} {self.checksum}".encode()).hexdigest()
@@ -102,7 +100,6 @@ class Images:
             >>> gray = Images("gray", np.full((2, 1, 4, 4), 51, np.uint8), np.zeros(2, np.int64), ("gray",))
             >>> gray.statistics()
             ((0.2,), (0.0,))
-
         """
         if self.mean is not None and self.std is not None:
             return self.mean, self.std

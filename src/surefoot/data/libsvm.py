@@ -1,8 +1,6 @@
 """Read and write LIBSVM text: one line a row, ``label index:value index:value ...``, indices counted from one.
 
-Two parsers share the work. The fast one looks at a whole block of lines with array operations and gives up at the first
-oddity; the plain one then goes line by line and either accepts what it finds or says which line is wrong. So the plain
-parser alone defines the format, and a clean file never meets it.
+One expression says what the format is; where it does not match, the lines are gone through to say which one is wrong.
 """
 
 import bz2
@@ -27,7 +25,8 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 1 << 24
 _LARGEST_INDEX = 2**31 - 1
 _DENSE_LIMIT_BYTES = 8 << 30
-_COLON, _SPACE, _ZERO, _NINE = b": 09"
+_NUMBER = rb"[+-]?+(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?+\d++)?+"
+_FORMAT = re.compile(rb"(?:\s*+%b(?:[^\S\n]++\d++:%b)*+[^\S\n]*+\n)*+\s*+" % (_NUMBER, _NUMBER))
 _COMMENT = re.compile(rb"#[^\n]*")
 _QUERY_ID = re.compile(rb"^([^\S\n]*[^\s:]+[^\S\n]+)qid:\d+(?=\s|\Z)", re.MULTILINE)
 
@@ -94,7 +93,6 @@ def read_libsvm(
         >>> X, y = read_libsvm(file)
         >>> X.tolist(), y.tolist()
         ([[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]], [1.0, -1.0])
-
     """
     file = Path(path)
     if n_features is not None and not 1 <= n_features <= _LARGEST_INDEX:
@@ -103,7 +101,10 @@ def read_libsvm(
     parts = []
     line_number = 1
     for block in _blocks(file):
-        parts.append(_parse_block(block, largest) or _parse_lines(block, largest, file, line_number))
+        part = _parse_block(block, largest)
+        if part is None:
+            raise _fault(block, largest, file, line_number)
+        parts.append(part)
         line_number += block.count(b"\n")
     rows = _Rows(*(np.concatenate(pieces) for pieces in zip(*parts, strict=True))) if parts else None
     if rows is None or not len(rows.labels):
@@ -121,7 +122,6 @@ def count_rows(path: str | os.PathLike[str]) -> int:
         >>> _ = file.write_text("+1 1:0.5 3:2\\n\\n-1 2:1  # a comment\\n")
         >>> count_rows(file)
         2
-
     """
     return sum(bool(line.partition(b"#")[0].strip()) for block in _blocks(Path(path)) for line in block.splitlines())
 
@@ -170,130 +170,64 @@ def _blocks(file: Path) -> Iterator[bytes]:
 
 
 def _parse_block(block: bytes, largest: int) -> _Rows | None:
-    """Return the rows of a block that ends with a newline, or None if anything in it is unusual."""
+    """Return the rows of a block that ends with a newline, or None if a line in it is wrong."""
     if b"#" in block:
         block = _COMMENT.sub(b"", block)
     if b"qid:" in block:
         block = _QUERY_ID.sub(rb"\1", block)
-    if b"_" in block:  # float() would take 1_0 for 10
+    if not _FORMAT.fullmatch(block):
         return None
-    text = np.frombuffer(block, np.uint8)
-    solid = text > _SPACE
-    starts = np.flatnonzero(solid[1:] & ~solid[:-1]) + 1  # of the words
-    if solid[0]:
-        starts = np.concatenate([[0], starts])
-    ends = np.flatnonzero(solid[:-1] & ~solid[1:])  # last bytes of the words
-
-    # The first word of a line is the label, every other one a feature with exactly one colon.
-    line_starts = np.concatenate([[0], np.flatnonzero(text == 10)[:-1] + 1])
-    first = np.searchsorted(starts, line_starts)
-    words = np.diff(first, append=len(starts))
-    first, counts = first[words > 0], words[words > 0] - 1
-    is_feature = np.ones(len(starts), bool)
-    is_feature[first] = False
-    feature_starts, feature_ends = starts[is_feature], ends[is_feature]
-    colons = np.flatnonzero(text == _COLON)
-    if len(colons) != len(feature_starts) or not np.all((feature_starts < colons) & (colons < feature_ends)):
+    counts = np.array([line.count(b":") for line in block.split(b"\n") if line.strip()], np.int64)
+    numbers = np.fromstring(block.replace(b":", b" "), sep=" ") if len(counts) else np.empty(0)
+    at_label = np.cumsum(2 * counts + 1) - 2 * counts - 1
+    labels, features = numbers[at_label], np.delete(numbers, at_label).reshape(-1, 2)
+    index, values = features.T.copy()
+    rising = np.diff(index, prepend=0) > 0
+    first = (np.cumsum(counts) - counts)[counts > 0]
+    rising[first] = index[first] >= 1
+    if not rising.all() or index.max(initial=0) > largest or not np.isfinite(numbers).all():
         return None
-
-    lengths = colons - feature_starts
-    if lengths.max(initial=0) > 9:
-        return None
-    index = np.zeros(len(colons), np.int64)
-    for k in range(lengths.max(initial=0)):
-        here = lengths > k
-        digit = text[feature_starts[here] + k]
-        if not _is_digit(digit).all():
-            return None
-        index[here] = 10 * index[here] + (digit - _ZERO)
-    increasing = np.diff(index, prepend=0) > 0
-    row_starts = (np.cumsum(counts) - counts)[counts > 0]
-    increasing[row_starts] = index[row_starts] >= 1
-    if not increasing.all() or index.max(initial=0) > largest:
-        return None
-
-    number_starts = starts.copy()
-    number_starts[is_feature] = colons + 1
-    numbers = _parse_numbers(text, number_starts, ends)
-    if numbers is None or not np.isfinite(numbers).all():
-        return None
-    return _Rows(numbers[first], counts, index - 1, numbers[is_feature])
+    return _Rows(labels, counts, index.astype(np.int64) - 1, values)
 
 
-def _parse_numbers(
-    text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
-) -> NDArray[np.float64] | None:
-    """Return the numbers that stand from ``starts`` to ``ends`` (included) in ``text``, or None if one is malformed."""
-    numbers = np.empty(len(starts))
-    # One digit is read at once: labels and 0/1 features make up most of many data sets.
-    short = (starts == ends) & _is_digit(text[starts])
-    numbers[short] = text[starts[short]] - _ZERO
-    change = np.zeros(len(text), np.int8)
-    change[starts[~short]] = 1
-    change[ends[~short] + 1] = -1
-    rest = np.where(np.cumsum(change, dtype=np.int8), text, np.uint8(_SPACE)).tobytes().split()
-    try:
-        numbers[~short] = np.fromiter(map(float, rest), np.float64, len(rest))
-    except ValueError:
-        return None
-    return numbers
+def _fault(block: bytes, largest: int, file: Path, line_number: int) -> ValueError:
+    """Return an error with the number of the first line of a block that cannot be read, and what is wrong with it."""
+    lines = enumerate(block.split(b"\n"), start=line_number)
+    number, line = next((number, line) for number, line in lines if _parse_block(line + b"\n", largest) is None)
+    label, *features = line.partition(b"#")[0].decode("utf-8", "replace").split()
+    if features and re.fullmatch(r"qid:[0-9]+", features[0]):
+        features = features[1:]
+    complaint = _number_fault("label", label)
+    previous = 0
+    while features and not complaint:
+        complaint = _feature_fault(features[0], previous, largest)
+        previous = int(features.pop(0).partition(":")[0]) if not complaint else 0
+    return ValueError(f"{file}, line {number}: {complaint or 'it must be of the form label index:value index:value'}")
 
 
-def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    return (characters >= _ZERO) & (characters <= _NINE)
-
-
-def _parse_lines(block: bytes, largest: int, file: Path, line_number: int) -> _Rows:
-    """Return the rows of a block, or raise ValueError with the number of the first bad line."""
-    labels: list[float] = []
-    counts: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    for number, line in enumerate(block.split(b"\n"), start=line_number):
-        label, *features = line.partition(b"#")[0].decode("utf-8", "replace").split() or [""]
-        if not label:
-            continue
-        if features and re.fullmatch(r"qid:[0-9]+", features[0]):
-            features = features[1:]
-        try:
-            labels.append(_parse_number(label, "label"))
-            previous = 0
-            for feature in features:
-                previous, value = _parse_feature(feature, previous, largest)
-                columns.append(previous - 1)
-                values.append(value)
-        except ValueError as error:
-            raise ValueError(f"{file}, line {number}: {error}") from None
-        counts.append(len(features))
-    return _Rows(np.array(labels), np.array(counts, np.int64), np.array(columns, np.int64), np.array(values))
-
-
-def _parse_feature(text: str, previous: int, largest: int) -> tuple[int, float]:
-    """Return index and value of one feature that follows index ``previous``."""
-    index_text, colon, value_text = text.partition(":")
+def _feature_fault(text: str, previous: int, largest: int) -> str:
+    """Return what is wrong with a feature that follows index ``previous``, nothing if it is right."""
+    index_text, colon, value = text.partition(":")
     if not colon or not re.fullmatch(r"[0-9]+", index_text):
-        raise ValueError(f"feature {text!r} is not of the form index:value with a whole number as index")
+        return f"feature {text!r} is not of the form index:value with a whole number as index"
     index = int(index_text)
     if index == 0:
-        raise ValueError(f"feature {text!r} has index 0, but indices start at 1")
+        return f"feature {text!r} has index 0, but indices start at 1"
     if index == previous:
-        raise ValueError(f"feature {text!r} repeats index {index}")
+        return f"feature {text!r} repeats index {index}"
     if index < previous:
-        raise ValueError(f"feature {text!r} comes after index {previous}, but indices must increase")
+        return f"feature {text!r} comes after index {previous}, but indices must increase"
     if index > largest:
-        raise ValueError(f"feature {text!r} has an index over the number of features, {largest}")
-    return index, _parse_number(value_text, f"value of feature {text!r}")
+        return f"feature {text!r} has an index over the number of features, {largest}"
+    return _number_fault(f"value of feature {text!r}", value)
 
 
-def _parse_number(text: str, what: str) -> float:
+def _number_fault(what: str, text: str) -> str:
     try:
-        number = float(text.replace("_", "?"))  # float() would take 1_0 for 10
+        return "" if math.isfinite(float(text.replace("_", "?"))) else f"{what} is {text!r}, must be finite"
     except ValueError:
         hint = " (several labels on one row are not supported)" if what == "label" and "," in text else ""
-        raise ValueError(f"{what} is {text!r}, not a number{hint}") from None
-    if not math.isfinite(number):
-        raise ValueError(f"{what} is {text!r}, must be finite")
-    return number
+        return f"{what} is {text!r}, not a number{hint}"
 
 
 def write_libsvm(path: str | os.PathLike[str], X: "ArrayLike | csr_array[np.float64]", y: ArrayLike) -> None:
@@ -312,7 +246,6 @@ def write_libsvm(path: str | os.PathLike[str], X: "ArrayLike | csr_array[np.floa
         >>> write_libsvm(file, [[0.0, 0.1], [2.0, 0.0]], [0, 1])
         >>> read_libsvm(file)[0].tolist()
         [[0.0, 0.1], [2.0, 0.0]]
-
     """
     from scipy.sparse import csr_array, issparse
 

@@ -31,7 +31,6 @@ def digits(split: Split = "train") -> Images:
         >>> images = digits("test")
         >>> len(images), images.shape, images.classes[images.labels[0]]
         (360, (1, 8, 8), '2')
-
     """
     check_split(split)
     rows = np.frombuffer(lzma.decompress(bundled(FILE).read_bytes()), np.uint8).reshape(-1, ROW_BYTES)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from surefoot.data.libsvm import count_rows, read_libsvm
 
 IMAGES = ("digits", "cifar10")
 """Names of images, which `load` gives as rows of pixels; `digits` and `cifar10` give them as images."""
+
+Where = Literal["bundled", "cached", "downloadable"]
 
 _SITE_NAME = re.compile(rf"({'|'.join(FOLDERS)})((?:/\w[\w.+-]*)+)")
 
@@ -35,11 +37,10 @@ class DatasetInfo:
         features: Columns.
         classes: Classes, None for regression.
         path: The training file, None if it is not on this machine.
-
     """
 
     name: str
-    where: Literal["bundled", "cached", "downloadable"]
+    where: Where
     task: Task | None
     rows: int | None
     features: int | None
@@ -85,7 +86,6 @@ def load(
         >>> data = load("vowel")
         >>> data.X.shape, data.n_classes, data.y[:3].tolist()
         ((528, 10), 11, [0, 1, 2])
-
     """
     if name == "digits":
         return _pixels("digits", optdigits.digits(split), dense, task)
@@ -124,7 +124,6 @@ def get(
     Example:
         >>> [path.name for path in get("vowel")]
         ['vowel.scale.xz', 'vowel.scale.t.xz']
-
     """
     if name == "cifar10":
         return [cifar.prepared(path, base_url=base_url, progress=progress)]
@@ -148,27 +147,21 @@ def available() -> list[DatasetInfo]:
     Example:
         >>> [info.name for info in available()[:2]], available()[0].rows
         (['vowel', 'dna'], 528)
-
     """
-    infos = []
+    found: dict[str, DatasetInfo] = {}
     for source in (*(CATALOG[name] for name in BUNDLED), *_own_files(), *CATALOG.values()):
-        bundled = source.name in BUNDLED
-        path = Path(str(cache.bundled(source.train))) if bundled else cache.find(source.train)
-        where: Literal["bundled", "cached", "downloadable"]
-        where = "bundled" if bundled else "cached" if path is not None else "downloadable"
+        inside = source.name in BUNDLED
+        path = Path(str(cache.bundled(source.train))) if inside else cache.find(source.train)
         size = (source.rows, source.features, source.classes)
-        infos.append(DatasetInfo(source.name, where, source.task, *size, path))
-    unique = {info.name: info for info in (*infos, *_image_sets())}
-    return sorted(unique.values(), key=lambda info: ("bundled", "cached", "downloadable").index(info.where))
+        found[source.name] = DatasetInfo(source.name, _where(path, inside), source.task, *size, path)
+    digits, images = Path(str(cache.bundled("digits.bin"))), cifar.found()
+    found["digits"] = DatasetInfo("digits", "bundled", "classification", 1437, 64, 10, digits)
+    found["cifar10"] = DatasetInfo("cifar10", _where(images, False), "classification", 50_000, 3072, 10, images)
+    return sorted(found.values(), key=lambda info: get_args(Where).index(info.where))
 
 
-def _image_sets() -> list[DatasetInfo]:
-    """Return the lines of `IMAGES`."""
-    bundled, found = Path(str(cache.bundled("digits.bin"))), cifar.found()
-    return [
-        DatasetInfo("digits", "bundled", "classification", 1437, 64, 10, bundled),
-        DatasetInfo("cifar10", "cached" if found else "downloadable", "classification", 50_000, 3072, 10, found),
-    ]
+def _where(path: Path | None, inside: bool) -> Where:
+    return "bundled" if inside else "downloadable" if path is None else "cached"
 
 
 def _pixels(name: str, images: Images, dense: bool, task: Task | None) -> Dataset:

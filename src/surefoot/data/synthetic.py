@@ -22,7 +22,6 @@ class LinearRegressionData:
         noise: Standard deviation of the noise on ``b``.
         seed: Seed of everything random.
         fingerprint: SHA-256 of ``A`` and ``b`` (see `surefoot.data.fingerprint`).
-
     """
 
     A: NDArray[np.float64]
@@ -65,7 +64,6 @@ def linear_regression(n: int = 50, d: int = 10, noise: float = 0.0, seed: int = 
         >>> data = linear_regression()
         >>> data.A.shape, bool(np.allclose(data.A @ data.x_hat, data.b))
         ((50, 10), True)
-
     """
     for argument, value, least in (("n", n, 2), ("d", d, 1), ("seed", seed, 0)):
         whole(argument, value, least)

@@ -33,7 +33,6 @@ class Characters:
         >>> text = characters()
         >>> text.decode(text.train[:13])
         'First Citizen'
-
     """
 
     name: str
@@ -59,7 +58,6 @@ class Characters:
         Example:
             >>> characters().encode("To be").tolist()
             [30, 49, 1, 36, 39]
-
         """
         unknown = sorted(set(text) - set(self.vocabulary))
         if unknown:
@@ -89,7 +87,6 @@ def characters(
         >>> text = characters()
         >>> len(text.train), len(text.validation), len(text.vocabulary)
         (89859, 9984, 61)
-
     """
     if not 0 <= validation < 1:
         raise ValueError(f"validation must be at least 0 and under 1, got {validation}")

@@ -18,8 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from surefoot.forecast._answers import BestSchedule, Choice, Option, Prediction
-from surefoot.forecast._forecast import Forecast
-from surefoot.forecast._groups import forecast
+from surefoot.forecast._forecast import Forecast, forecast
 
 __all__ = ["BestSchedule", "Choice", "Forecast", "Option", "Prediction", "forecast"]
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from surefoot.forecast._answers import Prediction
 from surefoot.forecast._read import Run
 from surefoot.forecast._schedules import Floats
 from surefoot.theory import forecast as form
@@ -21,6 +22,15 @@ EARLIEST = 0.35
 LEAST_RUNS = 4
 """Runs below which there is nothing to fit."""
 DRAWS = 300
+LONGEST = 10.0
+"""Times the longest run: beyond, a forecast is refused."""
+HIGHEST, LOWEST = 4.0, 20.0
+"""Times the largest rate, and the smallest one's share, beyond which it is refused."""
+PER_DOUBLING = {"steps": 1.0, "lr": 2.0, "shape": 3.0, "finished": 1.2}
+"""By how many residuals the interval widens outside of what the runs cover: a doubling of steps or rate, of N/A at any
+step, and of N/A at the end of a run."""
+NORMAL = 1.645
+"""90 % of a normal distribution lie within so many standard deviations."""
 
 Prior = dict[str, tuple[float, float]]
 
@@ -45,6 +55,16 @@ class Points(NamedTuple):
     run: np.ndarray[Any, np.dtype[np.int64]]
     """Position of each point's run."""
 
+    @property
+    def counted(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """The final losses; all points where no run is finished."""
+        return self.final if self.final.any() else np.ones(len(self.final), bool)
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether there are both: final losses, and points of curves."""
+        return bool(self.final.any() and not self.final.all())
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -67,6 +87,79 @@ class Fit:
     """Measured minus fitted final loss, NaN where there is none, for ``runs``."""
     box: dict[str, tuple[float, float]] = field(default_factory=dict)
     """What the runs cover: steps, lr, shape."""
+
+    @property
+    def warmup(self) -> int:
+        """Steps of the ramp at the start that is usual here."""
+        return int(np.median([run.warmup for run in self.runs]))
+
+    @property
+    def weight_decay(self) -> float:
+        """As is usual here."""
+        return float(np.median([run.weight_decay for run in self.runs]))
+
+    def losses(self, parts: form.Trace) -> Floats:
+        """The forecasts of schedules, without intervals."""
+        return form.loss(self.parameters, parts, self.reference)
+
+    def predict(self, rates: Floats) -> Prediction:
+        """The final loss of a run with these rates, and its interval."""
+        parts = form.trace(rates, weight_decay=self.weight_decay)
+        value = float(self.losses(parts))
+        drawn = form.loss(self.draws, parts, self.reference)
+        drawn = np.where(np.isfinite(drawn), drawn, math.inf)
+        below, above = value - np.quantile(drawn, 0.05), np.quantile(drawn, 0.95) - value
+        beyond = self._beyond(rates, parts)
+        # Few runs make the residuals' own size uncertain; runs of about one length say little on longer ones.
+        typical = self.scale * (1 + 1 / max(len(self.runs) - 5, 2))
+        lengths = [run.steps for run in self.runs if math.isfinite(run.loss)] or [1]
+        doublings = math.log2(max(lengths) / min(lengths))
+        beyond["steps"] = beyond["steps"] ** 1.5 / min(max(doublings, 0.25), 1.0)
+        spread = NORMAL * typical * math.sqrt(1 + sum((PER_DOUBLING[key] * far) ** 2 for key, far in beyond.items()))
+        low = value - math.hypot(max(below, 0.0), spread)
+        if all(run.loss >= 0 for run in self.runs if math.isfinite(run.loss)):
+            low = max(low, 0.0)
+        high = value + math.hypot(max(above, 0.0), spread)
+        outside = ", ".join(key for key, far in beyond.items() if far > 0.01 and key != "finished")
+        return Prediction(value, low, high, f"outside of what the runs cover in {outside}" if outside else "")
+
+    def prior(self) -> Prior:
+        """What smaller groups lean on: these exponents, half as sure as the usual prior, or as sure as the draws."""
+        wide = dict(zip(form.PARAMETERS, self.draws.std(axis=0), strict=True))
+        centre = dict(zip(form.PARAMETERS, self.parameters, strict=True))
+        return {name: (float(centre[name]), max(0.5 * width, float(wide[name]))) for name, (_, width) in PRIOR.items()}
+
+    def _beyond(self, rates: Floats, parts: form.Trace) -> dict[str, float]:
+        """By how many doublings a schedule lies outside of what the runs cover."""
+        form_of = math.exp(float(shape(parts)))
+        values = {"steps": float(len(rates)), "lr": float(rates.max()), "shape": form_of, "finished": form_of}
+        return {
+            key: max(0.0, math.log2(value / self.box[key][1]), math.log2(self.box[key][0] / value))
+            for key, value in values.items()
+        }
+
+    def reach(self, steps: int, lr: float | None = None) -> None:
+        """Refuse lengths and rates that are too far from those of the runs."""
+        longest = self.box["steps"][1]
+        if steps > LONGEST * longest:
+            raise ValueError(
+                f"steps must be at most {LONGEST:g} times the longest run ({longest:.0f}), got {steps}: add longer runs"
+            )
+        low, high = self.box["lr"]
+        if lr is not None and not low / LOWEST <= lr <= high * HIGHEST:
+            raise ValueError(
+                f"lr must be between {low / LOWEST:g} and {high * HIGHEST:g} for runs with rates from {low:g} to "
+                f"{high:g}, got {lr:g}: add runs with such rates"
+            )
+
+    def candidates(self) -> Floats:
+        """Rates to choose from: the smallest to twice the largest, below the smallest one that was lost."""
+        low, high = self.box["lr"]
+        top = 2 * high
+        lost = [run.lr for run in self.lost if run.lr > high]
+        if lost:
+            top = min(top, math.sqrt(high * min(lost)))
+        return np.geomspace(low, max(top, low * 1.001), 33)
 
 
 def points(runs: list[Run]) -> Points:
@@ -113,7 +206,7 @@ def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
     fitted = form.loss(values[:FREE], data.parts, reference)
     residual[data.run[data.final]] = (data.losses - fitted)[data.final]
     draws = _draws(data, values, reference, whole, scale, seed)
-    offset = float(values[FREE]) if _has_offset(data) else 0.0
+    offset = float(values[FREE]) if data.has_offset else 0.0
     return Fit(values[:FREE], offset, reference, scale, draws, finite, lost, residual, _box(finite, data))
 
 
@@ -127,7 +220,7 @@ def check(runs: list[Run], lost: list[Run]) -> None:
     if len(runs) < LEAST_RUNS:
         raise ValueError(f"{wants}; got {len(runs)}{gone}")
     rates, lengths = {run.lr for run in runs}, {run.steps for run in runs}
-    shapes = {round(float(_shape(run)), 2) for run in runs}
+    shapes = {round(float(shape(form.trace(run.rates))), 2) for run in runs}
     if len(rates) == 1 and len(shapes) == 1:
         raise ValueError(
             f"{wants}; all {len(runs)} runs have one schedule and lr={runs[0].lr:g}: nothing tells noise from progress"
@@ -142,14 +235,9 @@ def shape(parts: form.Trace) -> Floats:
     return np.log(found.noise / found.typical)
 
 
-def _shape(run: Run) -> float:
-    return float(shape(form.trace(run.rates)))
-
-
 def _box(runs: list[Run], data: Points) -> dict[str, tuple[float, float]]:
     """What the runs cover: lengths, rates, and N/A at all points and at the ends of runs."""
-    at = data.parts.counts.sum(axis=-1)
-    ends = data.final if data.final.any() else np.ones(len(at), bool)
+    at, ends = data.parts.counts.sum(axis=-1), data.counted
     shapes = np.exp(shape(data.parts))
     rates = [run.lr for run in runs]
     return {
@@ -164,8 +252,7 @@ def _reference(data: Points) -> form.Reference:
     def middle(values: Floats) -> float:
         return float(np.exp(np.mean(np.log(values))))
 
-    chosen = data.final if data.final.any() else np.ones(len(data.losses), bool)
-    parts = form.Trace(*(part[chosen] for part in data.parts))
+    parts = form.Trace(*(part[data.counted] for part in data.parts))
     peak = middle(parts.rates.max(axis=-1))
     growth = middle(parts.growths.max(axis=-1))
     unit = form.Reference(rate=peak, growth=growth)
@@ -173,29 +260,25 @@ def _reference(data: Points) -> form.Reference:
     return form.Reference(peak, growth, middle(found.total), middle(found.noise))
 
 
-def _has_offset(data: Points) -> bool:
-    return bool(data.final.any() and not data.final.all())
-
-
 def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, float, Prior]:
     """The parameters and the offset, the residuals' scale (estimated on the way) and the prior that was used."""
     from scipy.optimize import least_squares
 
-    counted = data.final if data.final.any() else np.ones(len(data.losses), bool)
+    counted = data.counted
     level = data.losses[counted]
     spread = float(np.percentile(level, 75) - np.percentile(level, 5)) or abs(float(np.median(level))) or 1.0
     # A start in the middle of the prior; amplitudes and floor by linear least squares.
     values = np.array([expected.get(name, (0.0, 1.0))[0] for name in form.PARAMETERS] + [0.0])
     values[[1, 3]] = 0.0
     _, gradient = form.loss_and_gradient(values[:FREE], data.parts, reference)
-    columns = [gradient[:, 0], gradient[:, 1], gradient[:, 3], *([-1.0 * ~data.final] if _has_offset(data) else [])]
+    columns = [gradient[:, 0], gradient[:, 1], gradient[:, 3], *([-1.0 * ~data.final] if data.has_offset else [])]
     ordered = np.argsort(data.losses)
     central = ordered[: max(len(columns), math.ceil(0.9 * len(ordered)))]  # a diverged run must not set the start
     linear = np.linalg.lstsq(np.stack(columns, axis=1)[central], data.losses[central], rcond=None)[0]
     bias, noise = (max(float(amount), 0.02 * spread) for amount in linear[1:3])
     values[1], values[3] = math.log(bias), math.log(noise)
     values[0] = float(np.median((data.losses - bias * gradient[:, 1] - noise * gradient[:, 3])[central]))
-    values[FREE] = float(linear[3]) if _has_offset(data) else 0.0
+    values[FREE] = float(linear[3]) if data.has_offset else 0.0
     # Amplitudes within two powers of e: where there is no noise to be seen, its logarithm would run away.
     expected = {**expected, "log_bias": (values[1], 2.0), "log_noise": (values[3], 2.0)}
     smallest = 5e-4 * max(abs(float(np.median(level))), spread)
@@ -208,17 +291,8 @@ def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Fl
         values[0] = max(values[0], 1e-3 * spread)
     for _ in range(4):
         problem = _Problem(data, reference, expected, scale)
-        solution = least_squares(
-            problem.residuals,
-            values,
-            problem.jacobian,
-            x_scale="jac",
-            max_nfev=50,
-            ftol=1e-6,
-            xtol=1e-6,
-            bounds=(lowest, math.inf),
-        )
-        values = solution.x
+        options: dict[str, Any] = {"x_scale": "jac", "max_nfev": 50, "ftol": 1e-6, "xtol": 1e-6}
+        values = least_squares(problem.residuals, values, problem.jacobian, bounds=(lowest, math.inf), **options).x
         left = np.abs(problem.differences(values)[0][counted])
         before, scale = scale, max(1.4826 * float(np.median(left)) * math.sqrt(counted.sum() / freedom), smallest)
         if abs(math.log(scale / before)) < 0.05:
@@ -247,30 +321,22 @@ class _Problem:
         self._last = values.copy(), found
         return found
 
+    def robust(self, values: Floats) -> tuple[Floats, Floats]:
+        """The differences in units of the scale, large ones softened, and their derivatives."""
+        off, gradient = self.differences(values)
+        raw = np.nan_to_num(off * self.weights, nan=1e6, posinf=1e6, neginf=-1e6)
+        root = np.sqrt(1 + raw * raw)
+        slope = np.sqrt((root + 1) / 2) / root
+        soft = np.sign(raw) * np.sqrt(2 * (raw * raw / (root + 1)))
+        return soft, np.nan_to_num(gradient * (self.weights * slope)[:, None])
+
     def residuals(self, values: Floats) -> Floats:
-        """Their squares are what is minimised."""
-        raw = np.nan_to_num(self.differences(values)[0] * self.weights, nan=1e6, posinf=1e6, neginf=-1e6)
-        return np.concatenate([_soft(raw), self.pulls(values)])
+        """Their squares are what is minimised: differences, and how far parameters are from where they are expected."""
+        return np.concatenate([self.robust(values)[0], (values - self.prior[:, 0]) / self.prior[:, 1]])
 
     def jacobian(self, values: Floats) -> Floats:
         """Derivatives of the residuals."""
-        off, gradient = self.differences(values)
-        raw = np.nan_to_num(off * self.weights, nan=1e6, posinf=1e6, neginf=-1e6)
-        rows = np.nan_to_num(gradient * (self.weights * _soft_slope(raw))[:, None])
-        return np.concatenate([rows, np.diag(1 / self.prior[:, 1])])
-
-    def pulls(self, values: Floats) -> Floats:
-        """How far the parameters are from where they are expected."""
-        return np.asarray((values - self.prior[:, 0]) / self.prior[:, 1])
-
-
-def _soft(raw: Floats) -> Floats:
-    return np.asarray(np.sign(raw) * np.sqrt(2 * (raw * raw / (np.sqrt(1 + raw * raw) + 1))))
-
-
-def _soft_slope(raw: Floats) -> Floats:
-    root = np.sqrt(1 + raw * raw)
-    return np.asarray(np.sqrt((root + 1) / 2) / root)
+        return np.concatenate([self.robust(values)[1], np.diag(1 / self.prior[:, 1])])
 
 
 def _far_above(data: Points, values: Floats, reference: form.Reference, scale: float, count: int) -> list[int]:
@@ -283,14 +349,7 @@ def _far_above(data: Points, values: Floats, reference: form.Reference, scale: f
     return far if len(far) <= max(1, count // 4) else []
 
 
-def _draws(
-    data: Points,
-    values: Floats,
-    reference: form.Reference,
-    expected: Prior,
-    scale: float,
-    seed: int,
-) -> Floats:
+def _draws(data: Points, values: Floats, reference: form.Reference, expected: Prior, scale: float, seed: int) -> Floats:
     """Parameters that other samples of the runs would have given: one Gauss–Newton step from the fit for each.
 
     Runs are drawn with replacement, with all their points; the centre of the prior is drawn as well, so that what the
@@ -298,10 +357,7 @@ def _draws(
     """
     random = np.random.default_rng(seed)
     problem = _Problem(data, reference, expected, scale)
-    off, gradient = problem.differences(values)
-    raw = off * problem.weights
-    rows = gradient * (problem.weights * _soft_slope(raw))[:, None]
-    soft = _soft(raw)
+    soft, rows = problem.robust(values)
     count = int(data.run.max()) + 1
     squares, slopes = np.zeros((count, FREE + 1, FREE + 1)), np.zeros((count, FREE + 1))
     np.add.at(squares, data.run, rows[:, :, None] * rows[:, None, :])

@@ -1,9 +1,9 @@
-"""What a fit is asked: the loss of a run that was not done, the best rate, the best schedule."""
+"""Runs to fits, one for each model and data set, and what they are asked: losses, the best rate, the best schedule."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy as np
 from surefoot.forecast import _fit, _read, _schedules
 from surefoot.forecast._answers import BestSchedule, Choice, Option, Prediction
 from surefoot.forecast._fit import Fit
+from surefoot.forecast._read import Run
 from surefoot.forecast._schedules import Floats, Schedule
+from surefoot.runs import reporter
 from surefoot.theory import forecast as form
 
 if TYPE_CHECKING:
@@ -23,15 +25,9 @@ SCHEDULES = (
     "wsd(decay_fraction=0.6)", "wsd(decay_fraction=0.8)",
 )  # fmt: skip
 """What :meth:`Forecast.best` chooses from."""
-LONGEST = 10.0
-"""Times the longest run: beyond, a forecast is refused."""
-HIGHEST, LOWEST = 4.0, 20.0
-"""Times the largest rate, and the smallest one's share, beyond which it is refused."""
-PER_DOUBLING = {"steps": 1.0, "lr": 2.0, "shape": 3.0, "finished": 1.2}
-"""By how many residuals the interval widens outside of what the runs cover: a doubling of steps or rate, of N/A at any
-step, and of N/A at the end of a run."""
-NORMAL = 1.645
-"""90 % of a normal distribution lie within so many standard deviations."""
+
+MANY = 2
+"""So many groups may take more than two seconds to fit."""
 
 Group = tuple[tuple[str, Any], ...]
 
@@ -81,8 +77,7 @@ class Forecast:
                 (the last factor).
         """
         fit = self._fit(group)
-        rates = self._rates(fit, lr, schedule, steps, resume, options)
-        return self._of_rates(fit, rates)
+        return fit.predict(self._rates(fit, lr, schedule, steps, resume, options))
 
     def best(
         self,
@@ -106,19 +101,17 @@ class Forecast:
         """
         fit = self._fit(group)
         total = _schedules.whole("steps", steps, 1)
-        self._reach(fit, total, None)
+        fit.reach(total)
         named = dict(schedules) if isinstance(schedules, Mapping) else _named(schedules or SCHEDULES)
         if not named:
             raise ValueError("schedules must have at least one schedule, got none")
-        candidates = self._candidates(fit, lrs)
+        candidates = fit.candidates() if lrs is None else _chosen(fit, lrs)
         rows = []
         for label, schedule in named.items():
-            shape = self._factors(fit, schedule, total, options)
-            parts = form.coarse(total, candidates[:, None] * form.part_means(shape), weight_decay=_decay(fit))
-            losses = form.loss(fit.parameters, parts, fit.reference)
-            place = int(np.argmin(losses))
-            prediction = self._of_rates(fit, candidates[place] * shape)
-            rows.append(Option(label, float(candidates[place]), *prediction))
+            shape = _factors(fit, schedule, total, options)
+            parts = form.coarse(total, candidates[:, None] * form.part_means(shape), weight_decay=fit.weight_decay)
+            place = int(np.argmin(fit.losses(parts)))
+            rows.append(Option(label, float(candidates[place]), *fit.predict(candidates[place] * shape)))
         rows.sort(key=lambda row: row.loss)
         first = rows[0]
         return Choice(first.lr, first.schedule, total, first.loss, first.low, first.high, rows)
@@ -145,17 +138,15 @@ class Forecast:
 
         fit = self._fit(group)
         total = _schedules.whole("steps", steps, 2)
-        self._reach(fit, total, lr)
-        done = np.empty(0) if resume is None else self._done(resume, total)
-        ramp = (_warmup(fit) if resume is None else 0) if warmup is None else _schedules.whole("warmup", warmup, 0)
+        fit.reach(total, lr)
+        done = np.empty(0) if resume is None else _done(resume, total)
+        ramp = (fit.warmup if resume is None else 0) if warmup is None else _schedules.whole("warmup", warmup, 0)
         if len(done) + ramp >= total:
             raise ValueError(f"steps must be more than the {len(done) + ramp} of warmup and resume, got {total}")
-        given = None if lr is None else np.array([_schedules.positive("lr", lr)])
-        candidates = self._candidates(fit, None) if given is None else given
-        rates = optimise(fit, total, candidates, ramp, done, _decay(fit))
-        prediction = self._of_rates(fit, rates)
+        candidates = fit.candidates() if lr is None else np.array([_schedules.positive("lr", lr)])
+        rates = optimise(fit, total, candidates, ramp, done)
         top = float(rates[len(done) :].max())
-        return BestSchedule(top, rates / top, total, *prediction)
+        return BestSchedule(top, rates / top, total, *fit.predict(rates))
 
     def compare(self, runs: Any, curves: Any = None, **options: Any) -> pd.DataFrame:
         """Forecasts of runs that are known, beside what was measured: one row a run, with ``error`` = forecast − loss.
@@ -171,7 +162,7 @@ class Forecast:
                 fit = next(iter(self.fits.values()))
             if fit is None:
                 continue
-            forecast = self._of_rates(fit, run.rates)
+            forecast = fit.predict(run.rates)
             head = {"run": run.name, "lr": run.lr, "schedule": run.schedule, "steps": run.steps, "measured": run.loss}
             rows.append({**head, **forecast._asdict(), "error": forecast.loss - run.loss})
         return pd.DataFrame(rows)
@@ -196,14 +187,8 @@ class Forecast:
 
         fit = self._fit(group)
         total = _schedules.whole("steps", 2 * fit.box["steps"][1] if steps is None else steps, 2)
-        self._reach(fit, total, None)
-
-        def over_rates(schedule: str) -> tuple[Floats, list[Prediction]]:
-            candidates = self._candidates(fit, None)[::2]
-            shape = self._factors(fit, schedule, total, {})
-            return candidates, [self._of_rates(fit, rate * shape) for rate in candidates]
-
-        return draw(fit, total, over_rates)
+        fit.reach(total)
+        return draw(fit, total)
 
     def __repr__(self) -> str:
         return f"Forecast of\n{self.summary()}"
@@ -240,74 +225,35 @@ class Forecast:
                 raise ValueError("steps must be given, unless the schedule is an array of factors")
             steps = len(schedule) + (0 if resume is None else len(resume))
         total = _schedules.whole("steps", steps, 1)
-        self._reach(fit, total, rate)
+        fit.reach(total, rate)
         if resume is None:
-            return rate * self._factors(fit, schedule, total, options)
-        done = self._done(resume, total)
+            return rate * _factors(fit, schedule, total, options)
+        done = _done(resume, total)
         left = _schedules.factors(schedule, total - len(done), default_warmup=0, **options)
         return np.concatenate([done, rate * left])
 
-    @staticmethod
-    def _factors(fit: Fit, schedule: Schedule, steps: int, options: dict[str, Any]) -> Floats:
-        return _schedules.factors(schedule, steps, default_warmup=_warmup(fit), **options)
 
-    @staticmethod
-    def _done(resume: Any, steps: int) -> Floats:
-        done = np.asarray(resume, float)
-        if done.ndim != 1 or not len(done) or not ((done >= 0).all() and np.isfinite(done).all()) or not done.max() > 0:
-            raise ValueError("resume must be the rates of the steps that are done: a list of numbers, not all 0")
-        if len(done) >= steps:
-            raise ValueError(f"steps must be more than the {len(done)} that are done, got {steps}")
-        return done
+def _factors(fit: Fit, schedule: Schedule, steps: int, options: dict[str, Any]) -> Floats:
+    return _schedules.factors(schedule, steps, default_warmup=fit.warmup, **options)
 
-    @staticmethod
-    def _reach(fit: Fit, steps: int, lr: float | None) -> None:
-        longest = fit.box["steps"][1]
-        if steps > LONGEST * longest:
-            raise ValueError(
-                f"steps must be at most {LONGEST:g} times the longest run ({longest:.0f}), got {steps}: add longer runs"
-            )
-        low, high = fit.box["lr"]
-        if lr is not None and not low / LOWEST <= lr <= high * HIGHEST:
-            raise ValueError(
-                f"lr must be between {low / LOWEST:g} and {high * HIGHEST:g} for runs with rates from {low:g} to "
-                f"{high:g}, got {lr:g}: add runs with such rates"
-            )
 
-    @staticmethod
-    def _candidates(fit: Fit, lrs: Iterable[float] | None) -> Floats:
-        if lrs is not None:
-            given = np.array([_schedules.positive("lrs", lr) for lr in lrs])
-            if not len(given):
-                raise ValueError("lrs must have at least one rate, got none")
-            for lr in (given.min(), given.max()):
-                Forecast._reach(fit, 1, float(lr))
-            return given
-        low, high = fit.box["lr"]
-        top = 2 * high
-        lost = [run.lr for run in fit.lost if run.lr > high]
-        if lost:
-            top = min(top, math.sqrt(high * min(lost)))
-        return np.geomspace(low, max(top, low * 1.001), 33)
+def _done(resume: Any, steps: int) -> Floats:
+    done = np.asarray(resume, float)
+    if done.ndim != 1 or not len(done) or not ((done >= 0).all() and np.isfinite(done).all()) or not done.max() > 0:
+        raise ValueError("resume must be the rates of the steps that are done: a list of numbers, not all 0")
+    if len(done) >= steps:
+        raise ValueError(f"steps must be more than the {len(done)} that are done, got {steps}")
+    return done
 
-    @staticmethod
-    def _of_rates(fit: Fit, rates: Floats) -> Prediction:
-        parts = form.trace(rates, weight_decay=_decay(fit))
-        value = float(form.loss(fit.parameters, parts, fit.reference))
-        drawn = form.loss(fit.draws, parts, fit.reference)
-        drawn = np.where(np.isfinite(drawn), drawn, math.inf)
-        below, above = value - np.quantile(drawn, 0.05), np.quantile(drawn, 0.95) - value
-        beyond = _beyond(fit, rates, parts)
-        # Few runs make the residuals' own size uncertain; runs of about one length say little on longer ones.
-        typical = fit.scale * (1 + 1 / max(len(fit.runs) - 5, 2))
-        beyond["steps"] = beyond["steps"] ** 1.5 / min(max(_span(fit), 0.25), 1.0)
-        spread = NORMAL * typical * math.sqrt(1 + sum((PER_DOUBLING[key] * far) ** 2 for key, far in beyond.items()))
-        low = value - math.hypot(max(below, 0.0), spread)
-        if all(run.loss >= 0 for run in fit.runs if math.isfinite(run.loss)):
-            low = max(low, 0.0)
-        high = value + math.hypot(max(above, 0.0), spread)
-        outside = ", ".join(key for key, far in beyond.items() if far > 0.01 and key != "finished")
-        return Prediction(value, low, high, f"outside of what the runs cover in {outside}" if outside else "")
+
+def _chosen(fit: Fit, lrs: Iterable[float]) -> Floats:
+    """Rates that somebody wants to choose from."""
+    given = np.array([_schedules.positive("lrs", lr) for lr in lrs])
+    if not len(given):
+        raise ValueError("lrs must have at least one rate, got none")
+    for lr in (given.min(), given.max()):
+        fit.reach(1, float(lr))
+    return given
 
 
 def _named(schedules: Iterable[Schedule]) -> dict[str, Schedule]:
@@ -318,25 +264,83 @@ def _named(schedules: Iterable[Schedule]) -> dict[str, Schedule]:
     return named
 
 
-def _beyond(fit: Fit, rates: Floats, parts: form.Trace) -> dict[str, float]:
-    """By how many doublings a schedule lies outside of what the runs cover."""
-    shape = math.exp(float(_fit.shape(parts)))
-    values = {"steps": float(len(rates)), "lr": float(rates.max()), "shape": shape, "finished": shape}
-    return {
-        key: max(0.0, math.log2(value / fit.box[key][1]), math.log2(fit.box[key][0] / value))
-        for key, value in values.items()
-    }
+def forecast(
+    runs: Any,
+    *,
+    curves: Any = None,
+    loss: str | None = None,
+    curve_loss: str | None = None,
+    groups: Sequence[str] | None = None,
+    share: bool = True,
+    seed: int = 0,
+    progress: bool | Callable[[int, int], None] | None = None,
+) -> Forecast:
+    """Fit finished or partial runs, and forecast the loss of other rates, schedules and lengths.
+
+    The form is that of the last-iterate bound (``surefoot.theory.forecast``), with eight numbers a group of runs.
+
+    Args:
+        runs: A CSV file's path or a table (DataFrame, list of dicts, dict of columns) with one row a run: ``lr``,
+            ``steps``, the final loss (``final_valid_loss``, ``final_loss`` or ``loss``; ∞ if it diverged, empty if it
+            is not finished and has a curve), ``schedule`` (a name; arrays and functions of T too, in lists of dicts);
+            optional are ``run``, ``warmup`` (steps), ``decay_fraction``, ``decay_shape``, ``end``, ``weight_decay``,
+            ``losses`` ({step: loss}), and what tells models and data apart. Or a table of curves alone. Or the result
+            of a study.
+        curves: Losses along the way, a table or a CSV file (also .csv.gz) with ``run``, ``step``, a loss
+            (``valid_loss``, ``loss`` or ``train_loss``) and, better than any name of a schedule, the rates ``lr``.
+            They may be measured on another set than the final losses: the offset is fitted.
+        loss: Column of the final losses, if it has another name.
+        curve_loss: Column of the curves' losses, if it has another name.
+        groups: Columns whose values tell models and data sets apart; by default those of dataset, model, parameters,
+            batch, sequence, optimizer, algorithm and weight_decay that are there.
+        share: Whether exponents of smaller groups lean on those of the largest; else all are fitted apart.
+        seed: Of the resampled runs, from which the intervals come.
+        progress: True for a bar, False for none, or a function of (fits done, all); by default a bar appears on a
+            terminal where there are several groups.
+
+    >>> rates, lengths = [0.01, 0.03, 0.1], [200, 400, 800]
+    >>> measured = lambda lr, steps: 1 + (lr * steps) ** -0.5 + 2 * lr
+    >>> rows = [dict(lr=lr, schedule="linear", steps=T, loss=measured(lr, T)) for lr in rates for T in lengths]
+    >>> fit = forecast(rows)
+    >>> value, low, high = fit.predict(lr=0.05, schedule="linear", steps=1600)
+    >>> low < measured(0.05, 1600) < high
+    True
+    """
+    everything = _read.read(runs, curves, loss=loss, curve_loss=curve_loss, groups=groups)
+    members: dict[Group, list[Run]] = {}
+    for run in everything:
+        members.setdefault(run.group, []).append(run)
+    ordered = sorted(members, key=lambda group: -len(members[group]))
+    fits: dict[Group, Fit] = {}
+    refused: dict[Group, str] = {}
+    prior = None
+    shown = sys.stderr.isatty() and len(ordered) >= MANY if progress is None else progress
+    with reporter(shown, total=len(ordered), unit="fits") as tell:
+        for done, group in enumerate(ordered):
+            try:
+                fits[group] = _fit.fit(members[group], prior, seed=seed)
+            except ValueError as error:
+                if len(ordered) == 1:
+                    raise
+                refused[group] = str(error)
+            if share and prior is None and fits:
+                prior = next(iter(fits.values())).prior()
+            tell(done + 1, 0.0)
+    if not fits:
+        raise ValueError(f"runs must have one group that can be fitted, of {len(ordered)}: {refused[ordered[0]]}")
+    found = Forecast(fits, refused, [])
+    found.notes += _notes(found, share)
+    return found
 
 
-def _span(fit: Fit) -> float:
-    """Doublings between the shortest and the longest finished run."""
-    lengths = [run.steps for run in fit.runs if math.isfinite(run.loss)] or [1]
-    return math.log2(max(lengths) / min(lengths))
-
-
-def _warmup(fit: Fit) -> int:
-    return int(np.median([run.warmup for run in fit.runs]))
-
-
-def _decay(fit: Fit) -> float:
-    return float(np.median([run.weight_decay for run in fit.runs]))
+def _notes(found: Forecast, share: bool) -> list[str]:
+    fits, notes = found.fits, []
+    if len(fits) > 1:
+        how = "exponents lean on those of the largest" if share else "fitted apart"
+        notes.append(f"{len(fits)} groups of runs, each with its own floor, bias and noise; {how}.")
+    notes += [f"Not fitted: {found._title(group)}: {reason}." for group, reason in found.refused.items()]
+    lost = [run for fit in fits.values() for run in fit.lost]
+    if lost:
+        named = ", ".join(f"{run.name} (lr {run.lr:g}, loss {run.loss:.4g})" for run in lost[:5])
+        notes.append(f"Left out as diverged: {named}{' …' if len(lost) > 5 else ''}.")
+    return notes

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.forecast._answers import Prediction
 from surefoot.forecast._fit import Fit
-from surefoot.forecast._schedules import Floats
+from surefoot.forecast._schedules import factors
 from surefoot.plots.methods import BLUE, GREEN, GREY, VERMILION
 from surefoot.plots.style import new_figure
 
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 COLOURS = {"constant": VERMILION, "cosine": BLUE, "wsd(decay_fraction=0.2)": GREEN}
 
 
-def draw(fit: Fit, steps: int, over_rates: Callable[[str], tuple[Floats, list[Prediction]]]) -> Figure:
+def draw(fit: Fit, steps: int) -> Figure:
     """Left: how well the fit agrees with its own runs. Right: the forecast over the rate."""
     figure, (left, right) = new_figure(2, width=4.5, height=3.8)
     measured = np.array([run.loss for run in fit.runs])
@@ -28,7 +26,8 @@ def draw(fit: Fit, steps: int, over_rates: Callable[[str], tuple[Floats, list[Pr
     left.plot(ends, ends, color=GREY, linewidth=1)
     left.set(xlabel="fitted final loss", ylabel="measured final loss")
     for schedule, colour in COLOURS.items():
-        rates, found = over_rates(schedule)
+        rates, shape = fit.candidates()[::2], factors(schedule, steps, default_warmup=fit.warmup)
+        found = [fit.predict(rate * shape) for rate in rates]
         right.plot(rates, [each.loss for each in found], color=colour, label=schedule.replace("decay_fraction=", ""))
         right.fill_between(rates, [each.low for each in found], [each.high for each in found], color=colour, alpha=0.15)
     right.set(xscale="log", xlabel="learning rate", ylabel=f"forecast loss after {steps} steps")

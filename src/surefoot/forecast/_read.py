@@ -89,8 +89,14 @@ def read(
     for name in groups or ():
         if name not in table:
             raise ValueError(f"groups must name columns of runs, got {name!r}; there are {', '.join(map(str, table))}")
-    rows: list[dict[str, Any]] = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-    found = [_of_row(row, final, logs, columns) for row in rows]
+    found = []
+    for record in table.to_dict("records"):
+        row = {str(key): value for key, value in record.items()}
+        name = f"run {row['run']}" if "run" in row else "a run"
+        try:
+            found.append(_of_row(name, row, final, logs, columns))
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{error} in {name}") from None
     if logs is not None and not any(len(run.curve[0]) for run in found):
         raise ValueError("curves must belong to runs: no 'run' of curves stands in runs with a loss")
     return found
@@ -128,35 +134,29 @@ def _curves(table: pd.DataFrame, column: str | None) -> dict[Any, pd.DataFrame]:
     return dict(iter(kept.groupby("run")))
 
 
-def _of_row(row: dict[str, Any], final: str | None, logs: Any, columns: list[str]) -> Run:
-    name = f"run {row['run']}" if "run" in row else "a run"
-    try:
-        lr, steps = _schedules.positive("lr", row["lr"]), _schedules.whole("steps", row["steps"], 1)
-    except ValueError as error:
-        raise ValueError(f"{error} in {name}") from None
+def _of_row(name: str, row: dict[str, Any], final: str | None, logs: Any, columns: list[str]) -> Run:
+    lr, steps = _schedules.positive("lr", row["lr"]), _schedules.whole("steps", row["steps"], 1)
     log = None if logs is None else logs.get(row["run"])
     warmup = _optional(row.get("warmup"), 0.0)
     if not 0 <= warmup < steps:
-        raise ValueError(f"steps must be more than the warmup, got {steps} steps and a warmup of {warmup:g} in {name}")
-    rates, label = _rates(row, lr, steps, int(warmup), log, name)
+        raise ValueError(f"steps must be more than the warmup, got {steps} steps and a warmup of {warmup:g}")
+    rates, label = _rates(row, lr, steps, int(warmup), log)
     decay = _optional(row.get("weight_decay"), 0.0)
     if not 0 <= decay < math.inf:
-        raise ValueError(f"weight_decay must be at least 0, got {decay!r} in {name}")
+        raise ValueError(f"weight_decay must be at least 0, got {decay!r}")
     if log is None:
-        at, losses = _curve(row.get("losses"), name)
+        at, losses = _curve(row.get("losses"))
     else:
         at, losses = log.step.to_numpy(float), log.loss.to_numpy(float)
     curve = _cleaned(at, losses, steps)
     last = math.nan if final is None else _schedules.number(row[final])
     if math.isnan(last) and not len(curve[0]):
-        raise ValueError(
-            f"{final or 'the loss'} must be a number (∞ if the run diverged), got NaN in {name}, without a curve"
-        )
+        raise ValueError(f"{final or 'the loss'} must be a number (∞ if the run diverged) without a curve, got NaN")
     group = tuple((key, _plain(row[key])) for key in columns)
     return Run(name, group, lr, rates, int(warmup), decay, label, last, curve)
 
 
-def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any, name: str) -> tuple[Floats, str]:
+def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any) -> tuple[Floats, str]:
     schedule: Any = row.get("schedule")
     logged = None
     if log is not None and "lr" in log:
@@ -168,8 +168,8 @@ def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any, na
         if logged is None:
             what = "no schedule" if absent else f"the schedule {schedule!r}"
             raise ValueError(
-                f"schedule must be one of {', '.join(_schedules.NAMES)}, or the curve must have the rates ('lr'); "
-                f"{name} has {what} and no logged rates"
+                f"schedule must be one of {', '.join(_schedules.NAMES)}, or the curve must have the rates ('lr'), "
+                f"got {what} and no logged rates"
             )
         label, base = (str(schedule) if not absent else "logged"), _schedules.factors("constant", steps, warmup=warmup)
     else:
@@ -183,28 +183,25 @@ def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any, na
             end = _optional(row.get("end"), math.nan)
             if not math.isnan(end):
                 options["end"] = end
-        try:
-            base = _schedules.factors(schedule, steps, **options)
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"{error} in {name}") from None
+        base = _schedules.factors(schedule, steps, **options)
         shown = {key: value for key, value in options.items() if key in ("decay_fraction", "end")}
         label = _schedules.describe(schedule, **shown)
     rates = lr * base
     if logged is not None:
         rates = _schedules.from_log(rates, *logged)
     if not ((rates >= 0).all() and (rates < math.inf).all() and rates.max() > 0):
-        raise ValueError(f"rates must be finite, at least 0 and not all 0, which they are not in {name}")
+        raise ValueError("rates must be finite, at least 0 and not all 0, which they are not")
     return rates, label
 
 
-def _curve(given: Any, name: str) -> tuple[Floats, Floats]:
+def _curve(given: Any) -> tuple[Floats, Floats]:
     if given is None or isinstance(given, float):
         return np.empty(0), np.empty(0)
     pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
     try:
         found = np.array(pairs, float).reshape(-1, 2)
     except (TypeError, ValueError):
-        raise ValueError(f"losses must be {{step: loss}} or pairs of step and loss, got {given!r} in {name}") from None
+        raise ValueError(f"losses must be {{step: loss}} or pairs of step and loss, got {given!r}") from None
     return found[:, 0], found[:, 1]
 
 

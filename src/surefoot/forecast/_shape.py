@@ -13,10 +13,11 @@ from surefoot.theory import forecast as form
 KNOTS = 20
 
 
-def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats, weight_decay: float) -> Floats:
+def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats) -> Floats:
     """The rates of all steps. The largest one lies within the candidates."""
     from scipy.optimize import minimize
 
+    weight_decay = fit.weight_decay
     free = steps - len(done) - warmup
     ends = form.part_ends(steps)
     middle = 0.5 * (ends[:-1] + ends[1:])
@@ -30,7 +31,7 @@ def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats
     def losses(points: Floats) -> Floats:
         shape = np.stack([np.interp(place, knots, row) for row in _heights(points[:, 1:])])
         rates = np.where(past, known, np.exp(points[:, :1]) * ramp * shape)
-        return form.loss(fit.parameters, form.coarse(steps, rates, weight_decay=weight_decay), fit.reference)
+        return fit.losses(form.coarse(steps, rates, weight_decay=weight_decay))
 
     def value_and_slope(point: Floats) -> tuple[float, Floats]:
         step = 1e-4 * np.eye(len(point))

@@ -115,7 +115,7 @@ def polyak_ratio(curve: Curve, lr: float, steps: int) -> Floats:
 def polyak_units(curve: Curve) -> Floats:
     """The median over all steps of the step in units of Polyak's, γ_t‖g_t‖²/f_t, for every rate; NaN if none is known.
 
-    SPS never exceeds 1 and NGN never exceeds 2; SGD and the Lambert-W step know no limit.
+    SPS never exceeds 1 and NGN never exceeds 2; SGD and LogNGN know no limit.
     """
     size, grad_sq, loss = (curve.of(name).values for name in ("size", "grad_sq", "loss"))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

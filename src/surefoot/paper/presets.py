@@ -135,16 +135,10 @@ def stored(name: str, preset: str, folder: Path) -> dict[str, Result] | None:
     path = store_of(name, preset, folder)
     if not path.exists():
         return None
-    found: dict[str, Result] = {}
-    wanted = sweep(name, preset).parts
     with Store.read(path) as opened:
-        count = len(opened.studies())
-    for position in range(count):
-        result = Result.load(path, study=position)
-        for part, settings in wanted.items():
-            if _is_of(result.settings, settings):
-                found[part] = result  # the one that was started last
-    return {part: found[part] for part in wanted if part in found} or None
+        loaded = [Result.load(path, study=position) for position in range(len(opened.studies()))]
+    found = {part: _joined(loaded, settings) for part, settings in sweep(name, preset).parts.items()}
+    return {part: result for part, result in found.items() if result is not None} or None
 
 
 def finished(name: str, preset: str, folder: Path) -> dict[str, Result] | None:
@@ -167,15 +161,26 @@ def _enough(result: Result, planned: list[float]) -> bool:
     return len(result.lrs) >= min(5, len(planned)) and 10 * result.lrs[-1] >= planned[-1] * (1 - 1e-9)
 
 
-def _is_of(found: Mapping[str, Any], wanted: Settings) -> bool:
+def _joined(loaded: list[Result], wanted: Settings) -> Result | None:
+    """The study of a part that was started last, or what smaller ones, of some of its methods and rates, add up to."""
     seeds = wanted["seeds"]
-    return (
-        [method["name"] for method in found["methods"]] == wanted["methods"]
-        and found["lrs"] == wanted["lrs"]
-        and found["seeds"] == (list(range(seeds)) if isinstance(seeds, int) else seeds)
-        and found["schedule"] == wanted.get("schedule", "constant")
-        and all(found[key] == wanted[key] for key in ("epochs", "batch_size"))
-    )
+    same = {
+        "seeds": list(range(seeds)) if isinstance(seeds, int) else seeds,
+        "schedule": wanted.get("schedule", "constant"),
+        **{key: wanted[key] for key in ("epochs", "batch_size")},
+    }
+    parts = [
+        result
+        for result in loaded
+        if same == {key: result.settings[key] for key in same}
+        and set(result.algorithms) <= set(wanted["methods"])
+        and set(result.settings["lrs"]) <= set(wanted["lrs"])
+    ]
+    whole = [part for part in parts if (part.algorithms, part.settings["lrs"]) == (wanted["methods"], wanted["lrs"])]
+    if whole or not parts:
+        return whole[-1] if whole else None
+    methods = {method["name"]: method for part in parts for method in part.settings["methods"]}
+    return parts[-1].of([methods[name] for name in wanted["methods"] if name in methods], wanted["lrs"])
 
 
 def _shifted(progress: Progress | None, before: int, total: int) -> Progress | bool:
@@ -216,12 +221,8 @@ def _beside_surefoot(preset: str, common: Settings, name: str, methods: list[str
 
 
 def _image_sweep(preset: str, parts: Mapping[str, Settings]) -> Sweep:
-    problem = {
-        "paper": "ResNet20 on CIFAR-10",
-        "medium": "ResNet20 on CIFAR-10",
-        "small": "ResNet20 on 10,000 images of CIFAR-10",
-        "smoke": "a small network on digits",
-    }[preset]
+    special = {"small": "ResNet20 on 10,000 images of CIFAR-10", "smoke": "a small network on digits"}
+    problem = special.get(preset, "ResNet20 on CIFAR-10")
     largest = 10**0.5 if preset == "medium" else 10.0  # that all methods were run at
     return Sweep(problem, parts, math.log(10), (1 / largest, 1.0, largest))
 
@@ -240,20 +241,15 @@ def _image_settings(preset: str, device: str, data: str | None) -> tuple[Setting
         }
         return settings, 10
     options: Settings = {"device": device, "data": data}
-    settings = {"problem": "resnet20", "lrs": _rates(-2, 2, 9), "batch_size": 128}
-    if preset == "paper":
-        return {**settings, "problem_options": options, "seeds": 3, "epochs": 20, "distance": 50.0}, 100
-    if preset == "medium":
-        return {
-            **settings,
-            "problem_options": options,
-            "lrs": _rates(-1, 1, 5),
-            "seeds": 1,
-            "epochs": 5,
-            "distance": 30.0,
-        }, 100
-    options |= {"rows": 10_000, "validation_rows": 2_000, "channels_last": True, "autocast": _autocast(device)}
-    return {**settings, "problem_options": options, "seeds": 1, "epochs": 5, "distance": 20.0}, 100
+    sizes: dict[str, Settings] = {
+        "paper": {"seeds": 3, "epochs": 20, "distance": 50.0},
+        "medium": {"seeds": 1, "epochs": 5, "distance": 30.0, "lrs": _rates(-1, 1, 5)},
+        "small": {"seeds": 1, "epochs": 5, "distance": 20.0},
+    }
+    if preset == "small":
+        options |= {"rows": 10_000, "validation_rows": 2_000, "channels_last": True, "autocast": _autocast(device)}
+    common = {"problem": "resnet20", "problem_options": options, "lrs": _rates(-2, 2, 9), "batch_size": 128}
+    return {**common, **sizes[preset]}, 100
 
 
 def _characters(preset: str, device: str, data: str | None) -> Sweep:
@@ -277,9 +273,12 @@ def _rates(low: float, high: float, count: int) -> list[float]:
 
 
 def _autocast(device: str) -> str | None:
-    """bfloat16 where the device computes in it: processors without AVX-512 are ten times slower than in float32."""
+    """bfloat16 where the device computes in it: processors without instructions for it are three to ten times slower
+    than in float32."""
     if not device.startswith("cpu"):
         return "bfloat16"
     import torch
 
-    return "bfloat16" if torch.backends.cpu.get_cpu_capability() == "AVX512" else None
+    ask = getattr(torch.cpu, "get_capabilities", None)  # younger than the oldest torch that is supported
+    known = {} if ask is None else ask()
+    return "bfloat16" if known.get("avx512_bf16") or known.get("amx_bf16") else None

@@ -27,10 +27,12 @@ from surefoot.pep._cache import CACHE_VARIABLE
 from surefoot.pep._indices import one_step_index, spp_index, spp_index_weakly_convex
 from surefoot.pep._iterates import average_iterate, last_iterate, stochastic_average_iterate, stochastic_last_iterate
 from surefoot.pep._levels import last_iterate_level, one_step_level
-from surefoot.pep._registry import NAMES, STATEMENTS, Statement
-from surefoot.pep._result import Verification
 from surefoot.pep._run import Row, run, summary, table, verify
 from surefoot.pep._solver import SolverError
+from surefoot.pep._statement import STATEMENTS, Statement, Verification
+
+NAMES = {name: statement.description for name, statement in STATEMENTS.items()}
+"""Name of each statement, with its description in one line."""
 
 __all__ = [
     "CACHE_VARIABLE",

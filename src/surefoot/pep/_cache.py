@@ -7,15 +7,14 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from functools import cache as once
 from pathlib import Path
 from typing import Any
 
 from surefoot import data, pep, theory
 from surefoot._files import replacing
-from surefoot.pep._result import Value, Verification
 from surefoot.pep._solver import versions
+from surefoot.pep._statement import Case, Verification
 
 CACHE_VARIABLE = "SUREFOOT_PEP_CACHE"
 """A folder for the results, or ``off``."""
@@ -45,7 +44,7 @@ class Cache:
         self.where = where
         self._origin = {"versions": versions(), "code": _code()}
 
-    def load(self, statement: str, parameters: Mapping[str, Value]) -> Verification | None:
+    def load(self, statement: str, parameters: Case) -> Verification | None:
         """The stored result; None if there is none, or the file is damaged."""
         if self.where is None:
             return None
@@ -55,7 +54,7 @@ class Cache:
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def store(self, parameters: Mapping[str, Value], result: Verification) -> None:
+    def store(self, parameters: Case, result: Verification) -> None:
         """Keep a result. A folder that cannot be written to costs the cache, not the result."""
         if self.where is None:
             return
@@ -66,7 +65,7 @@ class Cache:
             with replacing(path, "a result", sync=False) as file:
                 file.write(text.encode())
 
-    def _path(self, statement: str, parameters: Mapping[str, Value]) -> Path:
+    def _path(self, statement: str, parameters: Case) -> Path:
         assert self.where is not None
         content = {"statement": statement, "parameters": dict(parameters), **self._origin}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

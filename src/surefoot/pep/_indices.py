@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from surefoot.pep._result import Relation, Verification, positive, verification
-from surefoot.pep._solver import SMALL, attempts, solve
+import numpy as np
+
+from surefoot.pep._statement import Worst, grid, positive, statement
 from surefoot.theory import models, proximal
 from surefoot.theory.arguments import unknown
 
@@ -16,9 +18,18 @@ METHODS: Mapping[str, models.Model] = {
     "ngn": models.SquareRoot(),
 }
 """Methods whose step is fixed by loss, gradient norm and rate, with C = 0."""
+LIPSCHITZ = (0.5, 1.0, 2.0)
+"""Values of G in the figure of Λ."""
+RATES = tuple(float(rate) for rate in np.logspace(-2, 2, 25))
+"""Values of α in the figure of Λ."""
 
 
-def spp_index(*, lr: float, lipschitz: float, gap: float = 1.0) -> Verification:
+@statement(
+    "spp",
+    "index of the proximal point on convex losses: at most min{½αG², f − inf f}, exactly Λ(α)",
+    grid(lipschitz=LIPSCHITZ, lr=RATES),
+)
+def spp_index(*, lr: float, lipschitz: float, gap: float = 1.0) -> Worst:
     """Λ(α), the largest index of the proximal point method on a convex loss (Sec. 4.4, ``spp-pepit-delta``).
 
         Λ(α) = max f(x) − env_f^α(x)   over convex f that have a minimiser, f(x) − min f ≤ F, ‖g‖ ≤ G, g ∈ ∂f(x)
@@ -45,17 +56,19 @@ def spp_index(*, lr: float, lipschitz: float, gap: float = 1.0) -> Verification:
         problem.set_performance_metric(value - end_value - (end - start) ** 2 / (2 * lr))
         return {"gap": value - lowest}
 
-    return verification(
-        "spp",
-        {"lr": lr, "lipschitz": lipschitz, "gap": gap},
-        solve(build, attempts(SMALL)),
-        theory=proximal.delta_bound(gap, lipschitz**2, lr),
-        exact=proximal.worst_delta(gap, lipschitz**2, lr),
-        relation="at most",
-    )
+    numbers = (gap, lipschitz**2, lr)
+    return Worst(build, proximal.delta_bound(*numbers), "at most", exact=proximal.worst_delta(*numbers))
 
 
-def spp_index_weakly_convex(*, lr: float, lipschitz: float, weak_convexity: float, gap: float = 1.0) -> Verification:
+@statement(
+    "spp-weakly-convex",
+    "the same on η-weakly convex losses: at most min{½αG²/(1 − αη), f − inf f}, and an exact formula",
+    [
+        {"lipschitz": lipschitz, "weak_convexity": eta, "lr": product / eta}
+        for lipschitz, eta, product in itertools.product(LIPSCHITZ, (0.1, 1.0, 10.0), (0.01, 0.1, 0.5, 0.9))
+    ],
+)
+def spp_index_weakly_convex(*, lr: float, lipschitz: float, weak_convexity: float, gap: float = 1.0) -> Worst:
     """The largest index of the proximal point method on an η-weakly convex loss (Lemma 4.3, ``delta-spp``).
 
         max f(x) − env_f^α(x)   over f with f + η/2‖·‖² convex, f ≥ 0, f(x) ≤ F, ‖g‖ ≤ G, g ∈ ∂f(x), for αη < 1
@@ -84,17 +97,17 @@ def spp_index_weakly_convex(*, lr: float, lipschitz: float, weak_convexity: floa
         problem.set_performance_metric(value - end_value - (end - start) ** 2 / (2 * lr))
         return {}
 
-    return verification(
-        "spp-weakly-convex",
-        {"lr": lr, "lipschitz": lipschitz, "weak_convexity": weak_convexity, "gap": gap},
-        solve(build, attempts(SMALL)),
-        theory=theory,
-        exact=proximal.worst_delta(gap, lipschitz**2, lr, weak_convexity=weak_convexity),
-        relation="at most",
-    )
+    exact = proximal.worst_delta(gap, lipschitz**2, lr, weak_convexity=weak_convexity)
+    return Worst(build, theory, "at most", exact=exact)
 
 
-def one_step_index(*, method: str, lr: float, loss: float = 1.0, grad_sq: float = 1.0) -> Verification:
+@statement(
+    "one-step",
+    "smallest index of the base inequality: δ for SGD and SPS, above δ for NGN, δ_safe for all",
+    grid(method=METHODS, lr=(0.1, 1.0, 10.0, 100.0))
+    + grid(method=METHODS, lr=(0.01, 1.0), loss=(0.5,), grad_sq=(4.0,)),
+)
+def one_step_index(*, method: str, lr: float, loss: float = 1.0, grad_sq: float = 1.0) -> Worst:
     """The smallest δ with which one step satisfies the base inequality (Lemma 3.2) for every convex f ≥ 0.
 
         ‖x⁺ − u‖² ≤ ‖x − u‖² − 2α(f(x) − f(u)) + 2αδ   for all u, where f(x) and ‖g‖² are given, x⁺ = x − τg
@@ -117,15 +130,8 @@ def one_step_index(*, method: str, lr: float, loss: float = 1.0, grad_sq: float 
         problem.set_performance_metric(least_index)
         return {}
 
-    relation: Relation = "above" if method == "ngn" else "equal"
-    return verification(
-        "one-step",
-        {"method": method, "lr": lr, "loss": loss, "grad_sq": grad_sq},
-        solve(build, attempts(SMALL)),
-        theory=step.delta,
-        exact=models.safe_delta(float(loss), float(grad_sq), float(lr), step.size),
-        relation=relation,
-    )
+    exact = models.safe_delta(float(loss), float(grad_sq), float(lr), step.size)
+    return Worst(build, step.delta, "above" if method == "ngn" else "equal", exact=exact)
 
 
 def base_inequality(problem: Any, loss: float, grad_sq: float, lr: float, size: float) -> tuple[Any, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 
-from surefoot.pep._result import Relation, Verification, positive, verification
-from surefoot.pep._solver import LARGE, attempts, solve
+from surefoot.pep._solver import LARGE
+from surefoot.pep._statement import Case, Worst, positive, statement
 from surefoot.theory import bounds, models, schedules
 from surefoot.theory.arguments import whole
 
@@ -18,9 +19,22 @@ LONGEST_TREE = 3
 """Steps of the stochastic statements: every further one doubles the number of points."""
 
 
+def _runs(horizons: tuple[int, ...], factors: tuple[float, ...]) -> list[Case]:
+    """Cases with rates that are multiples of D/(G√T)."""
+    return [
+        {"lr": factor / steps**0.5, "steps": steps, "schedule": schedule}
+        for steps, schedule, factor in itertools.product(horizons, ("constant", "inverse_sqrt", "linear"), factors)
+    ]
+
+
+WHOLE = _runs((2, 4, 8), (0.25, 0.5, 1.0, 2.0, 4.0))
+TREES = _runs((2, 3), (0.5, 1.0, 2.0))
+
+
+@statement("last-iterate", "subgradient descent: f(x_T) − f⋆ is at most Ω_last", WHOLE)
 def last_iterate(
     *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
-) -> Verification:
+) -> Worst:
     """The worst f(x_T) − f⋆ of subgradient descent x_{t+1} = x_t − α_t g_t, against Ω_last (Theorem 3.4).
 
     Over convex, G-Lipschitz f with a minimiser within distance D of x_1; α_t = lr·η_t for a ``schedule`` of T =
@@ -29,12 +43,17 @@ def last_iterate(
     >>> last_iterate(lr=1.0, steps=1).verdict
     'tight'
     """
-    return _verify("last-iterate", lr, steps, schedule, lipschitz, distance, functions=1, last=True)
+    return _worst(lr, steps, schedule, lipschitz, distance, functions=1, last=True)
 
 
+@statement(
+    "average-iterate",
+    "subgradient descent: f at the average is at most Ω_avg, exactly so for constant α ≥ D/(G√T)",
+    WHOLE,
+)
 def average_iterate(
     *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
-) -> Verification:
+) -> Worst:
     """The worst f(x̄) − f⋆ at the α-weighted average x̄ of x_1 … x_T, against Ω_avg (Theorem 3.3).
 
     The setting is that of :func:`last_iterate`. For constant rates of at least D/(G√T) and T > 1 the bound is exact.
@@ -42,12 +61,13 @@ def average_iterate(
     >>> average_iterate(lr=1.0, steps=2).verdict
     'tight'
     """
-    return _verify("average-iterate", lr, steps, schedule, lipschitz, distance, functions=1, last=False)
+    return _worst(lr, steps, schedule, lipschitz, distance, functions=1, last=False)
 
 
+@statement("stochastic-last-iterate", "two losses, all paths: E f(x_T) − f⋆ is at most Ω_last", TREES)
 def stochastic_last_iterate(
     *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
-) -> Verification:
+) -> Worst:
     """The worst E f(x_T) − f⋆ of stochastic subgradient descent on f = ½(f_1 + f_2), against Ω_last (Theorem 3.4).
 
     Both losses are convex and G-Lipschitz, and drawn independently in every step; all paths of up to three steps are
@@ -56,25 +76,24 @@ def stochastic_last_iterate(
     >>> stochastic_last_iterate(lr=1.0, steps=2).agrees
     True
     """
-    return _verify("stochastic-last-iterate", lr, steps, schedule, lipschitz, distance, functions=FUNCTIONS, last=True)
+    return _worst(lr, steps, schedule, lipschitz, distance, functions=FUNCTIONS, last=True)
 
 
+@statement("stochastic-average-iterate", "two losses, all paths: E f at the average is at most Ω_avg", TREES)
 def stochastic_average_iterate(
     *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
-) -> Verification:
+) -> Worst:
     """The worst E f(x̄) − f⋆ in the setting of :func:`stochastic_last_iterate`, against Ω_avg (Theorem 3.3).
 
     >>> stochastic_average_iterate(lr=1.0, steps=2).verdict
     'tight'
     """
-    return _verify(
-        "stochastic-average-iterate", lr, steps, schedule, lipschitz, distance, functions=FUNCTIONS, last=False
-    )
+    return _worst(lr, steps, schedule, lipschitz, distance, functions=FUNCTIONS, last=False)
 
 
-def _verify(
-    statement: str, lr: float, steps: int, schedule: str, lipschitz: float, distance: float, functions: int, last: bool
-) -> Verification:
+def _worst(
+    lr: float, steps: int, schedule: str, lipschitz: float, distance: float, *, functions: int, last: bool
+) -> Worst:
     positive(lr=lr, lipschitz=lipschitz, distance=distance)
     whole("steps", steps, 1)
     if functions > 1 and steps > LONGEST_TREE:
@@ -89,14 +108,7 @@ def _verify(
 
     steep = lr * lipschitz * math.sqrt(steps) >= distance * (1 - 1e-12)
     exact = not last and steps > 1 and steep and bool((factors == 1).all())
-    relation: Relation = "equal" if exact else "at most"
-    return verification(
-        statement,
-        {"lr": lr, "steps": steps, "schedule": schedule, "lipschitz": lipschitz, "distance": distance},
-        solve(build, attempts(LARGE)),
-        theory=bound,
-        relation=relation,
-    )
+    return Worst(build, bound, "equal" if exact else "at most", accuracy=LARGE)
 
 
 def _descent(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.pep._indices import base_inequality
-from surefoot.pep._result import Relation, Verification, positive, verification
-from surefoot.pep._solver import LARGE, SMALL, attempts, solve
+from surefoot.pep._solver import LARGE
+from surefoot.pep._statement import Worst, grid, positive, statement
 from surefoot.theory import bounds, models
 from surefoot.theory.arguments import unknown
 
@@ -18,7 +18,12 @@ METHODS = {"sps": models.Truncated, "ngn": models.SquareRoot}
 PRICES = ("paid", "left out")
 
 
-def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, grad_sq: float = 1.0) -> Verification:
+@statement(
+    "one-step-level",
+    "smallest index of the base inequality with a level C: δ_safe at f − C, on both sides of the infimum",
+    grid(method=METHODS, lr=(0.1, 1.0, 10.0), level=(-2.0, 0.0, 0.3, 0.9)),
+)
+def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, grad_sq: float = 1.0) -> Worst:
     """The smallest δ with which one step satisfies the base inequality with a level C, for every convex f ≥ 0.
 
         α(f(x) − max{f(u), C} − δ) ≤ ½‖x − u‖² − ½‖x⁺ − u‖²   for all u, where f(x) and ‖g‖² are given, x⁺ = x − τg
@@ -45,19 +50,18 @@ def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, g
     def index(bound: float) -> float:
         return float(models.safe_delta(float(loss), float(grad_sq), float(lr), size, lower_bound=bound))
 
-    return verification(
-        "one-step-level",
-        {"method": method, "lr": lr, "level": level, "loss": loss, "grad_sq": grad_sq},
-        solve(build, attempts(SMALL)),
-        theory=index(float(level)),
-        exact=index(max(float(level), 0.0)),
-        relation="equal" if level >= 0 else "at most",
-    )
+    exact = index(max(float(level), 0.0))
+    return Worst(build, index(float(level)), "equal" if level >= 0 else "at most", exact=exact)
 
 
+@statement(
+    "last-iterate-level",
+    "two steps with a level: Ω_last holds if earlier iterates pay for the level, and fails if they do not",
+    grid(lr=(1.0, 10.0), level=(2.0,), scale=(0.02, 0.3), price=PRICES),
+)
 def last_iterate_level(
     *, lr: float, level: float, price: str = "paid", scale: float = 0.02, distance: float = 1.0
-) -> Verification:
+) -> Worst:
     """The worst E f(x_2) − f⋆ of two steps, less noise and prices, against the bias D²/(4α) of Ω_last.
 
     f = ½(f_1 + f_2) with convex losses ≥ 0, one of which is drawn in each step. The first step is a full one at the
@@ -103,14 +107,7 @@ def last_iterate_level(
         return {}
 
     fails = price == "left out" and level / 2 * (1 - 2 * scale) > bias
-    relation: Relation = "above" if fails else "at most"
-    return verification(
-        "last-iterate-level",
-        {"lr": lr, "level": level, "price": price, "scale": scale, "distance": distance},
-        solve(build, attempts(LARGE)),
-        theory=bias,
-        relation=relation,
-    )
+    return Worst(build, bias, "above" if fails else "at most", accuracy=LARGE)
 
 
 def _excess(problem: Any, level: float, value: Any) -> Any:

@@ -13,16 +13,13 @@ from pathlib import Path
 
 from surefoot._spawn import cores, hidden_main
 from surefoot.pep._cache import Cache, folder
-from surefoot.pep._registry import NAMES, STATEMENTS
-from surefoot.pep._result import Value, Verification
 from surefoot.pep._solver import SolverError
+from surefoot.pep._statement import STATEMENTS, Case, Verification
 from surefoot.theory.arguments import unknown, whole
 
 Progress = Callable[[int, int], None]
-Job = tuple[str, Mapping[str, Value]]
+Job = tuple[str, Case]
 """Name of a statement, and the arguments of its function."""
-Outcome = Verification | str
-"""A result, or why there is none."""
 
 MOST_WORKERS = 4
 WORTH_A_WORKER = 50
@@ -34,7 +31,7 @@ class Row:
     """One verified case, or one that no solver solved (``result`` is None, and ``error`` says why)."""
 
     name: str
-    parameters: Mapping[str, Value]
+    parameters: Case
     result: Verification | None
     error: str = ""
 
@@ -50,7 +47,6 @@ class Row:
 
         Raises:
             SolverError: There is none.
-
         """
         if self.result is None:
             raise SolverError(f"{self.name} {dict(self.parameters)}: {self.error}")
@@ -100,18 +96,13 @@ def run(
         >>> rows = run(["one-step"], processes=1, progress=False, cache=False)
         >>> len(rows), all(row.ok for row in rows)
         (18, True)
-
     """
-    chosen = list(NAMES if names is None else names)
+    chosen = list(STATEMENTS if names is None else names)
     for name in chosen:
         if name not in STATEMENTS:
             raise unknown("statement", name, STATEMENTS)
     jobs = [(name, case) for name in chosen for case in STATEMENTS[name].cases]
-    outcomes = verify(jobs, processes=processes, progress=progress, cache=cache)
-    return [
-        Row(name, case, None, outcome) if isinstance(outcome, str) else Row(name, case, outcome)
-        for (name, case), outcome in zip(jobs, outcomes, strict=True)
-    ]
+    return verify(jobs, processes=processes, progress=progress, cache=cache)
 
 
 def verify(
@@ -120,10 +111,10 @@ def verify(
     processes: int | None = None,
     progress: Progress | bool | None = None,
     cache: bool | str | Path | None = None,
-) -> list[Outcome]:
-    """Results of any cases, in order; where all solvers failed, the reason. Arguments are those of :func:`run`.
+) -> list[Row]:
+    """Verify any cases, as pairs of a statement's name and its arguments; the rest is as for :func:`run`.
 
-    >>> verify([("one-step", {"method": "ngn", "lr": 1.0})], cache=False)[0].verdict
+    >>> verify([("one-step", {"method": "ngn", "lr": 1.0})], cache=False)[0].verified().verdict
     'above'
     """
     from surefoot.runs import reporter  # not at the top: workers do without
@@ -131,27 +122,25 @@ def verify(
     if processes is not None:
         whole("processes", processes, 1)
     store = Cache(folder(cache))
-    outcomes: dict[int, Outcome] = {}
-    for index, (name, case) in enumerate(jobs):
-        if (found := store.load(name, case)) is not None:
-            outcomes[index] = found
-    missing = {index: job for index, job in enumerate(jobs) if index not in outcomes}
+    known = {index: store.load(*job) for index, job in enumerate(jobs)}
+    rows = {index: Row(*jobs[index], found) for index, found in known.items() if found is not None}
+    missing = {index: job for index, job in enumerate(jobs) if index not in rows}
     shown = sys.stderr.isatty() if progress is None else progress
     with reporter(shown, total=len(jobs), unit="worst cases") as tell:
-        tell(len(outcomes), 0.0)
-        for index, outcome in _solve_all(missing, processes or _default_processes(len(missing))):
-            outcomes[index] = outcome
-            if isinstance(outcome, Verification):
-                store.store(jobs[index][1], outcome)
-            tell(len(outcomes), 0.0)
-    return [outcomes[index] for index in range(len(jobs))]
+        tell(len(rows), 0.0)
+        for index, row in _solve_all(missing, processes or _default_processes(len(missing))):
+            rows[index] = row
+            if row.result is not None:
+                store.store(row.parameters, row.result)
+            tell(len(rows), 0.0)
+    return [rows[index] for index in range(len(jobs))]
 
 
 def _default_processes(problems: int) -> int:
     return max(1, min(cores(), MOST_WORKERS, problems // WORTH_A_WORKER))
 
 
-def _solve_all(jobs: Mapping[int, Job], processes: int) -> Iterator[tuple[int, Outcome]]:
+def _solve_all(jobs: Mapping[int, Job], processes: int) -> Iterator[tuple[int, Row]]:
     if not jobs:
         return
     if processes == 1:
@@ -181,11 +170,11 @@ def _solve_all(jobs: Mapping[int, Job], processes: int) -> Iterator[tuple[int, O
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _solve_one(name: str, case: Mapping[str, Value]) -> Outcome:
+def _solve_one(name: str, case: Case) -> Row:
     try:
-        return STATEMENTS[name].function(**case)
+        return Row(name, case, STATEMENTS[name].function(**case))
     except SolverError as error:
-        return str(error)
+        return Row(name, case, None, str(error))
 
 
 def table(rows: Iterable[Row]) -> list[tuple[str, ...]]:
@@ -217,16 +206,10 @@ def summary(rows: Sequence[Row]) -> list[tuple[str, ...]]:
             continue
         ratios = [result.ratio for result in found]
         errors = [abs(result.worst_case / result.exact - 1.0) for result in found if result.exact]
+        tight = str(sum(result.verdict == "tight" for result in found))
+        retried = str(sum(bool(result.failures) for result in found))
+        error, gap = f"{max(errors):.0e}" if errors else "–", f"{max(result.gap for result in found):.0e}"
         lines.append(
-            (
-                name,
-                str(len(mine)),
-                agree,
-                f"{min(ratios):.4f} … {max(ratios):.4f}",
-                str(sum(result.verdict == "tight" for result in found)),
-                f"{max(errors):.0e}" if errors else "–",
-                f"{max(result.gap for result in found):.0e}",
-                str(sum(bool(result.failures) for result in found)),
-            )
+            (name, str(len(mine)), agree, f"{min(ratios):.4f} … {max(ratios):.4f}", tight, error, gap, retried)
         )
     return lines

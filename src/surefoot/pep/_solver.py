@@ -68,9 +68,7 @@ def solve(build: Build, tries: Sequence[Attempt]) -> Solution:
     Raises:
         SolverError: All of them failed.
         ImportError: The extra ``surefoot[pep]`` is not installed.
-
     """
-    require()
     failures: list[str] = []
     for solver, options in tries:
         with _ONE_AT_A_TIME:
@@ -83,10 +81,13 @@ def solve(build: Build, tries: Sequence[Attempt]) -> Solution:
 
 def _attempt(build: Build, solver: str, options: Mapping[str, Any]) -> Solution | str:
     """What one solver found, or what went wrong."""
-    import cvxpy
     from numpy.linalg import LinAlgError
-    from PEPit import PEP
 
+    try:
+        import cvxpy
+        from PEPit import PEP
+    except ImportError as error:
+        raise _missing(error.name or "PEPit") from error
     problem = PEP()
     expressions = build(problem)
     # PEPit prints about large gaps, cvxpy warns of inaccurate solutions: here both are failures with a reason.
@@ -114,7 +115,6 @@ def versions() -> dict[str, str]:
 
     Raises:
         ImportError: One of them is missing.
-
     """
     found = {}
     for package in PACKAGES:
@@ -123,20 +123,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError as error:
             raise _missing(package) from error
     return found
-
-
-def require() -> None:
-    """Import what is needed.
-
-    Raises:
-        ImportError: It is not installed; the message names the extra.
-
-    """
-    for package in ("PEPit", "cvxpy"):
-        try:
-            __import__(package)
-        except ImportError as error:
-            raise _missing(package) from error
 
 
 def _missing(package: str) -> ImportError:

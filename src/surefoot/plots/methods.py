@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 VERMILION, BLUE, GREEN, PURPLE = "#e94311", "#153ec0", "#0d8d66", "#814a85"
 OCHRE, BROWN, SKY, PLUM = "#df9f22", "#681f04", "#5ab4e5", "#3e063f"
@@ -45,6 +46,11 @@ class Look:
     marker: str
     line: Line = "-"
     """As matplotlib takes it."""
+
+    def options(self, **changes: Any) -> dict[str, Any]:
+        """What matplotlib's ``plot`` is given for a line of this method."""
+        drawn = {"color": self.colour, "marker": self.marker, "linestyle": self.line, "label": self.label}
+        return {**drawn, "markersize": 3.5, "linewidth": 1.5, **changes}
 
 
 _LINEAR, _TRUNCATED, _ROOT = (VERMILION, "o"), (BLUE, "s"), (GREEN, "^")

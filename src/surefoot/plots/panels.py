@@ -23,9 +23,13 @@ STYLES = (":", "--", "-")
 """Of three rates, rising."""
 
 
-def as_columns(rows: Sequence[Row]) -> Columns:
-    """A table from its rows."""
-    return {name: np.array(column) for name, column in zip(COLUMNS, zip(*rows, strict=True), strict=True)}
+def as_columns(rows: Sequence[tuple[Any, ...]], names: Sequence[str] = COLUMNS) -> Columns:
+    """A table from its rows.
+
+    >>> as_columns([("sgd", 0.1), ("sps", 0.2)], ("method", "loss"))["loss"]
+    array([0.1, 0.2])
+    """
+    return {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
 
 def constant(columns: Columns, name: str) -> float:
@@ -78,8 +82,7 @@ def draw_rates(
     for method, style in looks(methods).items():
         lrs, _, losses = series(columns, loss, method)
         inside = losses <= top
-        line: dict[str, Any] = {"color": style.colour, "markersize": 3.5, "linewidth": 1.5, "label": style.label}
-        ax.plot(lrs, drawable(losses, top), linestyle=style.line, marker=style.marker, **line)
+        ax.plot(lrs, drawable(losses, top), **style.options())
         mark_edge(ax, lrs, losses, top, style.colour, aside=at_edge)
         at_edge += not inside.all()
         diverged |= bool(np.isinf(losses).any())
@@ -90,8 +93,8 @@ def draw_rates(
         shown += [*losses[inside & (losses > 0)]]
         if bound is not None:
             totals = lowest + series(columns, bound, method)[2]
-            hollow: dict[str, Any] = {"marker": style.marker, "markersize": 2.5, "markerfacecolor": "white"}
-            ax.plot(lrs, drawable(totals, top), "--", color=style.colour, linewidth=1.2, **hollow)
+            dashed = style.options(linestyle="--", linewidth=1.2, markersize=2.5, markerfacecolor="white", label=None)
+            ax.plot(lrs, drawable(totals, top), **dashed)
             shown += [*totals[(totals > 0) & (totals <= top)]]
     ax.axhline(start, color=GREY, linestyle=":", linewidth=1.0, label=start_label, gid=KEY)
     if bound is not None:
@@ -128,8 +131,7 @@ def draw_traces(
             label = style.label if dashes == "-" else None
             line = drawable(running_mean(values, window), top)
             lowest = min(lowest, float(np.nanmin(line, initial=np.inf)))
-            marks: dict[str, Any] = {"marker": style.marker, "markersize": 3.5, "markevery": max(1, len(steps) // 8)}
-            ax.plot(steps, line, dashes, color=style.colour, linewidth=1.5, label=label, **marks)
+            ax.plot(steps, line, **style.options(linestyle=dashes, label=label, markevery=max(1, len(steps) // 8)))
     ax.set(yscale="log", ylim=(max(0.5 * lowest, 1e-12, 1e-6 * np.median(finite)), top), xlabel="step t")
     for lr, dashes in zip(rates, styles, strict=True):
         key(ax, f"α = {lr:.3g}", linestyle=dashes)

@@ -145,11 +145,12 @@ class Result:
         rates = ~missing[methods].any(axis=0)
         if not methods.any() or not rates.any():
             return None
-        kept = {
-            "methods": [method for method, there in zip(self.settings["methods"], methods, strict=True) if there],
-            "lrs": self.lrs[rates].tolist(),
-        }
-        return Result({**self.settings, **kept}, self._archive, problem=self.problem)
+        kept = [method for method, there in zip(self.settings["methods"], methods, strict=True) if there]
+        return self.of(kept, self.lrs[rates].tolist())
+
+    def of(self, methods: list[dict[str, Any]], lrs: list[float]) -> Result:
+        """The runs of these methods (as in ``settings``) and rates that the same place holds; others are missing."""
+        return Result({**self.settings, "methods": methods, "lrs": lrs}, self._archive, problem=self.problem)
 
     def optimum(self) -> KnownOptimum:
         """What is known about the minimum: from the problem, or from the file that has noted it."""

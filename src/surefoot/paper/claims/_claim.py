@@ -1,26 +1,29 @@
-"""What a claim is, and how all of them are checked."""
+"""What a claim is, what it looks at, and how all of them are checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from surefoot.paper import experiments, presets
 from surefoot.paper.summary import Summary, recorded, summarise
-from surefoot.study import Result
+from surefoot.plots import label_of
+from surefoot.study import Result, Sensitivity
 from surefoot.theory.arguments import unknown
 
 Verdict = Literal["holds", "fails", "not-run"]
+SIZES = ("paper", "medium", "small")
+"""Presets of sweeps on networks, the most trusted first."""
 
 
 class NotRun(Exception):
     """The runs that a claim needs are not here; the message says how to make them."""
 
 
-class Sweep(NamedTuple):
+class Swept(NamedTuple):
     """A sweep on a network that was run before."""
 
     preset: str
@@ -40,18 +43,19 @@ class Evidence:
         sizes: Presets of sweeps on networks, the most trusted first.
     """
 
-    def __init__(self, folder: Path | None = None, sizes: Sequence[str] = ("paper", "medium", "small")) -> None:
+    def __init__(self, folder: Path | None = None, sizes: Sequence[str] = SIZES) -> None:
         self._folder, self._sizes = folder, sizes
         self._results: dict[str, Result] = {}
-        self._sweeps: dict[str, Sweep] = {}
+        self._sweeps: dict[str, list[Swept]] = {}
 
     def __getitem__(self, name: str) -> Result:
         if name not in self._results:
             self._results[name] = experiments.run(name, self._folder)
         return self._results[name]
 
-    def sweep(self, name: str) -> Sweep:
-        """A sweep on a network: of the first preset of ``sizes`` that the folder holds, or else the package.
+    def sweeps(self, name: str) -> list[Swept]:
+        """A sweep on a network in every size that there is, the most trusted first: those of the folder, then those of
+        the package in other sizes.
 
         Of one that is not finished, the methods and rates count all of whose runs are there, if these are enough
         to speak of a window.
@@ -63,17 +67,20 @@ class Evidence:
             self._sweeps[name] = self._found(name)
         return self._sweeps[name]
 
-    def _found(self, name: str) -> Sweep:
+    def _found(self, name: str) -> list[Swept]:
+        found: dict[str, Swept] = {}
         for preset in self._sizes:
             results = None if self._folder is None else presets.finished(name, preset, self._folder)
             if results is not None:
-                return Sweep(preset, presets.sweep(name, preset), summarise(results))
+                found[preset] = Swept(preset, presets.sweep(name, preset), summarise(results))
         for preset in self._sizes:
             runs = recorded(name, preset)
-            if runs is not None:
-                return Sweep(preset, presets.sweep(name, preset), runs, recorded=True)
-        command = f"surefoot reproduce {name} --preset {self._sizes[-1]} --out OUT"
-        raise NotRun(f"run `{command}` first, then `surefoot claims --store OUT/studies`")
+            if runs is not None and preset not in found:
+                found[preset] = Swept(preset, presets.sweep(name, preset), runs, recorded=True)
+        if not found:
+            command = f"surefoot reproduce {name} --preset {self._sizes[-1]} --out OUT"
+            raise NotRun(f"run `{command}` first, then `surefoot claims --store OUT/studies`")
+        return list(found.values())
 
 
 class Finding(NamedTuple):
@@ -82,6 +89,14 @@ class Finding(NamedTuple):
     holds: bool
     measured: str
     """The numbers, in words."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """In a word."""
+        return "holds" if self.holds else "fails"
+
+
+Check = Callable[[Evidence], Finding]
 
 
 @dataclass(frozen=True)
@@ -94,7 +109,7 @@ class Claim:
     id: str
     claim: str
     rule: str
-    check: Callable[[Evidence], Finding]
+    check: Check
     """Where its runs or an extra are missing, the verdict is ``not-run``."""
 
 
@@ -113,19 +128,41 @@ class Checked:
         return asdict(self)
 
 
+SECTIONS: dict[str, dict[str, Claim]] = {
+    "theory": {},
+    "stability indices": {},
+    "linear regression": {},
+    "logistic regression": {},
+    "ResNet20 on CIFAR-10": {},
+}
+"""The claims by what they are about and by their ids, in the paper's order."""
+
+
+def section(about: str) -> Callable[[str, str, str], Callable[[Check], Check]]:
+    """The decorator that makes claims of a section: ``@claim(id, what the paper says, the rule that decides it)``."""
+
+    def claim(name: str, words: str, rule: str) -> Callable[[Check], Check]:
+        def take(check: Check) -> Check:
+            SECTIONS[about][name] = Claim(name, words, rule, check)
+            return check
+
+        return take
+
+    return claim
+
+
 def judge(claim: Claim, evidence: Evidence) -> Checked:
     """Apply a claim's rule."""
     try:
         finding = claim.check(evidence)
     except (NotRun, ImportError) as missing:  # runs, or an extra that is not installed; the message says what to do
         return Checked(claim.id, claim.claim, claim.rule, str(missing), "not-run")
-    return Checked(claim.id, claim.claim, claim.rule, finding.measured, "holds" if finding.holds else "fails")
+    return Checked(claim.id, claim.claim, claim.rule, finding.measured, finding.verdict)
 
 
-@cache
 def all_claims() -> dict[str, Claim]:
     """Every claim by its id, in the paper's order."""
-    return {claim.id: claim for claims in _parts().values() for claim in claims}
+    return {name: claim for claims in SECTIONS.values() for name, claim in claims.items()}
 
 
 def sections() -> dict[str, list[str]]:
@@ -134,19 +171,7 @@ def sections() -> dict[str, list[str]]:
     >>> list(sections())
     ['theory', 'stability indices', 'linear regression', 'logistic regression', 'ResNet20 on CIFAR-10']
     """
-    return {section: [claim.id for claim in claims] for section, claims in _parts().items()}
-
-
-def _parts() -> dict[str, tuple[Claim, ...]]:
-    from surefoot.paper.claims import _indices, _logistic, _networks, _regression, _theory
-
-    return {
-        "theory": _theory.CLAIMS,
-        "stability indices": _indices.CLAIMS,
-        "linear regression": _regression.CLAIMS,
-        "logistic regression": _logistic.CLAIMS,
-        "ResNet20 on CIFAR-10": _networks.CLAIMS,
-    }
+    return {section: list(claims) for section, claims in SECTIONS.items()}
 
 
 def check(
@@ -174,3 +199,27 @@ def check(
             progress(position, len(chosen), name)
         rows.append(judge(known[name], evidence))
     return rows
+
+
+def listed(values: Mapping[str, float], form: str) -> str:
+    """A number a method, in words.
+
+    >>> listed({"sgd": 0.5, "log-ngn": 2.0}, ".2f")
+    'SGD 0.50, LogNGN 2.00'
+    """
+    return ", ".join(f"{label_of(name)} {value:{form}}" for name, value in values.items())
+
+
+def windows(rows: Iterable[Sensitivity]) -> str:
+    """The measured windows in words."""
+    return ", ".join(f"{label_of(row.algorithm)} {row.low:.3g}–{row.high:.3g}" for row in rows)
+
+
+def decades(high: float, low: float) -> float:
+    """log10(high/low); NaN, which meets no rule, where one of them does not exist."""
+    return math.log10(high / low) if high > 0 and low > 0 else math.nan
+
+
+def at_most_a_step(apart: Iterable[float], step: float) -> bool:
+    """Whether all of these decades are within a step of the grid of rates, up to rounding."""
+    return all(abs(value) <= step + 1e-9 for value in apart)

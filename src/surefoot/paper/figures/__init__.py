@@ -1,4 +1,4 @@
-"""The paper's figures, and some of our own. One module a figure, each with ``data()`` and ``draw(columns)``.
+"""The paper's figures, and some of our own, each with ``data()`` and ``draw(columns)``.
 
 ``data()`` computes a tidy table (a mapping from column names to arrays of equal length), ``draw`` makes a matplotlib
 figure of it, and :func:`save` writes picture and numbers side by side.
@@ -7,17 +7,17 @@ figure of it, and :func:`save` writes picture and numbers side by side.
 from __future__ import annotations
 
 import csv
-import importlib
 import importlib.util
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from surefoot._files import replacing
+from surefoot.paper.experiments import EXPERIMENTS
 from surefoot.plots.panels import Columns
 from surefoot.plots.style import entitled
 from surefoot.theory.arguments import unknown
@@ -25,80 +25,59 @@ from surefoot.theory.arguments import unknown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SWEEPS = ("linear-regression", "v1", "v2", "v3", "vowel", "dna")
-"""Figures of convex studies, all made by the module ``sweeps``."""
+    from surefoot.paper.figures.convex import SweepFigure
+    from surefoot.paper.figures.networks import NetworkFigure
 
-CIFAR10 = (
-    "cifar10-loss-and-bound",
-    "cifar10-delta",
-    "cifar10-distances",
-    "cifar10-half",
-    "cifar10-validation",
-    "cifar10-travel",
-    "cifar10-pool-bias",
-    "cifar10-log-ngn",
-)
-"""Figures of one sweep of ResNet20 on CIFAR-10, which is named ``cifar10``."""
-
-NETWORKS = (*CIFAR10, "cifar10-geometries", "characters")
-"""Figures of networks, all made by the module ``networks``, and only when they are asked for by name."""
-
-GROUPS: dict[str, tuple[str, ...]] = {"cifar10": CIFAR10}
-"""Names that stand for several figures; so do the paper's numbers, ``figure1`` to ``figure12``."""
-
-PAPER = {
+FIGURES = {
     "toy-function": "1",
-    "power-law": "2 (left)",
-    "pep": "2 (right)",
     "stability-index": "3",
-    "cifar10-loss-and-bound": "4",
-    "cifar10-delta": "5",
+    "power-law": "2 (left)",
+    "universal-curves": "",
     "linear-regression": "6",
     "v1": "7 (left)",
     "v2": "7 (middle)",
     "v3": "7 (right)",
     "vowel": "8",
+    "dna": "12",
+    "interpolation": "",
+    "level": "",
+    "pep": "2 (right)",
+    "pep-bounds": "",
+    "cifar10-loss-and-bound": "4",
+    "cifar10-delta": "5",
     "cifar10-distances": "9",
     "cifar10-half": "10",
     "cifar10-validation": "11",
-    "dna": "12",
+    "cifar10-travel": "",
+    "cifar10-pool-bias": "",
+    "cifar10-log-ngn": "",
+    "cifar10-geometries": "",
+    "characters": "",
 }
-"""The number in the paper by our name; the others are our own."""
+"""Name of a figure, and its number in the paper (none: it is our own); in the order in which they are made."""
 
-LAST = max(int(number.split()[0]) for number in PAPER.values())
+SWEEPS = tuple(EXPERIMENTS)
+"""Figures of convex studies."""
+
+NETWORKS = tuple(name for name in FIGURES if name.startswith(("cifar10", "characters")))
+"""Figures of networks, which are made only when they are asked for by name."""
+
+CIFAR10 = NETWORKS[:-2]
+"""Figures of one sweep of ResNet20 on CIFAR-10, which is named ``cifar10``."""
+
+GROUPS = {"cifar10": CIFAR10}
+"""Names that stand for several figures; so do the paper's numbers, ``figure1`` to ``figure12``."""
+
+LAST = max(int(number.split()[0]) for number in FIGURES.values() if number)
 """The paper's last figure."""
 
-FIGURES = {
-    "toy-function": "toy_function",
-    "stability-index": "stability_index",
-    "power-law": "power_law",
-    "universal-curves": "universal_curves",
-    **dict.fromkeys(SWEEPS, "sweeps"),
-    "interpolation": "interpolation",
-    "level": "level",
-    "pep": "pep",
-    "pep-bounds": "pep_bounds",
-    **dict.fromkeys(NETWORKS, "networks"),
-}
-"""Name of a figure, and the module of this package that makes it; in the order in which they are made."""
 
+class Plain(NamedTuple):
+    """A figure without settings."""
 
-EXTRAS = {"pep": "pep", "pep-bounds": "pep"}
-"""Figures that need an extra of the package; by default they are made only where it is installed."""
-
-
-class FigureModule(Protocol):
-    """What a module of this package offers."""
-
-    @property
-    def TITLE(self) -> str:
-        """What the figure shows."""
-
-    def data(self) -> Columns:
-        """Compute the figure's table."""
-
-    def draw(self, columns: Columns) -> Figure:
-        """Draw the table."""
+    TITLE: str
+    data: Callable[[], Columns]
+    draw: Callable[[Columns], Figure]
 
 
 def available() -> list[str]:
@@ -107,9 +86,9 @@ def available() -> list[str]:
 
 
 def lacking() -> list[str]:
-    """Names of the figures that need an extra which is not installed."""
-    have_pep = all(importlib.util.find_spec(name) for name in ("PEPit", "cvxpy"))
-    return [name for name, extra in EXTRAS.items() if extra == "pep" and not have_pep]
+    """Names of the figures that need the extra ``pep``, if it is not installed."""
+    installed = all(importlib.util.find_spec(name) for name in ("PEPit", "cvxpy"))
+    return [] if installed else ["pep", "pep-bounds"]
 
 
 def expanded(names: Iterable[str]) -> list[str]:
@@ -127,15 +106,6 @@ def expanded(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def numbered(name: str) -> str:
-    """What a figure is called in a heading.
-
-    >>> numbered("v2"), numbered("level")
-    ('Figure 7 (middle)', 'Beyond the paper')
-    """
-    return f"Figure {PAPER[name]}" if name in PAPER else "Beyond the paper"
-
-
 def of_number(name: str) -> list[str]:
     """Our names of a figure of the paper, ``figure7`` or ``fig. 7``; none if it is no such name.
 
@@ -143,7 +113,7 @@ def of_number(name: str) -> list[str]:
     (['v1', 'v2', 'v3'], ['toy-function'], [])
     """
     found = re.fullmatch(r"fig(?:ure|\.)?[\s_-]*(\d+)", name.strip().lower())
-    return [] if found is None else [ours for ours, number in PAPER.items() if number.split()[0] == found[1]]
+    return [ours for ours, number in FIGURES.items() if found and number.split(" ")[0] == found[1]]
 
 
 def title_of(name: str, words: str) -> str:
@@ -152,12 +122,13 @@ def title_of(name: str, words: str) -> str:
     >>> title_of("vowel", "Logistic regression"), title_of("cifar10-log-ngn", "LogNGN")
     ('Figure 8: logistic regression', 'Beyond the paper: LogNGN')
     """
+    number = f"Figure {FIGURES[name]}" if FIGURES[name] else "Beyond the paper"
     plain = words.split()[0][1:].islower()  # no name such as LogNGN
-    return f"{numbered(name)}: {words[:1].lower() + words[1:] if plain else words}"
+    return f"{number}: {words[:1].lower() + words[1:] if plain else words}"
 
 
-def load(name: str, folder: Path | None = None, **network: Any) -> FigureModule:
-    """The module behind a figure's name. Studies keep their runs in the folder, if one is given.
+def load(name: str, folder: Path | None = None, **network: Any) -> Plain | SweepFigure | NetworkFigure:
+    """What makes a figure, by its name. Studies keep their runs in the folder, if one is given.
 
     Args:
         name: The figure.
@@ -170,10 +141,13 @@ def load(name: str, folder: Path | None = None, **network: Any) -> FigureModule:
     """
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
-    module = importlib.import_module(f"surefoot.paper.figures.{FIGURES[name]}")
+    from surefoot.paper.figures import convex, networks, theory, worst_cases
+
     if name in NETWORKS:
-        return cast(FigureModule, module.NetworkFigure(name, folder, **network))
-    return cast(FigureModule, module.SweepFigure(name, folder) if name in SWEEPS else module)
+        return networks.NetworkFigure(name, folder, **network)
+    if name in SWEEPS:
+        return convex.SweepFigure(name, folder)
+    return {**theory.FIGURES, **convex.FIGURES, **worst_cases.FIGURES}[name]
 
 
 def save(name: str, columns: Columns, folder: Path) -> list[Path]:

@@ -16,23 +16,27 @@ import numpy as np
 
 from surefoot.paper import presets
 from surefoot.paper.curves import Curve, Floats, curves, polyak_units, pool
-from surefoot.paper.figures import _network_panels as panels
-from surefoot.paper.figures import title_of
-from surefoot.plots.panels import Row, as_columns
-from surefoot.plots.style import entitled, legend_below
+from surefoot.paper.figures import CIFAR10, title_of
+from surefoot.plots.methods import GREY, looks
+from surefoot.plots.panels import Columns, Row, as_columns, constant, draw_rates, draw_traces, methods_of, series
+from surefoot.plots.style import KEY, drawable, entitled, key, legend_below, mark_edge, new_figure
 from surefoot.theory import bounds
 from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from surefoot.plots.panels import Columns
     from surefoot.study import Result
 
 Results = Mapping[str, "Result"]
+Rows = Iterable[Row]
 
 DISTANCES = (1.0, 10**0.5, 10.0, 10**1.5, 100.0)
 """Values of D for the paper's ablation, D ∈ [1, 100]."""
+WITHOUT = ("sgd", "sps", "ngn")
+WITH = ("sgd+warmup", "sps", "ngn")
+MODELS = ("sps", "ngn", "log-ngn")
+GUESSING = "loss of guessing, ln 10"
 
 
 @dataclass(frozen=True)
@@ -45,22 +49,19 @@ class NetworkFigure:
     device: str = "cpu"
     data_path: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.name not in KINDS:
+            raise unknown("figure", self.name, KINDS)
+
     @property
     def sweep(self) -> str:
         """Name of the sweep whose runs it shows."""
-        return self.kind.sweep
-
-    @property
-    def kind(self) -> _Kind:
-        """How the figure is made."""
-        if self.name not in KINDS:
-            raise unknown("figure", self.name, KINDS)
-        return KINDS[self.name]
+        return "cifar10" if self.name in CIFAR10 else self.name
 
     @property
     def TITLE(self) -> str:
         """What the figure shows."""
-        return f"{self.kind.title}, {presets.described(presets.sweep(self.sweep, self.preset))}"
+        return f"{KINDS[self.name].title}, {presets.described(presets.sweep(self.sweep, self.preset))}"
 
     def data(self) -> Columns:
         """A long table, from runs that are computed if the folder does not hold them."""
@@ -76,33 +77,22 @@ class NetworkFigure:
         """The table from the results of the sweep."""
         sweep = presets.sweep(self.sweep, self.preset)
         reference = _first(results).initial_loss if sweep.reference is None else sweep.reference
-        rows: list[Row] = [
-            ("problem", presets.described(sweep), 0.0, -1, 0.0),
-            _constant("reference", reference),
-            *self.kind.rows(sweep, results),
-        ]
-        return as_columns(rows)
+        described: Row = ("problem", presets.described(sweep), 0.0, -1, 0.0)
+        return as_columns([described, _constant("reference", reference), *KINDS[self.name].rows(sweep, results)])
 
     def draw(self, columns: Columns) -> Figure:
         """The panels of the figure."""
         problem = str(columns["method"][columns["kind"] == "problem"][0])
-        figure = self.kind.draw(columns)
+        figure = KINDS[self.name].draw(columns)
         legend_below(figure, figure.axes)
-        return entitled(figure, f"{title_of(self.name, self.kind.title)}\n{problem}", figure.axes)
+        return entitled(figure, f"{title_of(self.name, KINDS[self.name].title)}\n{problem}", figure.axes)
 
 
-class _Kind(NamedTuple):
-    sweep: str
-    title: str
-    rows: Callable[[presets.Sweep, Results], Iterable[Row]]
-    draw: Callable[[Columns], Figure]
-
-
-def _over_rates(kind: str, curve: Curve, values: Floats) -> Iterable[Row]:
+def _over_rates(kind: str, curve: Curve, values: Floats) -> Rows:
     return [(kind, curve.label, float(lr), -1, float(value)) for lr, value in zip(curve.lrs, values, strict=True)]
 
 
-def _with_range(kind: str, curve: Curve, losses: Floats) -> Iterable[Row]:
+def _with_range(kind: str, curve: Curve, losses: Floats) -> Rows:
     """A loss of every run as mean, smallest and largest over the seeds."""
     with np.errstate(over="ignore"):
         yield from _over_rates(kind, curve, losses.mean(axis=1))
@@ -114,32 +104,33 @@ def _constant(name: str, value: float) -> Row:
     return ("constant", name, 0.0, -1, float(value))
 
 
-def _loss_and_bound(_: presets.Sweep, results: Results) -> Iterable[Row]:
+def _distance(results: Results) -> Row:
+    return _constant("distance", _first(results).settings["distance"])
+
+
+def _first(results: Results) -> Result:
+    return next(iter(results.values()))
+
+
+def _loss_and_bound(loss: str, _: presets.Sweep, results: Results) -> Rows:
+    epochs = _first(results).settings["epochs"] if loss == "valid_loss" else None
     for curve in curves(results).values():
-        yield from _with_range("loss", curve, curve.losses())
+        yield from _with_range("loss", curve, curve.losses(loss, epochs))
         yield from _over_rates("bound", curve, curve.bound())
-    yield _constant("distance", _first(results).settings["distance"])
+    yield _distance(results)
 
 
-def _half(_: presets.Sweep, results: Results) -> Iterable[Row]:
+def _half(_: presets.Sweep, results: Results) -> Rows:
     settings = _first(results).settings
     epoch = settings["epochs"] // 2
     for curve in curves(results).values():
         yield from _with_range("loss", curve, curve.losses("train_loss", epoch))
         yield from _over_rates("bound", curve, curve.bound(horizon=epoch * settings["steps_per_epoch"]))
-    yield _constant("distance", settings["distance"])
+    yield _distance(results)
     yield _constant("epochs", epoch)
 
 
-def _validation(_: presets.Sweep, results: Results) -> Iterable[Row]:
-    settings = _first(results).settings
-    for curve in curves(results).values():
-        yield from _with_range("loss", curve, curve.losses("valid_loss", settings["epochs"]))
-        yield from _over_rates("bound", curve, curve.bound())
-    yield _constant("distance", settings["distance"])
-
-
-def _traces(kind: str, sweep: presets.Sweep, results: Results) -> Iterable[Row]:
+def _traces(kind: str, sweep: presets.Sweep, results: Results) -> Rows:
     for curve in curves(results).values():
         steps = curve.result.dataset.step.values
         near = [rate for rate in sweep.rates if np.abs(np.log10(curve.lrs / rate)).min() < 0.3]
@@ -148,20 +139,20 @@ def _traces(kind: str, sweep: presets.Sweep, results: Results) -> Iterable[Row]:
                 yield kind, curve.label, lr, step + 1, value
 
 
-def _many_distances(_: presets.Sweep, results: Results) -> Iterable[Row]:
+def _many_distances(_: presets.Sweep, results: Results) -> Rows:
     for curve in curves(results).values():
         for distance in DISTANCES:
             yield from _over_rates(f"bound D={distance:.3g}", curve, curve.bound(distance))
 
 
-def _travel(sweep: presets.Sweep, results: Results) -> Iterable[Row]:
+def _travel(sweep: presets.Sweep, results: Results) -> Rows:
     yield from _traces("distance", sweep, results)
     for curve in curves(results).values():
         yield from _with_range("travel", curve, np.asarray(curve.of("distance").values[..., -1]))
-    yield _constant("distance", _first(results).settings["distance"])
+    yield _distance(results)
 
 
-def _pool_bias(_: presets.Sweep, results: Results) -> Iterable[Row]:
+def _pool_bias(_: presets.Sweep, results: Results) -> Rows:
     points = pool(results.values())
     distance = _first(results).settings["distance"]
     for curve in curves(results).values():
@@ -170,22 +161,22 @@ def _pool_bias(_: presets.Sweep, results: Results) -> Iterable[Row]:
         yield from _over_rates("bound", curve, bias + curve.noise)
         yield from _over_rates("bias-pool", curve, bias)
         yield from _over_rates("bias-distance", curve, bounds.distance_bias(curve.result.rates, distance))
-    yield _constant("distance", distance)
+    yield _distance(results)
     yield _constant("points", len(points.losses))
 
 
-def _log_ngn(sweep: presets.Sweep, results: Results) -> Iterable[Row]:
+def _log_ngn(sweep: presets.Sweep, results: Results) -> Rows:
     found = curves(results)
-    for label in panels.MODELS:
+    for label in MODELS:
         curve = found[label]
         yield from _with_range("loss", curve, curve.losses())
         yield from _over_rates("bound", curve, curve.bound())
         yield from _over_rates("polyak-units", curve, polyak_units(curve))
     yield from _traces("delta", sweep, {"constant": results["constant"]})
-    yield _constant("distance", _first(results).settings["distance"])
+    yield _distance(results)
 
 
-def _losses(sweep: presets.Sweep, results: Results) -> Iterable[Row]:
+def _losses(sweep: presets.Sweep, results: Results) -> Rows:
     for part, result in results.items():
         for curve in curves({part: result}).values():
             yield (f"part {part}", curve.label, 0.0, -1, 0.0)
@@ -194,47 +185,177 @@ def _losses(sweep: presets.Sweep, results: Results) -> Iterable[Row]:
     yield from _traces("delta", sweep, results)
 
 
-def _first(results: Results) -> Result:
-    return next(iter(results.values()))
+def _sides(columns: Columns) -> list[tuple[str, tuple[str, ...]]]:
+    """Titles and methods of the two panels that compare; of a sweep that is not finished, those that it has."""
+    there = set(columns["method"].tolist())
+    title = "SGD with warmup" if WITH[0] in there else "SGD with warmup has no runs yet"
+    return [
+        ("without warmup", tuple(method for method in WITHOUT if method in there)),
+        (title, tuple(method for method in WITH if method in there)),
+    ]
+
+
+def _draw_two_sides(label: str, columns: Columns) -> Figure:
+    """A loss and its bound, without and with warmup (Fig. 4 of the paper)."""
+    figure, axes = new_figure(2)
+    for ax, (title, methods) in zip(axes, _sides(columns), strict=True):
+        draw_rates(ax, columns, methods, constant(columns, "reference"), start_label=GUESSING)
+        ax.set_title(f"{title}: {_bound_words(columns)}")
+    axes[0].set_ylabel(label)
+    return figure
+
+
+def _draw_half(columns: Columns) -> Figure:
+    """The same after half the epochs."""
+    epochs = constant(columns, "epochs")
+    return _draw_two_sides(f"training loss after {epochs:.0f} epoch{'s' * (epochs > 1)}", columns)
+
+
+def _draw_delta(columns: Columns) -> Figure:
+    """E[δ_t] over time at three rates, without and with warmup (Fig. 5 of the paper)."""
+    figure, axes = new_figure(2)
+    for ax, (title, methods) in zip(axes, _sides(columns), strict=True):
+        draw_traces(ax, columns, methods)
+        ax.set(xscale="log", title=title)
+    axes[0].set_ylabel("stability index E[$δ_t$]")
+    lowest, highest = 0.1 * axes[0].get_ylim()[0], max(ax.get_ylim()[1] for ax in axes)
+    for ax in axes:
+        ax.set_ylim(lowest, highest)  # a warmup begins at 1e-10
+    return figure
+
+
+def _draw_many_distances(columns: Columns) -> Figure:
+    """The bound for several D, the larger the darker."""
+    kinds = [kind for kind in dict.fromkeys(columns["kind"].tolist()) if kind.startswith("bound D=")]
+    shades = {kind: 0.3 + 0.7 * place / (len(kinds) - 1) for place, kind in enumerate(kinds)}
+    top = 30 * constant(columns, "reference")
+    figure, axes = new_figure(2)
+    for ax, (title, methods) in zip(axes, _sides(columns), strict=True):
+        for method, style in looks(methods).items():
+            for kind, shade in shades.items():
+                lrs, _, values = series(columns, kind, method)
+                label = style.label if kind == kinds[-1] else None
+                line = style.options(linestyle="--", alpha=shade, linewidth=1.3, markersize=2.5, label=label)
+                ax.plot(lrs, drawable(values, top), **line)
+        ax.set(xscale="log", yscale="log", ylim=(None, top), xlabel="learning rate α", title=title)
+    for kind, shade in shades.items():
+        key(axes[0], f"D = {kind.removeprefix('bound D=')}", linestyle="--", alpha=shade)
+    axes[0].set_ylabel("bound Ω of the training loss (f⋆ = 0)")
+    return figure
+
+
+def _draw_travel(columns: Columns) -> Figure:
+    """How far runs get from their start, over time and at their end, beside the D of the bound."""
+    distance = constant(columns, "distance")
+    figure, (left, right) = new_figure(2)
+    draw_traces(left, columns, WITH, kind="distance", smooth=False)
+    left.set(ylabel="distance from the start, ‖$x_t − x_1$‖", title="over time, SGD with warmup")
+    top = 100 * distance
+    for method, style in looks(methods_of(columns, "travel")).items():
+        lrs, _, values = series(columns, "travel", method)
+        right.plot(lrs, drawable(values, top), **style.options(linewidth=1.4))
+        mark_edge(right, lrs, values, top, style.colour)
+    right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="distance at the end, ‖$x_T − x_1$‖")
+    right.set_title("at the end")
+    for ax in (left, right):
+        ax.axhline(distance, color=GREY, linestyle=":", linewidth=1.0, label=f"D = {distance:g}", gid=KEY)
+        ax.set_ylim(max(ax.get_ylim()[0], 1e-3 * distance), top)
+    return figure
+
+
+def _draw_pool_bias(columns: Columns) -> Figure:
+    """The bound with the bias of visited points in place of D²/(2S₁), and both biases."""
+    figure, (left, middle, right) = new_figure(3)
+    start = constant(columns, "reference")
+    for ax, (title, methods) in zip((left, middle), _sides(columns), strict=True):
+        draw_rates(ax, columns, methods, start, start_label=GUESSING)
+        ax.set_title(f"{title}, bound without D")
+    left.set_ylabel("training loss at the last iterate, $f(x_T)$")
+    for kind, style, label in (
+        ("bias-pool", "-", f"bias from {constant(columns, 'points'):.0f} visited points"),
+        ("bias-distance", "-.", f"bias $D²/(2S_1)$, D = {constant(columns, 'distance'):g}"),
+    ):
+        lrs, _, values = series(columns, kind, "sgd")
+        right.plot(lrs, values, style, color="black", label=label)
+    right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="bias of the bound")
+    right.set_title("the two biases, constant rate")
+    return figure
+
+
+def _draw_log_ngn(columns: Columns) -> Figure:
+    """LogNGN beside SPS and NGN: loss and bound, δ_t, and the step in units of Polyak's."""
+    figure, (left, middle, right) = new_figure(3)
+    draw_rates(left, columns, MODELS, constant(columns, "reference"), start_label=GUESSING)
+    left.set(ylabel="training loss at the last iterate, $f(x_T)$", title=_bound_words(columns))
+    draw_traces(middle, columns, MODELS)
+    middle.set(xscale="log", ylabel="stability index E[$δ_t$]", title="at three rates")
+    for method, style in looks(MODELS).items():
+        lrs, _, values = series(columns, "polyak-units", method)
+        right.plot(lrs, values, **style.options())
+    for limit, words in ((1.0, "Polyak's step"), (2.0, "twice that")):
+        right.axhline(limit, color=GREY, linestyle=":", linewidth=1.0)
+        right.annotate(words, (lrs[0], limit), (0, 2), textcoords="offset points", fontsize=8, color=GREY)
+    right.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="median of $γ_t‖g_t‖²/f_t$")
+    right.set_title("the step in units of Polyak's")
+    return figure
+
+
+def _draw_geometries(columns: Columns) -> Figure:
+    """Averaged methods, Adam's geometry and Surefoot: the final training loss over their rates."""
+    figure, axes = new_figure(3)
+    start = constant(columns, "reference")
+    titles = {"averaged": "averaged gradients", "adam": "Adam's geometry", "surefoot": "no rate: over the cap"}
+    for ax, (part, title) in zip(axes, titles.items(), strict=True):
+        methods = methods_of(columns, f"part {part}")
+        draw_rates(ax, columns, methods, start, bound=None, headroom=3, start_label=GUESSING)
+        ax.set_title(title)
+    axes[0].set_ylabel("training loss at the end")
+    return figure
+
+
+def _draw_characters(columns: Columns) -> Figure:
+    """Training and validation loss over the rate, and the index over time."""
+    methods, start = methods_of(columns, "loss"), constant(columns, "reference")
+    figure, (left, middle, right) = new_figure(3)
+    for ax, kind, title in ((left, "loss", "training loss"), (middle, "valid", "validation loss")):
+        draw_rates(ax, columns, methods, start, loss=kind, bound=None, headroom=2)
+        ax.set(title=title, ylabel=f"{title} at the end")
+    draw_traces(right, columns, methods)
+    right.set(xscale="log", ylabel="stability index $δ_t$ (a diagnostic)", title="at three rates")
+    return figure
+
+
+def _bound_words(columns: Columns) -> str:
+    """A network's f⋆ is not known; that it is at least 0 is all that the bound is given."""
+    return f"bound Ω, D = {constant(columns, 'distance'):g} (f⋆ = 0)"
+
+
+class Kind(NamedTuple):
+    """How a figure is made: its title, the rows of its table, and how they are drawn."""
+
+    title: str
+    rows: Callable[[presets.Sweep, Results], Rows]
+    draw: Callable[[Columns], Figure]
 
 
 KINDS = {
-    name: _Kind(sweep, title, rows, draw)
-    for name, sweep, title, rows, draw in (
-        (
-            "cifar10-loss-and-bound",
-            "cifar10",
-            "training loss and its bound, without and with warmup",
-            _loss_and_bound,
-            panels.loss_and_bound,
-        ),
-        (
-            "cifar10-delta",
-            "cifar10",
-            "stability index over time, without and with warmup",
-            partial(_traces, "delta"),
-            panels.delta,
-        ),
-        ("cifar10-distances", "cifar10", "the bound for several guesses of D", _many_distances, panels.many_distances),
-        ("cifar10-half", "cifar10", "training loss and its bound after half the epochs", _half, panels.half),
-        ("cifar10-validation", "cifar10", "validation loss, and the bound", _validation, panels.validation),
-        ("cifar10-travel", "cifar10", "how far runs get from their start, and the guess D", _travel, panels.travel),
-        ("cifar10-pool-bias", "cifar10", "the bound without D, from visited points", _pool_bias, panels.pool_bias),
-        ("cifar10-log-ngn", "cifar10", "LogNGN beside SPS and NGN", _log_ngn, panels.log_ngn),
-        (
-            "cifar10-geometries",
-            "cifar10-geometries",
-            "averaged gradients, Adam's geometry and Surefoot",
-            _losses,
-            panels.geometries,
-        ),
-        (
-            "characters",
-            "characters",
-            "SGD, AdamW and NGNAdam over their rates, Surefoot over its cap",
-            _losses,
-            panels.characters,
-        ),
-    )
+    "cifar10-loss-and-bound": Kind(
+        "training loss and its bound, without and with warmup",
+        partial(_loss_and_bound, "last_loss"),
+        partial(_draw_two_sides, "training loss at the last iterate, $f(x_T)$"),
+    ),
+    "cifar10-delta": Kind("stability index over time, without and with warmup", partial(_traces, "delta"), _draw_delta),
+    "cifar10-distances": Kind("the bound for several guesses of D", _many_distances, _draw_many_distances),
+    "cifar10-half": Kind("training loss and its bound after half the epochs", _half, _draw_half),
+    "cifar10-validation": Kind(
+        "validation loss, and the bound",
+        partial(_loss_and_bound, "valid_loss"),
+        partial(_draw_two_sides, "validation loss at the end"),
+    ),
+    "cifar10-travel": Kind("how far runs get from their start, and the guess D", _travel, _draw_travel),
+    "cifar10-pool-bias": Kind("the bound without D, from visited points", _pool_bias, _draw_pool_bias),
+    "cifar10-log-ngn": Kind("LogNGN beside SPS and NGN", _log_ngn, _draw_log_ngn),
+    "cifar10-geometries": Kind("averaged gradients, Adam's geometry and Surefoot", _losses, _draw_geometries),
+    "characters": Kind("SGD, AdamW and NGNAdam over their rates, Surefoot over its cap", _losses, _draw_characters),
 }
 """Every figure of a network study by its name."""

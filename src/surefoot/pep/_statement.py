@@ -1,17 +1,25 @@
-"""What a verified statement returns."""
+"""What a statement is: a problem, what the theory says of its worst case, and the cases that are verified.
+
+What comes out is a :class:`Verification`.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, NamedTuple, ParamSpec
 
 from surefoot import _checks
-from surefoot.pep._solver import Solution
+from surefoot.pep._solver import SMALL, Build, attempts, solve
 
 Relation = Literal["equal", "at most", "above"]
 Value = float | int | str
+Case = Mapping[str, Value]
+P = ParamSpec("P")
 
 TOLERANCE = 1e-6
 """Relative agreement asked of a worst case and a closed form."""
@@ -77,29 +85,67 @@ class Verification:
         return related and (self.exact is None or math.isclose(self.worst_case, self.exact, rel_tol=TOLERANCE))
 
 
-def verification(
-    statement: str,
-    parameters: Mapping[str, Value],
-    solution: Solution,
-    *,
-    theory: float,
-    exact: float | None = None,
-    relation: Relation,
-) -> Verification:
-    """Join a solution with the theory."""
-    return Verification(
-        statement=statement,
-        parameters=dict(parameters),
-        worst_case=solution.dual,
-        attained=solution.primal,
-        theory=float(theory),
-        exact=None if exact is None else float(exact),
-        relation=relation,
-        solver=solution.solver,
-        status=solution.status,
-        failures=solution.failures,
-        instance=dict(solution.instance),
-    )
+class Worst(NamedTuple):
+    """A problem, and what the theory says of its largest value."""
+
+    build: Build
+    theory: float
+    relation: Relation
+    """How the worst case should stand to ``theory``."""
+    exact: float | None = None
+    """A closed form of the worst case itself, where one is known."""
+    accuracy: float = SMALL
+    """Asked of the first solver."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A function of this room, and the cases it is run on by default."""
+
+    name: str
+    description: str
+    function: Callable[..., Verification]
+    cases: tuple[Case, ...]
+
+
+STATEMENTS: dict[str, Statement] = {}
+"""Every statement by its name."""
+
+
+def statement(
+    name: str, description: str, cases: Iterable[Case]
+) -> Callable[[Callable[P, Worst]], Callable[P, Verification]]:
+    """Make a statement of the function below, which writes down the problem: now it solves it as well."""
+
+    def take(function: Callable[P, Worst]) -> Callable[P, Verification]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def verified(*args: P.args, **given: P.kwargs) -> Verification:
+            case = signature.bind(*args, **given)
+            case.apply_defaults()
+            worst = function(*args, **given)
+            found = solve(worst.build, attempts(worst.accuracy))
+            exact = None if worst.exact is None else float(worst.exact)
+            numbers = (found.dual, found.primal, float(worst.theory), exact, worst.relation)
+            solved = (found.solver, found.status, found.failures, dict(found.instance))
+            return Verification(name, dict(case.arguments), *numbers, *solved)
+
+        said: Any = verified
+        said.__signature__ = signature.replace(return_annotation=Verification)
+        STATEMENTS[name] = Statement(name, description, verified, tuple(cases))
+        return verified
+
+    return take
+
+
+def grid(**values: Iterable[Value]) -> list[Case]:
+    """All combinations of some values.
+
+    >>> grid(lr=[1.0, 2.0], method=["sgd"])
+    [{'lr': 1.0, 'method': 'sgd'}, {'lr': 2.0, 'method': 'sgd'}]
+    """
+    return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
 def positive(**values: float) -> None:

@@ -1,0 +1,209 @@
+"""Claims about linear regression, its variants V1 to V3, and logistic regression on vowel and dna (Sec. 5.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from surefoot.paper.claims._claim import Check, Evidence, Finding, at_most_a_step, decades, listed, section, windows
+from surefoot.paper.experiments import constants_of
+from surefoot.plots import label_of
+from surefoot.study import Result, Sensitivity
+
+linear, logistic = section("linear regression"), section("logistic regression")
+
+BAD_SPS = "sps(lower_bound=-2)"
+THIRD, HALF = 1 / 3, 1 / 2
+"""Decades between two rates of the grids: linear and logistic regression."""
+
+
+def _loss(result: Result, algorithm: str) -> Any:
+    """f(x_T) over the rates, averaged over the data orders; ∞ where one diverged."""
+    with np.errstate(over="ignore"):
+        return result.dataset.last_loss.sel(algorithm=algorithm).mean("seed")
+
+
+def _at(result: Result, algorithm: str, lr: float) -> float:
+    """The mean loss at the rate of the grid that is closest."""
+    return float(_loss(result, algorithm).sel(lr=lr, method="nearest"))
+
+
+def _rows(result: Result, *algorithms: str) -> list[Sensitivity]:
+    table = result.sensitivity()
+    return [table[name] for name in algorithms]
+
+
+def _bound_mirrors_loss(study: str, methods: tuple[str, ...], step: float) -> Check:
+    """Whether the windows of bound and loss end at the same rate."""
+
+    def check(evidence: Evidence) -> Finding:
+        rows = _rows(evidence[study], *methods)
+        apart = {row.algorithm: abs(decades(row.high, row.bound_high)) for row in rows}
+        text = f"decades between the windows' upper ends: {listed(apart, '.2f')}"
+        return Finding(at_most_a_step(apart.values(), step), text)
+
+    return check
+
+
+@linear(
+    "regression-stable-ranges",
+    "SPS and SPP do well for α up to 100, SGD starts to fail at α ≈ 0.03 (linear regression)",
+    "upper end of the window f ≤ f_best + 0.1(f(x₁) − f⋆): 100 for SPS, SPP, NGN; between 0.03 and 0.22 for SGD",
+)
+def _stable_ranges(evidence: Evidence) -> Finding:
+    sgd, *others = _rows(evidence["linear-regression"], "sgd", "sps", "spp", "ngn")
+    holds = all(row.high >= 99 for row in others) and 0.03 <= sgd.high <= 0.22
+    return Finding(holds, f"windows: {windows([sgd, *others])} (loss with the factor 1/(2b))")
+
+
+@linear(
+    "spp-overtakes-sps",
+    "SPP overtakes SPS for α ≥ 1, in the loss and in the bound",
+    "mean f(x_T) and Ω_T of SPP below those of SPS at every rate ≥ 1",
+)
+def _overtakes(evidence: Evidence) -> Finding:
+    result = evidence["linear-regression"]
+    large = result.lrs >= 0.99
+    loss = (_loss(result, "spp") / _loss(result, "sps")).values[large]
+    total = result.bound().total
+    bound = (total.sel(algorithm="spp") / total.sel(algorithm="sps")).values[large]
+    text = f"for α ≥ 1: loss of SPP/SPS at most {loss.max():.1e}, bound at most {bound.max():.2f}"
+    return Finding(bool(loss.max() < 1 and bound.max() < 1), text)
+
+
+linear(
+    "bound-mirrors-loss",
+    "The bound reflects the range of good rates (linear regression)",
+    "upper ends of the bound's and the loss's windows at most one grid step (⅓ decade) apart for SGD, SPS, SPP",
+)(_bound_mirrors_loss("linear-regression", ("sgd", "sps", "spp"), THIRD))
+
+
+@linear(
+    "v1-noise",
+    "V1: with noise on the targets SPS and SPP perform worse",
+    "excess loss at α = 100 larger and window shorter than without noise, for both",
+)
+def _noise(evidence: Evidence) -> Finding:
+    base, noisy = evidence["linear-regression"], evidence["v1"]
+    tables = base.sensitivity(), noisy.sensitivity()
+    worse, words = True, []
+    for name in ("sps", "spp"):
+        before, after = (_loss(result, name).values[-1] - result.optimal_loss for result in (base, noisy))
+        worse &= bool(after > before and tables[1][name].decades < tables[0][name].decades)
+        words.append(f"{label_of(name)} {before:.1e} → {after:.2g}")
+    shown = windows(_rows(noisy, "sps", "spp"))
+    return Finding(worse, f"f(x_T) − f⋆ at α = 100: {', '.join(words)}; windows on V1: {shown}")
+
+
+@linear(
+    "v2-batches",
+    "V2: with larger batches σ² falls and SPP regains its advantage over SGD, SPS does not",
+    "from V1 to V2 SPP's window grows, and by more than SPS's; on V2 it is over a decade longer than SGD's",
+)
+def _batches(evidence: Evidence) -> Finding:
+    small, large = evidence["v1"].sensitivity(), evidence["v2"].sensitivity()
+    sps, spp = (large[name].decades - small[name].decades for name in ("sps", "spp"))
+    sigma = [constants_of(name).interpolation_constant for name in ("v1", "v2")]
+    ahead = large["spp"].decades - large["sgd"].decades
+    text = (
+        f"window in decades, V1 → V2: SPP {spp:+.2f}, SPS {sps:+.2f}; "
+        f"SPP ahead of SGD by {ahead:.2f}; σ² {sigma[0]:.3f} → {sigma[1]:.3f}"
+    )
+    return Finding(spp > sps and spp > 0 and ahead > 1, text)
+
+
+@linear(
+    "v3-lower-bound",
+    "V3: with C = −2 SPS loses all advantage over SGD",
+    "the window of SPS ends at most one grid step (⅓ decade) above that of SGD",
+)
+def _bad_bound(evidence: Evidence) -> Finding:
+    rows = _rows(evidence["v3"], "sgd", BAD_SPS, "spp")
+    apart = decades(rows[1].high, rows[0].high)
+    return Finding(apart <= THIRD + 1e-9, f"windows: {windows(rows)}; SPS ends {apart:+.2f} decades from SGD")
+
+
+@linear(
+    "v3-lower-bound-strictly",
+    "V3, read strictly: SPS with C = −2 is no better than SGD at any rate",
+    "mean f(x_T) of SPS at least a tenth of SGD's at every rate",
+)
+def _bad_bound_strictly(evidence: Evidence) -> Finding:
+    sgd, sps = (_loss(evidence["v3"], name).values for name in ("sgd", BAD_SPS))
+    return Finding(bool((sps >= 0.1 * sgd).all()), f"at α = 100: SGD {sgd[-1]:.3g}, SPS {sps[-1]:.3g}")
+
+
+@linear(
+    "orabona",
+    "SPS is spoilt by a bad lower bound and a large rate together, not by one of them (App. B.2)",
+    "f(x_T) below 1 % of f(x₁) for (C = 0, α = 100) and (C = −2, α = 0.1); above f(x₁) for (C = −2, α = 100)",
+)
+def _orabona(evidence: Evidence) -> Finding:
+    start = evidence["linear-regression"].initial_loss
+    large_rate = _at(evidence["linear-regression"], "sps", 100.0)
+    bad_bound, both = (_at(evidence["v3"], BAD_SPS, lr) for lr in (0.1, 100.0))
+    text = f"C = 0, α = 100: {large_rate:.2g}; C = −2, α = 0.1: {bad_bound:.2g}; C = −2, α = 100: {both:.2g}"
+    holds = large_rate < 0.01 * start and bad_bound < 0.01 * start and both > start
+    return Finding(holds, f"{text}; initial loss {start:.2g}")
+
+
+@logistic(
+    "vowel-small-advantage",
+    "vowel: there is almost no advantage of SPS over SGD",
+    "the window of SPS is at most one grid step (½ decade) longer than that of SGD, and not shorter",
+)
+def _vowel(evidence: Evidence) -> Finding:
+    rows = _rows(evidence["vowel"], "sgd", "sps", "ngn")
+    gain = rows[1].decades - rows[0].decades
+    text = f"windows: {windows(rows)}; SPS is {gain:+.2f} decades from SGD"
+    return Finding(0 <= gain <= HALF + 1e-9, text)
+
+
+@logistic(
+    "vowel-small-advantage-strictly",
+    "vowel, read strictly: SPS is no better than SGD at large rates",
+    "mean f(x_T) of SPS at least 0.9 × SGD's at α = 10, 31.6 and 100",
+)
+def _vowel_strictly(evidence: Evidence) -> Finding:
+    pairs = {lr: [_at(evidence["vowel"], name, lr) for name in ("sgd", "sps")] for lr in (10.0, 31.6, 100.0)}
+    text = "; ".join(f"α = {lr:g}: SGD {sgd:.3g}, SPS {sps:.3g}" for lr, (sgd, sps) in pairs.items())
+    return Finding(all(sps >= 0.9 * sgd for sgd, sps in pairs.values()), text)
+
+
+@logistic("vowel-ngn", "vowel: NGN is affected to a lesser extent than SPS", "its window is longer")
+def _vowel_ngn(evidence: Evidence) -> Finding:
+    ngn, sps = _rows(evidence["vowel"], "ngn", "sps")
+    return Finding(ngn.decades > sps.decades, f"window in decades: NGN {ngn.decades:.2f}, SPS {sps.decades:.2f}")
+
+
+@logistic(
+    "vowel-reason",
+    "vowel: the small advantage is likely due to the lower-bound estimation error",
+    "ε_lb is at least a tenth of σ²",
+)
+def _vowel_reason(_: Evidence) -> Finding:
+    found = constants_of("vowel")
+    text = (
+        f"ε_lb = {found.lower_bound_error:.3g}, σ² = {found.interpolation_constant:.3g} over {found.batches} batches: "
+        "every batch of 16 is fitted exactly, so C = 0 is the infimum"
+    )
+    return Finding(found.lower_bound_error > 0.1 * found.interpolation_constant, text)
+
+
+@logistic(
+    "dna-stable-ranges",
+    "dna: SPS and NGN hold at rates where SGD fails",
+    "windows of SPS and NGN reach α = 100, that of SGD does not",
+)
+def _dna(evidence: Evidence) -> Finding:
+    sgd, *others = _rows(evidence["dna"], "sgd", "sps", "ngn")
+    return Finding(sgd.high < 99 <= min(row.high for row in others), f"windows: {windows([sgd, *others])}")
+
+
+for _study in ("vowel", "dna"):
+    logistic(
+        f"{_study}-bound-mirrors-loss",
+        f"The range of good rates roughly coincides with the bound's ({_study})",
+        "upper ends of the bound's and the loss's windows at most one grid step (½ decade) apart for SGD, SPS, NGN",
+    )(_bound_mirrors_loss(_study, ("sgd", "sps", "ngn"), HALF))
