@@ -18,6 +18,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # are first imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from tests import processes  # noqa: E402  (it remembers the environment)
+
+
+@pytest.fixture(scope="module")
+def ready_workers():
+    """Processes that the package spawns are forked from a ready one; ``tests/runs`` and plain scripts do without."""
+    with processes.ready_when_spawned():
+        yield
+
 
 @pytest.fixture(scope="module")
 def browser():
