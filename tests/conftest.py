@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _ALWAYS: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("default", max_examples=40, derandomize=True, **_ALWAYS)
+settings.register_profile("default", max_examples=50, derandomize=True, **_ALWAYS)
 settings.register_profile("thorough", max_examples=3000, **_ALWAYS)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

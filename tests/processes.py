@@ -66,7 +66,7 @@ def run_ranks(worker: Callable[..., None], arguments: tuple[Any, ...], ranks: in
 class Program:
     """Python source at work in a process of its own, like ``subprocess.Popen([sys.executable, "-c", source, ...])``.
 
-    ``session`` makes it the head of a process group. What it prints must fit into a pipe.
+    ``session`` makes it the head of a process group. What it prints must fit into a pipe. No exit handlers are called.
     """
 
     def __init__(self, source: str, *arguments: object, session: bool = False) -> None:
@@ -132,6 +132,7 @@ def _run(
     os.dup2(output.fileno(), 1)
     with open(errors, "wb") as file:
         os.dup2(file.fileno(), 2)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["-c", *arguments]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as distributed
-from optim_problem import RATES, make
+from tests.optim.optim_problem import RATES, make
 from tests.processes import run_ranks
 from torch import Tensor
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 import torch.distributed as distributed
 import torch.distributed.checkpoint as checkpoint
-from optim_problem import KINDS, RATES, make
+from tests.optim.optim_problem import KINDS, RATES, make
 from tests.processes import run_ranks
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict

@@ -34,9 +34,9 @@ def test_a_run_alone_equals_itself_in_any_sweep_bit_for_bit(name):
 
 def test_dna_is_bit_stable_too():
     problem = LogisticRegression("dna")
-    runs = runs_of(["sgd", "sps", "ngn", "spp"], np.geomspace(0.01, 100, 5), [0, 1])
+    runs = runs_of(["sgd", "sps", "ngn", "spp"], np.geomspace(0.01, 100, 3), [0, 1])
     together = sweep(problem, runs, 400, epochs=1)
-    for index in (0, 13, 22, 39):
+    for index in (0, 13, 22):
         assert numbers(sweep(problem, [runs[index]], 400, epochs=1)[0]) == numbers(together[index])
 
 
