@@ -10,13 +10,22 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _ALWAYS: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("default", max_examples=40, derandomize=True, **_ALWAYS)
+settings.register_profile("default", max_examples=50, derandomize=True, **_ALWAYS)
 settings.register_profile("thorough", max_examples=3000, **_ALWAYS)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # pytest runs one process a core: several threads in each would spin and wait for each other. Read when NumPy and torch
 # are first imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from tests import processes  # noqa: E402  (it remembers the environment)
+
+
+@pytest.fixture(scope="module")
+def ready_workers():
+    """Processes that the package spawns are forked from a ready one; ``tests/runs`` and plain scripts do without."""
+    with processes.ready_when_spawned():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import time
 from contextlib import closing
 
 import pytest
+from tests.processes import Program
 from typer.testing import CliRunner
 
 import surefoot
@@ -144,12 +145,11 @@ class TestStudy:
         assert "nan" not in found.stdout
 
     def test_ctrl_c_says_how_to_resume(self, spec):
-        spec.write_text(SPEC.replace("seeds = 2", "seeds = 4000").replace("epochs = 4", "epochs = 40"))
+        spec.write_text(SPEC.replace("seeds = 2", "seeds = 1000").replace("epochs = 4", "epochs = 100"))
         # A shell may have told its background jobs, and so these tests, to ignore Ctrl-C.
         code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import surefoot.__main__"
-        arguments = [sys.executable, "-c", code, "study", str(spec)]
         store, until = spec.with_suffix(".db"), time.monotonic() + 300
-        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        with Program(code, "study", spec) as running:
             while not committed(store) and running.poll() is None and time.monotonic() < until:
                 time.sleep(0.05)
             running.send_signal(signal.SIGINT)

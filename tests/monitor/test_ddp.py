@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as distributed
-import torch.multiprocessing as multiprocessing
+from tests.processes import run_ranks
 from torch.nn.parallel import DistributedDataParallel
 
 import surefoot.optim as sfo
@@ -68,7 +68,7 @@ def _train(rank: int, case: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ranks")
-    multiprocessing.spawn(_run, args=(str(folder),), nprocs=RANKS)
+    run_ranks(_run, (str(folder),), RANKS)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 import torch.distributed as distributed
-import torch.multiprocessing as processes
-from optim_problem import RATES, make
+from tests.optim.optim_problem import RATES, make
+from tests.processes import run_ranks
 from torch import Tensor
 
 import surefoot.optim as sfo
@@ -57,7 +57,7 @@ def worker(rank: int, folder: str, names: list[str], steps: int, process_group: 
 
 
 def run(folder: Path, names: list[str], steps: int, process_group: Any = "auto") -> list[dict[str, Any]]:
-    processes.spawn(worker, (str(folder), names, steps, process_group), nprocs=RANKS)  # type: ignore[attr-defined]
+    run_ranks(worker, (str(folder), names, steps, process_group), RANKS)
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
 

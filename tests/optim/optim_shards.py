@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 import torch.distributed as distributed
 import torch.distributed.checkpoint as checkpoint
-import torch.multiprocessing as processes
-from optim_problem import KINDS, RATES, make
+from tests.optim.optim_problem import KINDS, RATES, make
+from tests.processes import run_ranks
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
@@ -357,5 +357,5 @@ def wide_worker(rank: int, folder: str) -> None:
 
 
 def run(folder: Path, target: Callable[[int, str], None] = worker, ranks: int = RANKS) -> list[dict[str, Any]]:
-    processes.spawn(target, (str(folder),), nprocs=ranks)  # type: ignore[attr-defined]
+    run_ranks(target, (str(folder),), ranks)
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(ranks)]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from optim_problem import NAMES, Problem, distance, equal, make, train
+from tests.optim.optim_problem import NAMES, Problem, distance, equal, make, train
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from optim_problem import ADAMS, NAMES, UNBOUNDED, Problem, distance, equal, make, train
+from tests.optim.optim_problem import ADAMS, NAMES, UNBOUNDED, Problem, distance, equal, make, train
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from optim_problem import NAMES, distance, equal, make
-from optim_ranks import joint_batch, loss_of, network, rate, run, spp_steps
+from tests.optim.optim_problem import NAMES, distance, equal, make
+from tests.optim.optim_ranks import joint_batch, loss_of, network, rate, run, spp_steps
 from torch import Tensor
 
 FAST = ["SPS", "NGN", "MoMoAdam", "Surefoot"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from optim_problem import ADAMS, NAMES, RATES, Problem, distance, equal, make, train
+from tests.optim.optim_problem import ADAMS, NAMES, RATES, Problem, distance, equal, make, train
 from torch.optim import lr_scheduler
 
 import surefoot.optim as sfo

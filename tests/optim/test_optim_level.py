@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from optim_problem import RATES, Problem, distance, equal, make, train
+from tests.optim.optim_problem import RATES, Problem, distance, equal, make, train
 
 import surefoot.optim as sfo
 from surefoot.optim import reference

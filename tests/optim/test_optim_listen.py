@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from optim_problem import NAMES, Problem, distance, equal, make, train
+from tests.optim.optim_problem import NAMES, Problem, distance, equal, make, train
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 

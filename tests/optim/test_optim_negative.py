@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optim_problem import Problem, make, train
+from tests.optim.optim_problem import Problem, make, train
 
 import surefoot.optim as sfo
 from surefoot.optim._arithmetic import Device

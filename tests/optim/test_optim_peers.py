@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from optim_problem import Problem, distance, equal, make, train
+from tests.optim.optim_problem import Problem, distance, equal, make, train
 
 import surefoot.optim as sfo
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optim_problem import NAMES, RATES, UNBOUNDED, Problem, distance, equal, make, train
+from tests.optim.optim_problem import NAMES, RATES, UNBOUNDED, Problem, distance, equal, make, train
 
 import surefoot.optim as sfo
 from surefoot.optim import reference

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as checkpoint
-from optim_shards import (
+from tests.optim.optim_shards import (
     CASES,
     CHECKPOINTS,
     STEPS,

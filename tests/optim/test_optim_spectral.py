@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from optim_problem import Problem, distance, equal, make, train
+from tests.optim.optim_problem import Problem, distance, equal, make, train
 from torch import Tensor
 
 import surefoot.optim as sfo

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from optim_problem import Problem, distance, equal
+from tests.optim.optim_problem import Problem, distance, equal
 from torch import Tensor
 
 import surefoot.optim as sfo

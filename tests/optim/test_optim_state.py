@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as checkpoint
-from optim_problem import ADAMS, KINDS, NAMES, UNBOUNDED, Problem, equal, make, train
+from tests.optim.optim_problem import ADAMS, KINDS, NAMES, UNBOUNDED, Problem, equal, make, train
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from tests.processes import Program
 from torch import nn
 from torch.nn import functional
 
@@ -232,8 +233,9 @@ def test_the_code_of_a_model_changes_the_fingerprint():
 
 def test_another_process_finds_the_same_fingerprint():
     program = "from surefoot.problems import create; print(create('digits-mlp').fingerprint())"
-    found = subprocess.check_output([sys.executable, "-c", program], text=True).strip()
-    assert found == create("digits-mlp").fingerprint()
+    with Program(program) as process:
+        found, _ = process.communicate(timeout=120)
+    assert found.strip() == create("digits-mlp").fingerprint()
 
 
 def test_a_pickled_problem_is_the_same():

@@ -65,3 +65,8 @@ def logistic():
     random = np.random.default_rng(0)
     X = random.normal(size=(60, 4))
     return LogisticRegression((X, (X[:, 0] + random.normal(size=60) > 0).astype(int)), validation=0.2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_workers(ready_workers):
+    """Worker processes start at once."""

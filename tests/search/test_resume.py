@@ -1,15 +1,13 @@
 """Killed and resumed: the same answer, and no step taken twice."""
 
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import textwrap
 import time
 
 import numpy as np
 import pytest
+from tests.processes import Program
 
 from surefoot._states import load_state, save_state
 from surefoot.problems import LinearRegression
@@ -256,22 +254,22 @@ SCRIPT = """
 
 def test_killed_without_warning(tmp_path):
     """kill -9 in the middle: a fresh process goes on, and only the piece in flight may be taken again."""
-    script = tmp_path / "search.py"
-    script.write_text(textwrap.dedent(SCRIPT))
 
-    def command(name):
-        return [sys.executable, str(script), str(tmp_path / name), str(tmp_path / f"{name}.log")]
+    def start(name):
+        return Program(textwrap.dedent(SCRIPT), tmp_path / name, tmp_path / f"{name}.log")
 
-    straight = subprocess.run(command("straight"), check=True, capture_output=True, text=True).stdout
-    victim = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL)
+    with start("straight") as process:
+        straight, _ = process.communicate(timeout=60)
+    assert straight
     log = tmp_path / "killed.log"
-    deadline = time.monotonic() + 60
-    while not (log.exists() and len(log.read_text().splitlines()) > 20) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.kill(victim.pid, signal.SIGKILL)
-    assert victim.wait() == -signal.SIGKILL
-    resumed = subprocess.run(command("killed"), check=True, capture_output=True, text=True).stdout
-    assert resumed == straight
+    with start("killed") as victim:
+        deadline = time.monotonic() + 60
+        while not (log.exists() and len(log.read_text().splitlines()) > 20) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        victim.kill()
+    assert victim.returncode == -signal.SIGKILL
+    with start("killed") as process:
+        assert process.communicate(timeout=60)[0] == straight
     pieces = [line.rsplit(" ", 1)[0] for line in log.read_text().splitlines()]
     together = 8  # the runs of one piece
     assert len(pieces) - len(set(pieces)) <= together

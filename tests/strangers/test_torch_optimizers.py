@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from strangers_database import CASES, INFOS, NOT_APPLICABLE
+from tests.strangers.strangers_database import CASES, INFOS, NOT_APPLICABLE
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import lr_scheduler, swa_utils

@@ -47,3 +47,8 @@ def assert_same_bits():
             assert one[name].values.tobytes() == other[name].values.tobytes(), name
 
     return check
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_workers(ready_workers):
+    """Worker processes start at once."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distributed import Client
+from tests.processes import Program
 
 
 @contextmanager
@@ -44,10 +44,9 @@ class Cluster:
 
     def add_worker(self, *more, path=None):
         """A worker that is not started anew when it is killed; ``path`` comes first where it looks for modules."""
-        environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
         arguments = ("worker", self.address, "--nthreads", "1", "--no-nanny", "--dashboard-address", "127.0.0.1:0",
                      *more)  # fmt: skip
-        self.workers.append(self._start(*arguments, env=environment))
+        self.workers.append(self._start(*arguments, path=path))
 
     def wait_for(self, count):
         with Client(self.address, timeout=120, set_as_default=False) as client:
@@ -55,9 +54,7 @@ class Cluster:
 
     def kill_worker(self, place=0):
         """SIGKILL a worker, by default the one that was started first."""
-        process = self.workers.pop(place)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        _end(self.workers.pop(place))
 
     def tasks_done(self):
         """How many tasks of ours were ever finished on this cluster."""
@@ -75,13 +72,18 @@ class Cluster:
 
     def close(self):
         for process in (*self.workers, self.scheduler):
-            process.kill()
-            process.wait()
+            _end(process)
 
-    def _start(self, *arguments, **options):
-        command = [sys.executable, "-m", "dask", *map(str, arguments), "--host", "127.0.0.1"]
-        log = (self.folder / "log").open("ab")
-        try:
-            return subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, **options)
-        finally:
-            log.close()
+    def _start(self, *arguments, path=None):
+        words = [*map(str, arguments), "--host", "127.0.0.1"]
+        if path is None:
+            return Program(f"import os\nos.chdir({str(self.folder)!r})\nfrom dask.__main__ import main\nmain()", *words)
+        command = [sys.executable, "-m", "dask", *words]
+        with (self.folder / "log").open("ab") as log:
+            environment = {**os.environ, "PYTHONPATH": str(path)}
+            return subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, env=environment)
+
+
+def _end(process):
+    with process:
+        process.kill()

@@ -24,9 +24,9 @@ from surefoot.search import RunError, tune
 from surefoot.study import ClusterError, Method, RunFailed, Study
 
 pytest.importorskip("distributed")
-sys.path.insert(0, str(Path(__file__).parent))
 
-from dask_cluster import cluster
+from tests.processes import Program, ready
+from tests.study.dask_cluster import cluster
 
 NETWORK = {
     "problem": "digits-mlp",
@@ -61,9 +61,8 @@ def make(settings):
     return Study(**settings)
 
 
-def launch(settings, address, store, prefix="", **options):
-    program = prefix + PROGRAM.format(study=settings, address=address)
-    process = subprocess.Popen([sys.executable, "-c", program, store], stdout=subprocess.PIPE, text=True, **options)
+def launch(settings, address, store, prefix=""):
+    process = Program(prefix + PROGRAM.format(study=settings, address=address), store)
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -146,7 +145,7 @@ def _at_work(running):
 def test_a_full_disk_of_the_writer_keeps_the_finished_runs(running, alone, assert_same_bits, tmp_path):
     path = tmp_path / "s.db"
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))\n"
-    with launch(MANY_CHUNKS, running.address, path, limit, stderr=subprocess.PIPE) as client:
+    with launch(MANY_CHUNKS, running.address, path, limit) as client:
         _, message = client.communicate(timeout=120)
     assert re.search(r"StoreError: .*s\.db: .*disk.*; finished runs that were committed are kept", message)
     assert 0 < make(MANY_CHUNKS).plan(path).done < 400
@@ -261,6 +260,7 @@ def test_the_command_takes_engine_and_address(running, tmp_path, name, problem):
 
 def test_a_cluster_started_here_listens_on_this_machine_only(alone, assert_same_bits):
     hosts, here = set(), psutil.Process()
+    ready()  # whose process stays
     before = here.children()
 
     def look(done, total):

@@ -9,15 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.study.engine_cases import METHODS, PROBLEMS, numbers, run_batched, runs_of, small_logistic, sweep
 
 from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic, SimpleProblem
 from surefoot.runs._engine import chunks_of
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._types import STEP_FIELDS, Settings
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from engine_cases import METHODS, PROBLEMS, numbers, run_batched, runs_of, small_logistic, sweep
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -37,9 +34,9 @@ def test_a_run_alone_equals_itself_in_any_sweep_bit_for_bit(name):
 
 def test_dna_is_bit_stable_too():
     problem = LogisticRegression("dna")
-    runs = runs_of(["sgd", "sps", "ngn", "spp"], np.geomspace(0.01, 100, 5), [0, 1])
+    runs = runs_of(["sgd", "sps", "ngn", "spp"], np.geomspace(0.01, 100, 3), [0, 1])
     together = sweep(problem, runs, 400, epochs=1)
-    for index in (0, 13, 22, 39):
+    for index in (0, 13, 22):
         assert numbers(sweep(problem, [runs[index]], 400, epochs=1)[0]) == numbers(together[index])
 
 
@@ -266,7 +263,7 @@ import time
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told its background jobs to ignore it
 sys.path.insert(0, sys.argv[1])
-from engine_cases import run_batched, runs_of
+from tests.study.engine_cases import run_batched, runs_of
 import numpy as np
 from surefoot.problems import LinearRegression
 
@@ -290,7 +287,7 @@ def test_control_c_ends_the_workers_at_once(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     process = subprocess.Popen(
-        [sys.executable, str(script), str(Path(__file__).parent)],
+        [sys.executable, str(script), str(Path(__file__).parents[2])],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,19 +1,14 @@
 """The batched engine against slow, plain twins: one run, one step at a time, the formulas as in the paper."""
 
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.study.engine_cases import METHODS, PROBLEMS, runs_of, sweep
 
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._types import STEP_FIELDS
 from surefoot.theory import schedules
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from engine_cases import METHODS, PROBLEMS, runs_of, sweep
 
 
 class PlainLeastSquares:

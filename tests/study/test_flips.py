@@ -2,22 +2,17 @@
 
 import random
 import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.study.network_cases import make_study
+from tests.study.test_network_resume import job_of, stopped_in_the_middle
 
 from surefoot.problems import LinearRegression
 from surefoot.runs._store import Store
 from surefoot.search import ProblemRun, SearchError, tune
 from surefoot.study import CheckpointError, Result, StoreError, Study, rescue
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from network_cases import make_study
-from test_network_resume import job_of, stopped_in_the_middle
 
 
 def flip(path, bit):

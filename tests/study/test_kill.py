@@ -4,12 +4,11 @@ import random
 import re
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
+from tests.processes import Program
 
 from surefoot.study import Result, Study
 
@@ -41,8 +40,8 @@ def whole():
     return found.dataset, time.perf_counter() - start
 
 
-def launch(path, **options):
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, path], stdout=subprocess.PIPE, text=True, **options)
+def launch(path):
+    process = Program(PROGRAM, path)
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -62,10 +61,10 @@ def kill_and_resume(path, delay, whole, assert_same_bits):
     return plan.done
 
 
-@pytest.mark.parametrize("moment", range(5))
+@pytest.mark.parametrize("moment", range(3))
 def test_a_killed_sweep_resumes_to_the_same_bits(tmp_path, whole, assert_same_bits, moment):
     dataset, seconds = whole
-    delay = random.Random(moment).uniform(moment / 5, (moment + 1) / 5) * seconds
+    delay = random.Random(moment).uniform(moment / 3, (moment + 1) / 3) * seconds
     kill_and_resume(tmp_path / "s.db", delay, dataset, assert_same_bits)
 
 
@@ -96,8 +95,8 @@ def test_a_sweep_that_is_killed_after_every_commit_gets_there(tmp_path, whole, a
 def test_ctrl_c_leaves_a_store_that_can_be_resumed(tmp_path, whole, assert_same_bits):
     path = tmp_path / "s.db"
     study = Study("linear-regression", **SWEEP)
-    with launch(path, stderr=subprocess.PIPE) as process:
-        while study.plan(path).done == 0:
+    with launch(path) as process:
+        while study.plan(path).done == 0 and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, message = process.communicate(timeout=60)
@@ -110,9 +109,9 @@ def test_ctrl_c_leaves_a_store_that_can_be_resumed(tmp_path, whole, assert_same_
 def test_a_full_disk_keeps_the_finished_runs(tmp_path, whole, assert_same_bits):
     path = tmp_path / "s.db"
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))\n"
-    command = [sys.executable, "-c", limit + PROGRAM, path]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert re.search(r"StoreError: .*s\.db: .*disk.*; finished runs that were committed are kept", ended.stderr)
+    with Program(limit + PROGRAM, path) as process:
+        _, message = process.communicate(timeout=60)
+    assert re.search(r"StoreError: .*s\.db: .*disk.*; finished runs that were committed are kept", message)
     study = Study("linear-regression", **SWEEP)
     assert 0 < study.plan(path).done < 640
     assert_same_bits(study.run(path).dataset, whole[0])

@@ -6,7 +6,6 @@ import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
 import time
 from functools import partial
@@ -15,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.processes import Program
+from tests.study.network_cases import TRAIN, Noisy, make_problem, make_study
 
 from surefoot.problems import NetworkProblem, networks
 from surefoot.runs import _network_job as engine
@@ -22,10 +23,6 @@ from surefoot.runs._network_job import NetworkJob
 from surefoot.runs._training import NetworkRun
 from surefoot.runs._workers import Stopped
 from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrupted
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from network_cases import TRAIN, Noisy, make_problem, make_study
 
 
 def job_of(study, folder):
@@ -111,12 +108,11 @@ def test_what_a_killed_process_was_writing_goes_with_its_run(tmp_path):
 
 # Killed.
 
-SWEEP = {"methods": ["ngn", "adamw"], "lrs": [0.01], "seeds": 1, "epochs": 50, "batch_size": 2}
-"""Two runs of 1,200 steps: about a second each."""
+SWEEP = {"methods": ["ngn", "adamw"], "lrs": [0.01], "seeds": 1, "epochs": 25, "batch_size": 2}
+"""Two runs of 600 steps: about a second each."""
 PROGRAM = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from network_cases import make_study
+from tests.study.network_cases import make_study
 from surefoot.runs import _network_job
 _network_job._CHECKPOINT_SECONDS, _network_job._CHECKPOINT_SHARE = 0.05, 0.5
 make_study(**{SWEEP!r}).run(sys.argv[1], processes=int(sys.argv[2]))
@@ -128,9 +124,9 @@ def whole():
     return make_study(**SWEEP).run(processes=1).dataset
 
 
-def kill_when(condition, command):
+def kill_when(condition, *program):
     """Start a program and kill it without warning once the condition holds; its workers then end by themselves."""
-    with subprocess.Popen(command, start_new_session=True) as process:
+    with Program(*program, session=True) as process:
         deadline = time.monotonic() + 120
         while not condition() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -154,14 +150,14 @@ def test_a_killed_program_goes_on_inside_its_run(tmp_path, whole, assert_same_bi
         def written(before=before):
             return any(path.stat().st_mtime_ns > before for path in folder.glob("*.pt"))
 
-        kill_when(written, [sys.executable, "-c", PROGRAM, store, "1"])
+        kill_when(written, PROGRAM, store, "1")
     saved = [torch.load(path, weights_only=True)["step"] for path in folder.glob("*.pt")]
     study = make_study(**SWEEP)
     done = study.plan(store).done
     advance = NetworkRun.take_steps
     monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(k), advance(self, k))[1])
     assert_same_bits(study.run(store, processes=1).dataset, whole)
-    assert sum(taken) == (2 - done) * 1200 - sum(saved)
+    assert sum(taken) == (2 - done) * 600 - sum(saved)
     assert min(saved) > 0
 
 
@@ -171,7 +167,7 @@ def test_killed_workers_go_on_inside_their_runs(tmp_path, whole, assert_same_bit
     settings = SWEEP | {"epochs": 400}
     program = PROGRAM.replace(repr(SWEEP), repr(settings))
     store, folder = tmp_path / "s.db", tmp_path / "s.db.runs"
-    kill_when(lambda: len(list(folder.glob("*.pt"))) == 2, [sys.executable, "-c", program, store, "2"])
+    kill_when(lambda: len(list(folder.glob("*.pt"))) == 2, program, store, "2")
     assert make_study(**settings).plan(store).done == 0
     resumed = make_study(**settings).run(store, processes=2)
     assert_same_bits(resumed.dataset, make_study(**settings).run(processes=1).dataset)
@@ -246,11 +242,10 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit of the file size")
 def test_a_full_disk_ends_the_study_with_a_clear_error_and_keeps_finished_runs(tmp_path, assert_same_bits):
     """The limit is above what the store needs, and below the checkpoint of the large network."""
-    build = "import sys\nfrom functools import partial\nfrom network_cases import *\n"
+    build = "import sys\nfrom functools import partial\nfrom tests.study.network_cases import *\n"
     study_of = "make_study(make_problem(partial(Noisy, {width})), methods=['sgd'], lrs=[0.01], epochs={epochs})"
     program = (
         LIMIT
-        + PROGRAM.split("from network_cases")[0]
         + build
         + "from surefoot.runs import _network_job\n_network_job._CHECKPOINT_SECONDS = 0.0\n"
         + study_of.format(width=16, epochs=1)
@@ -259,11 +254,10 @@ def test_a_full_disk_ends_the_study_with_a_clear_error_and_keeps_finished_runs(t
         + ".run(sys.argv[1], processes=1)\n"
     )
     store = tmp_path / "s.db"
-    ended = subprocess.run([sys.executable, "-c", program, store], capture_output=True, text=True, check=False)
-    told = re.search(
-        r"CheckpointError: cannot write the checkpoint (.*\.pt): (.*); finished runs are kept", ended.stderr
-    )
-    assert told, ended.stderr
+    with Program(program, store) as process:
+        _, message = process.communicate(timeout=120)
+    told = re.search(r"CheckpointError: cannot write the checkpoint (.*\.pt): (.*); finished runs are kept", message)
+    assert told, message
     assert told[2] == os.strerror(errno.EFBIG)  # of a limit; a full disk has its own words
     small = make_study(methods=["sgd"], lrs=[0.01], epochs=1)
     assert small.plan(store).done == 1

@@ -1,12 +1,11 @@
 """Studies on networks: the numbers of a plain loop, whoever computes them, and as data where a run ends early."""
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.study.network_cases import TRAIN, VALID, Noisy, make_problem, make_study
 from torch import nn
 from torch.nn import functional
 
@@ -15,10 +14,6 @@ from surefoot.monitor import DeltaExplosion, NonFinite, PartialBound
 from surefoot.runs._row_orders import row_orders
 from surefoot.study import LowerBoundWarning, Method, Result, Study
 from surefoot.theory import bounds, schedules
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from network_cases import TRAIN, VALID, Noisy, make_problem, make_study
 
 
 @pytest.fixture(scope="module")

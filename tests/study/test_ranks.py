@@ -1,4 +1,4 @@
-"""Several processes train one network together: the same study, under torchrun, on two ranks."""
+"""Several processes train one network together: the same study on two ranks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.processes import run_ranks
 
 from surefoot.study import Result, Study
 
@@ -55,11 +56,20 @@ def alone():
     return Study(**SETTINGS).run(processes=1).dataset
 
 
+def _rank(rank, folder):
+    """A rank as torchrun would start it."""
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo", f"file://{folder / 'rendezvous'}", rank=rank, world_size=2)
+    result = Study(**SETTINGS).run(folder / "s.db")
+    result.dataset.drop_attrs().to_netcdf(folder / f"{rank}.nc", engine="scipy")
+    torch.distributed.destroy_process_group()
+
+
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    with start(folder, folder / "s.db") as process:
-        assert process.wait(timeout=300) == 0
+    run_ranks(_rank, (folder,), 2)
     return folder
 
 

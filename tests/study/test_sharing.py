@@ -13,6 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.processes import Program
+from tests.study.network_cases import make_study
+from tests.study.test_kill import PROGRAM, SWEEP
 
 from surefoot.runs import _claims
 from surefoot.runs._claims import LEASE, Owner, is_alive
@@ -21,11 +24,6 @@ from surefoot.runs._network_job import NetworkJob
 from surefoot.runs._store import Store
 from surefoot.runs._types import Key
 from surefoot.study import Result, Study
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from network_cases import make_study
-from test_kill import PROGRAM, SWEEP
 
 OLD = Path(__file__).parent / "data" / "store-0.1.sqlite"
 KEYS = [Key("sgd", 0.1, 0), Key("sgd", 0.2, 0)]
@@ -124,9 +122,11 @@ BatchedJob.do = counted
 
 def test_two_processes_compute_every_run_once(tmp_path, assert_same_bits):
     program = COUNTED + PROGRAM + "\nprint(count)"
-    command = [sys.executable, "-c", program, tmp_path / "s.db"]
-    pair = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    counts = [int(process.communicate(timeout=300)[0].split()[-1]) for process in pair]
+    pair = [Program(program, tmp_path / "s.db") for _ in range(2)]
+    counts = []
+    for process in pair:
+        with process:
+            counts.append(int(process.communicate(timeout=300)[0].split()[-1]))
     assert sum(counts) == 640
     assert_same_bits(Result.load(tmp_path / "s.db").dataset, Study("linear-regression", **SWEEP).run().dataset)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.db"]

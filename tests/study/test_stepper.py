@@ -1,20 +1,14 @@
 """Steps of any torch training: what they tell, and that runs do not disturb each other."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from tests.study.network_cases import TRAIN, Noisy
 from torch import nn
 
 import surefoot.optim as sfo
 from surefoot.runs._stepper import Stepper, certifies
 from surefoot.theory import models, schedules
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from network_cases import TRAIN, Noisy
 
 INPUTS, TARGETS = TRAIN
 

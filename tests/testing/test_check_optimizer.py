@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.optim.optim_problem import KINDS
 from torch import Tensor
 
 import surefoot.optim as sfo
@@ -15,8 +16,10 @@ from surefoot.testing import check_optimizer
 RATES = {"SGD": 0.05, "SPS": 0.1, "NGN": 0.1, "LogNGN": 0.1, "PowerStep": 0.1, "MoMo": 0.1, "NGNMomentum": 0.2}
 
 
-@pytest.mark.parametrize("name", sfo.TABLE)
-def test_every_named_optimizer_passes(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["SGD", "SPS", "NGN", "LogNGN", *KINDS[1:]]
+)  # what else is in the table is made of them
+def test_every_kind_of_optimizer_passes(name: str) -> None:
     check_optimizer(lambda params: sfo.TABLE[name](params, RATES.get(name, 0.02)))  # type: ignore[call-arg]
 
 

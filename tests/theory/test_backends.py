@@ -35,6 +35,9 @@ GRAD_SQ = np.array([2.0, 10.0, 1e-12, 0.0, 1.0, 1e200, 1e-200, 1e300, 1.0])
 LR = np.array([0.5, 3.0, 1.0, 1.0, 1.0, 1e200, 1e-200, 1e300, 1.0])
 
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+KINDS = ("truncated", "exponential", "power", "composite")
+every_kind = pytest.mark.parametrize("make", [MODELS[name] for name in KINDS], ids=KINDS)
+"""For what depends on how a step is computed, not on the formula: a case, iterations of a kind, a scalar root."""
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def test_numpy_torch_and_jax_agree_with_floats(make):
         np.testing.assert_allclose(np.asarray(step.delta), expected[1], rtol=1e-13, atol=1e-300)
 
 
-@every_model
+@every_kind
 @pytest.mark.usefixtures("two_iterations")
 def test_jax_maps_and_compiles_the_step(make):
     model, rows = make(jnp), [jnp.asarray(values) for values in (LOSS, GRAD_SQ, LR)]
@@ -158,7 +161,7 @@ def test_gradients_are_finite_at_the_edges(make):
             assert gradient is None or torch.isfinite(gradient), (point, gradient)
 
 
-@every_model
+@every_kind
 @pytest.mark.usefixtures("two_iterations")
 def test_torch_compile_without_a_graph_break(make):
     model = make(torch)
@@ -168,7 +171,7 @@ def test_torch_compile_without_a_graph_break(make):
     torch.testing.assert_close(step.delta, model.step(*arguments).delta, rtol=1e-13, atol=0.0)
 
 
-@every_model
+@every_kind
 @pytest.mark.usefixtures("two_iterations")
 def test_no_value_is_read_from_the_device(make):
     """On fake CUDA tensors reading a value raises: nothing in a step may wait for the device."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import signal
-import subprocess
-import sys
 import time
+
+from tests.processes import Program
 
 LOOP = """
 import torch
@@ -29,22 +29,22 @@ runpy.run_module("surefoot", run_name="__main__")
 """The command, with a page at every step: whoever kills it may do so while it writes."""
 
 
-def test_killed(tmp_path, environment):
+def test_killed(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text(LOOP)
     folder = tmp_path / "surefoot-watch" / "train-1"
     trace, page = folder / "trace.csv", folder / "page.html"
-    line = [sys.executable, "-c", WITHOUT_PAUSES, "watch", "train.py"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment) as run:
+    monkeypatch.chdir(tmp_path)
+    with Program(WITHOUT_PAUSES, "watch", "train.py") as run:
         try:
             until = time.monotonic() + 300
             while not (trace.exists() and trace.read_text().count("\n") > 50 and "loops of" in page.read_text("utf-8")):
                 assert time.monotonic() < until
-                assert run.poll() is None, run.communicate()
+                assert run.poll() is None, run.communicate(timeout=60)
                 time.sleep(0.05)
         finally:
             run.kill()
-        stdout, _ = run.communicate()
-    assert (run.returncode, stdout) == (-signal.SIGKILL, b"")
+        stdout, _ = run.communicate(timeout=60)
+    assert (run.returncode, stdout) == (-signal.SIGKILL, "")
     with open(trace, newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == list(range(len(rows)))
