@@ -85,6 +85,6 @@ def test_a_capped_estimate_stays_between_the_floor_and_the_best(values: list[flo
     for value in values:
         bound = training.lowered_bound(bound, value, floor)
         assert bound <= value
-        best = training.best_value(best, value)
+        best = min(best, value)
         bound = training.capped_bound(training.raised_bound(value, 0.5, 1.0, floor), best, floor, cap)
         assert floor - 1e-9 <= bound <= floor + cap * (best - floor) + 1e-9

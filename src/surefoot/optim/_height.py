@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from surefoot.optim._arithmetic import Scalar
-from surefoot.theory.training import best_value, capped_bound, lowered_bound, raised_bound
+from surefoot.theory.arrays import minimum
+from surefoot.theory.training import capped_bound, lowered_bound, raised_bound
 
 
 class Sight(NamedTuple):
@@ -165,6 +166,6 @@ class Estimate(Height):
 
     def after(self, sight: Sight, past: Mapping[str, Scalar], bound: Scalar, scale: Scalar) -> dict[str, Scalar]:
         """The estimate for the next step, and the best value."""
-        best = best_value(past["best"], sight.value)
+        best = minimum(past["best"], sight.value)
         raised = raised_bound(sight.value, scale, sight.full_decrease, self.floor)
         return {"best": best, "bound": raised if self.cap is None else capped_bound(raised, best, self.floor, self.cap)}

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from torch import Tensor
 
 from surefoot.optim._base import ModelBased
-from surefoot.optim._table import AdamRow, AveragedRow, MuonRow, NamedRow, Options
+from surefoot.optim._table import ROWS, AdamRow, AveragedRow, MuonRow, NamedRow, Options
 from surefoot.theory.models import Power
 
 
@@ -20,9 +20,8 @@ class SGD(AveragedRow):
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = SGD([x], lr=0.5)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> opt.last_step.delta.item()
     1.0
     """
@@ -36,9 +35,8 @@ class SPS(AveragedRow):
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = SPS([x], lr=100.0)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> x.item()
     1.0
     """
@@ -52,9 +50,8 @@ class NGN(AveragedRow):
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGN([x], lr=1.0)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> x.item()
     1.0
     """
@@ -68,9 +65,8 @@ class LogNGN(AveragedRow):
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = LogNGN([x], lr=1.0)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> round(opt.last_step.size.item(), 6)
     0.426303
     """
@@ -82,9 +78,8 @@ class PowerStep(NamedRow):
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = PowerStep([x], lr=1.0, p=0.5)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> x.item()
     1.0
     """
@@ -112,9 +107,8 @@ class MoMo(NamedRow):
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = MoMo([x], lr=100.0)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> x.item()
     1.0
     """
@@ -139,9 +133,8 @@ class NGNMomentum(AveragedRow):
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGNMomentum([x], lr=1.0, beta=0.5)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> x.item()
     1.5
     """
@@ -155,9 +148,8 @@ class SPSAdam(AdamRow):
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = SPSAdam([x], lr=0.1)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> round(x.item(), 6)
     1.9
     """
@@ -171,9 +163,8 @@ class NGNAdam(AdamRow):
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGNAdam([x], lr=0.1)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> round(x.item(), 6)
     1.904762
     """
@@ -187,9 +178,8 @@ class MoMoAdam(AdamRow):
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = MoMoAdam([x], lr=0.1)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> round(x.item(), 6)
     1.9
     """
@@ -206,9 +196,8 @@ class NGNMomentumAdam(AdamRow):
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGNMomentumAdam([x], lr=0.1, betas=(0.5, 0.999))
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> round(x.item(), 6)
     1.952381
     """
@@ -225,9 +214,8 @@ class Muon(MuonRow):
     >>> import torch
     >>> net = torch.nn.Linear(2, 2)
     >>> opt = Muon(net.parameters(), lr=0.02)
-    >>> loss = net(torch.ones(1, 2)).square().mean()
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> net(torch.ones(1, 2)).square().mean().backward()
+    >>> _ = opt.step()
     """
 
 
@@ -243,9 +231,8 @@ class SPSMuon(MuonRow):
     >>> import torch
     >>> W = torch.nn.Parameter(torch.eye(2))
     >>> opt = SPSMuon([W], lr=100.0)
-    >>> loss = 0.5 * W.square().sum()
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)                                # q = 2², f = 1: half of the way
+    >>> (0.5 * W.square().sum()).backward()
+    >>> _ = opt.step()                                # q = 2², f = 1: half of the way
     >>> W.detach().round(decimals=2)
     tensor([[0.5000, 0.0000],
             [0.0000, 0.5000]])
@@ -262,9 +249,8 @@ class NGNMuon(MuonRow):
     >>> import torch
     >>> W = torch.nn.Parameter(torch.eye(2))
     >>> opt = NGNMuon([W], lr=0.5)
-    >>> loss = 0.5 * W.square().sum()
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * W.square().sum()).backward()
+    >>> _ = opt.step()
     >>> round(opt.last_step.size.item(), 3)
     0.25
     """
@@ -281,18 +267,12 @@ class NGNMomentumMuon(MuonRow):
     >>> import torch
     >>> W = torch.nn.Parameter(torch.eye(2))
     >>> opt = NGNMomentumMuon([W], lr=1.0)
-    >>> loss = 0.5 * W.square().sum()
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * W.square().sum()).backward()
+    >>> _ = opt.step()
     >>> round(opt.last_step.size.item(), 3)
     0.5
     """
 
 
-_CLASSES = (
-    SGD, SPS, NGN, LogNGN, PowerStep, MoMo, NGNMomentum, SPSAdam, NGNAdam, MoMoAdam, NGNMomentumAdam, Muon, SPSMuon,
-    NGNMuon, NGNMomentumMuon,
-)  # fmt: skip
-
-TABLE: dict[str, type[ModelBased]] = {row.__name__: row for row in _CLASSES}
+TABLE: dict[str, type[ModelBased]] = {name: globals()[name] for name in ROWS}
 """Every named optimizer by its name."""

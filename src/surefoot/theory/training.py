@@ -7,7 +7,7 @@ by which every group's rate is multiplied.
 
 from __future__ import annotations
 
-from surefoot.theory.arrays import Array, coerce
+from surefoot.theory.arrays import Array, coerce, namespace
 from surefoot.theory.models import Linear, Model, Power, SquareRoot, Step, Truncated
 
 
@@ -28,15 +28,6 @@ def average_weight(beta: float, count: Array, *, bias_correction: bool = False) 
     return xp.where(count > 1.0, 1.0 - beta + 0.0 * count, 1.0 + 0.0 * count)
 
 
-def second_moment_correction(beta: float, count: Array) -> Array:
-    """1 − β^count: an average of squares that started at zero is divided by it (Adam's bias correction).
-
-    >>> second_moment_correction(0.5, 2.0)
-    0.75
-    """
-    return 1.0 - beta**count
-
-
 def heavy_ball_weight(previous: Array, size: Array, beta: float) -> tuple[Array, Array]:
     """The buffer of heavy-ball momentum as a weighted mean of directions times one scale.
 
@@ -46,23 +37,21 @@ def heavy_ball_weight(previous: Array, size: Array, beta: float) -> tuple[Array,
     >>> heavy_ball_weight(0.0, 2.0, 0.5)
     (1.0, 1.0)
     """
-    xp, (previous, size) = coerce(previous, size)
+    _, (previous, size) = coerce(previous, size)
     new = (1.0 - beta) * size
     scale = beta * previous + new
-    moving = scale > 0.0
-    return scale, xp.where(moving, new / xp.where(moving, scale, 1.0), 0.0 * new)
+    return scale, part_of(new, scale)
 
 
-def averaged_delta(delta: Array, loss: Array, average: Array) -> Array:
-    """Stability index of a step on a running average of linearisations: δ = δ̃ + f − f̃.
+def part_of(new: Array, total: Array) -> Array:
+    """Share of the newest term in a sum of terms of at least 0; 0 if they are all 0.
 
-    δ̃ is the model's index with f̃, the average's value at the current point, in place of the batch loss f. It can be
-    negative; the average-iterate bound holds with it for the linear and the truncated model.
-
-    >>> averaged_delta(0.5, loss=1.0, average=1.25)
-    0.25
+    >>> part_of(1.0, 4.0), part_of(0.0, 0.0)
+    (0.25, 0.0)
     """
-    return delta + (loss - average)
+    xp = namespace(new, total)
+    some = total > 0.0
+    return xp.where(some, new / xp.where(some, total, 1.0), 0.0 * new)
 
 
 def clip_factor(grad_sq: Array, max_norm: float) -> Array:
@@ -156,13 +145,3 @@ def capped_bound(bound: Array, best: Array, floor: float, cap: float) -> Array:
     """
     xp, (bound, best) = coerce(bound, best)
     return xp.minimum(bound, floor + cap * (best - floor))
-
-
-def best_value(best: Array, value: Array) -> Array:
-    """The smaller one of two values.
-
-    >>> best_value(2.0, 1.5)
-    1.5
-    """
-    xp, (best, value) = coerce(best, value)
-    return xp.minimum(best, value)
