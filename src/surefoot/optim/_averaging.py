@@ -25,7 +25,7 @@ class Averaging:
     0-d tensors on devices, whose values must not be read. An averaging of your own overrides what differs: this one
     keeps an exponential average of the parameters, and :meth:`ModelBased.eval` puts it into them.
 
-    >>> import torch, surefoot.optim as sfo
+    >>> import surefoot.optim as sfo
     >>> class Tail(sfo.Averaging):
     ...     buffer_name = "tail"
     ...     starts_at_parameters = True
@@ -40,9 +40,8 @@ class Averaging:
     ...         buffer.copy_(kept)
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = sfo.NGN([x], lr=1.0, averaging=Tail())
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> opt.eval()
     >>> round(x.item(), 6)                                     # a tenth of the way from 2 to 1
     1.9
@@ -144,7 +143,6 @@ class Momentum(Averaging):
 
     @property
     def plain(self) -> bool:
-        """Whether it does nothing: β = 0."""
         return self.beta == 0
 
 
@@ -170,7 +168,6 @@ class Linearisations(Momentum):
     proximal: ClassVar[bool] = True
 
     def weight(self, count: Scalar) -> Scalar:
-        """w."""
         return average_weight(self.beta, count, bias_correction=self.bias_correction)
 
     def value(
@@ -227,12 +224,11 @@ class AveragedDirection(Momentum):
 
     Without ``bias_correction`` w is 1 − β, and 1 in the first step.
 
-    >>> import torch, surefoot.optim as sfo
+    >>> import surefoot.optim as sfo
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = sfo.SPS([x], lr=100.0, averaging=AveragedDirection(0.9))
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> x.item()
     1.0
     """
@@ -244,7 +240,6 @@ class AveragedDirection(Momentum):
     only_scales: ClassVar[bool] = True
 
     def weight(self, count: Scalar) -> Scalar:
-        """w."""
         return average_weight(self.beta, count, bias_correction=self.bias_correction)
 
 
@@ -263,14 +258,13 @@ class ScheduleFree(Averaging):
     ``model.eval()`` and ``model.train()``. No schedule other than a warmup is needed. Batch norm's statistics belong to
     y: before an evaluation at x they want a few forward passes. Weight decay is decoupled, and shrinks z.
 
-    >>> import torch, surefoot.optim as sfo
+    >>> import surefoot.optim as sfo
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = sfo.NGN([x], lr=1.0, averaging=ScheduleFree())
     >>> for _ in range(50):
     ...     opt.zero_grad()
-    ...     loss = 0.5 * x**2
-    ...     loss.backward()
-    ...     _ = opt.step(loss=loss)
+    ...     (0.5 * x**2).backward()
+    ...     _ = opt.step()
     >>> opt.eval()
     >>> abs(x.item()) < 0.2
     True

@@ -68,7 +68,6 @@ class ModelBased(Joining, Gathering, Listening):
     The loss is heard from ``loss.backward()``, or handed to :meth:`step`, returned by its closure, or added beforehand
     by :meth:`add_loss`.
 
-    >>> import torch
     >>> from surefoot.theory.models import SquareRoot
     >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
     >>> opt = ModelBased([x], lr=1.0, model=SquareRoot())

@@ -34,20 +34,15 @@ class Geometry(ABC):
 
     buffer_names: ClassVar[tuple[str, ...]] = ()
     """Names of the buffers that the geometry keeps for every parameter; they have its shape and start at zero."""
-
     costly: ClassVar[bool] = False
     """Whether directions are too expensive to be computed twice."""
-
     separable: ClassVar[bool] = False
     """Whether ‖·‖² is a sum over elements, so that a piece of a tensor has that piece of the direction. If not,
     sharded parameters are gathered, one at a time, and the methods see them whole."""
-
     uses_norm: ClassVar[bool] = False
     """Whether :meth:`measure` wants ``grad_sq``: it is then computed where that is cheapest."""
-
     holds_half: ClassVar[bool] = True
     """Whether float16 has the range for directions and buffers."""
-
     fusable: ClassVar[bool] = False
     """Whether ``fused=True`` goes with it."""
 
@@ -112,7 +107,6 @@ class Euclidean(Geometry):
     uses_norm: ClassVar[bool] = True
 
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
-        """The gradient."""
         return gradient
 
     def measure(
@@ -122,7 +116,6 @@ class Euclidean(Geometry):
         return gradients, ops.sum_sq(gradients) if grad_sq is None else grad_sq
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
-        """‖x‖²."""
         return inner(parameter, parameter)
 
 
@@ -167,7 +160,6 @@ class Diagonal(Geometry):
         return metric.sqrt_().add_(self.eps)
 
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
-        """g/D."""
         return gradient / self.metric(buffers[0], count)
 
     def learn(self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar) -> None:
@@ -187,7 +179,6 @@ class Diagonal(Geometry):
         return directions, ops.inner(gradients, directions)
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
-        """Σ Dx²."""
         return inner(parameter, parameter * self.metric(buffers[0], count))
 
     def measure_fused(

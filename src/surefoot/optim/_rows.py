@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from torch import Tensor
+import torch
 
 from surefoot.optim._base import ModelBased
 from surefoot.optim._table import ROWS, AdamRow, AveragedRow, MuonRow, NamedRow, Options
@@ -17,7 +17,6 @@ class SGD(AveragedRow):
     Without ``beta`` and weight decay it moves exactly as ``torch.optim.SGD``; ``beta`` averages the gradients with
     weights that sum to one. It needs the loss as well, to see whether it is finite and for the averaged δ.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = SGD([x], lr=0.5)
     >>> (0.5 * x**2).backward()
@@ -32,7 +31,6 @@ class SPS(AveragedRow):
 
     α is a cap, not a scale: a rate ten times too large costs little while C is right.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = SPS([x], lr=100.0)
     >>> (0.5 * x**2).backward()
@@ -47,7 +45,6 @@ class NGN(AveragedRow):
 
     It bends smoothly from SGD (small α) to twice Polyak's step (large α).
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGN([x], lr=1.0)
     >>> (0.5 * x**2).backward()
@@ -62,7 +59,6 @@ class LogNGN(AveragedRow):
 
     Its index is the smallest of the named ones, but its step grows without limit in α: it is not safe at any rate.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = LogNGN([x], lr=1.0)
     >>> (0.5 * x**2).backward()
@@ -75,7 +71,6 @@ class LogNGN(AveragedRow):
 class PowerStep(NamedRow):
     """The power family: p = 1 is SPS, ½ NGN, 0 the Lambert-W step; only p ≥ ½ stays within twice Polyak's step.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = PowerStep([x], lr=1.0, p=0.5)
     >>> (0.5 * x**2).backward()
@@ -87,7 +82,7 @@ class PowerStep(NamedRow):
     def __init__(
         self,
         params: Any,
-        lr: float | Tensor | None = None,
+        lr: float | torch.Tensor | None = None,
         *,
         p: float | None = None,
         beta: float | None = None,
@@ -104,7 +99,6 @@ class MoMo(NamedRow):
     d averages the gradients and f̃ the linearisations at the current point; ``bias_correction`` starts both at zero
     instead of at the first batch. Weight decay as in the authors' code is ``weight_decay_mode="prox"``.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = MoMo([x], lr=100.0)
     >>> (0.5 * x**2).backward()
@@ -116,7 +110,7 @@ class MoMo(NamedRow):
     def __init__(
         self,
         params: Any,
-        lr: float | Tensor | None = None,
+        lr: float | torch.Tensor | None = None,
         *,
         beta: float | None = None,
         bias_correction: bool = False,
@@ -130,7 +124,6 @@ class NGNMomentum(AveragedRow):
 
     ``last_step`` is NGN's own step and δ on this batch: a diagnostic, since momentum moves on top of it.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGNMomentum([x], lr=1.0, beta=0.5)
     >>> (0.5 * x**2).backward()
@@ -145,7 +138,6 @@ class SPSAdam(AdamRow):
 
         D = √v̂ + ε,    size = min{α, (f − C)/Σ(g²/D)},    x⁺ = x − size·g/D
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = SPSAdam([x], lr=0.1)
     >>> (0.5 * x**2).backward()
@@ -160,7 +152,6 @@ class NGNAdam(AdamRow):
 
         D = √v̂ + ε,    size = α/(1 + α Σ(d²/D)/(2(f̃ − C))),    x⁺ = x − size·d/D
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGNAdam([x], lr=0.1)
     >>> (0.5 * x**2).backward()
@@ -175,7 +166,6 @@ class MoMoAdam(AdamRow):
 
         D = √v̂ + ε,    size = min{α, (f̃ − C)₊/Σ(d²/D)},    x⁺ = x − size·d/D
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = MoMoAdam([x], lr=0.1)
     >>> (0.5 * x**2).backward()
@@ -193,7 +183,6 @@ class NGNMomentumAdam(AdamRow):
     The size comes from the batch's own gradient, so that it keeps its protection, unlike that of :class:`NGNAdam`. The
     step that is under way goes on through a spike; ``averaging=AveragedDirection(0.9)`` shortens that, too.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGNMomentumAdam([x], lr=0.1, betas=(0.5, 0.999))
     >>> (0.5 * x**2).backward()
@@ -211,7 +200,6 @@ class Muon(MuonRow):
     Adam's geometry at the same rate, unless its group has a rate of its own. α is the length of a layer's step, not a
     rate: see :class:`SpectralBall`. δ = ½α·Σ c⟨d, O⟩ + f − f̃ is a diagnostic.
 
-    >>> import torch
     >>> net = torch.nn.Linear(2, 2)
     >>> opt = Muon(net.parameters(), lr=0.02)
     >>> net(torch.ones(1, 2)).square().mean().backward()
@@ -228,7 +216,6 @@ class SPSMuon(MuonRow):
     matrix. With ``geometry=SpectralBall(scale="original", polish=0)`` it is the ball-constrained :class:`Muon` at
     Muon's own rates, shortened where the model reaches C earlier: size = min{α, (f̃ − C)₊/Σ_l c⟨d, O⟩}.
 
-    >>> import torch
     >>> W = torch.nn.Parameter(torch.eye(2))
     >>> opt = SPSMuon([W], lr=100.0)
     >>> (0.5 * W.square().sum()).backward()
@@ -246,7 +233,6 @@ class NGNMuon(MuonRow):
 
     The geometry is that of :class:`SPSMuon`, and so is its ball-constrained form.
 
-    >>> import torch
     >>> W = torch.nn.Parameter(torch.eye(2))
     >>> opt = NGNMuon([W], lr=0.5)
     >>> (0.5 * W.square().sum()).backward()
@@ -264,7 +250,6 @@ class NGNMomentumMuon(MuonRow):
     As in :class:`NGNMomentumAdam` the size comes from the batch's own gradient. The average is one of orthogonal
     factors, and not the factor of an average as in :class:`Muon`.
 
-    >>> import torch
     >>> W = torch.nn.Parameter(torch.eye(2))
     >>> opt = NGNMomentumMuon([W], lr=1.0)
     >>> (0.5 * W.square().sum()).backward()

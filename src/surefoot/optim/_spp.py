@@ -73,7 +73,6 @@ class SPP(Optimizer):
             ``"raise"`` raises ``ValueError``.
         process_group: the loss is averaged over this group, as in :class:`ModelBased`.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
     >>> opt = SPP([x], lr=1.0, convex=True)
     >>> def closure():
