@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from surefoot.optim._arithmetic import Scalar
-from surefoot.theory.arrays import minimum
-from surefoot.theory.training import capped_bound, lowered_bound, raised_bound
+from surefoot.theory.arrays import coerce, maximum, minimum
 
 
 class Sight(NamedTuple):
@@ -152,12 +151,17 @@ class Estimate(Height):
         return {"bound": self.floor, "best": math.inf}
 
     def bound(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
-        return lowered_bound(past["bound"], sight.reach, self.floor)
+        """The estimate; halfway from the floor to the model, where that is below it."""
+        xp, (bound, reach) = coerce(past["bound"], sight.reach)
+        return xp.where(reach < bound, xp.maximum(0.5 * (reach + self.floor), self.floor + 0.0 * reach), bound)
 
     def lowered(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
         return sight.reach < past["bound"]
 
     def after(self, sight: Sight, past: Mapping[str, Scalar], bound: Scalar, scale: Scalar) -> dict[str, Scalar]:
+        """The best value, and max{f̃ − ½tq, floor}, at most a share of the way from the floor to the best value."""
         best = minimum(past["best"], sight.value)
-        raised = raised_bound(sight.value, scale, sight.full_decrease, self.floor)
-        return {"best": best, "bound": raised if self.cap is None else capped_bound(raised, best, self.floor, self.cap)}
+        bound = maximum(sight.value - 0.5 * scale * sight.full_decrease, self.floor)
+        if self.cap is not None:
+            bound = minimum(bound, self.floor + self.cap * (best - self.floor))
+        return {"best": best, "bound": bound}

@@ -1,4 +1,4 @@
-"""What training adds to a model's step: averaging, proximal weight decay, clipping, an estimated lower bound.
+"""What training adds to a model's step: averaging, proximal weight decay, clipping.
 
 Pure functions of Python floats or arrays, as in :mod:`surefoot.theory.models`. A step over parameter groups with rates
 α_g is written with q = Σ_g α_g‖g_g‖² in place of ``grad_sq`` and a rate of 1, so that ``Step.size`` is the one scale t
@@ -113,35 +113,3 @@ def is_truncated(model: Model) -> bool:
 def is_square_root(model: Model) -> bool:
     """Whether the model is the square root one, under either of its names."""
     return isinstance(model, SquareRoot) or (isinstance(model, Power) and model.p == 0.5)
-
-
-def lowered_bound(bound: Array, reach: Array, floor: float) -> Array:
-    """An estimate of the lower bound, before a step: halfway from the floor to the model, where that is below it.
-
-    ``reach`` is the model's value at the (decayed) current point. With a floor of 0 this is MoMo's rule.
-
-    >>> lowered_bound(2.0, 1.0, 0.0), lowered_bound(0.5, 1.0, 0.0), lowered_bound(0.0, -1.0, -5.0)
-    (0.5, 0.5, -3.0)
-    """
-    xp, (bound, reach) = coerce(bound, reach)
-    return xp.where(reach < bound, xp.maximum(0.5 * (reach + floor), floor + 0.0 * reach), bound)
-
-
-def raised_bound(average: Array, scale: Array, decrease: Array, floor: float) -> Array:
-    """MoMo's estimate of the lower bound, after a step: max{f̃ − ½ t q, floor}.
-
-    >>> raised_bound(1.0, 0.5, 2.0, 0.0)
-    0.5
-    """
-    xp, (average, scale, decrease) = coerce(average, scale, decrease)
-    return xp.maximum(average - 0.5 * scale * decrease, floor + 0.0 * average)
-
-
-def capped_bound(bound: Array, best: Array, floor: float, cap: float) -> Array:
-    """An estimate of the lower bound, at most a share ``cap`` of the way from the floor to the best loss so far.
-
-    >>> capped_bound(1.9, 2.0, 0.0, 0.5), capped_bound(0.5, 2.0, 0.0, 0.5)
-    (1.0, 0.5)
-    """
-    xp, (bound, best) = coerce(bound, best)
-    return xp.minimum(bound, floor + cap * (best - floor))
