@@ -15,7 +15,7 @@ from optim_problem import ADAMS, NAMES, RATES, UNBOUNDED, Problem, distance, equ
 import surefoot.optim as sfo
 from surefoot.optim import reference
 from surefoot.optim._arithmetic import Device
-from surefoot.optim._table import ROWS
+from surefoot.optim._rows import ROWS
 from surefoot.testing import check_optimizer
 from surefoot.theory import models
 

@@ -59,6 +59,7 @@ from surefoot.optim._rows import (
     NGNMomentumAdam,
     NGNMomentumMuon,
     NGNMuon,
+    Options,
     PowerStep,
     SPSAdam,
     SPSMuon,
@@ -66,7 +67,6 @@ from surefoot.optim._rows import (
 from surefoot.optim._spectral import Spectral, SpectralBall, orthogonalise
 from surefoot.optim._spp import SPP, ProximalStep
 from surefoot.optim._surefoot import AgreedDirection, Surefoot, split
-from surefoot.optim._table import Options
 
 __all__ = [
     "NGN", "SGD", "SPP", "SPS", "TABLE", "AgreedDirection", "Arithmetic", "AveragedDirection", "Averaging", "Device",

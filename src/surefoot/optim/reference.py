@@ -16,8 +16,8 @@ from torch import Tensor
 
 from surefoot.optim._averaging import AveragedDirection, Averaging, HeavyBall, Linearisations, ScheduleFree
 from surefoot.optim._geometry import Diagonal, Geometry
+from surefoot.optim._rows import ROWS
 from surefoot.optim._spectral import Spectral, SpectralBall
-from surefoot.optim._table import ROWS
 from surefoot.theory.models import Linear, Model, Step, Truncated
 
 
