@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_
 
 import surefoot.optim as sfo
 from surefoot.optim._arithmetic import Device
-from surefoot.optim._shards import whole
+from surefoot.optim._distributed import whole
 from surefoot.theory import models
 
 RANKS = 2

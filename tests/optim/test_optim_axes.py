@@ -15,7 +15,7 @@ from tests.optim.optim_problem import ADAMS, NAMES, RATES, UNBOUNDED, Problem, d
 import surefoot.optim as sfo
 from surefoot.optim import reference
 from surefoot.optim._arithmetic import Device
-from surefoot.optim._table import ROWS
+from surefoot.optim._rows import ROWS
 from surefoot.testing import check_optimizer
 from surefoot.theory import models
 
@@ -37,8 +37,7 @@ def test_an_averaged_direction_equals_the_twin(name: str, fused: bool, grouped: 
     mine: Any = [{**g, "lr": 20 * g["lr"]} for g in ours.groups(name)] if grouped else ours.params
     twins: Any = [{**g, "lr": 20 * g["lr"]} for g in theirs.groups(name)] if grouped else theirs.params
     optimizer = make(name, mine, lr=lr, averaging=DIRECTION, fused=fused, **options)
-    own = {"beta": 0.8, "bias_correction": True, "momentum": "direction"}
-    twin = getattr(reference, name)(twins, lr, **own, **options)
+    twin = reference.twin(name, twins, lr, averaging=DIRECTION, **options)
     for index in range(8):
         optimizer.step(loss=ours.backward(index))
         step = twin.step(theirs.backward(index))

@@ -164,7 +164,7 @@ def test_equal_settings_load_in_silence() -> None:
 def test_maximize_is_the_descent_of_the_negative(name: str) -> None:
     ours, theirs = Problem(), Problem()
     optimizer = make(name, ours.params, maximize=True)
-    twin = getattr(reference, name)(theirs.params, RATES[name])
+    twin = reference.twin(name, theirs.params, RATES[name])
     for index in range(4):
         ours.backward(index)
         for p in ours.params:

@@ -13,7 +13,6 @@ from tests.optim.optim_problem import Problem, make, train
 
 import surefoot.optim as sfo
 from surefoot.optim._arithmetic import Device
-from surefoot.theory import training
 
 
 def shifted(problem: Problem, optimizer: sfo.ModelBased, shift: float, steps: int) -> float:
@@ -81,10 +80,26 @@ def test_an_estimate_does_not_end_at_the_loss_nor_rise_after_divergence() -> Non
 @given(st.lists(st.floats(-10.0, 1e6), min_size=1, max_size=30), st.floats(-20.0, -10.0), st.floats(0.0, 0.99))
 @settings(max_examples=200, deadline=None)
 def test_a_capped_estimate_stays_between_the_floor_and_the_best(values: list[float], floor: float, cap: float) -> None:
-    bound, best = floor, math.inf
+    estimate = sfo.Estimate(floor, cap)
+    past = estimate.start()
     for value in values:
-        bound = training.lowered_bound(bound, value, floor)
+        bound = estimate.bound(sight(value), past)
         assert bound <= value
-        best = training.best_value(best, value)
-        bound = training.capped_bound(training.raised_bound(value, 0.5, 1.0, floor), best, floor, cap)
-        assert floor - 1e-9 <= bound <= floor + cap * (best - floor) + 1e-9
+        past |= estimate.after(sight(value), past, bound, 0.5)
+        assert past["best"] <= value
+        assert floor - 1e-9 <= past["bound"] <= floor + cap * (past["best"] - floor) + 1e-9
+
+
+@pytest.mark.parametrize(("bound", "reach", "expected"), [(1.0, 2.0, 1.0), (1.0, 0.5, 0.25), (1.0, -3.0, 0.0)])
+def test_an_estimated_bound_falls_below_what_the_model_reaches(bound: float, reach: float, expected: float) -> None:
+    assert sfo.Estimate().bound(sight(reach), {"bound": bound}) == expected
+
+
+def test_an_estimated_bound_rises_to_half_of_the_promised_decrease() -> None:
+    estimate = sfo.Estimate(cap=None)
+    assert estimate.after(sight(2.0, 2.0), estimate.start(), 0.0, 0.5)["bound"] == 1.5
+    assert estimate.after(sight(2.0, 9.0), estimate.start(), 0.0, 1.0)["bound"] == 0.0
+
+
+def sight(value: float, decrease: float = 1.0) -> sfo.Sight:
+    return sfo.Sight(value, value, value, decrease, decrease, None, 1.0, {})

@@ -26,7 +26,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def run_pair(name: str, dtype: torch.dtype, grouped: bool, fast: dict[str, Any], both: dict[str, Any]) -> float:
     ours, theirs = Problem(dtype), Problem(dtype)
     optimizer = make(name, ours.groups(name) if grouped else ours.params, **fast, **both)
-    twin = getattr(reference, name)(theirs.groups(name) if grouped else theirs.params, RATES[name], **both)
+    twin = reference.twin(name, theirs.groups(name) if grouped else theirs.params, RATES[name], **both)
     for index in range(STEPS):
         optimizer.step(loss=ours.backward(index))
         step = twin.step(theirs.backward(index))
@@ -69,7 +69,7 @@ def test_fused_equals_the_twin(name: str, dtype: torch.dtype, variant: str) -> N
 
 @pytest.mark.parametrize("name", ADAMS)
 def test_fused_works_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surefoot.optim._fused._PIECE", 5)
+    monkeypatch.setattr("surefoot.optim._geometry._PIECE", 5)
     assert run_pair(name, torch.float64, False, {"fused": True}, {}) <= TOLERANCE[torch.float64]
 
 
@@ -112,7 +112,7 @@ def test_training_works_through_a_scheduler() -> None:
     problem, other = Problem(), Problem()
     optimizer = make("NGN", problem.params, lr=0.5)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-    twin = reference.NGN(other.params, 0.5)
+    twin = reference.twin("NGN", other.params, 0.5)
     for index in range(5):
         optimizer.step(loss=problem.backward(index))
         scheduler.step()

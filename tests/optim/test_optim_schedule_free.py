@@ -32,9 +32,7 @@ def test_every_row_equals_its_twin(name: str, foreach: bool, grouped: bool) -> N
         name, ours.groups(name) if grouped else ours.params, averaging=averaging, foreach=foreach, **options
     )
     groups: Any = theirs.groups(name) if grouped else theirs.params
-    kept = {"beta": 0.0} if name in ("MoMo", "Muon", "SPSMuon", "NGNMuon", "NGNMomentumMuon") else {}
-    twin = getattr(reference, name)(groups, RATES[name], schedule_free=(0.8, 1.5), **kept, **options)
-    twin.momentum = "linearisations"
+    twin = reference.twin(name, groups, RATES[name], averaging=averaging, **options)
     for index in range(12):
         optimizer.step(loss=ours.backward(index))
         step = twin.step(theirs.backward(index))

@@ -166,9 +166,7 @@ def test_the_rest_has_the_geometry_that_was_chosen(name: str, rest: sfo.Geometry
     ball = name == "Muon"
     geometry = sfo.SpectralBall(rest, "original", polish=0) if ball else sfo.Spectral(rest)
     optimizer = make(name, problem.params, geometry=geometry)
-    twin = getattr(reference, name)(other.params, 0.02)
-    if isinstance(rest, sfo.Euclidean):
-        twin.metric = None
+    twin = reference.twin(name, other.params, 0.02, geometry=geometry)
     for index in range(6):
         optimizer.step(loss=problem.backward(index))
         twin.step(other.backward(index))

@@ -94,17 +94,3 @@ def test_a_clipped_rate_keeps_the_step_within_the_limit(grad_sq: float, limit: f
 
 def test_a_limit_whose_square_overflows_clips_nothing() -> None:
     assert training.clip_factor(4.0, 1e200) == 1.0
-
-
-def test_the_second_moment_correction_is_adams() -> None:
-    assert training.second_moment_correction(0.9, 2.0) == pytest.approx(0.19)
-
-
-@pytest.mark.parametrize(("bound", "reach", "expected"), [(1.0, 2.0, 1.0), (1.0, 0.5, 0.25), (1.0, -3.0, 0.0)])
-def test_an_estimated_bound_falls_below_what_the_model_reaches(bound: float, reach: float, expected: float) -> None:
-    assert training.lowered_bound(bound, reach, floor=0.0) == expected
-
-
-def test_an_estimated_bound_rises_to_half_of_the_promised_decrease() -> None:
-    assert training.raised_bound(2.0, 0.5, 2.0, floor=0.0) == 1.5
-    assert training.raised_bound(2.0, 1.0, 9.0, floor=0.0) == 0.0

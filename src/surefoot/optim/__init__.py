@@ -38,12 +38,13 @@ They are drop-in replacements for torch's optimizers with one change: the step w
 """
 
 from surefoot.optim._arithmetic import Arithmetic, Device, Host, Scalar
-from surefoot.optim._averaging import AveragedDirection, Averaging, HeavyBall, Linearisations
+from surefoot.optim._averaging import AveragedDirection, Averaging, HeavyBall, Linearisations, ScheduleFree
 from surefoot.optim._base import ModelBased
+from surefoot.optim._distributed import mean_over_ranks
 from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
 from surefoot.optim._height import Estimate, Fixed, Height, Sight
 from surefoot.optim._level import Level
-from surefoot.optim._listen import Losses
+from surefoot.optim._losses import Losses, scalar
 from surefoot.optim._rows import (
     NGN,
     SGD,
@@ -58,62 +59,20 @@ from surefoot.optim._rows import (
     NGNMomentumAdam,
     NGNMomentumMuon,
     NGNMuon,
+    Options,
     PowerStep,
     SPSAdam,
     SPSMuon,
 )
-from surefoot.optim._scalars import mean_over_ranks, scalar
-from surefoot.optim._schedule_free import ScheduleFree
 from surefoot.optim._spectral import Spectral, SpectralBall, orthogonalise
 from surefoot.optim._spp import SPP, ProximalStep
 from surefoot.optim._surefoot import AgreedDirection, Surefoot, split
-from surefoot.optim._table import Options
 
 __all__ = [
-    "NGN",
-    "SGD",
-    "SPP",
-    "SPS",
-    "TABLE",
-    "AgreedDirection",
-    "Arithmetic",
-    "AveragedDirection",
-    "Averaging",
-    "Device",
-    "Diagonal",
-    "Estimate",
-    "Euclidean",
-    "Fixed",
-    "Geometry",
-    "HeavyBall",
-    "Height",
-    "Host",
-    "Level",
-    "Linearisations",
-    "LogNGN",
-    "Losses",
-    "MoMo",
-    "MoMoAdam",
-    "ModelBased",
-    "Muon",
-    "NGNAdam",
-    "NGNMomentum",
-    "NGNMomentumAdam",
-    "NGNMomentumMuon",
-    "NGNMuon",
-    "Options",
-    "PowerStep",
-    "ProximalStep",
-    "SPSAdam",
-    "SPSMuon",
-    "Scalar",
-    "ScheduleFree",
-    "Sight",
-    "Spectral",
-    "SpectralBall",
-    "Surefoot",
-    "mean_over_ranks",
-    "orthogonalise",
-    "scalar",
-    "split",
-]
+    "NGN", "SGD", "SPP", "SPS", "TABLE", "AgreedDirection", "Arithmetic", "AveragedDirection", "Averaging", "Device",
+    "Diagonal", "Estimate", "Euclidean", "Fixed", "Geometry", "HeavyBall", "Height", "Host", "Level",
+    "Linearisations", "LogNGN", "Losses", "MoMo", "MoMoAdam", "ModelBased", "Muon", "NGNAdam", "NGNMomentum",
+    "NGNMomentumAdam", "NGNMomentumMuon", "NGNMuon", "Options", "PowerStep", "ProximalStep", "SPSAdam", "SPSMuon",
+    "Scalar", "ScheduleFree", "Sight", "Spectral", "SpectralBall", "Surefoot", "mean_over_ranks", "orthogonalise",
+    "scalar", "split",
+]  # fmt: skip

@@ -3,13 +3,13 @@
 :class:`Host` serves CPU tensors: scalars are Python floats, because reading a CPU scalar is free and float arithmetic
 is faster than that of 0-d tensors. :class:`Device` serves everything else, and traced code: scalars are 0-d tensors
 that are never read, and a step that must not happen is suppressed by its mask ``taken``.
+
+Both have the same methods. With ``foreach=False`` a list is worked through one tensor after the other.
 """
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from surefoot.optim import _sums, native
 from surefoot.optim._sums import WIDE, Tensors
 from surefoot.optim.native import Pass
+from surefoot.theory.arrays import FLOATS, namespace
 
 Scalar = Any
 """A Python float (or bool), or a 0-d tensor where values must stay on their device."""
@@ -25,232 +26,132 @@ LARGE = 1 << 18
 """From this many elements on, an operation on one tensor costs far more than its call."""
 
 
-class Arithmetic(ABC):
-    """What the algorithm needs of lists of tensors; scalars go in and out."""
+def scalar_dtype(device: torch.device) -> torch.dtype:
+    """The dtype of scalars that live on a device."""
+    return torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
 
-    one: Scalar
+
+class Host:
+    """CPU tensors, with Python floats as scalars: a step that must not happen ends before it has changed anything."""
+
+    reads = True
+    """Whether scalars can be read without waiting; where they can, torch's fused CPU kernels serve, too."""
+    xp = FLOATS
+    """Functions of scalars."""
+    one = 1.0
     """The number 1, as a scalar of this kind."""
-    fuses: ClassVar[bool] = False
-    """Whether torch's fused CPU kernels serve these tensors."""
-    reads: ClassVar[bool] = False
-    """Whether scalars can be read without waiting."""
 
-    def __init__(self, foreach: bool) -> None:
+    def __init__(self, foreach: bool, large: bool = True) -> None:
         self.foreach = foreach
+        self.large = foreach and large
+        """Whether native passes that only move tensors are worth the look at every tensor before."""
 
-    @abstractmethod
-    def scalar(self, value: Tensor | float) -> Scalar:
+    def scalar(self, value: Tensor | float) -> float:
         """A number, or a tensor of one element, as a scalar of this kind."""
+        return float(value)
 
-    def rate(self, value: Tensor | float) -> Scalar:
+    def rate(self, value: Tensor | float) -> float:
         """A learning rate: numbers stay numbers."""
-        return self.scalar(value) if isinstance(value, Tensor) else value
+        return float(value)
 
-    @abstractmethod
-    def read(self, vector: Any) -> list[Scalar]:
-        """The elements of a vector as scalars: of a NumPy array where scalars can be read, of a tensor elsewhere."""
+    def read(self, vector: Any) -> list[float]:
+        """The elements of a vector as scalars: of a NumPy array here, of a tensor on devices."""
+        values: list[float] = vector.tolist()
+        return values
 
-    @abstractmethod
     def write(self, vector: Any, values: list[Scalar]) -> None:
         """Fill such a vector in place with scalars."""
+        vector[:] = values
 
-    @abstractmethod
-    def isfinite(self, value: Scalar) -> Scalar:
-        """Whether a scalar is finite."""
-
-    @abstractmethod
-    def either(self, condition: Scalar, yes: float, no: float) -> Scalar:
-        """One of two numbers."""
-
-    @abstractmethod
-    def least(self, one: Scalar, other: Scalar) -> Scalar:
-        """The smaller one of two scalars."""
-
-    @abstractmethod
-    def most(self, one: Scalar, other: Scalar) -> Scalar:
-        """The larger one of two scalars."""
-
-    @abstractmethod
-    def ratio(self, part: Scalar, total: Scalar) -> Scalar:
-        """part/total, or 0 where the total is 0."""
-
-    @abstractmethod
     def choose(self, new: Scalar, old: Scalar) -> Scalar:
         """The new scalar, or the old one if the step was masked."""
+        return new
 
-    @abstractmethod
     def decide(self, finite: Scalar, violated: Scalar) -> bool:
-        """Whether the code goes on; a step that must not happen may be masked instead."""
+        """Whether the code goes on; on a device it always does, and a step that must not happen is masked."""
+        return bool(finite and not violated)
 
-    @abstractmethod
     def usable(self, gradients: Tensors) -> Tensors:
         """The gradients as they may be used from here on."""
+        return gradients
 
-    @abstractmethod
     def sum_sq(self, tensors: Tensors) -> Scalar:
         """Σ‖a‖², in float32 or better inside a tensor and in float64 across them."""
+        return _sums.sum_sq(tensors)
 
-    @abstractmethod
     def inner(self, left: Tensors, right: Tensors) -> Scalar:
         """Σ⟨a, b⟩."""
+        return _sums.inner(left, right)
 
-    @abstractmethod
     def total(self, values: Tensors) -> Scalar:
         """The sum of 0-d tensors."""
+        return sum(value.item() for value in values)
 
-    @abstractmethod
     def lerp_(self, average: Tensors, new: Tensors, weight: Scalar) -> None:
         """Average += weight·(new − average)."""
+        for a, b in _lists(self.foreach, average, new):
+            torch._foreach_lerp_(a, b, weight)
 
-    @abstractmethod
     def lerp_squares_(self, average: Tensors, new: Tensors, weight: Scalar) -> None:
         """Average += weight·(new² − average)."""
+        for a, b in _lists(self.foreach, average, new):
+            torch._foreach_mul_(a, 1.0 - weight)
+            torch._foreach_addcmul_(a, b, b, value=weight)
 
     def lerp_and_sum_sq(self, average: Tensors, new: Tensors, weight: Scalar) -> Scalar:
-        """Move the average, and return its Σ‖·‖² afterwards."""
+        """Move the average, and return its Σ‖·‖² afterwards: in one pass, where the native one serves."""
+        total = native.run(Pass.LERP_SQUARES, average, new, numbers=(weight,)) if self.foreach else None
+        if total is not None:
+            return _sums.checked(total, average)
         self.lerp_(average, new, weight)
         return self.sum_sq(average)
 
     def lerp_and_add_(self, average: Tensors, new: Tensors, weight: Scalar, tensors: Tensors, scale: Scalar) -> None:
-        """Move the average, then tensors += scale·average."""
-        self.lerp_(average, new, weight)
-        self.add_(tensors, average, scale)
+        """Move the average, then tensors += scale·average.
 
-    def copy_(self, tensors: Tensors, new: Tensors) -> None:
-        """Tensors ← new."""
-        torch._foreach_copy_(tensors, new)
+        In one pass: the native one, or torch's kernel for SGD with momentum, where they serve the tensors.
+        """
+        numbers = (weight, scale)
+        if self.large and native.run(Pass.LERP_ADD, average, new, tensors, numbers=numbers) is not None:
+            return
+        if not self.foreach or not _alike(average, new, tensors):
+            self.lerp_(average, new, weight)
+            self.add_(tensors, average, scale)
+            return
+        # The kernel takes a momentum of 0 for none, and leaves the average as it is: a first step makes it the new one.
+        past = 1.0 - weight
+        kernel: dict[str, Any] = {"momentum": past or 0.5, "dampening": past, "is_first_step": not past}
+        torch._fused_sgd_(tensors, new, average, lr=-scale, weight_decay=0.0, nesterov=False, maximize=False, **kernel)
 
-    @abstractmethod
     def add_(self, tensors: Tensors, directions: Tensors, scale: Scalar) -> None:
         """Tensors += scale·directions."""
+        if self.large and native.run(Pass.ADD, tensors, directions, numbers=(scale,)) is not None:
+            return
+        for a, b in _lists(self.foreach, tensors, directions):
+            torch._foreach_add_(a, b, alpha=scale)
 
-    @abstractmethod
     def mul_(self, tensors: Tensors, factor: Scalar) -> None:
         """Tensors *= factor."""
+        for (a,) in _lists(self.foreach, tensors):
+            torch._foreach_mul_(a, factor)
 
     def save(self, tensors: Tensors) -> Tensors:
         """A copy for :meth:`restore`, where that does something."""
         return []
 
-    def restore(self, tensors: Tensors, saved: Tensors) -> None:  # noqa: B027
+    def restore(self, tensors: Tensors, saved: Tensors) -> None:
         """Put back what a masked step has changed."""
 
 
-class Host(Arithmetic):
-    """CPU tensors, with Python floats as scalars: a step that must not happen ends before it has changed anything."""
-
-    one = 1.0
-    fuses = True
-    reads = True
-
-    def __init__(self, foreach: bool, large: bool = True) -> None:
-        super().__init__(foreach)
-        self.large = foreach and large
-        """Whether native passes that only move tensors are worth the look at every tensor before."""
-
-    def scalar(self, value: Tensor | float) -> float:
-        return float(value)
-
-    def rate(self, value: Tensor | float) -> float:
-        return float(value)
-
-    def read(self, vector: Any) -> list[float]:
-        values: list[float] = vector.tolist()
-        return values
-
-    def write(self, vector: Any, values: list[Scalar]) -> None:
-        vector[:] = values
-
-    def isfinite(self, value: Scalar) -> bool:
-        return math.isfinite(value)
-
-    def either(self, condition: Scalar, yes: float, no: float) -> float:
-        return yes if condition else no
-
-    def least(self, one: float, other: float) -> float:
-        return min(one, other)
-
-    def most(self, one: float, other: float) -> float:
-        return max(one, other)
-
-    def ratio(self, part: float, total: float) -> float:
-        return part / total if total else 0.0
-
-    def choose(self, new: Scalar, old: Scalar) -> Scalar:
-        return new
-
-    def decide(self, finite: Scalar, violated: Scalar) -> bool:
-        return bool(finite and not violated)
-
-    def usable(self, gradients: Tensors) -> Tensors:
-        return gradients
-
-    def sum_sq(self, tensors: Tensors) -> float:
-        return _sums.sum_sq(tensors)
-
-    def inner(self, left: Tensors, right: Tensors) -> float:
-        return _sums.inner(left, right)
-
-    def total(self, values: Tensors) -> float:
-        return sum(value.item() for value in values)
-
-    def lerp_(self, average: Tensors, new: Tensors, weight: float) -> None:
-        if self.foreach:
-            torch._foreach_lerp_(average, new, weight)
-            return
-        for a, b in zip(average, new, strict=True):
-            a.lerp_(b, weight)
-
-    def lerp_and_sum_sq(self, average: Tensors, new: Tensors, weight: float) -> float:
-        """In one pass, where the native one serves."""
-        found = native.run(Pass.LERP_SQUARES, average, new, numbers=(weight,)) if self.foreach else None
-        return float(super().lerp_and_sum_sq(average, new, weight)) if found is None else _sums.checked(found, average)
-
-    def lerp_and_add_(self, average: Tensors, new: Tensors, weight: float, tensors: Tensors, scale: float) -> None:
-        """In one pass: the native one, or torch's kernel for SGD with momentum, where they serve the tensors."""
-        numbers = (weight, scale)
-        if self.large and native.run(Pass.LERP_ADD, average, new, tensors, numbers=numbers) is not None:
-            return
-        if not self.foreach or not _alike(average, new, tensors):
-            super().lerp_and_add_(average, new, weight, tensors, scale)
-            return
-        # The kernel takes a momentum of 0 for none, and leaves the average as it is: a first step makes it the new one.
-        past = 1.0 - weight
-        _fused_sgd(tensors, new, average, -scale, momentum=past or 0.5, dampening=past, is_first_step=not past)
-
-    def lerp_squares_(self, average: Tensors, new: Tensors, weight: float) -> None:
-        if self.foreach:
-            torch._foreach_mul_(average, 1.0 - weight)
-            torch._foreach_addcmul_(average, new, new, value=weight)
-            return
-        for a, b in zip(average, new, strict=True):
-            a.mul_(1.0 - weight).addcmul_(b, b, value=weight)
-
-    def add_(self, tensors: Tensors, directions: Tensors, scale: float) -> None:
-        if self.large and native.run(Pass.ADD, tensors, directions, numbers=(scale,)) is not None:
-            return
-        if self.foreach:
-            torch._foreach_add_(tensors, directions, alpha=scale)
-            return
-        for a, b in zip(tensors, directions, strict=True):
-            a.add_(b, alpha=scale)
-
-    def mul_(self, tensors: Tensors, factor: float) -> None:
-        if self.foreach:
-            torch._foreach_mul_(tensors, factor)
-            return
-        for a in tensors:
-            a.mul_(factor)
-
-
-class Device(Arithmetic):
+class Device:
     """Tensors whose values must not be read: scalars are 0-d tensors, and ``taken`` masks a step that must not be."""
 
+    reads = False
+
     def __init__(self, foreach: bool, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(foreach)
-        self.device = device
-        self.dtype = dtype
+        self.foreach, self.device, self.dtype = foreach, device, dtype
         self.one = torch.ones((), dtype=dtype, device=device)
+        self.xp = namespace(self.one)
         self.taken: Tensor = torch.ones((), dtype=torch.bool, device=device)
 
     def scalar(self, value: Tensor | float) -> Tensor:
@@ -259,33 +160,28 @@ class Device(Arithmetic):
             return value.detach().reshape(()).to(self.device, self.dtype, non_blocking=True)
         return torch.full((), value, dtype=self.dtype, device=self.device)
 
+    def rate(self, value: Tensor | float) -> Scalar:
+        return self.scalar(value) if isinstance(value, Tensor) else value
+
     def read(self, vector: Any) -> list[Scalar]:
         return list(vector.unbind())
 
     def write(self, vector: Any, values: list[Scalar]) -> None:
         torch._foreach_copy_(vector.unbind(), [self.scalar(value) for value in values])
 
-    def isfinite(self, value: Scalar) -> Tensor:
-        return torch.isfinite(value)
-
-    def either(self, condition: Scalar, yes: float, no: float) -> Tensor:
-        return torch.where(condition, yes, no).to(self.dtype)
-
-    def least(self, one: Scalar, other: Scalar) -> Tensor:
-        return torch.minimum(one + 0.0 * self.one, other + 0.0 * self.one)
-
-    def most(self, one: Scalar, other: Scalar) -> Tensor:
-        return torch.maximum(one + 0.0 * self.one, other + 0.0 * self.one)
-
-    def ratio(self, part: Scalar, total: Scalar) -> Tensor:
-        return torch.where(total > 0, part / total, 0.0)
+    def choose(self, new: Scalar, old: Scalar) -> Tensor:
+        return torch.where(self.taken, new, old)
 
     def decide(self, finite: Scalar, violated: Scalar) -> bool:
         """Set the mask; the code goes on in any case."""
         self.taken = torch.logical_and(finite, torch.logical_not(violated))
         return True
 
-    def sum_sq(self, tensors: Tensors) -> Tensor:
+    def usable(self, gradients: Tensors) -> Tensors:
+        """The gradients, or zeros if the step is not taken (0·NaN would be NaN)."""
+        return [torch.where(self.taken.to(a.device), a, 0.0) for a in gradients]
+
+    def sum_sq(self, tensors: Tensors) -> Scalar:
         """Σ‖a‖²: norms in float32 or better, their squares in the scalars' dtype, where they cannot overflow."""
         if self.foreach and all(a.dtype in WIDE for a in tensors):
             norms = list(torch._foreach_norm(tensors))
@@ -293,24 +189,26 @@ class Device(Arithmetic):
             norms = [torch.linalg.vector_norm(a, dtype=None if a.dtype in WIDE else torch.float32) for a in tensors]
         return torch.stack([norm.to(self.device, self.dtype) for norm in norms]).square().sum()
 
-    def inner(self, left: Tensors, right: Tensors) -> Tensor:
+    def inner(self, left: Tensors, right: Tensors) -> Scalar:
         return self.total([torch.sum(_widened(a) * _widened(b)) for a, b in zip(left, right, strict=True)])
 
-    def total(self, values: Tensors) -> Tensor:
+    def total(self, values: Tensors) -> Scalar:
         return torch.stack([value.to(self.device, self.dtype) for value in values]).sum()
-
-    def usable(self, gradients: Tensors) -> Tensors:
-        """The gradients, or zeros if the step is not taken (0·NaN would be NaN)."""
-        return [torch.where(self.taken.to(a.device), a, 0.0) for a in gradients]
 
     def lerp_(self, average: Tensors, new: Tensors, weight: Scalar) -> None:
         weight = self._masked(weight, 0.0)
         self._combine_(average, 1.0 - weight, new, weight)
 
     def lerp_squares_(self, average: Tensors, new: Tensors, weight: Scalar) -> None:
-        weight = self._masked(weight, 0.0)
-        squares = torch._foreach_mul(new, new) if self.foreach else [a * a for a in new]
-        self._combine_(average, 1.0 - weight, squares, weight)
+        self.lerp_(average, torch._foreach_mul(new, new), weight)
+
+    def lerp_and_sum_sq(self, average: Tensors, new: Tensors, weight: Scalar) -> Scalar:
+        self.lerp_(average, new, weight)
+        return self.sum_sq(average)
+
+    def lerp_and_add_(self, average: Tensors, new: Tensors, weight: Scalar, tensors: Tensors, scale: Scalar) -> None:
+        self.lerp_(average, new, weight)
+        self.add_(tensors, average, scale)
 
     def add_(self, tensors: Tensors, directions: Tensors, scale: Scalar) -> None:
         self._combine_(tensors, None, directions, self._masked(scale, 0.0))
@@ -318,16 +216,12 @@ class Device(Arithmetic):
     def mul_(self, tensors: Tensors, factor: Scalar) -> None:
         self._combine_(tensors, self._masked(factor, 1.0))
 
-    def choose(self, new: Scalar, old: Scalar) -> Tensor:
-        """The new scalar if the step is taken, else the old one."""
-        return torch.where(self.taken, new, old)
+    def save(self, tensors: Tensors) -> Tensors:
+        return [a.clone() for a in tensors]
 
     def restore(self, tensors: Tensors, saved: Tensors) -> None:
         for a, old in zip(tensors, saved, strict=True):
             a.copy_(torch.where(self.taken.to(a.device), a, old))
-
-    def save(self, tensors: Tensors) -> Tensors:
-        return [a.clone() for a in tensors]
 
     def _masked(self, value: Scalar, otherwise: float) -> Tensor:
         """The value if the step is taken."""
@@ -335,24 +229,26 @@ class Device(Arithmetic):
 
     def _combine_(self, left: Tensors, factor: Tensor | None, right: Tensors = (), scale: Tensor | None = None) -> None:
         """left = factor·left + scale·right; parameters may live on several devices, scalars come to them."""
-        for device, dtype in dict.fromkeys((a.device, a.dtype) for a in left):
-            here = [i for i, a in enumerate(left) if a.device == device and a.dtype is dtype]
-            targets = [left[i] for i in here]
-            wide = dtype if dtype in WIDE else torch.float32
+        alike: dict[Any, list[int]] = {}
+        for i, a in enumerate(left):
+            alike.setdefault((a.device, a.dtype) if self.foreach else i, []).append(i)
+        for places in alike.values():
+            targets = [left[i] for i in places]
+            device, dtype = targets[0].device, _wide(targets[0].dtype)
             if factor is not None:
-                local = factor.to(device, wide)
-                if self.foreach:
-                    torch._foreach_mul_(targets, local)
-                else:
-                    for a in targets:
-                        a.mul_(local)
+                torch._foreach_mul_(targets, factor.to(device, dtype))
             if scale is not None:
-                local = scale.to(device, wide)
-                if self.foreach:
-                    torch._foreach_add_(targets, torch._foreach_mul([right[i] for i in here], local))
-                else:
-                    for i, a in zip(here, targets, strict=True):
-                        a.add_(right[i] * local)
+                moves = torch._foreach_mul([right[i] for i in places], scale.to(device, dtype))
+                torch._foreach_add_(targets, moves)
+
+
+Arithmetic: TypeAlias = Host | Device
+"""What the algorithm needs of lists of tensors; scalars go in and out."""
+
+
+def _lists(foreach: bool, *lists: Tensors) -> list[tuple[Tensors, ...]]:
+    """The lists as they are, or cut into lists of one tensor."""
+    return [lists] if foreach else [tuple([a] for a in tensors) for tensors in zip(*lists, strict=True)]
 
 
 def _alike(*lists: Tensors) -> bool:
@@ -361,30 +257,9 @@ def _alike(*lists: Tensors) -> bool:
     return dtype in WIDE and all(a.dtype is dtype and a.is_contiguous() for tensors in lists for a in tensors)
 
 
-def _fused_sgd(
-    tensors: Tensors,
-    directions: Tensors,
-    average: Tensors,
-    lr: float,
-    *,
-    momentum: float = 0.0,
-    dampening: float = 0.0,
-    is_first_step: bool = False,
-) -> None:
-    """Average ← momentum·average + (1 − dampening)·directions, and tensors −= lr·average, or lr·directions."""
-    torch._fused_sgd_(
-        tensors,
-        directions,
-        average,
-        lr=lr,
-        momentum=momentum,
-        dampening=dampening,
-        is_first_step=is_first_step,
-        weight_decay=0.0,
-        nesterov=False,
-        maximize=False,
-    )
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype in WIDE else torch.float32
 
 
 def _widened(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype in WIDE else tensor.to(torch.float32)
+    return tensor.to(_wide(tensor.dtype))

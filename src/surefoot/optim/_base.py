@@ -10,20 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.optim._arithmetic import LARGE, Arithmetic, Device, Host, Scalar
-from surefoot.optim._averaging import Averaging
-from surefoot.optim._gather import Gathering
+from surefoot.optim._arithmetic import LARGE, Arithmetic, Device, Host, Scalar, scalar_dtype
+from surefoot.optim._averaging import Averaging, Linearisations
+from surefoot.optim._distributed import Joining, check_parameter, is_distributed, local, refuse_partition
 from surefoot.optim._geometry import Euclidean, Geometry
+from surefoot.optim._groups import Gathering, Share
 from surefoot.optim._height import Height, Unbounded
-from surefoot.optim._listen import Listening, Losses
-from surefoot.optim._notes import Notes, renamed
-from surefoot.optim._ranks import Joining, refuse_partition
-from surefoot.optim._scalars import check_closure, scalar, scalar_dtype
-from surefoot.optim._settings import COMMON_OPTIONS, Settings, check_bound, check_rate, settings
-from surefoot.optim._shards import check_parameter, is_distributed, local
-from surefoot.optim._share import Share
+from surefoot.optim._losses import Listening, Losses, check_closure, scalar
+from surefoot.optim._settings import COMMON_OPTIONS, Settings, check_bound, check_rate
+from surefoot.optim._skipped import SkippedSteps, raise_if_bad
+from surefoot.optim._state import NamedScalars, name_old_vectors
 from surefoot.optim._step import advance
-from surefoot.optim._watch import Watch, raise_if_bad
 from surefoot.theory.models import Model, Step
 
 
@@ -71,7 +68,6 @@ class ModelBased(Joining, Gathering, Listening):
     The loss is heard from ``loss.backward()``, or handed to :meth:`step`, returned by its closure, or added beforehand
     by :meth:`add_loss`.
 
-    >>> import torch
     >>> from surefoot.theory.models import SquareRoot
     >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
     >>> opt = ModelBased([x], lr=1.0, model=SquareRoot())
@@ -104,24 +100,27 @@ class ModelBased(Joining, Gathering, Listening):
         listen: bool = True,
         maximize: bool = False,
     ) -> None:
-        self._settings = settings(
+        if averaging is not None and beta:
+            raise ValueError(f"beta is part of averaging={averaging!r}; give one of the two, not beta={beta!r} as well")
+        if fused and foreach:
+            raise ValueError("fused=True and foreach=True exclude each other")
+        self._settings = Settings(
             model=model,
             geometry=Euclidean() if geometry is None else geometry,
-            beta=beta,
-            averaging=averaging,
+            given=Linearisations(beta) if averaging is None else averaging,
+            height=lower_bound,  # type: ignore[arg-type]
             weight_decay_mode=weight_decay_mode,
-            lower_bound=lower_bound,
             max_grad_norm=max_grad_norm,
             on_nonfinite=on_nonfinite,
             process_group=process_group,
-            foreach=foreach,
-            fused=fused,
-            listen=listen,
-            maximize=maximize,
+            foreach=foreach is not False,
+            fused=bool(fused),
+            listen=bool(listen),
+            maximize=bool(maximize),
         )
         refuse_partition()
         self._losses = Losses(self, listen=listen)
-        self._watch = Watch()
+        self._skipped_steps = SkippedSteps()
         self._scratch: dict[Tensor, Tensor] = {}
         rates = {"lr": check_rate("lr", lr), "weight_decay": check_rate("weight_decay", weight_decay)}
         super().__init__(params, rates | self._settings.group_options)
@@ -168,13 +167,12 @@ class ModelBased(Joining, Gathering, Listening):
                 group.setdefault("cap", float(group["lr"]))
             if averaging.evaluates_elsewhere:
                 group.setdefault("train_mode", self.param_groups[0].get("train_mode", True))
-        renamed(self.param_groups, own=("size", averaging.memory_name))
+        name_old_vectors(self.param_groups, own=("size", averaging.memory_name))
         common = dict.fromkeys(("count", "skipped", "violations", "delta", "grad_sq", *averaging.names), 0.0)
         own = {"size": 0.0} | ({} if averaging.memory_name is None else {averaging.memory_name: 0.0})
-        device = self._device()
-        self._notes = Notes(
-            self.param_groups, common | self._settings.height.start(), own, device, scalar_dtype(device)
-        )
+        device = next((p.device for p in params), torch.device("cpu"))  # scalars live with the first parameter
+        like = torch.empty((), dtype=scalar_dtype(device), device=device)
+        self._scalars = NamedScalars(self.param_groups, common | self._settings.height.start(), own, like)
         self.param_groups[0]["settings"] = self._settings.described
         self._momentum_name = next(iter(self._settings.group_options), None)
         self._followed: list[Any] | None = None
@@ -212,21 +210,13 @@ class ModelBased(Joining, Gathering, Listening):
                 warnings.warn(f"the settings of a {type(self).__name__} and its checkpoint: {different}", stacklevel=2)
             self._complete()
 
-    def _device(self) -> torch.device:
-        """Where the scalars live: with the first parameter."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                device: torch.device = p.device
-                return device
-        return torch.device("cpu")
-
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_settings": self._settings, "_scratch": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "_losses" not in self.__dict__:  # a copy; load_state_dict comes here too
-            self._losses, self._watch = Losses(self, listen=self._settings.listen), Watch()
+            self._losses, self._skipped_steps = Losses(self, listen=self._settings.listen), SkippedSteps()
         self._known = dict(self.param_groups[0].get("settings", {}))
         self._complete()
 
@@ -316,7 +306,7 @@ class ModelBased(Joining, Gathering, Listening):
     ) -> Any:
         """Take a step with the loss of this batch: the one that ``loss.backward()`` was called on.
 
-        The optimizer has heard it (:mod:`surefoot.optim._listen`). A loss that is handed over wins: as ``loss=``, from
+        The optimizer has heard it (:mod:`surefoot.optim._losses`). A loss that is handed over wins: as ``loss=``, from
         the closure, or by :meth:`add_loss` beforehand.
 
         Args:
@@ -357,7 +347,7 @@ class ModelBased(Joining, Gathering, Listening):
         active = [share for share in shares if share.params]
         if self._settings.averaging.sees_average:  # averages of cg are those of the loss C + c(f − C)
             loss, shrunk = loss if firm is None else firm + shrunk * (loss - firm), 1.0
-        past, own = self._notes.read(ops)
+        past, own = self._scalars.read(ops)
         outcome = advance(self._settings, ops, active, loss, bound, past, shrunk)
         if self._settings.on_nonfinite == "raise":
             raise_if_bad(outcome, loss, firm)
@@ -368,8 +358,8 @@ class ModelBased(Joining, Gathering, Listening):
         if self._settings.averaging.memory_name is not None:
             for share, memory in zip(active, outcome.memories, strict=True):
                 own[share.group][1] = memory
-        self._notes.write(ops, outcome.noted, own)
-        self._watch.look(ops, type(self).__name__, outcome, loss, firm)
+        self._scalars.write(ops, outcome.noted, own)
+        self._skipped_steps.look(ops, type(self).__name__, outcome, loss, firm)
 
     def _bound_of_step(self, lower_bound: Tensor | float | None) -> Tensor | float | None:
         if lower_bound is None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from surefoot.optim import native
 from surefoot.optim._arithmetic import Arithmetic, Scalar
-from surefoot.optim._sums import Tensors
-from surefoot.theory.training import second_moment_correction
+from surefoot.optim._sums import Tensors, flat
+from surefoot.optim.native import Pass
 
 Buffers = Sequence[Tensors]
 """One list for every name in ``buffer_names``, each with one tensor a parameter."""
+
+_PIECE = 1 << 18
+"""Elements of a piece: four arrays of it stay in the cache, also where it is shared."""
 
 
 class Geometry(ABC):
@@ -30,20 +34,15 @@ class Geometry(ABC):
 
     buffer_names: ClassVar[tuple[str, ...]] = ()
     """Names of the buffers that the geometry keeps for every parameter; they have its shape and start at zero."""
-
     costly: ClassVar[bool] = False
     """Whether directions are too expensive to be computed twice."""
-
     separable: ClassVar[bool] = False
     """Whether ‖·‖² is a sum over elements, so that a piece of a tensor has that piece of the direction. If not,
     sharded parameters are gathered, one at a time, and the methods see them whole."""
-
     uses_norm: ClassVar[bool] = False
     """Whether :meth:`measure` wants ``grad_sq``: it is then computed where that is cheapest."""
-
     holds_half: ClassVar[bool] = True
     """Whether float16 has the range for directions and buffers."""
-
     fusable: ClassVar[bool] = False
     """Whether ``fused=True`` goes with it."""
 
@@ -108,7 +107,6 @@ class Euclidean(Geometry):
     uses_norm: ClassVar[bool] = True
 
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
-        """The gradient."""
         return gradient
 
     def measure(
@@ -118,7 +116,6 @@ class Euclidean(Geometry):
         return gradients, ops.sum_sq(gradients) if grad_sq is None else grad_sq
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
-        """‖x‖²."""
         return inner(parameter, parameter)
 
 
@@ -153,13 +150,16 @@ class Diagonal(Geometry):
         """v ← β₂v + (1 − β₂)g²."""
         buffers[0].mul_(self.beta).addcmul_(gradient, gradient, value=1.0 - self.beta)
 
+    def _correction(self, count: Scalar) -> Scalar:
+        """Adam's: what an average of squares that started at zero is divided by."""
+        return 1.0 - self.beta**count
+
     def metric(self, second_moment: Tensor, count: Scalar) -> Tensor:
         """D, of the parameter's shape."""
-        metric: Tensor = second_moment / second_moment_correction(self.beta, count)
+        metric: Tensor = second_moment / self._correction(count)
         return metric.sqrt_().add_(self.eps)
 
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
-        """g/D."""
         return gradient / self.metric(buffers[0], count)
 
     def learn(self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar) -> None:
@@ -172,12 +172,84 @@ class Diagonal(Geometry):
         """g/D and Σ g²/D for a list of parameters."""
         if not ops.foreach:
             return super().measure(ops, gradients, buffers, count, grad_sq)
-        metric = torch._foreach_div(buffers[0], second_moment_correction(self.beta, count))
+        metric = torch._foreach_div(buffers[0], self._correction(count))
         torch._foreach_sqrt_(metric)
         torch._foreach_add_(metric, self.eps)
         directions = torch._foreach_div(gradients, metric)
         return directions, ops.inner(gradients, directions)
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
-        """Σ Dx²."""
         return inner(parameter, parameter * self.metric(buffers[0], count))
+
+    def measure_fused(
+        self,
+        ops: Arithmetic,
+        gradients: Tensors,
+        average: Tensors,
+        moments: Tensors,
+        out: Tensors,
+        count: float,
+        weight: Any,
+    ) -> tuple[float, float]:
+        """Learn and measure in one pass over CPU tensors, for ``fused=True``: the native one, or torch's own kernel.
+
+        It brings the second moments up to date, and the average of the gradients if ``weight`` is not None, and leaves
+        a multiple of the directions in ``out``. Memory traffic: seven arrays, beside the check of the gradient and the
+        three that move the parameters.
+
+        Returns the factor that makes them the directions, and Σ⟨d, direction⟩ with the d that they belong to.
+        """
+        numbers = (self.beta, 1.0 - self.beta, self._correction(count) ** -0.5, self.eps)
+        if weight is None:
+            dual_sq = native.run(Pass.ADAM, moments, gradients, out, numbers=numbers)
+        else:
+            dual_sq = native.run(Pass.AVERAGED_ADAM, moments, gradients, out, average, numbers=(*numbers, weight))
+        if dual_sq is not None:
+            return 1.0, dual_sq
+        # torch's kernel knows no sum: it works on pieces that are still in the cache when the inner product is taken.
+        operands = (out, gradients, gradients if weight is None else average, moments)
+        kernel = _AdamKernel(self, 0.0 if weight is None else 1.0 - weight, torch.tensor(count))
+        total: Scalar = 0.0
+        small: list[tuple[Tensor, ...]] = []
+        for tensors in zip(*operands, strict=True):
+            if tensors[0].numel() <= _PIECE // 4:
+                small.append(tensors)
+                continue
+            for piece in zip(*(torch.split(flat(a), _PIECE) for a in tensors), strict=True):
+                kernel.run([piece])
+                total += ops.inner(piece[2:3], piece[:1])
+        if small:
+            kernel.run(small)
+            total += ops.inner([a[2] for a in small], [a[0] for a in small])
+        factor = -(1.0 - kernel.beta**count)
+        return factor, factor * total
+
+
+class _AdamKernel(NamedTuple):
+    """torch's fused AdamW kernel, out ← (1 − lr·decay)·out − lr·(m/c₁)/(√(v/c₂) + ε).
+
+    With lr = decay = 1 the old content drops out. Its β₁ is 1 − weight, so that m is the average whose weights sum to
+    one; its own correction c₁ = 1 − β₁^count is then not wanted, and has to be taken back.
+    """
+
+    geometry: Diagonal
+    beta: float
+    step: Tensor
+
+    def run(self, pieces: list[tuple[Tensor, ...]]) -> None:
+        out, grads, average, second = (list(column) for column in zip(*pieces, strict=True))
+        torch._fused_adamw_(
+            out,
+            grads,
+            average,  # the gradient itself if nothing is averaged: with β₁ = 0 the kernel writes it back unchanged
+            second,
+            [],
+            [self.step] * len(pieces),
+            lr=1.0,
+            beta1=self.beta,
+            beta2=self.geometry.beta,
+            weight_decay=1.0,
+            eps=self.geometry.eps,
+            amsgrad=False,
+            maximize=False,
+        )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from surefoot.optim._arithmetic import Scalar
-from surefoot.theory.training import best_value, capped_bound, lowered_bound, raised_bound
+from surefoot.theory.arrays import coerce, maximum, minimum
 
 
 class Sight(NamedTuple):
@@ -97,15 +97,12 @@ class Fixed(Height):
 
     @property
     def firm(self) -> float:
-        """C."""
         return self.value
 
     def start(self) -> dict[str, float]:
-        """C."""
         return {"bound": self.value}
 
     def bound(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
-        """C."""
         return self.value
 
 
@@ -135,8 +132,7 @@ class Estimate(Height):
     >>> opt = sfo.SPS([x], lr=1.0, lower_bound=Estimate(floor=-10.0))
     >>> for _ in range(30):
     ...     opt.zero_grad()
-    ...     loss = 0.5 * x**2 - 1.0
-    ...     loss.backward()
+    ...     (0.5 * x**2 - 1.0).backward()
     ...     _ = opt.step()
     >>> round(abs(x.item()), 3)
     0.0
@@ -152,19 +148,20 @@ class Estimate(Height):
             raise ValueError(f"cap must be None or a number in [0, 1), got {self.cap!r}")
 
     def start(self) -> dict[str, float]:
-        """The floor, and no best value yet."""
         return {"bound": self.floor, "best": math.inf}
 
     def bound(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
-        """The estimate, lowered where the model is below it."""
-        return lowered_bound(past["bound"], sight.reach, self.floor)
+        """The estimate; halfway from the floor to the model, where that is below it."""
+        xp, (bound, reach) = coerce(past["bound"], sight.reach)
+        return xp.where(reach < bound, xp.maximum(0.5 * (reach + self.floor), self.floor + 0.0 * reach), bound)
 
     def lowered(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
-        """Whether the model is below the estimate."""
         return sight.reach < past["bound"]
 
     def after(self, sight: Sight, past: Mapping[str, Scalar], bound: Scalar, scale: Scalar) -> dict[str, Scalar]:
-        """The estimate for the next step, and the best value."""
-        best = best_value(past["best"], sight.value)
-        raised = raised_bound(sight.value, scale, sight.full_decrease, self.floor)
-        return {"best": best, "bound": raised if self.cap is None else capped_bound(raised, best, self.floor, self.cap)}
+        """The best value, and max{f̃ − ½tq, floor}, at most a share of the way from the floor to the best value."""
+        best = minimum(past["best"], sight.value)
+        bound = maximum(sight.value - 0.5 * scale * sight.full_decrease, self.floor)
+        if self.cap is not None:
+            bound = minimum(bound, self.floor + self.cap * (best - self.floor))
+        return {"best": best, "bound": bound}

@@ -1,14 +1,151 @@
-"""The named optimizers, as classes with their documentation; what each of them is stands in the table."""
+"""The table of named optimizers, model × geometry × averaging, and a documented class for every row of it."""
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+import dataclasses
+import inspect
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypedDict, Unpack
 
-from torch import Tensor
+import torch
 
+from surefoot.optim._averaging import Averaging, HeavyBall, Linearisations, Momentum
 from surefoot.optim._base import ModelBased
-from surefoot.optim._table import AdamRow, AveragedRow, MuonRow, NamedRow, Options
-from surefoot.theory.models import Power
+from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
+from surefoot.optim._height import Height
+from surefoot.optim._spectral import Spectral, SpectralBall
+from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a named optimizer is, and the values that its arguments have if they are not given."""
+
+    model: Model
+    lr: float
+    geometry: Geometry = dataclasses.field(default_factory=Euclidean)
+    averaging: Momentum = dataclasses.field(default_factory=lambda: Linearisations(0.0))
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Arguments of the constructors by name."""
+        own = {"lr": self.lr, "geometry": self.geometry, "beta": self.averaging.beta}
+        if isinstance(self.model, Power):
+            own["p"] = self.model.p
+        if isinstance(self.geometry, Diagonal):
+            own |= {"betas": (self.averaging.beta, self.geometry.beta), "eps": self.geometry.eps}
+        return own
+
+
+ROWS: dict[str, Row] = {
+    "SGD": Row(Linear(), 0.1),
+    "SPS": Row(Truncated(), 1.0),
+    "NGN": Row(SquareRoot(), 1.0),
+    "LogNGN": Row(Exponential(), 1.0),
+    "PowerStep": Row(Power(0.75), 1.0),
+    "MoMo": Row(Truncated(), 1.0, averaging=Linearisations(0.9)),
+    "NGNMomentum": Row(SquareRoot(), 1.0, averaging=HeavyBall(0.9)),
+    "SPSAdam": Row(Truncated(), 1e-2, Diagonal(), Linearisations(0.0, bias_correction=True)),
+    "NGNAdam": Row(SquareRoot(), 1e-2, Diagonal(), Linearisations(0.9, bias_correction=True)),
+    "MoMoAdam": Row(Truncated(), 1e-2, Diagonal(), Linearisations(0.9, bias_correction=True)),
+    "NGNMomentumAdam": Row(SquareRoot(), 1e-2, Diagonal(), HeavyBall(0.9)),
+    "Muon": Row(Linear(), 0.02, SpectralBall(scale="original", polish=0), Linearisations(0.95, bias_correction=True)),
+    "SPSMuon": Row(Truncated(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True)),
+    "NGNMuon": Row(SquareRoot(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True)),
+    "NGNMomentumMuon": Row(SquareRoot(), 0.03, SpectralBall(), HeavyBall(0.9)),
+}
+
+
+class Options(TypedDict, total=False):
+    """What every optimizer takes beside its own arguments; explained at :class:`ModelBased`."""
+
+    weight_decay: float
+    weight_decay_mode: str
+    lower_bound: float | str | Height
+    max_grad_norm: float | None
+    on_nonfinite: str
+    process_group: Any
+    foreach: bool | None
+    fused: bool | None
+    listen: bool
+    maximize: bool
+    averaging: Averaging | None
+    """In place of the optimizer's own averaging."""
+
+
+class NamedRow(ModelBased):
+    """A row of the table by its name; what is left at None has the row's value, which the signature shows."""
+
+    row: ClassVar[Row]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__name__ in ROWS:
+            cls.row = ROWS[cls.__name__]
+            _, *parameters = inspect.signature(cls.__init__).parameters.values()
+            shown = [p.replace(default=cls.row.defaults[p.name]) if p.default is None else p for p in parameters]
+            cls.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+
+    def _row(
+        self, params: Any, lr: float | torch.Tensor | None, options: Options, beta: float | None = None, **others: Any
+    ) -> None:
+        """Construct the row with other arguments of its averaging, or with another model or geometry."""
+        given = {name: value for name, value in others.items() if value is not None}
+        parts = {name: given.pop(name, getattr(self.row, name)) for name in ("model", "geometry")}
+        if options.get("averaging") is None:
+            given |= {} if beta is None else {"beta": beta}
+            options, beta = {**options, "averaging": dataclasses.replace(self.row.averaging, **given)}, None
+        ModelBased.__init__(self, params, self.row.lr if lr is None else lr, beta=beta or 0.0, **parts, **options)
+
+
+class AveragedRow(NamedRow):
+    """A row with one β."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | torch.Tensor | None = None,
+        *,
+        beta: float | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        self._row(params, lr, options, beta)
+
+
+class AdamRow(NamedRow):
+    """A row in Adam's metric, with its two β."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | torch.Tensor | None = None,
+        *,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        betas = self.row.defaults["betas"] if betas is None else betas
+        if not isinstance(betas, tuple | list) or len(betas) != 2:
+            raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
+        geometry = Diagonal(betas[1], self.row.defaults["eps"] if eps is None else eps)
+        self._row(params, lr, options, None if options.get("averaging") else betas[0], geometry=geometry)
+
+
+class MuonRow(NamedRow):
+    """A row in a spectral geometry."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | torch.Tensor | None = None,
+        *,
+        beta: float | None = None,
+        geometry: Spectral | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if not isinstance(geometry, Spectral | None):
+            raise TypeError(f"geometry must be a surefoot.optim.Spectral or SpectralBall, got {geometry!r}")
+        self._row(params, lr, options, beta, geometry=geometry)
 
 
 class SGD(AveragedRow):
@@ -17,12 +154,10 @@ class SGD(AveragedRow):
     Without ``beta`` and weight decay it moves exactly as ``torch.optim.SGD``; ``beta`` averages the gradients with
     weights that sum to one. It needs the loss as well, to see whether it is finite and for the averaged δ.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = SGD([x], lr=0.5)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> opt.last_step.delta.item()
     1.0
     """
@@ -33,12 +168,10 @@ class SPS(AveragedRow):
 
     α is a cap, not a scale: a rate ten times too large costs little while C is right.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = SPS([x], lr=100.0)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> x.item()
     1.0
     """
@@ -49,12 +182,10 @@ class NGN(AveragedRow):
 
     It bends smoothly from SGD (small α) to twice Polyak's step (large α).
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGN([x], lr=1.0)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> x.item()
     1.0
     """
@@ -65,12 +196,10 @@ class LogNGN(AveragedRow):
 
     Its index is the smallest of the named ones, but its step grows without limit in α: it is not safe at any rate.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = LogNGN([x], lr=1.0)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> round(opt.last_step.size.item(), 6)
     0.426303
     """
@@ -79,12 +208,10 @@ class LogNGN(AveragedRow):
 class PowerStep(NamedRow):
     """The power family: p = 1 is SPS, ½ NGN, 0 the Lambert-W step; only p ≥ ½ stays within twice Polyak's step.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = PowerStep([x], lr=1.0, p=0.5)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> x.item()
     1.0
     """
@@ -92,7 +219,7 @@ class PowerStep(NamedRow):
     def __init__(
         self,
         params: Any,
-        lr: float | Tensor | None = None,
+        lr: float | torch.Tensor | None = None,
         *,
         p: float | None = None,
         beta: float | None = None,
@@ -109,12 +236,10 @@ class MoMo(NamedRow):
     d averages the gradients and f̃ the linearisations at the current point; ``bias_correction`` starts both at zero
     instead of at the first batch. Weight decay as in the authors' code is ``weight_decay_mode="prox"``.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = MoMo([x], lr=100.0)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> x.item()
     1.0
     """
@@ -122,7 +247,7 @@ class MoMo(NamedRow):
     def __init__(
         self,
         params: Any,
-        lr: float | Tensor | None = None,
+        lr: float | torch.Tensor | None = None,
         *,
         beta: float | None = None,
         bias_correction: bool = False,
@@ -136,12 +261,10 @@ class NGNMomentum(AveragedRow):
 
     ``last_step`` is NGN's own step and δ on this batch: a diagnostic, since momentum moves on top of it.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGNMomentum([x], lr=1.0, beta=0.5)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> x.item()
     1.5
     """
@@ -152,12 +275,10 @@ class SPSAdam(AdamRow):
 
         D = √v̂ + ε,    size = min{α, (f − C)/Σ(g²/D)},    x⁺ = x − size·g/D
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = SPSAdam([x], lr=0.1)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> round(x.item(), 6)
     1.9
     """
@@ -168,12 +289,10 @@ class NGNAdam(AdamRow):
 
         D = √v̂ + ε,    size = α/(1 + α Σ(d²/D)/(2(f̃ − C))),    x⁺ = x − size·d/D
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGNAdam([x], lr=0.1)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> round(x.item(), 6)
     1.904762
     """
@@ -184,12 +303,10 @@ class MoMoAdam(AdamRow):
 
         D = √v̂ + ε,    size = min{α, (f̃ − C)₊/Σ(d²/D)},    x⁺ = x − size·d/D
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = MoMoAdam([x], lr=0.1)
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> round(x.item(), 6)
     1.9
     """
@@ -203,12 +320,10 @@ class NGNMomentumAdam(AdamRow):
     The size comes from the batch's own gradient, so that it keeps its protection, unlike that of :class:`NGNAdam`. The
     step that is under way goes on through a spike; ``averaging=AveragedDirection(0.9)`` shortens that, too.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGNMomentumAdam([x], lr=0.1, betas=(0.5, 0.999))
-    >>> loss = 0.5 * x**2
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * x**2).backward()
+    >>> _ = opt.step()
     >>> round(x.item(), 6)
     1.952381
     """
@@ -222,12 +337,10 @@ class Muon(MuonRow):
     Adam's geometry at the same rate, unless its group has a rate of its own. α is the length of a layer's step, not a
     rate: see :class:`SpectralBall`. δ = ½α·Σ c⟨d, O⟩ + f − f̃ is a diagnostic.
 
-    >>> import torch
     >>> net = torch.nn.Linear(2, 2)
     >>> opt = Muon(net.parameters(), lr=0.02)
-    >>> loss = net(torch.ones(1, 2)).square().mean()
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> net(torch.ones(1, 2)).square().mean().backward()
+    >>> _ = opt.step()
     """
 
 
@@ -240,12 +353,10 @@ class SPSMuon(MuonRow):
     matrix. With ``geometry=SpectralBall(scale="original", polish=0)`` it is the ball-constrained :class:`Muon` at
     Muon's own rates, shortened where the model reaches C earlier: size = min{α, (f̃ − C)₊/Σ_l c⟨d, O⟩}.
 
-    >>> import torch
     >>> W = torch.nn.Parameter(torch.eye(2))
     >>> opt = SPSMuon([W], lr=100.0)
-    >>> loss = 0.5 * W.square().sum()
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)                                # q = 2², f = 1: half of the way
+    >>> (0.5 * W.square().sum()).backward()
+    >>> _ = opt.step()                                # q = 2², f = 1: half of the way
     >>> W.detach().round(decimals=2)
     tensor([[0.5000, 0.0000],
             [0.0000, 0.5000]])
@@ -259,12 +370,10 @@ class NGNMuon(MuonRow):
 
     The geometry is that of :class:`SPSMuon`, and so is its ball-constrained form.
 
-    >>> import torch
     >>> W = torch.nn.Parameter(torch.eye(2))
     >>> opt = NGNMuon([W], lr=0.5)
-    >>> loss = 0.5 * W.square().sum()
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * W.square().sum()).backward()
+    >>> _ = opt.step()
     >>> round(opt.last_step.size.item(), 3)
     0.25
     """
@@ -278,21 +387,14 @@ class NGNMomentumMuon(MuonRow):
     As in :class:`NGNMomentumAdam` the size comes from the batch's own gradient. The average is one of orthogonal
     factors, and not the factor of an average as in :class:`Muon`.
 
-    >>> import torch
     >>> W = torch.nn.Parameter(torch.eye(2))
     >>> opt = NGNMomentumMuon([W], lr=1.0)
-    >>> loss = 0.5 * W.square().sum()
-    >>> loss.backward()
-    >>> _ = opt.step(loss=loss)
+    >>> (0.5 * W.square().sum()).backward()
+    >>> _ = opt.step()
     >>> round(opt.last_step.size.item(), 3)
     0.5
     """
 
 
-_CLASSES = (
-    SGD, SPS, NGN, LogNGN, PowerStep, MoMo, NGNMomentum, SPSAdam, NGNAdam, MoMoAdam, NGNMomentumAdam, Muon, SPSMuon,
-    NGNMuon, NGNMomentumMuon,
-)  # fmt: skip
-
-TABLE: dict[str, type[ModelBased]] = {row.__name__: row for row in _CLASSES}
+TABLE: dict[str, type[ModelBased]] = {name: globals()[name] for name in ROWS}
 """Every named optimizer by its name."""

@@ -1,41 +1,101 @@
-"""Checked settings of an optimizer: everything that is the same for all parameter groups and never changes."""
+"""Checked settings of an optimizer: everything that is the same for all parameter groups."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from surefoot.optim._averaging import Averaging, Linearisations, Momentum, Unaveraged
+from surefoot.optim._averaging import Averaging, Momentum, Unaveraged
 from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
 from surefoot.optim._height import Estimate, Fixed, Height, Unbounded
 from surefoot.optim._level import Level
 from surefoot.theory.models import Linear, Model
 from surefoot.theory.training import is_square_root, is_truncated
 
+COMMON_OPTIONS = frozenset(
+    (
+        *("model", "geometry", "averaging", "beta", "betas", "eps", "momentum", "bias_correction", "p"),
+        *("weight_decay_mode", "lower_bound", "max_grad_norm", "on_nonfinite", "process_group"),
+        *("foreach", "fused", "listen", "maximize"),
+    )
+)
+"""Arguments of the constructors that are no option of a single parameter group, unless the settings say so."""
+
+HEIGHTS: dict[str, type[Height]] = {"estimate": Estimate, "level": Level}
+"""What ``lower_bound`` may be in one word."""
+
 
 @dataclass(frozen=True)
 class Settings:
-    """What :class:`~surefoot.optim.ModelBased` was constructed with, apart from the groups' own options."""
+    """What :class:`~surefoot.optim.ModelBased` was constructed with, apart from the groups' own options.
+
+    Errors name the argument and what is allowed.
+    """
 
     model: Model
+    """With a lower bound of 0: the height has the optimizer's."""
     geometry: Geometry
-    averaging: Averaging
+    given: Averaging
+    """The averaging as it was given."""
     height: Height
-    weight_decay_mode: Literal["decoupled", "prox"]
+    """The argument ``lower_bound``, which may be a number or a word."""
+    weight_decay_mode: str
     max_grad_norm: float | None
-    on_nonfinite: Literal["skip", "raise"]
+    on_nonfinite: str
     process_group: Any
     foreach: bool
     fused: bool
     listen: bool
     maximize: bool
-    momentum: Momentum | None
-    """The averaging whose β stands in the groups, where schedulers change it; None if there is no such thing."""
+    averaging: Averaging = field(init=False)
+    """The averaging that is done: none, if the given one does nothing."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, Model):
+            raise TypeError(f"model must be a surefoot.theory.models.Model, got {self.model!r}")
+        if not isinstance(self.geometry, Geometry):
+            raise TypeError(f"geometry must be a surefoot.optim.Geometry, got {self.geometry!r}")
+        if not isinstance(self.given, Averaging):
+            raise TypeError(f"averaging must be a surefoot.optim.Averaging or None, got {self.given!r}")
+        check_choice("weight_decay_mode", self.weight_decay_mode, ("decoupled", "prox"))
+        if self.weight_decay_mode == "prox":
+            self._check_proximal()
+        check_choice("on_nonfinite", self.on_nonfinite, ("skip", "raise"))
+        check_process_group(self.process_group)
+        clip = self.max_grad_norm
+        if clip is not None and not (_is_number(clip) and clip > 0):
+            raise ValueError(f"max_grad_norm must be None or a positive number, got {clip!r}")
+        if self.fused and not self.geometry.fusable:
+            told = f"not for {self.geometry!r}: leave it at None"
+            raise ValueError(f"fused=True is there for the Diagonal geometry, {told}")
+        model, height = _model_and_height(self.model, self.height)
+        checked = {
+            "model": model,
+            "height": height,
+            "averaging": Unaveraged() if self.given.plain else self.given,
+            "max_grad_norm": None if clip is None else float(clip),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def _check_proximal(self) -> None:
+        prox, model = 'weight_decay_mode="prox"', self.model
+        if not (isinstance(model, Linear) or is_truncated(model) or is_square_root(model)):
+            raise ValueError(f"{prox} is known for Linear, Truncated and SquareRoot, not for {model!r}")
+        if not self.given.proximal:
+            raise ValueError(f'{prox} does not go with {self.given.label}: use "decoupled"')
+        if type(self.geometry).norm_sq is Geometry.norm_sq:
+            raise ValueError(f"{prox} needs a geometry that defines norm_sq, not {self.geometry!r}")
+
+    @property
+    def momentum(self) -> Momentum | None:
+        """The averaging whose β stands in the groups, where schedulers change it; None if there is no such thing."""
+        return self.given if isinstance(self.given, Momentum) else None
 
     @property
     def group_options(self) -> dict[str, Any]:
@@ -49,8 +109,7 @@ class Settings:
     def with_beta(self, beta: Any) -> Settings:
         """The same with another β of the averaging."""
         assert self.momentum is not None
-        momentum = dataclasses.replace(self.momentum, beta=beta)
-        return dataclasses.replace(self, momentum=momentum, averaging=Unaveraged() if momentum.plain else momentum)
+        return dataclasses.replace(self, given=dataclasses.replace(self.momentum, beta=beta))
 
     @property
     def described(self) -> dict[str, str | float | None]:
@@ -94,83 +153,6 @@ class Settings:
         return (() if averaging is None else (averaging,)) + kept + geometry.buffer_names
 
 
-COMMON_OPTIONS = frozenset(
-    (
-        *("model", "geometry", "averaging", "beta", "betas", "eps", "momentum", "bias_correction", "p"),
-        *("weight_decay_mode", "lower_bound", "max_grad_norm", "on_nonfinite", "process_group"),
-        *("foreach", "fused", "listen", "maximize"),
-    )
-)
-"""Arguments of the constructors that are no option of a single parameter group, unless the settings say so."""
-
-HEIGHTS: dict[str, type[Height]] = {"estimate": Estimate, "level": Level}
-"""What ``lower_bound`` may be in one word."""
-
-
-def settings(
-    *,
-    model: Model,
-    geometry: Geometry,
-    beta: float,
-    averaging: Averaging | None,
-    weight_decay_mode: str,
-    lower_bound: float | str | Height,
-    max_grad_norm: float | None,
-    on_nonfinite: str,
-    process_group: Any,
-    foreach: bool | None,
-    fused: bool | None,
-    listen: bool,
-    maximize: bool,
-) -> Settings:
-    """Check the arguments of :class:`~surefoot.optim.ModelBased`; errors name the argument and what is allowed."""
-    if not isinstance(model, Model):
-        raise TypeError(f"model must be a surefoot.theory.models.Model, got {model!r}")
-    if not isinstance(geometry, Geometry):
-        raise TypeError(f"geometry must be a surefoot.optim.Geometry, got {geometry!r}")
-    if averaging is None:
-        averaging = Linearisations(beta)
-    elif beta:
-        raise ValueError(f"beta is part of averaging={averaging!r}; give one of the two, not beta={beta!r} as well")
-    if not isinstance(averaging, Averaging):
-        raise TypeError(f"averaging must be a surefoot.optim.Averaging or None, got {averaging!r}")
-    weight_decay_mode = _one_of("weight_decay_mode", weight_decay_mode, ("decoupled", "prox"))
-    if weight_decay_mode == "prox":
-        if not (isinstance(model, Linear) or is_truncated(model) or is_square_root(model)):
-            raise ValueError(
-                f'weight_decay_mode="prox" is known for Linear, Truncated and SquareRoot, not for {model!r}'
-            )
-        if not averaging.proximal:
-            raise ValueError(f'weight_decay_mode="prox" does not go with {averaging.label}: use "decoupled"')
-        if type(geometry).norm_sq is Geometry.norm_sq:
-            raise ValueError(f'weight_decay_mode="prox" needs a geometry that defines norm_sq, not {geometry!r}')
-    model, height = _height(model, lower_bound)
-    if max_grad_norm is not None and not (_is_number(max_grad_norm) and max_grad_norm > 0):
-        raise ValueError(f"max_grad_norm must be None or a positive number, got {max_grad_norm!r}")
-    on_nonfinite = _one_of("on_nonfinite", on_nonfinite, ("skip", "raise"))
-    if isinstance(process_group, str) and process_group != "auto":
-        raise ValueError(f'process_group must be "auto", None or a process group, got {process_group!r}')
-    if fused and not geometry.fusable:
-        raise ValueError(f"fused=True is there for the Diagonal geometry, not for {geometry!r}: leave it at None")
-    if fused and foreach:
-        raise ValueError("fused=True and foreach=True exclude each other")
-    return Settings(
-        model,
-        geometry,
-        Unaveraged() if averaging.plain else averaging,
-        height,
-        weight_decay_mode,  # type: ignore[arg-type]
-        None if max_grad_norm is None else float(max_grad_norm),
-        on_nonfinite,  # type: ignore[arg-type]
-        process_group,
-        foreach is not False,
-        bool(fused),
-        bool(listen),
-        bool(maximize),
-        averaging if isinstance(averaging, Momentum) else None,
-    )
-
-
 def check_rate(name: str, value: Any) -> Any:
     """A learning rate or weight decay, refused if it is no finite number of at least 0; tensors only for ``lr``.
 
@@ -198,6 +180,18 @@ def check_bound(value: Any) -> float:
     return float(value)
 
 
+def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Refuse what is not one of the words."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def check_process_group(group: Any) -> None:
+    """Refuse words that name no process group."""
+    if isinstance(group, str) and group != "auto":
+        raise ValueError(f'process_group must be "auto", None or a process group, got {group!r}')
+
+
 def _told(part: Any) -> str:
     """A part of the optimizer in words that stay the same from one process to the next."""
     return type(part).__name__ if repr(part) == object.__repr__(part) else repr(part)
@@ -207,13 +201,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-    return str(value)
-
-
-def _height(model: Model, lower_bound: float | str | Height) -> tuple[Model, Height]:
+def _model_and_height(model: Model, lower_bound: Any) -> tuple[Model, Height]:
     """The model with a bound of 0, and the height that the optimizer gives to it (f − C is all that a model sees)."""
     own = model.lower_bound
     if not _is_number(own):
@@ -221,7 +209,7 @@ def _height(model: Model, lower_bound: float | str | Height) -> tuple[Model, Hei
             f"lower_bound of an optimizer's model must be a number, got {own!r}; step(lower_bound=...) takes a batch's"
         )
     if isinstance(model, Linear):
-        if lower_bound != 0.0:
+        if lower_bound not in (0.0, Unbounded()):
             raise ValueError(f"the linear model (SGD) knows no lower bound, got lower_bound={lower_bound!r}")
         return model, Unbounded()
     if own != 0.0:

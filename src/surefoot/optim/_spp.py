@@ -11,14 +11,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.optim._arithmetic import Host
-from surefoot.optim._inner import Evaluation, lbfgs, newton_cg
-from surefoot.optim._notes import Notes, renamed
-from surefoot.optim._scalars import check_closure, mean_over_ranks, scalar
-from surefoot.optim._settings import check_rate
-from surefoot.optim._shards import check_parameter, is_distributed
+from surefoot.optim._distributed import check_parameter, is_distributed, mean_over_ranks
+from surefoot.optim._losses import check_closure, scalar
+from surefoot.optim._minimise import Evaluation, lbfgs, newton_cg
+from surefoot.optim._settings import check_choice, check_process_group, check_rate
+from surefoot.optim._state import NamedScalars, name_old_vectors
 from surefoot.theory.models import Step, exact_delta
 
-_SOLVERS = ("lbfgs", "newton-cg")
 _SETTINGS = ("inner", "tolerance", "max_calls", "history", "weak_convexity", "on_nonfinite", "process_group")
 _FIELDS = ("delta", "gap", "residual", "calls", "reached", "all_calls", "skipped")
 """What is noted, in the first group."""
@@ -74,7 +73,6 @@ class SPP(Optimizer):
             ``"raise"`` raises ``ValueError``.
         process_group: the loss is averaged over this group, as in :class:`ModelBased`.
 
-    >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
     >>> opt = SPP([x], lr=1.0, convex=True)
     >>> def closure():
@@ -106,8 +104,7 @@ class SPP(Optimizer):
         on_nonfinite: str = "skip",
         process_group: Any = "auto",
     ) -> None:
-        if inner not in _SOLVERS:
-            raise ValueError(f"inner must be one of {', '.join(map(repr, _SOLVERS))}, got {inner!r}")
+        check_choice("inner", inner, ("lbfgs", "newton-cg"))
         if not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
             raise ValueError(f"tolerance must be a number in (0, 1), got {tolerance!r}")
         for name, value, least in (("max_calls", max_calls, 2), ("history", history, 1)):
@@ -117,10 +114,8 @@ class SPP(Optimizer):
             raise ValueError(f"convex=True is weak_convexity=0: give one of the two, not {weak_convexity!r} as well")
         if weak_convexity is not None:
             weak_convexity = check_rate("weak_convexity", weak_convexity)
-        if on_nonfinite not in ("skip", "raise"):
-            raise ValueError(f"on_nonfinite must be one of 'skip', 'raise', got {on_nonfinite!r}")
-        if isinstance(process_group, str) and process_group != "auto":
-            raise ValueError(f'process_group must be "auto", None or a process group, got {process_group!r}')
+        check_choice("on_nonfinite", on_nonfinite, ("skip", "raise"))
+        check_process_group(process_group)
         self.inner, self.tolerance, self.max_calls, self.history = inner, tolerance, max_calls, history
         self.weak_convexity = 0.0 if convex else weak_convexity
         self.on_nonfinite, self.process_group = on_nonfinite, process_group
@@ -150,9 +145,9 @@ class SPP(Optimizer):
 
     def _complete(self) -> None:
         """Give the groups the tensors that they lack."""
-        renamed(self.param_groups, common=_FIELDS)
-        common = dict.fromkeys(_FIELDS, 0.0)
-        self._notes = Notes(self.param_groups, common, {"size": 0.0}, torch.device("cpu"), torch.float64)
+        name_old_vectors(self.param_groups, common=_FIELDS)
+        common, like = dict.fromkeys(_FIELDS, 0.0), torch.empty((), dtype=torch.float64)
+        self._scalars = NamedScalars(self.param_groups, common, {"size": 0.0}, like)
 
     @property
     def last_step(self) -> Step:
@@ -243,7 +238,7 @@ class SPP(Optimizer):
     def _note(self, problem: _Problem, sizes: list[float], found: ProximalStep) -> None:
         all_calls, skipped = self.calls + problem.calls, float(self.skipped) + math.isinf(found.delta)
         noted = dict(zip(_FIELDS, [*found, all_calls, skipped], strict=True))
-        self._notes.write(Host(True), noted, [[size] for size in sizes])
+        self._scalars.write(Host(True), noted, [[size] for size in sizes])
 
 
 class _Problem:

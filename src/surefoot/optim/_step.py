@@ -10,12 +10,15 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from surefoot.optim import _fused
+import torch
+
 from surefoot.optim._arithmetic import Arithmetic, Scalar
+from surefoot.optim._geometry import Diagonal
+from surefoot.optim._groups import Share
 from surefoot.optim._height import Sight
 from surefoot.optim._settings import Settings
-from surefoot.optim._share import Share
 from surefoot.optim._sums import Tensors
+from surefoot.theory.arrays import minimum
 from surefoot.theory.training import clip_factor, proximal_step
 
 
@@ -69,12 +72,11 @@ def advance(
     # A loss or gradient that is not finite, or a loss below a firm bound: no step.
     grad_sq = [share.total(ops.sum_sq(share.grads)) for share in shares]
     total_sq: Scalar = sum(grad_sq)
-    finite = ops.isfinite(loss + total_sq)
+    finite = ops.xp.isfinite(loss + total_sq)
     firm = height.firm if given is None else given
     violated = loss < (-math.inf if firm is None else firm)
     if not ops.decide(finite, violated):
-        noted = {**past, **_missed(ops, past, finite, violated), "grad_sq": total_sq}
-        return Outcome(finite, violated, [0.0] * len(shares), [share.memory for share in shares], noted)
+        return _no_step(ops, shares, past, finite, violated, total_sq)
 
     # The model of the loss: its value f, its gradient g, and the geometry's direction and ‖g‖_*.
     count = past["count"] + 1.0
@@ -97,8 +99,7 @@ def advance(
         decrease = sum([rate / s * each.dual_sq for rate, s, each in zip(worth, shrink, measured, strict=True)])
     finite = finite & (decrease == decrease)  # NaN where the geometry has found no norm: no step either
     if not ops.decide(finite, violated):
-        noted = {**past, **_missed(ops, past, finite, violated), "grad_sq": total_sq}
-        return Outcome(finite, violated, [0.0] * len(shares), [share.memory for share in shares], noted)
+        return _no_step(ops, shares, past, finite, violated, total_sq)
     drift: Scalar = 0.0  # what weight decay does to the linear model
     if prox or averaging.follows:
         for rate, s, each in zip(worth, shrink, measured, strict=True):
@@ -130,7 +131,7 @@ def advance(
     if averaging.compares:
         overlap = sum(rate * inner for rate, inner in zip(worth, overlaps, strict=True))
         agreed, damped, kept = averaging.pace(overlap, batch, past, count)
-        scales = [scale * damped * ops.least(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
+        scales = [scale * damped * minimum(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
         new |= kept
 
     # x ← x − tα·direction, and whatever the averaging makes of it.
@@ -153,12 +154,19 @@ def advance(
     return Outcome(finite, violated, [ops.choose(scale, 0.0 * ops.one) for scale in scales], memories, noted)
 
 
+def _no_step(
+    ops: Arithmetic, shares: list[Share], past: Mapping[str, Scalar], finite: Scalar, violated: Scalar, grad_sq: Scalar
+) -> Outcome:
+    noted = {**past, **_missed(ops, past, finite, violated), "grad_sq": grad_sq}
+    return Outcome(finite, violated, [0.0] * len(shares), [share.memory for share in shares], noted)
+
+
 def _missed(ops: Arithmetic, past: Mapping[str, Scalar], finite: Scalar, violated: Scalar) -> dict[str, Scalar]:
     """What is noted of a step that is not taken."""
     return {
-        "delta": ops.either(finite, 0.0, math.inf),
-        "skipped": past["skipped"] + ops.either(finite, 0.0, 1.0),
-        "violations": past["violations"] + ops.either(finite & violated, 1.0, 0.0),
+        "delta": ops.xp.where(finite, 0.0, math.inf),
+        "skipped": past["skipped"] + ops.xp.where(finite, 0.0, 1.0),
+        "violations": past["violations"] + ops.xp.where(finite & violated, 1.0, 0.0),
     }
 
 
@@ -175,8 +183,10 @@ def _measure(
     directions: Tensors
     factor = 1.0
     if share.scratch:
-        factor, dual_sq = _fused.measure(ops, share, grads, averaged, count, weight if averaged else 1.0)
-        dual_sq, directions = share.total(dual_sq), share.scratch
+        assert isinstance(share.geometry, Diagonal)
+        (moments,), directions = share.buffers, share.scratch
+        factor, dual_sq = share.geometry.measure_fused(ops, grads, share.average, moments, directions, count, weight)
+        dual_sq = share.total(dual_sq)
         if not averaging.only_scales and factor != 1.0:
             ops.mul_(directions, factor)
             factor = 1.0
@@ -193,7 +203,7 @@ def _measure(
     if averaged and (settings.height.uses_batch or not sees_average):
         batch_sq = share.measure_norm(ops, grads, count, grad_sq)
     if share.last is not None:
-        ops.copy_(share.last, directions)
+        torch._foreach_copy_(share.last, directions)
     if sees_average:
         return Measured(share, along, along_sq, dual_sq, batch_sq, directions, factor)
     return Measured(share, grads, grad_sq, batch_sq, batch_sq, directions, factor)

@@ -22,8 +22,8 @@ from torch import Tensor
 from torch._utils import _flatten_dense_tensors
 
 from surefoot.optim import native
-from surefoot.optim._pool import together
 from surefoot.optim.native import Tensors as Tensors
+from surefoot.optim.native import together
 
 _ROW = 1 << 8
 """Elements that are summed in their own dtype (float32 at least), with an error below 1e-6 even if all are equal

@@ -12,8 +12,8 @@ from surefoot.optim._arithmetic import Scalar
 from surefoot.optim._averaging import AveragedDirection
 from surefoot.optim._geometry import Diagonal
 from surefoot.optim._level import Level
+from surefoot.optim._rows import NamedRow, Options, Row
 from surefoot.optim._spectral import Spectral, SpectralBall
-from surefoot.optim._table import NamedRow, Options, Row
 from surefoot.theory import level
 from surefoot.theory.models import Truncated
 from surefoot.theory.training import average_weight

@@ -22,6 +22,8 @@ import subprocess
 import tempfile
 import warnings
 from array import array
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
-
-from surefoot.optim._pool import together
 
 _SOURCE = Path(__file__).with_name("_passes.c")
 _CHUNK_BITS = 18
@@ -173,3 +173,30 @@ def build() -> Path:
         os.replace(built, path)
     library.cache_clear()
     return path
+
+
+_threads: ThreadPoolExecutor | None = None
+
+
+def together(work: Callable[[int], None], threads: int) -> None:
+    """Call ``work(0)`` … ``work(threads - 1)`` at the same time, the first one here.
+
+    The threads are our own. They are started when they are first needed, as many as are needed.
+    """
+    global _threads
+    if threads > 1 and _threads is None:
+        _threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="surefoot-sums")
+    others = [_threads.submit(work, i) for i in range(1, threads)] if _threads is not None else []
+    work(0)
+    for other in others:
+        other.result()
+
+
+def _forget_threads() -> None:
+    """A forked process has none of its parent's threads."""
+    global _threads
+    _threads = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

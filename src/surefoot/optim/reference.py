@@ -9,24 +9,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Step, Truncated
+from surefoot.optim._averaging import AveragedDirection, Averaging, HeavyBall, Linearisations, ScheduleFree
+from surefoot.optim._geometry import Diagonal, Geometry
+from surefoot.optim._rows import ROWS
+from surefoot.optim._spectral import Spectral, SpectralBall
+from surefoot.theory.models import Linear, Model, Step, Truncated
+
+
+def twin(name: str, params: Iterable[Any], lr: float, **options: Any) -> Reference:
+    """The twin of a named optimizer, which is the same row of the table.
+
+    >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    >>> loss = 0.5 * x.square().sum()
+    >>> loss.backward()
+    >>> twin("NGN", [x], lr=1.0).step(loss).size
+    0.5
+    """
+    row = ROWS[name]
+    parts = {"model": row.model, "geometry": row.geometry, "averaging": row.averaging}
+    return Reference(params, lr, **{**parts, **options})
 
 
 class Reference:
-    """One step of model × geometry × averaging, written out.
-
-    >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
-    >>> twin = NGN([x], lr=1.0)
-    >>> loss = 0.5 * x.square().sum()
-    >>> loss.backward()
-    >>> twin.step(loss).size
-    0.5
-    """
+    """One step of model × geometry × averaging, written out; of these parts it takes nothing but their numbers."""
 
     def __init__(
         self,
@@ -34,12 +44,8 @@ class Reference:
         lr: float,
         *,
         model: Model,
-        metric: tuple[float, float] | None = None,
-        spectral: dict[str, Any] | None = None,
-        schedule_free: tuple[float, float] | None = None,
-        beta: float = 0.0,
-        bias_correction: bool = False,
-        momentum: str = "linearisations",
+        geometry: Geometry | None = None,
+        averaging: Averaging | None = None,
         weight_decay: float = 0.0,
         weight_decay_mode: str = "decoupled",
         lower_bound: float = 0.0,
@@ -47,9 +53,8 @@ class Reference:
     ) -> None:
         self.groups: list[dict[str, Any]] = [g if isinstance(g, dict) else {"params": [g]} for g in params]
         self.lr, self.weight_decay, self.mode = lr, weight_decay, weight_decay_mode
-        self.model, self.metric, self.lower_bound, self.max_grad_norm = model, metric, lower_bound, max_grad_norm
-        self.beta, self.bias_correction, self.momentum = beta, bias_correction, momentum
-        self.spectral, self.schedule_free = spectral, schedule_free
+        self.model, self.geometry, self.averaging = model, geometry, averaging
+        self.lower_bound, self.max_grad_norm = lower_bound, max_grad_norm
         self.params = [p for group in self.groups for p in group["params"]]
         self.k = 0
         self.d = self.v = torch.zeros_like(self.vector(self.params))
@@ -76,22 +81,25 @@ class Reference:
 
         # The model of the loss: its gradient d, and its value at x (at z, if x is schedule-free averaging's y); along
         # is the gradient whose direction is taken.
+        averaging = self.averaging
         d, value = g, f
-        if self.schedule_free:
+        if isinstance(averaging, ScheduleFree):
             x, value = self.z, f + float(g @ (self.z - x))
-        elif self.beta and self.momentum == "linearisations":
-            d, value = self.averaged(x, g, f)
-        along = self.averaged(x, g, f)[0] if self.beta and self.momentum == "direction" else d
+        elif isinstance(averaging, Linearisations) and averaging.beta:
+            d, value = self.averaged(x, g, f, averaging)
+        along = self.averaged(x, g, f, averaging)[0] if isinstance(averaging, AveragedDirection) else d
 
-        # The geometry.
+        # The geometry: the matrices' own, and a metric D for all other parameters.
         D = torch.ones_like(x)
-        if self.metric is not None:
-            beta2, eps = self.metric
-            self.v = beta2 * self.v + (1 - beta2) * g**2
-            D = (self.v / (1 - beta2**self.k)).sqrt() + eps
+        metric = self.geometry.rest if isinstance(self.geometry, Spectral) else self.geometry
+        if isinstance(metric, Diagonal):
+            self.v = metric.beta * self.v + (1 - metric.beta) * g**2
+            D = (self.v / (1 - metric.beta**self.k)).sqrt() + metric.eps
 
         def direction(vector: Tensor) -> Tensor:
-            return vector / D if self.spectral is None else self.orthogonal(vector, vector / D, **self.spectral)
+            if isinstance(self.geometry, Spectral):
+                return self.orthogonal(vector, vector / D, self.geometry)
+            return vector / D
 
         rate = alpha if self.max_grad_norm is None else alpha * min(1.0, self.max_grad_norm / float(d.norm()))
 
@@ -101,17 +109,17 @@ class Reference:
         else:
             step = self.model.step(value - self.lower_bound, float((rate * d * direction(d)).sum()), 1.0)
             move = step.size * rate * direction(along)
-            if self.momentum == "heavy ball":
-                self.d = self.beta * self.d + (1 - self.beta) * move
+            if isinstance(averaging, HeavyBall):
+                self.d = averaging.beta * self.d + (1 - averaging.beta) * move
                 move = self.d
             x_new = (1 - step.size * rate * lam) * x - move
-        if self.schedule_free:
-            self.write(self.interpolated(x_new, alpha, *self.schedule_free))
+        if isinstance(averaging, ScheduleFree):
+            self.write(self.interpolated(x_new, alpha, averaging))
             return Step(step.size, step.delta)
         self.write(x_new)
         return Step(step.size, step.delta + f - value)
 
-    def orthogonal(self, d: Tensor, rest: Tensor, *, ball: bool, scale: str, polish: int) -> Tensor:
+    def orthogonal(self, d: Tensor, rest: Tensor, geometry: Spectral) -> Tensor:
         """The direction in the spectral geometry: that of d for matrices, ``rest`` for all other parameters.
 
         Newton–Schulz is a polynomial of the singular values.
@@ -129,26 +137,30 @@ class Reference:
             s = s / s.norm()
             for _ in range(5):
                 s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
-            for _ in range(polish):
+            for _ in range(geometry.polish):
                 s, norm = ((15 * value - 10 * value**3 + 3 * value**5) / 8 for value in (s, norm))
             O = (U * s) @ Vt  # noqa: E741
-            c = math.sqrt(max(1.0, G.shape[0] / G.shape[1])) if scale == "original" else 1.0
+            c = math.sqrt(max(1.0, G.shape[0] / G.shape[1])) if geometry.scale == "original" else 1.0
+            ball = isinstance(geometry, SpectralBall)
             u.append((c * O if ball else c**2 * (G * O).sum() / norm**2 * O).reshape(-1))
         return torch.cat(u)
 
-    def interpolated(self, z: Tensor, alpha: Tensor, beta: float, power: float) -> Tensor:
+    def interpolated(self, z: Tensor, alpha: Tensor, averaging: ScheduleFree) -> Tensor:
         """Schedule-free averaging: x averages all z with weights α^power; returns y between x and z."""
-        self.weights = self.weights + alpha**power
-        self.z, self.x_bar = z, self.x_bar + alpha**power / self.weights * (z - self.x_bar)
-        return (1 - beta) * self.z + beta * self.x_bar
+        weight = alpha**averaging.power
+        self.weights = self.weights + weight
+        self.z, self.x_bar = z, self.x_bar + weight / self.weights * (z - self.x_bar)
+        return (1 - averaging.beta) * self.z + averaging.beta * self.x_bar
 
-    def averaged(self, x: Tensor, g: Tensor, f: float) -> tuple[Tensor, float]:
+    def averaged(
+        self, x: Tensor, g: Tensor, f: float, averaging: Linearisations | AveragedDirection
+    ) -> tuple[Tensor, float]:
         """MoMo's averages: f̄, d, γ, and the value (f̄ + ⟨d, x⟩ − γ)/ρ at x."""
-        beta = self.beta if self.k > 1 or self.bias_correction else 0.0
+        beta = averaging.beta if self.k > 1 or averaging.bias_correction else 0.0
         self.f_bar = beta * self.f_bar + (1 - beta) * f
         self.d = beta * self.d + (1 - beta) * g
         self.gamma = beta * self.gamma + (1 - beta) * float(g @ x)
-        rho = 1 - self.beta**self.k if self.bias_correction else 1.0
+        rho = 1 - averaging.beta**self.k if averaging.bias_correction else 1.0
         return self.d / rho, (self.f_bar + float(self.d @ x) - self.gamma) / rho
 
     def proximal(self, x: Tensor, d: Tensor, D: Tensor, value: float, rate: Tensor, lam: Tensor) -> tuple[Step, Tensor]:
@@ -179,121 +191,6 @@ class Reference:
         """Put the vector back into the parameters."""
         for p, piece in zip(self.params, torch.split(x, [p.numel() for p in self.params]), strict=True):
             p.copy_(piece.view_as(p))
-
-
-class Twin(Reference):
-    """A named optimizer's twin: a row of the table."""
-
-    row: ClassVar[dict[str, Any]]
-
-    def __init__(self, params: Iterable[Any], lr: float, **options: Any) -> None:
-        super().__init__(params, lr, **{**self.row, **options})
-
-
-_MOMENTUM: dict[str, Any] = {"beta": 0.9, "bias_correction": True}
-_ADAM: dict[str, Any] = {"metric": (0.999, 1e-8)}
-_MUON: dict[str, Any] = {**_ADAM, **_MOMENTUM, "spectral": {"ball": False, "scale": "unit", "polish": 2}}
-
-
-class SGD(Twin):
-    """Twin of :class:`surefoot.optim.SGD`."""
-
-    row: ClassVar = {"model": Linear()}
-
-
-class SPS(Twin):
-    """Twin of :class:`surefoot.optim.SPS`."""
-
-    row: ClassVar = {"model": Truncated()}
-
-
-class NGN(Twin):
-    """Twin of :class:`surefoot.optim.NGN`."""
-
-    row: ClassVar = {"model": SquareRoot()}
-
-
-class LogNGN(Twin):
-    """Twin of :class:`surefoot.optim.LogNGN`."""
-
-    row: ClassVar = {"model": Exponential()}
-
-
-class PowerStep(Twin):
-    """Twin of :class:`surefoot.optim.PowerStep`, with p = 0.75."""
-
-    row: ClassVar = {"model": Power(0.75)}
-
-
-class MoMo(Twin):
-    """Twin of :class:`surefoot.optim.MoMo`."""
-
-    row: ClassVar = {"model": Truncated(), "beta": 0.9}
-
-
-class NGNMomentum(Twin):
-    """Twin of :class:`surefoot.optim.NGNMomentum`."""
-
-    row: ClassVar = {"model": SquareRoot(), "beta": 0.9, "momentum": "heavy ball"}
-
-
-class SPSAdam(Twin):
-    """Twin of :class:`surefoot.optim.SPSAdam`."""
-
-    row: ClassVar = {"model": Truncated(), **_ADAM}
-
-
-class NGNAdam(Twin):
-    """Twin of :class:`surefoot.optim.NGNAdam`."""
-
-    row: ClassVar = {"model": SquareRoot(), **_ADAM, **_MOMENTUM}
-
-
-class MoMoAdam(Twin):
-    """Twin of :class:`surefoot.optim.MoMoAdam`."""
-
-    row: ClassVar = {"model": Truncated(), **_ADAM, **_MOMENTUM}
-
-
-class NGNMomentumAdam(Twin):
-    """Twin of :class:`surefoot.optim.NGNMomentumAdam`."""
-
-    row: ClassVar = {"model": SquareRoot(), **_ADAM, "beta": 0.9, "momentum": "heavy ball"}
-
-
-class Muon(Twin):
-    """Twin of :class:`surefoot.optim.Muon`."""
-
-    row: ClassVar = {
-        "model": Linear(),
-        **_MUON,
-        "beta": 0.95,
-        "spectral": {"ball": True, "scale": "original", "polish": 0},
-    }
-
-
-class SPSMuon(Twin):
-    """Twin of :class:`surefoot.optim.SPSMuon`."""
-
-    row: ClassVar = {"model": Truncated(), **_MUON}
-
-
-class NGNMuon(Twin):
-    """Twin of :class:`surefoot.optim.NGNMuon`."""
-
-    row: ClassVar = {"model": SquareRoot(), **_MUON}
-
-
-class NGNMomentumMuon(Twin):
-    """Twin of :class:`surefoot.optim.NGNMomentumMuon`."""
-
-    row: ClassVar = {
-        "model": SquareRoot(),
-        **_ADAM,
-        "beta": 0.9,
-        "momentum": "heavy ball",
-        "spectral": {"ball": True, "scale": "unit", "polish": 2},
-    }
 
 
 class SPP(Reference):

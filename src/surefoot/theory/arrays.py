@@ -158,6 +158,18 @@ def coerce(*values: Array) -> tuple[Namespace, list[Array]]:
     return xp, xp.coerce(values)
 
 
+def minimum(one: Array, other: Array) -> Array:
+    """The smaller one of two numbers, or of the elements of arrays."""
+    xp, values = coerce(one, other)
+    return xp.minimum(*values)
+
+
+def maximum(one: Array, other: Array) -> Array:
+    """The larger one of two numbers, or of the elements of arrays."""
+    xp, values = coerce(one, other)
+    return xp.maximum(*values)
+
+
 BLOCK = 32768
 """Large NumPy arrays are worked through in pieces of this many elements, so that intermediates stay in the cache."""
 

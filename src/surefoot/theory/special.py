@@ -1,6 +1,6 @@
 """The special functions behind the Lambert-W step: W₀ on [0, ∞) and the Wright omega function ω(y) = W₀(e^y).
 
-Both take Python floats and arrays of NumPy, torch or JAX, and gradients flow through.
+They take Python floats and arrays of NumPy, torch or JAX, and gradients flow through.
 """
 
 from __future__ import annotations
@@ -30,19 +30,6 @@ def lambert_w(z: Array) -> Array:
     return w[()] if xp is NUMPY else w
 
 
-def wright_omega(y: Array) -> Array:
-    """ω(y) = W₀(e^y) for y ≥ 1, where e^y itself may overflow: the w with w + log w = y.
-
-    >>> round(wright_omega(1000.0), 9)
-    993.099169472
-    """
-    xp, (y,) = coerce(y)
-    if xp.concrete and not xp.all(y >= 1):
-        raise ValueError(f"y must be at least 1 (use lambert_w(exp(y)) below), got {y!r}")
-    w = omega_above_one(xp, y)
-    return w[()] if xp is NUMPY else w
-
-
 def lambert_w_positive(xp: Namespace, z: Array) -> Array:
     """W₀ for 0 < z < ∞, with no guard around it."""
     value = xp.detach(z)
@@ -53,7 +40,7 @@ def lambert_w_positive(xp: Namespace, z: Array) -> Array:
 
 
 def omega_above_one(xp: Namespace, y: Array) -> Array:
-    """ω for y ≥ 1, with no guard around it."""
+    """ω(y) = W₀(e^y) for y ≥ 1, where e^y itself may overflow: the w with w + log w = y. No guard is around it."""
     value = xp.detach(y)
     w = omega_guess(xp, value)
     w = _fritsch(w, value - xp.log(w) - w)

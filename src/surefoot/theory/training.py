@@ -1,4 +1,4 @@
-"""What training adds to a model's step: averaging, proximal weight decay, clipping, an estimated lower bound.
+"""What training adds to a model's step: averaging, proximal weight decay, clipping.
 
 Pure functions of Python floats or arrays, as in :mod:`surefoot.theory.models`. A step over parameter groups with rates
 α_g is written with q = Σ_g α_g‖g_g‖² in place of ``grad_sq`` and a rate of 1, so that ``Step.size`` is the one scale t
@@ -7,7 +7,7 @@ by which every group's rate is multiplied.
 
 from __future__ import annotations
 
-from surefoot.theory.arrays import Array, coerce
+from surefoot.theory.arrays import Array, coerce, namespace
 from surefoot.theory.models import Linear, Model, Power, SquareRoot, Step, Truncated
 
 
@@ -28,15 +28,6 @@ def average_weight(beta: float, count: Array, *, bias_correction: bool = False) 
     return xp.where(count > 1.0, 1.0 - beta + 0.0 * count, 1.0 + 0.0 * count)
 
 
-def second_moment_correction(beta: float, count: Array) -> Array:
-    """1 − β^count: an average of squares that started at zero is divided by it (Adam's bias correction).
-
-    >>> second_moment_correction(0.5, 2.0)
-    0.75
-    """
-    return 1.0 - beta**count
-
-
 def heavy_ball_weight(previous: Array, size: Array, beta: float) -> tuple[Array, Array]:
     """The buffer of heavy-ball momentum as a weighted mean of directions times one scale.
 
@@ -46,23 +37,21 @@ def heavy_ball_weight(previous: Array, size: Array, beta: float) -> tuple[Array,
     >>> heavy_ball_weight(0.0, 2.0, 0.5)
     (1.0, 1.0)
     """
-    xp, (previous, size) = coerce(previous, size)
+    _, (previous, size) = coerce(previous, size)
     new = (1.0 - beta) * size
     scale = beta * previous + new
-    moving = scale > 0.0
-    return scale, xp.where(moving, new / xp.where(moving, scale, 1.0), 0.0 * new)
+    return scale, part_of(new, scale)
 
 
-def averaged_delta(delta: Array, loss: Array, average: Array) -> Array:
-    """Stability index of a step on a running average of linearisations: δ = δ̃ + f − f̃.
+def part_of(new: Array, total: Array) -> Array:
+    """Share of the newest term in a sum of terms of at least 0; 0 if they are all 0.
 
-    δ̃ is the model's index with f̃, the average's value at the current point, in place of the batch loss f. It can be
-    negative; the average-iterate bound holds with it for the linear and the truncated model.
-
-    >>> averaged_delta(0.5, loss=1.0, average=1.25)
-    0.25
+    >>> part_of(1.0, 4.0), part_of(0.0, 0.0)
+    (0.25, 0.0)
     """
-    return delta + (loss - average)
+    xp = namespace(new, total)
+    some = total > 0.0
+    return xp.where(some, new / xp.where(some, total, 1.0), 0.0 * new)
 
 
 def clip_factor(grad_sq: Array, max_norm: float) -> Array:
@@ -124,45 +113,3 @@ def is_truncated(model: Model) -> bool:
 def is_square_root(model: Model) -> bool:
     """Whether the model is the square root one, under either of its names."""
     return isinstance(model, SquareRoot) or (isinstance(model, Power) and model.p == 0.5)
-
-
-def lowered_bound(bound: Array, reach: Array, floor: float) -> Array:
-    """An estimate of the lower bound, before a step: halfway from the floor to the model, where that is below it.
-
-    ``reach`` is the model's value at the (decayed) current point. With a floor of 0 this is MoMo's rule.
-
-    >>> lowered_bound(2.0, 1.0, 0.0), lowered_bound(0.5, 1.0, 0.0), lowered_bound(0.0, -1.0, -5.0)
-    (0.5, 0.5, -3.0)
-    """
-    xp, (bound, reach) = coerce(bound, reach)
-    return xp.where(reach < bound, xp.maximum(0.5 * (reach + floor), floor + 0.0 * reach), bound)
-
-
-def raised_bound(average: Array, scale: Array, decrease: Array, floor: float) -> Array:
-    """MoMo's estimate of the lower bound, after a step: max{f̃ − ½ t q, floor}.
-
-    >>> raised_bound(1.0, 0.5, 2.0, 0.0)
-    0.5
-    """
-    xp, (average, scale, decrease) = coerce(average, scale, decrease)
-    return xp.maximum(average - 0.5 * scale * decrease, floor + 0.0 * average)
-
-
-def capped_bound(bound: Array, best: Array, floor: float, cap: float) -> Array:
-    """An estimate of the lower bound, at most a share ``cap`` of the way from the floor to the best loss so far.
-
-    >>> capped_bound(1.9, 2.0, 0.0, 0.5), capped_bound(0.5, 2.0, 0.0, 0.5)
-    (1.0, 0.5)
-    """
-    xp, (bound, best) = coerce(bound, best)
-    return xp.minimum(bound, floor + cap * (best - floor))
-
-
-def best_value(best: Array, value: Array) -> Array:
-    """The smaller one of two values.
-
-    >>> best_value(2.0, 1.5)
-    1.5
-    """
-    xp, (best, value) = coerce(best, value)
-    return xp.minimum(best, value)

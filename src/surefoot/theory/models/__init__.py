@@ -53,16 +53,6 @@ NAMED: dict[str, type[Model]] = {
 """What specs, traces and reports call the methods of these models."""
 
 __all__ = [
-    "NAMED",
-    "Composite",
-    "Exponential",
-    "Linear",
-    "Model",
-    "Point",
-    "Power",
-    "SquareRoot",
-    "Step",
-    "Truncated",
-    "exact_delta",
-    "safe_delta",
-]
+    "NAMED", "Composite", "Exponential", "Linear", "Model", "Point", "Power", "SquareRoot", "Step", "Truncated",
+    "exact_delta", "safe_delta",
+]  # fmt: skip

@@ -1,4 +1,11 @@
-"""The bounds of Theorems 3.3, 3.4 and 3.6 in one pass over the steps."""
+"""Convergence bounds of model-based methods in terms of their stability indices.
+
+Time is the last axis of every array, and everything broadcasts over the axes before it (methods × rates × seeds). The
+indices are expectations E[δ_t]: average over the seeds first. Write S_k = α_k + … + α_T.
+
+The theorems need batches that are drawn independently (reshuffled epochs are not covered, and can violate them), a
+convex loss, and a model below it; :func:`~surefoot.theory.models.safe_delta` is an index that does without the last.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot.theory.arguments import whole
 from surefoot.theory.arrays import scalar
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -90,9 +98,10 @@ def last_iterate_weights(lrs: ArrayLike) -> Floats:
         tails = np.cumsum(rates[..., :0:-1], axis=-1)[..., ::-1]
         with np.errstate(divide="ignore", invalid="ignore"):
             np.divide(rates[..., :-1], tails, out=weights[..., :-1])
-    ends_at_zero = rates[..., -1] == 0
-    if ends_at_zero.any():
-        _drop_trailing_zeros(rates, weights)
+    if (rates[..., -1] == 0).any():  # the last positive rate has the weight 1, and the zeros behind it none
+        last = rates.shape[-1] - 1 - np.argmax(rates[..., ::-1] > 0, axis=-1)[..., None]
+        position = np.arange(rates.shape[-1])
+        weights = np.where(position < last, weights, np.where(position == last, 1.0, 0.0))
     return weights
 
 
@@ -103,7 +112,7 @@ def distance_bias(lrs: ArrayLike, distance: ArrayLike) -> Any:
     2.0
     """
     total = _rates(lrs).sum(axis=-1)
-    far = non_negative("distance", distance)
+    far = _non_negative("distance", distance)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         bias = np.where(far == 0, 0.0, 0.5 * far * (far / total))
     return scalar(bias)
@@ -120,7 +129,7 @@ def envelope_bias(lrs: ArrayLike, losses: ArrayLike, distances: ArrayLike) -> An
     0.35
     """
     total = _rates(lrs).sum(axis=-1)
-    far = non_negative("distances", distances)
+    far = _non_negative("distances", distances)
     values = np.asarray(losses, float)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         added = np.where(far == 0, 0.0, 0.5 * far * (far / total[..., None]))
@@ -170,6 +179,149 @@ def weakly_convex(
     return Bound(scalar(bias), scalar(noise))
 
 
+def power_law(lr: ArrayLike, steps: int, distance: ArrayLike, exponent: ArrayLike) -> Bound:
+    """Ω_last for a constant rate α and E[δ_t] = α^ν (Fig. 2 left): D²/(2αT) + α^ν (1 + H_{T−1}).
+
+    >>> power_law(1.0, steps=2, distance=2.0, exponent=0.5)
+    Bound(bias=1.0, noise=2.0)
+    """
+    rate = _positive("lr", lr)
+    harmonic = math.fsum(1.0 / k for k in range(1, whole("steps", steps, 1)))
+    return Bound(_bias(rate, steps, distance), scalar(rate ** np.asarray(exponent, float) * (1.0 + harmonic)))
+
+
+def lipschitz_rate(lr: ArrayLike, steps: int, distance: ArrayLike, lipschitz: ArrayLike) -> Bound:
+    """The average-iterate rate for a constant step and ‖g‖ ≤ G (App. B.1): D²/(2αT) + αG²/2.
+
+    It holds for every model whose index is at most SGD's, and so cannot show what SPS or NGN gain.
+
+    >>> lipschitz_rate(0.5, steps=4, distance=2.0, lipschitz=2.0)
+    Bound(bias=1.0, noise=1.0)
+    """
+    rate = _positive("lr", lr)
+    return Bound(_bias(rate, steps, distance), scalar(0.5 * rate * _non_negative("lipschitz", lipschitz) ** 2))
+
+
+def loizou_sps(
+    lr: ArrayLike, steps: int, distance: ArrayLike, smoothness: ArrayLike, interpolation_constant: ArrayLike
+) -> Bound:
+    """The bound of Loizou et al. (2021, Thm. 3.4) for SPS on smooth convex losses, quoted in App. B.2.
+
+        D²/(ρT) + 2σ²α/ρ,    ρ = min{1/(2 L_max), α}
+
+    It grows linearly in α from α = 1/(2 L_max) on, unlike the method.
+
+    >>> loizou_sps(1.0, steps=4, distance=1.0, smoothness=1.0, interpolation_constant=0.25)
+    Bound(bias=0.5, noise=1.0)
+    """
+    rate = _positive("lr", lr)
+    effective = np.minimum(0.5 / _positive("smoothness", smoothness), rate)
+    sigma = _non_negative("interpolation_constant", interpolation_constant)
+    far = _non_negative("distance", distance)
+    return Bound(scalar(far**2 / (effective * whole("steps", steps, 1))), scalar(2.0 * sigma * rate / effective))
+
+
+def interpolation_constant(optimal_losses: ArrayLike, infima: ArrayLike) -> float:
+    """σ² = f(x⋆) − E_s[inf_z f(z, s)], from the batch losses f(x⋆, s) and infima of the same batches.
+
+    Zero if one point minimises every batch loss. Where x⋆ does not exist, give f⋆ itself as ``optimal_losses``.
+
+    >>> interpolation_constant([0.5, 0.25], [0.25, 0.25])
+    0.125
+    """
+    optimal, lowest = np.asarray(optimal_losses, float), np.asarray(infima, float)
+    if optimal.ndim and optimal.shape == lowest.shape and (optimal < lowest - 1e-9 * (1 + abs(lowest))).any():
+        raise ValueError("infima must not exceed the losses at the optimum of the same batches")
+    return float(optimal.mean() - lowest.mean())
+
+
+def lower_bound_error(infima: ArrayLike, lower_bounds: ArrayLike) -> float:
+    """ε_lb = E_s[inf_z f(z, s) − C_s]: how far the lower bounds lie below the batches' infima.
+
+    >>> lower_bound_error([0.5, 0.25], 0.0)
+    0.375
+    """
+    lowest, guesses = np.asarray(infima, float), np.asarray(lower_bounds, float)
+    if (guesses > lowest + 1e-9 * (1 + abs(lowest))).any():
+        raise ValueError("lower_bounds must not exceed the infima of their batches")
+    return float((lowest - guesses).mean())
+
+
+def expected_delta_sps(
+    lr: ArrayLike, grad_sq: ArrayLike, gap: ArrayLike, interpolation_constant: float, lower_bound_error: float
+) -> Any:
+    """E[δ_SPS] ≤ min{½ α E‖g‖², E[f(x) − f⋆] + σ² + ε_lb} (Sec. 4.2; the paper has α without the ½).
+
+    >>> expected_delta_sps(10.0, 1.0, 0.5, interpolation_constant=0.25, lower_bound_error=0.0)
+    0.75
+    """
+    capped = _non_negative("gap", gap) + interpolation_constant + lower_bound_error
+    with np.errstate(over="ignore"):
+        linear = 0.5 * _non_negative("lr", lr) * _non_negative("grad_sq", grad_sq)
+    return scalar(np.minimum(linear, capped))
+
+
+def expected_delta_spp(
+    lr: ArrayLike, grad_sq: ArrayLike, gap: ArrayLike, interpolation_constant: float, weak_convexity: float = 0.0
+) -> Any:
+    """E[δ_SPP] ≤ min{α/(2(1 − αη)) E‖g‖², E[f(x) − f⋆] + σ²} (Lemma 4.3) for η-weakly convex losses and α < 1/η.
+
+    >>> expected_delta_spp(10.0, 1.0, 0.5, interpolation_constant=0.25)
+    0.75
+    """
+    rate = _non_negative("lr", lr)
+    if weak_convexity < 0 or (rate * weak_convexity >= 1).any():
+        raise ValueError(f"lr must be below 1/weak_convexity, got lr={lr!r}, weak_convexity={weak_convexity!r}")
+    with np.errstate(over="ignore"):
+        linear = 0.5 * rate / (1.0 - rate * weak_convexity) * _non_negative("grad_sq", grad_sq)
+    return scalar(np.minimum(linear, _non_negative("gap", gap) + interpolation_constant))
+
+
+def local_exponent(lrs: ArrayLike, deltas: ArrayLike) -> Any:
+    """ν in E[δ] ∝ α^ν around each rate: the slope of log E[δ] over log α along the last axis.
+
+    1 for SGD at a fixed point; near 0 where the index has flattened. Between two infinite indices the exponent is ∞,
+    between two zeros 0; it is never NaN.
+
+    >>> local_exponent([0.1, 1.0, 10.0], [0.2, 2.0, 20.0]).round(12)
+    array([1., 1., 1.])
+    """
+    rates, indices = np.asarray(lrs, float), np.asarray(deltas, float)
+    if rates.ndim != 1 or rates.size < 2 or not (rates > 0).all() or not (np.diff(rates) > 0).all():
+        raise ValueError("lrs must be an increasing array of at least two positive rates")
+    _non_negative("deltas", indices)
+    x = np.log(rates)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        y = np.log(indices)
+        chords = np.diff(y, axis=-1) / np.diff(x)
+        chords = np.where(np.isnan(chords), np.where(y[..., 1:] > 0, np.inf, 0.0), chords)
+        # A point between two chords gets their mean, weighted by closeness; the ends have one chord each.
+        left, right = np.diff(x)[:-1], np.diff(x)[1:]
+        inner = (chords[..., :-1] * right + chords[..., 1:] * left) / (left + right)
+        inner = np.where(np.isnan(inner), np.inf, inner)
+    return np.concatenate([chords[..., :1], inner, chords[..., -1:]], axis=-1)
+
+
+def base_inequality_slack(
+    lr: ArrayLike,
+    delta: ArrayLike,
+    loss: ArrayLike,
+    loss_at_u: ArrayLike,
+    distance_sq: ArrayLike,
+    next_distance_sq: ArrayLike,
+) -> Any:
+    """What is left of the base inequality of one step (eq. ``single-step-base-ineq``); ≥ 0 where it holds.
+
+        slack = α[δ − (f(x, s) − f(u, s))] − ½(‖x⁺ − u‖² − ‖x − u‖²)
+
+    >>> base_inequality_slack(1.0, 0.5, loss=1.0, loss_at_u=0.0, distance_sq=2.0, next_distance_sq=0.5)
+    0.25
+    """
+    rate, gain = np.asarray(lr, float), np.asarray(loss, float) - np.asarray(loss_at_u, float)
+    moved = np.asarray(next_distance_sq, float) - np.asarray(distance_sq, float)
+    return scalar(rate * (np.asarray(delta, float) - gain) - 0.5 * moved)
+
+
 def _at_horizons(
     noise: Any, lrs: ArrayLike, deltas: ArrayLike, distance: ArrayLike, horizons: Sequence[int] | None
 ) -> Bound:
@@ -204,14 +356,6 @@ def _weighted(weights: Floats, indices: Floats) -> Floats:
     return terms
 
 
-def _drop_trailing_zeros(rates: Floats, weights: Floats) -> None:
-    """Give the last positive rate the weight 1, and the zeros behind it none."""
-    steps = rates.shape[-1]
-    last = steps - 1 - np.argmax(rates[..., ::-1] > 0, axis=-1)[..., None]
-    position = np.arange(steps)
-    weights[...] = np.where(position < last, weights, np.where(position == last, 1.0, 0.0))
-
-
 def _rates(lrs: ArrayLike) -> Floats:
     rates = np.asarray(lrs, float)
     if rates.ndim == 0 or rates.shape[-1] == 0:
@@ -233,9 +377,20 @@ def _check(lrs: ArrayLike, deltas: ArrayLike) -> tuple[Floats, Floats]:
     return rates, indices
 
 
-def non_negative(name: str, value: ArrayLike) -> Floats:
+def _non_negative(name: str, value: ArrayLike) -> Floats:
     """The values as an array, refused if one is negative or NaN."""
     values = np.asarray(value, float)
     if not (values >= 0).all():
         raise ValueError(f"{name} must be at least 0, got {value!r}")
+    return values
+
+
+def _bias(rate: Any, steps: int, distance: ArrayLike) -> Any:
+    return scalar(_non_negative("distance", distance) ** 2 / (2.0 * rate * whole("steps", steps, 1)))
+
+
+def _positive(name: str, value: ArrayLike) -> Any:
+    values = np.asarray(value, float)
+    if not (values > 0).all():
+        raise ValueError(f"{name} must be positive, got {value!r}")
     return values

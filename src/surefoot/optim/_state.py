@@ -13,8 +13,8 @@ from surefoot.optim._arithmetic import Arithmetic, Scalar
 _OLD_COMMON = ("count", "skipped", "violations", "value", "bound", "delta", "grad_sq")
 
 
-class Notes:
-    """Named scalars: some for the optimizer, in its first parameter group, and some for every group.
+class NamedScalars:
+    """Scalars with names: some for the optimizer, in its first parameter group, and some for every group.
 
     In the groups, and so in checkpoints, each has its name and is a 0-d tensor, except for the first, which has one
     dimension: in such a tensor torch's full checkpoints look for the device. All of them are elements of one vector,
@@ -22,18 +22,12 @@ class Notes:
     """
 
     def __init__(
-        self,
-        groups: list[dict[str, Any]],
-        common: Mapping[str, float],
-        own: Mapping[str, float],
-        device: torch.device,
-        dtype: torch.dtype,
+        self, groups: list[dict[str, Any]], common: Mapping[str, float], own: Mapping[str, float], like: Tensor
     ) -> None:
         self._names, self._own = tuple(common), tuple(own)
         places = [(groups[0], name, start) for name, start in common.items()]
         places += [(group, name, start) for group in groups for name, start in own.items()]
-        known = [_known(group.get(name), start, device, dtype) for group, name, start in places]
-        self._vector = torch.stack(known)
+        self._vector = torch.stack([_known(group.get(name), start, like) for group, name, start in places])
         self._array: Any = None  # the same memory for NumPy, which is faster
         for (group, name, _), place in zip(places, self._vector.unbind(), strict=True):
             group[name] = place
@@ -48,9 +42,8 @@ class Notes:
 
     def write(self, ops: Arithmetic, common: Mapping[str, Scalar], own: list[list[Scalar]]) -> None:
         """Write all scalars."""
-        ops.write(
-            self._place(ops), [common[name] for name in self._names] + [value for group in own for value in group]
-        )
+        values = [common[name] for name in self._names] + [value for group in own for value in group]
+        ops.write(self._place(ops), values)
 
     def _place(self, ops: Arithmetic) -> Any:
         if not ops.reads:
@@ -60,13 +53,13 @@ class Notes:
         return self._array
 
 
-def _known(value: Any, start: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+def _known(value: Any, start: float, like: Tensor) -> Tensor:
     if isinstance(value, Tensor) and value.numel() == 1:
-        return value.detach().reshape(()).to(device, dtype)
-    return torch.tensor(value if isinstance(value, float) else start, dtype=dtype).to(device)
+        return value.detach().reshape(()).to(like)
+    return torch.tensor(value if isinstance(value, float) else start, dtype=like.dtype).to(like)
 
 
-def renamed(
+def name_old_vectors(
     groups: list[dict[str, Any]], *, common: tuple[str, ...] = _OLD_COMMON, own: tuple[str | None, ...] = ()
 ) -> None:
     """Give names to what a checkpoint of version 0.1.0 holds in the vectors ``progress`` and ``own`` of its groups."""

@@ -15,16 +15,15 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, cast
+from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.optim._scalars import scalar, scalar_dtype
-from surefoot.optim._shards import is_distributed, local
-
-F = TypeVar("F", bound=Callable[..., Any])
+from surefoot.optim._arithmetic import scalar_dtype
+from surefoot.optim._distributed import is_distributed, local, whole
 
 _SEVERAL = "backward() was called on a tensor of several elements, which is no loss"
 _CHANGED = "the gradients were changed between two backward passes"
@@ -33,9 +32,24 @@ _SHARDED = "a backward pass has left no gradient in the sharded parameters, so i
 _ROOTS = "backward() was called on several losses at once, and which of them belong to sharded parameters is not known"
 
 
-def uncompiled(function: F) -> F:
-    """The function, left out of compiled graphs."""
-    return cast(F, torch.compiler.disable(function))  # type: ignore[no-untyped-call]
+def scalar(value: Any, name: str = "loss") -> Tensor | float:
+    """The value detached, if it is one real number."""
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise ValueError(f"{name} must have one element, got a tensor of shape {tuple(value.shape)}")
+        if value.is_complex():
+            raise TypeError(f"{name} must be real, got a tensor of dtype {value.dtype}")
+        found = whole(value.detach())
+        return found.reshape(()) if found.ndim else found
+    if isinstance(value, Real):
+        return float(value)
+    raise TypeError(f"{name} must be a number or a tensor of one element, got {type(value).__name__}")
+
+
+def check_closure(closure: Any, hint: str = "") -> None:
+    """Refuse a closure that is no function: the first argument of ``step`` is easily taken for the loss."""
+    if closure is not None and not callable(closure):
+        raise TypeError(f"closure must be a function that returns the loss, got {type(closure).__name__}{hint}")
 
 
 class Losses:
@@ -82,13 +96,9 @@ class Losses:
         self._sample = None
         self.era += 1
 
-    def belong_to(self, optimizer: Any) -> bool:
-        """Whether they are an optimizer's."""
-        return self._optimizer() is optimizer
-
-    def divide(self, scale: Tensor) -> None:
-        """Follow the gradients, which were divided."""
-        if self.heard is not None:
+    def divide(self, optimizer: Any, scale: Tensor) -> None:
+        """Follow the gradients of an optimizer, which were divided."""
+        if self._optimizer() is optimizer and self.heard is not None:
             self.heard = self.heard / scale.to(self.heard.device, self.heard.dtype)
             self._mark = _version(self._first())
             self._take_sample()
@@ -226,7 +236,7 @@ class _Listeners:
     def _wrap(self, owner: Any, name: str, heard: Callable[..., Any]) -> None:
         original = getattr(owner, name)
 
-        @uncompiled
+        @torch.compiler.disable  # type: ignore[untyped-decorator]
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return heard(original, *args, **kwargs)
@@ -273,8 +283,7 @@ class _Listeners:
         result = original(scaler, optimizer, *args, **kwargs)
         if scaler.is_enabled():
             for losses in list(self._all):
-                if losses.belong_to(optimizer):
-                    losses.divide(scaler._get_scale_async())
+                losses.divide(optimizer, scaler._get_scale_async())
         return result
 
 

@@ -1,4 +1,4 @@
-"""A word about steps that are skipped one after the other: a run that trains nothing should not be silent."""
+"""Steps that are skipped: an error if one was asked for, and a word if a run trains nothing."""
 
 from __future__ import annotations
 
@@ -30,38 +30,34 @@ def raise_if_bad(outcome: Outcome, loss: Scalar, firm: Scalar | None) -> None:
         raise ValueError(f"the loss {float(loss)} is below lower_bound {float(firm)}; the parameters are unchanged")
 
 
-class Watch:
+class SkippedSteps:
     """Counts steps that were skipped in a row, and warns once."""
 
     def __init__(self) -> None:
-        self._steps = self._skipped = 0
-        self._count: float | None = None
-        self._done = False
+        self._steps = self._in_a_row = 0
+        self._taken = 0.0
+        self._warned = False
 
     def look(self, ops: Arithmetic, name: str, outcome: Outcome, loss: Scalar, firm: Scalar | None) -> None:
         """Look at a step; ``firm`` is the number below which its loss was not allowed to be."""
-        if self._done or torch.compiler.is_compiling():
+        if self._warned or torch.compiler.is_compiling():
             return
         self._steps += 1
-        if not ops.reads:
-            if self._steps != _FIRST and self._steps % _LOOK_EVERY:
-                return
-            count, before = float(outcome.noted["count"]), self._count or 0.0
-            self._skipped = 0 if count > before else _IN_A_ROW
-            self._count = count
-        else:
-            self._skipped = 0 if outcome.finite and not (outcome.violated and firm is not None) else self._skipped + 1
-        if self._skipped >= _IN_A_ROW or self._skipped == self._steps == _FIRST:
-            self._done = True
-            self._warn(name, outcome, loss, firm)
-
-    def _warn(self, name: str, outcome: Outcome, loss: Scalar, firm: Scalar | None) -> None:
-        start = f"{name} has skipped {'its first' if self._steps == _FIRST else 'many'} steps in a row: "
+        if ops.reads:
+            taken = outcome.finite and not (outcome.violated and firm is not None)
+            self._in_a_row = 0 if taken else self._in_a_row + 1
+        elif self._steps == _FIRST or self._steps % _LOOK_EVERY == 0:
+            taken = float(outcome.noted["count"])
+            self._in_a_row, self._taken = 0 if taken > self._taken else _IN_A_ROW, taken
+        if self._in_a_row < _IN_A_ROW and not self._in_a_row == self._steps == _FIRST:
+            return
+        self._warned = True
         if bool(outcome.finite) and firm is not None:
-            text = (
+            why = (
                 f"the loss, {float(loss):g}, is below lower_bound={float(firm):g}. Give a lower_bound that no loss is "
                 'below, or lower_bound="level", which needs none'
             )
         else:
-            text = "the loss or its gradient is not finite. The training has diverged, or the data are broken"
-        warnings.warn(start + text, stacklevel=5)
+            why = "the loss or its gradient is not finite. The training has diverged, or the data are broken"
+        when = "its first" if self._steps == _FIRST else "many"
+        warnings.warn(f"{name} has skipped {when} steps in a row: {why}", stacklevel=4)
