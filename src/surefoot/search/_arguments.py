@@ -86,11 +86,3 @@ def bias_of(bias: Any, factories: Mapping[str, RunFactory], horizon: int) -> Bia
             raise ValueError("bias='envelope' needs factories with an envelope, such as ProblemRun; use 'pool' or a D")
         return Envelope(envelopes[0])  # type: ignore[arg-type]
     return Distance(_checks.number("bias", bias, positive=True))
-
-
-def number_from(name: str, value: Any, least: float) -> float:
-    """A finite number of at least ``least``."""
-    found = _checks.number(name, value)
-    if found < least:
-        raise ValueError(f"{name} must be at least {least:g}, got {value!r}")
-    return found

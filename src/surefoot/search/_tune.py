@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from surefoot import _checks
 from surefoot.runs import Keeper, Place, Run, RunFactory, Runner, SearchError, cuts_of, reporter, tell
-from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, number_from, rates_of, schedule_of
+from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, rates_of, schedule_of
 from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
 from surefoot.search._candidate import Candidate, make_candidate
@@ -147,7 +147,7 @@ def tune(
     lower_bound = _checks.number("lower_bound", lower_bound)
     if tolerance is None:
         tolerance = 0.005 if objective == "loss" else 0.0
-    tolerance = number_from("tolerance", tolerance, 0.0)
+    tolerance = _checks.number("tolerance", tolerance, least=0)
     rounds = 0 if refine is None else _checks.whole("refine", refine, 0)
     max_states = _checks.whole("max_states", max_states, 1)
     place = Place(engine, processes, address, cpus, gpus)
