@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 
-from surefoot._spawn import cores, hidden_main
+from surefoot._spawn import cores, done_in_processes
 from surefoot.cli._claims import checked, summary
 from surefoot.cli._output import bar
 from surefoot.paper import figures
@@ -78,23 +75,11 @@ def reproduce(
 def _write(titles: dict[str, str], studies: Path, out: Path, console: Console, quiet: bool) -> None:
     """Compute and write figures on all cores, and say so as each is done."""
     order = sorted(titles, key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else 99)
+    calls = {name: (name, studies, out) for name in order}
     with bar(quiet, "figures") as tell:
-        for done, (name, seconds) in enumerate(_made(order, studies, out), 1):
+        for done, (name, seconds) in enumerate(done_in_processes(make, calls, cores()), 1):
             _tell(console, name, titles[name], seconds)
             tell(done, len(order))
-
-
-def _made(names: list[str], studies: Path, out: Path) -> Iterator[tuple[str, float]]:
-    """Make figures, the longest first, and yield each name with its seconds when it is done."""
-    workers = min(cores(), len(names))
-    if workers == 1:
-        for name in names:
-            yield name, make(name, studies, out)
-        return
-    with hidden_main(), ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(make, name, studies, out): name for name in names}
-        for done in as_completed(waiting):
-            yield waiting[done], done.result()
 
 
 def make(name: str, studies: Path, out: Path) -> float:
