@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 from collections import Counter
@@ -45,25 +44,7 @@ def sampling(value: Any) -> str:
 
 
 def rates(value: Any) -> tuple[float, ...]:
-    """Distinct positive learning rates in rising order, from whatever :func:`listed_rates` takes."""
-    found = listed_rates(value)
-    _distinct("lrs", found)
-    return tuple(sorted(found))
-
-
-def rising_rates(value: Any) -> list[float]:
-    """Positive learning rates that rise, from whatever :func:`listed_rates` takes."""
-    found = listed_rates(value)
-    for lr, following in itertools.pairwise(found):
-        if lr == following:
-            raise ValueError(f"lrs must be distinct, got {lr!r} twice")
-        if lr > following:
-            raise ValueError(f"lrs must rise, got {lr!r} before {following!r}: sort them")
-    return found
-
-
-def listed_rates(value: Any) -> list[float]:
-    """Positive learning rates as they are given: as a number, a sequence, or ``{from, to, count}`` (evenly in log)."""
+    """Distinct positive learning rates, sorted; from a number, a sequence, or ``{from, to, count}`` (evenly in log)."""
     if isinstance(value, Mapping):
         value = _log_spaced(value)
     elif hasattr(value, "__array__"):  # of NumPy, xarray, pandas, torch; one number becomes a number
@@ -75,7 +56,8 @@ def listed_rates(value: Any) -> list[float]:
     found = [number(f"lrs[{position}]", rate, positive=True) for position, rate in enumerate(value)]
     if not found:
         raise ValueError("lrs must hold at least one rate, got none")
-    return found
+    _distinct("lrs", found)
+    return tuple(sorted(found))
 
 
 def seeds(value: Any) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ class Search:
         if options.get("maximize") and metric is None:
             raise ValueError("maximize=True needs evaluate=, the name of the metric that is to be large")
         self.metric = metric
-        self._lrs = None if lrs is None else _checks.rising_rates(lrs)
+        self._lrs = None if lrs is None else _checks.rates(lrs)
         self._horizon, self._progress, self._options = horizon, progress, options
 
     def run(self, trainings: Trainings, planned: float, how: str, *, shown: bool) -> Found:

@@ -18,9 +18,6 @@ OWN_RATES = [float(lr) for lr in np.geomspace(1e-6, 1e3, 28)]
 """Where a search starts that was given no rates: a factor of 2.15 apart."""
 
 
-rates_of = _checks.rising_rates
-
-
 def factories_of(run_factory: Any, orders: int) -> dict[str, RunFactory]:
     """The factory of each method; one without a name stands under the empty one."""
     if isinstance(run_factory, Mapping):
