@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ LARGEST_SEED = 2**31 - 1
 """What every file format that results go to can hold."""
 
 
-def number(name: str, value: Any, *, positive: bool = False) -> float:
+def number(name: str, value: Any, *, positive: bool = False, least: float = -math.inf) -> float:
     """A finite number."""
     value = value.item() if isinstance(value, np.generic) else value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -29,6 +29,8 @@ def number(name: str, value: Any, *, positive: bool = False) -> float:
         raise ValueError(f"{name} must be a finite number, got {value!r}")
     if positive and not value > 0:
         raise ValueError(f"{name} must be above 0, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least:g}, got {value!r}")
     return float(value)
 
 
@@ -42,25 +44,7 @@ def sampling(value: Any) -> str:
 
 
 def rates(value: Any) -> tuple[float, ...]:
-    """Distinct positive learning rates in rising order, from whatever :func:`listed_rates` takes."""
-    found = listed_rates(value)
-    _distinct("lrs", found)
-    return tuple(sorted(found))
-
-
-def rising_rates(value: Any) -> list[float]:
-    """Positive learning rates that rise, from whatever :func:`listed_rates` takes."""
-    found = listed_rates(value)
-    for lr, following in itertools.pairwise(found):
-        if lr == following:
-            raise ValueError(f"lrs must be distinct, got {lr!r} twice")
-        if lr > following:
-            raise ValueError(f"lrs must rise, got {lr!r} before {following!r}: sort them")
-    return found
-
-
-def listed_rates(value: Any) -> list[float]:
-    """Positive learning rates as they are given: as a number, a sequence, or ``{from, to, count}`` (evenly in log)."""
+    """Distinct positive learning rates, sorted; from a number, a sequence, or ``{from, to, count}`` (evenly in log)."""
     if isinstance(value, Mapping):
         value = _log_spaced(value)
     elif hasattr(value, "__array__"):  # of NumPy, xarray, pandas, torch; one number becomes a number
@@ -72,7 +56,8 @@ def listed_rates(value: Any) -> list[float]:
     found = [number(f"lrs[{position}]", rate, positive=True) for position, rate in enumerate(value)]
     if not found:
         raise ValueError("lrs must hold at least one rate, got none")
-    return found
+    _distinct("lrs", found)
+    return tuple(sorted(found))
 
 
 def seeds(value: Any) -> tuple[int, ...]:
@@ -90,22 +75,28 @@ def seeds(value: Any) -> tuple[int, ...]:
     return tuple(found)
 
 
-def factors(schedule: Any, steps: int) -> tuple[str, Floats]:
-    """Name and factors of a schedule that is given by its name, or as an array of one factor a step."""
+def factors(schedule: Any, steps: int | None, *, may_rest: bool = False) -> tuple[str, Floats]:
+    """Name and factors of a schedule that is given by its name, or as an array of one factor a step.
+
+    Args:
+        schedule: The name or the factors.
+        steps: How many there are to be; None for as many as are given.
+        may_rest: Whether factors may be 0, at steps that do not move, but for the first.
+    """
     if isinstance(schedule, str):
+        if steps is None:
+            raise ValueError(f"schedule={schedule!r} needs the horizon, the number of steps of the run")
         return "".join(schedule.split()), schedules.from_name(schedule, steps)
+    wanted = "a name or factors, one a step" if steps is None else f"a name or {steps} factors, one a step"
     try:
         values = np.array(schedule, float)
     except (TypeError, ValueError):
-        raise ValueError(f"schedule must be a name or {steps} factors, one a step, got {schedule!r}") from None
-    if values.shape != (steps,):
-        raise ValueError(
-            f"schedule must be a name or {steps} factors, one a step, got an array of shape {values.shape}"
-        )
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError(
-            "schedule must have positive, finite factors only: the last-iterate bound is infinite otherwise"
-        )
+        raise ValueError(f"schedule must be {wanted}, got {schedule!r}") from None
+    if values.ndim != 1 or not len(values) or (steps is not None and len(values) != steps):
+        raise ValueError(f"schedule must be {wanted}, got an array of shape {values.shape}")
+    if not (np.isfinite(values) & (values > 0) | ((values == 0) & may_rest)).all() or values[0] == 0:
+        allowed = "finite factors of at least 0, the first above 0" if may_rest else "positive, finite factors only"
+        raise ValueError(f"schedule must have {allowed}: the last-iterate bound is infinite otherwise")
     return "custom", values
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any, TypeVar
+
+Key = TypeVar("Key")
+Result = TypeVar("Result")
 
 
 def cores() -> int:
@@ -28,3 +35,33 @@ def hidden_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+def done_in_processes(
+    function: Callable[..., Result], calls: Mapping[Key, tuple[Any, ...]], processes: int
+) -> Iterator[tuple[Key, Result]]:
+    """Call a function of this package with several arguments; every result comes with its key as soon as it is there.
+
+    Args:
+        function: At the top of a module.
+        calls: The arguments of every call, in the order in which they are begun.
+        processes: How many workers; 1 makes all calls here.
+    """
+    processes = min(processes, len(calls))
+    if processes <= 1:
+        for key, arguments in calls.items():
+            yield key, function(*arguments)
+        return
+    pool = ProcessPoolExecutor(
+        processes,
+        mp_context=multiprocessing.get_context("spawn"),  # a fork of a process with threads (BLAS, torch) may hang
+        initializer=signal.signal,  # Ctrl-C is for this process alone, which then ends the workers
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
+    try:
+        with hidden_main():
+            waiting = {pool.submit(function, *arguments): key for key, arguments in calls.items()}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

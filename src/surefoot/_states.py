@@ -10,9 +10,8 @@ import hashlib
 import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -84,13 +83,9 @@ def seal_of(content: bytes | memoryview) -> bytes:
 
 
 def _write_sealed(path: Path, content: io.BytesIO) -> None:
-    end = _MARK + seal_of(content.getbuffer())
-
-    def write(file: IO[bytes]) -> None:
+    with replacing(path, "a state", sync=False) as file:
         file.write(content.getbuffer())
-        file.write(end)
-
-    write_whole(path, write)
+        file.write(_MARK + seal_of(content.getbuffer()))
 
 
 def _read_sealed(path: Path) -> io.BytesIO:
@@ -99,12 +94,6 @@ def _read_sealed(path: Path) -> io.BytesIO:
     if length < 0 or content[length:] != _MARK + seal_of(memoryview(content)[:length]):
         raise DamagedFile("its checksum is wrong")
     return io.BytesIO(content[:length])
-
-
-def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file beside its place and move it there, so that nobody ever sees a part of it."""
-    with replacing(path, "a state", sync=False) as file:
-        write(file)
 
 
 def _has_tensor(state: Any) -> bool:

@@ -408,7 +408,7 @@ def manual(module):
         ({"lrs": [0.0]}, r"lrs\[0\]"),
         ({"lrs": [-1.0, 1.0]}, r"lrs\[0\]"),
         ({"lrs": []}, "lrs"),
-        ({"lrs": [1.0, 0.1]}, "rise"),
+        ({"lrs": [1.0, 1.0]}, "distinct"),
         ({"horizon": 0}, "horizon"),
         ({"horizon": 16}, "15 steps"),
         ({"train_dataloaders": None}, "train_dataloaders"),

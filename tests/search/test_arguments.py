@@ -29,8 +29,7 @@ def never(lr, seed):
 @pytest.mark.parametrize(
     ("lrs", "message"),
     [
-        ([0.1, 0.01], "lrs must rise, got 0.1 before 0.01"),
-        ([0.1, 0.1], "lrs must be distinct, got 0.1 twice"),
+        ([0.1, 0.1], "lrs must be distinct, got 0.1 2 times"),
         ([-0.1, 0.1], r"lrs\[0\] must be above 0, got -0.1"),
         ([0.0, 0.1], r"lrs\[0\] must be above 0, got 0.0"),
         ([0.1, np.nan], r"lrs\[1\] must be a finite number, got nan"),
@@ -53,6 +52,8 @@ def test_bad_rates(lrs, message):
         ({"maximize": True, "objective": "bound"}, "maximize must be False for objective='bound'"),
         ({"bias": "distance"}, "bias must be a distance D, 'envelope', 'pool' or 'auto', got 'distance'"),
         ({"bias": -1.0}, "bias must be above 0, got -1.0"),
+        ({"distance": -1.0}, "distance must be above 0, got -1.0"),
+        ({"distance": 1.0, "bias": "pool"}, "distance and bias='pool' exclude each other"),
         ({"bias": "envelope"}, "bias='envelope' needs factories with an envelope"),
         ({"seeds": 0}, "seeds must be a whole number of at least 1, got 0"),
         ({"seeds": [1, 1]}, "seeds must be distinct"),

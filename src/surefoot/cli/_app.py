@@ -1,16 +1,56 @@
-"""The command itself, without its parts: what it says of itself, how it fails, and the options of all its parts."""
+"""The command itself, without its parts: what it says of itself, how it fails, and options that several parts have."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer import Option
+from typer.core import TyperGroup
 
 from surefoot._version import __version__
 from surefoot.cli._errors import reported
-from surefoot.cli._flags import FlagGroup
+
+OWN = "Your own training"
+PAPER = "The paper, computed again"
+MACHINE = "This installation"
+
+
+def completing(*names: str) -> Callable[[str], list[str]]:
+    """What finishes a word in the shell: one of the names. ``module:attribute`` are those that a module lists."""
+
+    def complete(incomplete: str) -> list[str]:
+        found: list[Any] = []
+        for name in names:
+            module, colon, attribute = name.partition(":")
+            listed = getattr(importlib.import_module(module), attribute) if colon else [name]
+            found += listed() if callable(listed) else listed
+        words = [str(getattr(each, "name", each)) for each in found]
+        return [word for word in words if word.startswith(incomplete)]
+
+    return complete
+
+
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress bar; only the result.")]
+Silent = Annotated[bool, Option("--quiet", "-q", help="Print nothing.")]
+Json = Annotated[bool, Option("--json", help="Print JSON, for machines, and no progress bar.")]
+Store = Annotated[Path | None, Option("--store", help="File that keeps the runs; by default beside the spec, as .db.")]
+Engine = Annotated[
+    str,
+    Option(
+        "--engine",
+        help="Who does the runs: auto (this machine) or dask (a cluster).",
+        autocompletion=completing("auto", "dask"),
+    ),
+]
+Address = Annotated[
+    str | None, Option("--address", help="Of an existing Dask scheduler; without it, one is started on this machine.")
+]
+Cpus = Annotated[int | None, Option("--cpus", help="What a run takes of the CPU that Dask workers offer.")]
+Gpus = Annotated[int | None, Option("--gpus", help="What a run takes of the GPU that Dask workers offer.")]
 
 _options = {"debug": False}
 
@@ -21,6 +61,29 @@ class Handover(BaseException):
     def __init__(self, work: Callable[[], None]) -> None:
         super().__init__()
         self.work = work
+
+
+class FlagGroup(TyperGroup):
+    """Commands whose help shows nothing behind an option that takes no value; typer would write <bool> there."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Its own options."""
+        return _bare(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """One of its commands."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and not isinstance(command, TyperGroup):
+            original = command.get_params
+            command.get_params = lambda ctx: _bare(original(ctx))  # type: ignore[method-assign]
+        return command
+
+
+def _bare(parameters: Any) -> Any:
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
 
 
 class _Group(FlagGroup):

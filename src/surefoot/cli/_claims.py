@@ -1,4 +1,4 @@
-"""``surefoot claims``: the table of verdicts."""
+"""What ``surefoot claims`` and ``surefoot reproduce`` say about the claims: a table, or a line a section."""
 
 from __future__ import annotations
 
@@ -6,35 +6,19 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from surefoot.cli._output import bar, print_json
+from surefoot.cli._output import bar
 from surefoot.paper.claims import Checked, check, sections
 
 _COLOURS = {"holds": "green", "fails": "red", "not-run": "yellow"}
 
 
-def claims(ids: Sequence[str] | None, as_json: bool, store: Path | None, quiet: bool) -> None:
-    """Check, then print a table or JSON."""
-    rows = checked(ids, store, quiet or as_json)
-    if as_json:
-        print_json([row.as_dict() for row in rows])
-    else:
-        Console().print(table(rows))
-
-
 def checked(ids: Sequence[str] | None, store: Path | None, quiet: bool) -> list[Checked]:
     """The rows, with a progress bar."""
-    with bar(quiet, TimeElapsedColumn()) as progress:
-        task = progress.add_task("claims", total=None)
-
-        def tell(done: int, total: int, name: str) -> None:
-            progress.update(task, completed=done, total=total, description=name)
-
+    with bar(quiet, "claims") as tell:
         return check(ids, folder=store, progress=tell)
 
 

@@ -8,32 +8,24 @@ import platform
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from surefoot._version import __version__
-from surefoot.cli._output import print_json
+from surefoot.cli._output import print_table
 from surefoot.data import available, folders
 
 
-def doctor(as_json: bool) -> None:
-    """Print the findings as tables, or as one JSON object."""
-    found = findings()
-    if as_json:
-        print_json(found)
-        return
+def show(found: dict[str, Any]) -> None:
+    """Print the findings as tables."""
     console = Console()
     console.print(f"surefoot {__version__}, Python {found['python']}, {found['system']}, {found['cores']} cores")
-    packages = Table("package", "version", "for", title="packages")
+    rows: list[list[str | Text]] = []
     for row in found["packages"]:
         wanted = f"surefoot[{row['extra']}]" if row["extra"] else row["name"]
         missing = Text.assemble(("missing", "yellow"), f": pip install '{wanted}'")
-        packages.add_row(row["name"], row["version"] or missing, row["extra"] or "core")
-    console.print(packages)
-    datasets = Table("data set", "where", title="data sets")
-    for row in found["datasets"]:
-        datasets.add_row(row["name"], row["where"])
-    console.print(datasets)
+        rows.append([row["name"], row["version"] or missing, row["extra"] or "core"])
+    print_table(("package", "version", "for"), rows, "packages")
+    print_table(("data set", "where"), [[row["name"], row["where"]] for row in found["datasets"]], "data sets")
     kernels = found["kernels"] or "not built; `surefoot build` compiles them, for faster optimizers on the CPU"
     console.print(f"Kernels of the optimizers: {kernels}")
     console.print("More data: `surefoot data list --all`. Cache folder: " + found["cache"])

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from surefoot._text import visible
-from surefoot.cli._output import print_json
+from surefoot.cli._output import print_json, print_table
 from surefoot.forecast import Choice, Forecast, forecast
 
 
@@ -50,7 +48,11 @@ def run(
     typer.echo(visible(fitted.summary()))
     for choice in choices:
         typer.echo("")
-        Console().print(_table(choice))
+        rows = [
+            (row.schedule, f"{row.lr:.3g}", f"{row.loss:.4f}", f"{row.low:.4f} – {row.high:.4f}")
+            for row in choice.table
+        ]
+        print_table(("schedule", "best lr", "loss", "90 % interval"), rows, f"{choice.steps} steps")
     if choices:
         last = choices[-1]
         typer.echo(f"\nBest for {last.steps} steps: {last.schedule} with lr = {last.lr:.3g}")
@@ -86,10 +88,3 @@ def _pair(text: str) -> tuple[str, str]:
     if not sign or not key or not value:
         raise ValueError(f"--group must be of the form KEY=VALUE, got {text!r}")
     return key, value
-
-
-def _table(choice: Choice) -> Table:
-    shown = Table("schedule", "best lr", "loss", "90 % interval", title=f"{choice.steps} steps")
-    for row in choice.table:
-        shown.add_row(row.schedule, f"{row.lr:.3g}", f"{row.loss:.4f}", f"{row.low:.4f} – {row.high:.4f}")
-    return shown

@@ -1,14 +1,28 @@
-"""What commands print beside tables: JSON for machines, bars for people."""
+"""What commands print: JSON for machines, tables and bars for people."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from surefoot._text import visible
 
 
 def print_json(value: Any) -> None:
@@ -25,11 +39,29 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(_without_nonfinite(value), indent=2, ensure_ascii=False, default=str))
 
 
-def bar(quiet: bool, *columns: ProgressColumn, text: str = "{task.description}") -> Progress:
-    """A bar on stderr that goes when its work is done."""
-    first = SpinnerColumn(), TextColumn(text), BarColumn()
+def print_table(head: Iterable[str], rows: Iterable[Iterable[str | Text]], title: str | None = None) -> None:
+    """Print a table; a name of somebody else's in it is shown, not obeyed."""
+    table = Table(*head, title=None if title is None else Text(visible(title)))
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
+    Console().print(table)
+
+
+@contextmanager
+def bar(quiet: bool, about: str) -> Iterator[Callable[..., None]]:
+    """A bar on stderr that goes when its work is done; what it gives is told how much is done, of how much, at what."""
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("left"), TimeRemainingColumn(),
+    )  # fmt: skip
     shown = Console(stderr=True)
-    return Progress(*first, *columns, console=shown, disable=quiet, transient=True, speed_estimate_period=1e9)
+    with Progress(*columns, console=shown, disable=quiet, transient=True, speed_estimate_period=1e9) as progress:
+        task = progress.add_task(about, total=None)
+
+        def tell(done: int, total: int, what: str = about) -> None:
+            progress.update(task, completed=done, total=total, description=what)
+
+        yield tell
 
 
 def _without_nonfinite(value: Any) -> Any:

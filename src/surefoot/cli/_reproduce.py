@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from surefoot._spawn import cores, hidden_main
+from surefoot._spawn import cores, done_in_processes
 from surefoot.cli._claims import checked, summary
 from surefoot.cli._output import bar
 from surefoot.paper import figures
@@ -80,24 +75,11 @@ def reproduce(
 def _write(titles: dict[str, str], studies: Path, out: Path, console: Console, quiet: bool) -> None:
     """Compute and write figures on all cores, and say so as each is done."""
     order = sorted(titles, key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else 99)
-    with _bar(quiet) as (progress, task):
-        progress.update(task, total=len(order), description="figures")
-        for name, seconds in _made(order, studies, out):
+    calls = {name: (name, studies, out) for name in order}
+    with bar(quiet, "figures") as tell:
+        for done, (name, seconds) in enumerate(done_in_processes(make, calls, cores()), 1):
             _tell(console, name, titles[name], seconds)
-            progress.advance(task)
-
-
-def _made(names: list[str], studies: Path, out: Path) -> Iterator[tuple[str, float]]:
-    """Make figures, the longest first, and yield each name with its seconds when it is done."""
-    workers = min(cores(), len(names))
-    if workers == 1:
-        for name in names:
-            yield name, make(name, studies, out)
-        return
-    with hidden_main(), ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(make, name, studies, out): name for name in names}
-        for done in as_completed(waiting):
-            yield waiting[done], done.result()
+            tell(done, len(order))
 
 
 def make(name: str, studies: Path, out: Path) -> float:
@@ -149,15 +131,13 @@ def _tell_left_out(console: Console) -> None:
 
 
 def _tell_next(console: Console, page: Path) -> None:
+    steps = {
+        f"open {page}": "the six studies as one page to click through, in any browser, offline",
+        "surefoot watch train.py": "runs a training script of yours unchanged and says whether its rate is right",
+        "surefoot init && surefoot study SPEC.toml": "a sweep of your own: which rates hold, as a table",
+    }
     console.print("\n[bold]Three things to do next[/]")
-    for place, (what, words) in enumerate(
-        (
-            (f"open {page}", "the six studies as one page to click through, in any browser, offline"),
-            ("surefoot watch train.py", "runs a training script of yours unchanged and says whether its rate is right"),
-            ("surefoot init && surefoot study SPEC.toml", "a sweep of your own: which rates hold, as a table"),
-        ),
-        start=1,
-    ):
+    for place, (what, words) in enumerate(steps.items(), 1):
         console.print(f"  {place}. [bold]{escape(what)}[/]: {words}", soft_wrap=True)
 
 
@@ -185,23 +165,15 @@ def _finished(figure: NetworkFigure) -> dict[str, Result]:
 def _train(figure: NetworkFigure, console: Console, quiet: bool) -> dict[str, Result]:
     """Run what is missing of a figure's sweep, with a bar over all of it; runs take minutes, so all of them count."""
     start, computed = time.perf_counter(), 0
-    with _bar(quiet, remaining=True) as (progress, task):
-        progress.update(task, description=f"runs of {figure.sweep} ({figure.preset})")
+    with bar(quiet, f"runs of {figure.sweep} ({figure.preset})") as tell:
 
-        def tell(done: int, total: int) -> None:
+        def count(done: int, total: int) -> None:
             nonlocal computed
             computed = done
-            progress.update(task, completed=done, total=total)
+            tell(done, total)
 
-        results = figure.run(tell)
+        results = figure.run(count)
     total = sum(result.dataset.status.size for result in results.values())
     seconds = time.perf_counter() - start
     console.print(f"{figure.sweep} ({figure.preset}): {total} runs, {computed} of them computed now in {seconds:.0f} s")
     return results
-
-
-@contextmanager
-def _bar(quiet: bool, *, remaining: bool = False) -> Iterator[tuple[Progress, TaskID]]:
-    left = (TextColumn("left"), TimeRemainingColumn()) if remaining else ()
-    with bar(quiet, MofNCompleteColumn(), TimeElapsedColumn(), *left) as progress:
-        yield progress, progress.add_task("", total=None)

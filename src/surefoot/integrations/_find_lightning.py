@@ -7,7 +7,7 @@ import logging
 import math
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader
 
 from surefoot.integrations import _find
 from surefoot.integrations._restore import Snapshot
-from surefoot.integrations._trainings import Training, Trainings, rate_of
+from surefoot.integrations._trainings import Training, Trainings, rate_of, stacked
 from surefoot.search import Found
 
 _NAMES = ("lr", "learning_rate")
@@ -45,7 +45,7 @@ def find_lr(
     horizon: int | None = None,
     evaluate: str | None = None,
     set_lr: bool = False,
-    progress: bool | Callable[[int], None] | None = None,
+    progress: _find.Progress = None,
     **options: Any,
 ) -> Found:
     """Find the learning rate with which this trainer should fit this module.
@@ -72,8 +72,7 @@ def find_lr(
         evaluate: Name of a metric that the module logs in validation, such as ``"val_loss"``: its value at the end
             decides among the trainings that got there, instead of the training loss.
         set_lr: Whether the rate is written to the attribute of the module that holds it.
-        progress: Whether to show progress; by default after two seconds, unless the trainer shows none either. Or a
-            function that is called with the number of steps taken.
+        progress: Whether to show progress, or a function of the steps taken; by default as the trainer does.
         **options: Of :func:`surefoot.tune`: ``seeds``, ``tolerance``, ``extend``, ``refine``, ``maximize``,
             ``max_states``.
 
@@ -86,20 +85,17 @@ def find_lr(
     """
     if not isinstance(trainer, Trainer):
         raise TypeError(f"trainer must be a lightning.pytorch.Trainer, got {type(trainer).__name__}")
-    rates = _find.check_arguments(lrs, horizon, evaluate, options)
+    search = _find.Search(lrs, horizon, evaluate, progress, options)
     _check(trainer, module, train_dataloaders, datamodule)
-    if progress is None and trainer.progress_bar_callback is None:
-        progress = False
+    shown = trainer.progress_bar_callback is not None
 
     def look(trainings: _Fits) -> Found:
         if set_lr and trainings.name is None:
             raise ValueError(
                 "set_lr=True needs an optimizer that is made with module.lr or module.learning_rate, this one is not"
             )
-        planned = trainer.estimated_stepping_batches
         how = "Trainer(max_steps=…) or max_epochs would"
-        steps = _find.horizon_of(horizon, planned, how)
-        return _find.search(trainings, rates, steps, options, progress=progress, notes=trainings.notes)
+        return search.run(trainings, trainer.estimated_stepping_batches, how, shown=shown)
 
     searcher = _Searcher(look, evaluate)
     roots = (trainer, module, train_dataloaders, val_dataloaders, datamodule)
@@ -217,18 +213,18 @@ class _Source:
         """The loaders, copied."""
         found = self._source.dataloader()
         combined = copy.copy(found) if isinstance(found, CombinedLoader) else CombinedLoader(found, "max_size_cycle")
-        combined.flattened = [_without_workers(loader) for loader in combined.flattened]
+        combined.flattened = [
+            _alone(loader) if isinstance(loader, DataLoader) else loader for loader in combined.flattened
+        ]
         combined._iterator = None
         return combined
 
 
-def _without_workers(loader: Any) -> Any:
-    if not isinstance(loader, DataLoader):
-        return loader
-    found = copy.copy(loader)
-    found.num_workers, found.timeout, found._iterator = 0, 0, None
-    found.prefetch_factor = None
-    return found
+def _alone(loader: Any) -> Any:
+    """A copy of a data loader, without workers and with an iterator of its own."""
+    loader = copy.copy(loader)
+    loader._iterator = None
+    return _find.without_workers(loader)
 
 
 class _Fits(Trainings):
@@ -239,12 +235,11 @@ class _Fits(Trainings):
         optimizers = trainer.strategy.optimizers
         if len(optimizers) != 1:
             raise ValueError(f"module must have one optimizer, configure_optimizers gave {len(optimizers)}")
-        self.notes: list[str] = []
         configs = trainer.strategy.lr_scheduler_configs
         kept = [config for config in configs if not config.reduce_on_plateau]
         if len(kept) < len(configs):
             trainer.strategy.lr_scheduler_configs = kept
-            self.notes.append("ReduceLROnPlateau was left out: the rate was found without it.")
+            self.notes = ("ReduceLROnPlateau was left out: the rate was found without it.",)
         self.configs = kept
         loop = trainer.fit_loop
         loop.setup_data()
@@ -285,7 +280,7 @@ class _Fits(Trainings):
                 fit.on_iteration_done()
         if not self._searcher.losses:
             raise ValueError(f"training_step must return a loss at every step, got none at step {training.step}")
-        return float(torch.stack([loss.double().reshape(()) for loss in self._searcher.losses]).mean())
+        return float(stacked(self._searcher.losses).mean())
 
     def _begin_epoch(self, batches: Any) -> None:
         fit = self.trainer.fit_loop
@@ -293,8 +288,8 @@ class _Fits(Trainings):
         fit.epoch_loop.reset()
         batches.begin_epoch()
 
-    def evaluate(self) -> float:
-        """Run the trainer's validation, and read the metric."""
+    def evaluate(self) -> Mapping[str, Any]:
+        """Run the trainer's validation, in which the module logs its metrics."""
         trainer, loop = self.trainer, self.trainer.fit_loop.epoch_loop
         trainer.limit_val_batches, kept = self._searcher.limit_val_batches, trainer.limit_val_batches
         try:
@@ -304,13 +299,8 @@ class _Fits(Trainings):
         finally:
             trainer.training = True
             trainer.limit_val_batches = kept
-        metrics = trainer.callback_metrics
-        if self.metric not in metrics:
-            known = ", ".join(sorted(metrics)) or "none"
-            raise ValueError(
-                f"evaluate must be a metric that the module logs in validation ({known}), got {self.metric!r}"
-            )
-        return float(metrics[self.metric])
+        metrics: Mapping[str, Any] = trainer.callback_metrics
+        return metrics
 
     def rates(self, horizon: int) -> list[float]:
         """The schedulers' rates, counted as the trainer counts batches and epochs."""
@@ -336,15 +326,15 @@ class _Fits(Trainings):
             if config.interval == interval and count % config.frequency == 0:
                 call._call_lightning_module_hook(self.trainer, "lr_scheduler_step", config.scheduler, None)
 
+    @property
+    def scaler(self) -> Any:
+        """That of the precision plugin."""
+        return getattr(self.trainer.precision_plugin, "scaler", None)
+
     def loop_state(self) -> dict[str, Any]:
         """The progress of the loops."""
-        loop = self.trainer.fit_loop
-        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
-        return {
-            "loop": copy.deepcopy(loop.state_dict()),
-            "accumulate": self.trainer.accumulate_grad_batches,
-            "scaler": {} if scaler is None else dict(scaler.state_dict()),
-        }
+        loop = copy.deepcopy(self.trainer.fit_loop.state_dict())
+        return {"loop": loop, "accumulate": self.trainer.accumulate_grad_batches}
 
     def load_loop_state(self, state: dict[str, Any]) -> None:
         """Put the progress of the loops back."""
@@ -354,9 +344,6 @@ class _Fits(Trainings):
         for part in (loop, loop.epoch_loop, loop.epoch_loop.val_loop, loop.epoch_loop.automatic_optimization):
             part._loaded_from_state_dict = part._resuming_from_checkpoint = False
         self.trainer.accumulate_grad_batches = state["accumulate"]
-        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
-        if scaler is not None and state["scaler"]:
-            scaler.load_state_dict(state["scaler"])
         self.trainer._logger_connector.reset_results()
 
 

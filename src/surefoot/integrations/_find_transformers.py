@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from transformers import Trainer, TrainerCallback
 from surefoot.integrations import _find
 from surefoot.integrations._handover import bare
 from surefoot.integrations._restore import Snapshot
-from surefoot.integrations._trainings import Training, Trainings
+from surefoot.integrations._trainings import Training, Trainings, stacked
 from surefoot.problems import seeded
 from surefoot.search import Found
 
@@ -24,7 +24,7 @@ def find_lr(
     horizon: int | None = None,
     evaluate: str | None = None,
     set_lr: bool = False,
-    progress: bool | Callable[[int], None] | None = None,
+    progress: _find.Progress = None,
     **options: Any,
 ) -> Found:
     """Find the learning rate with which this Trainer should train.
@@ -55,7 +55,7 @@ def find_lr(
     """
     if not isinstance(trainer, Trainer):
         raise TypeError(f"trainer must be a transformers.Trainer, got {type(trainer).__name__}")
-    rates = _find.check_arguments(lrs, horizon, evaluate, options)
+    search = _find.Search(lrs, horizon, evaluate, progress, options)
     _check(trainer, evaluate)
     own = trainer.optimizer is None or trainer.model_init is not None
     if set_lr and not own:
@@ -63,13 +63,11 @@ def find_lr(
             "set_lr=True writes args.learning_rate, which an optimizer that exists already does not read: make it "
             "again with found.lr"
         )
-    if progress is None and trainer.args.disable_tqdm:
-        progress = False
 
     def look(*_: Any, **__: Any) -> Found:
         trainings = _Trains(trainer, own, evaluate)
-        steps = _find.horizon_of(horizon, trainings.planned, "TrainingArguments(max_steps=…) would")
-        return _find.search(trainings, rates, steps, options, progress=progress, notes=trainings.notes)
+        how = "TrainingArguments(max_steps=…) would"
+        return search.run(trainings, trainings.planned, how, shown=not trainer.args.disable_tqdm)
 
     before = Snapshot(trainer, trainer.callback_handler, skip=(TrainerCallback,))
     try:
@@ -118,19 +116,17 @@ class _Trains(Trainings):
         self._model, _ = trainer._prepare_for_training(self.planned, loader, None)
         self._model.zero_grad()
         scheduler = trainer.lr_scheduler
-        self.notes: list[str] = []
         self._steps = _steps_by_itself(scheduler)
         if not self._steps:
-            self.notes.append(f"{type(scheduler).__name__} was left out: the rate was found without it.")
+            self.notes = (f"{type(scheduler).__name__} was left out: the rate was found without it.",)
         lr = float(args.learning_rate) if own and args.learning_rate > 0 else None
         super().__init__(trainer.model, bare(trainer.optimizer), [scheduler], lr, metric)
 
     def open_data(self, seed: int) -> Any:
         """The Trainer's loader, without workers, and with another order for every seed."""
         with seeded(seed):
-            loader = self.trainer.get_train_dataloader()
+            loader = _find.without_workers(self.trainer.get_train_dataloader())
             first = torch.initial_seed()
-        loader.num_workers, loader.timeout, loader.prefetch_factor = 0, 0, None
         batch_sampler = getattr(loader, "batch_sampler", None)
         samplers: list[Any] = [getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None)]
         for sampler in samplers:
@@ -160,14 +156,12 @@ class _Trains(Trainings):
         self._model.zero_grad()
         trainer.state.global_step += 1
         trainer.state.epoch = trainer.state.global_step * args.gradient_accumulation_steps / self._batches
-        return float(torch.stack([loss.double().reshape(()) for loss in losses]).sum())
+        return float(stacked(losses).sum())
 
-    def evaluate(self) -> float:
-        """Run the Trainer's evaluation, and read the metric."""
-        metrics = self.trainer.evaluate()
-        if self.metric not in metrics:
-            raise ValueError(f"evaluate must be one of {', '.join(sorted(metrics))}, got {self.metric!r}")
-        return float(metrics[self.metric])
+    def evaluate(self) -> Mapping[str, Any]:
+        """Run the Trainer's evaluation."""
+        metrics: Mapping[str, Any] = self.trainer.evaluate()
+        return metrics
 
     def rates(self, horizon: int) -> list[float]:
         """The scheduler's rates."""
@@ -179,21 +173,18 @@ class _Trains(Trainings):
                 self.trainer.lr_scheduler.step()
         return found
 
+    @property
+    def scaler(self) -> Any:
+        """That of Accelerate."""
+        return self.trainer.accelerator.scaler
+
     def loop_state(self) -> dict[str, Any]:
-        """Counters of the Trainer, and the place of its gradient scaler."""
-        scaler = self.trainer.accelerator.scaler
-        state = self.trainer.state
-        return {
-            "global_step": state.global_step,
-            "epoch": state.epoch,
-            "scaler": {} if scaler is None else dict(scaler.state_dict()),
-        }
+        """Counters of the Trainer."""
+        return {"global_step": self.trainer.state.global_step, "epoch": self.trainer.state.epoch}
 
     def load_loop_state(self, state: dict[str, Any]) -> None:
         """Put them back."""
         self.trainer.state.global_step, self.trainer.state.epoch = state["global_step"], state["epoch"]
-        if state["scaler"]:
-            self.trainer.accelerator.scaler.load_state_dict(state["scaler"])
 
 
 def _steps_by_itself(scheduler: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import operator
 import random
 import signal
 import sys
@@ -21,18 +22,8 @@ from torch.utils.data import Dataset
 
 _DESCENDED = (types.SimpleNamespace, argparse.Namespace)
 """Classes of the standard library whose objects are looked into."""
-_ATOMS = (
-    str,
-    bytes,
-    int,
-    float,
-    complex,
-    type(None),
-    type,
-    types.ModuleType,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-)
+_ATOMS = (str, bytes, int, float, complex, type(None), type)
+_CODE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 _SOURCES = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 """What random numbers come from, apart from the global generators."""
 
@@ -70,7 +61,7 @@ class Snapshot:
 
     def _visit(self, value: Any) -> list[Any]:
         """Remember what a value holds; the values to go on with."""
-        if isinstance(value, _ATOMS) or id(value) in self._seen:
+        if isinstance(value, _ATOMS + _CODE) or id(value) in self._seen:
             return []
         self._seen[id(value)] = value
         if isinstance(value, Tensor):
@@ -83,16 +74,13 @@ class Snapshot:
             self._undo.append(functools.partial(set_source, value, source_state(value)))
             return []
         if isinstance(value, self._data):
-            self._remember(vars(value))
+            self._refill_later(vars(value))
             return [inner for inner in vars(value).values() if isinstance(inner, _SOURCES + self._data)]
         if isinstance(value, dict):
-            self._remember(value)
-            return [*value.values(), *vars(value).values()] if hasattr(value, "__dict__") else list(value.values())
-        if isinstance(value, list | deque):
-            self._undo.append(functools.partial(_refill, value, list(value)))
-            return list(value)
-        if isinstance(value, set):
-            self._undo.append(functools.partial(_refill_set, value, set(value)))
+            self._refill_later(value)
+            return [*value.values(), *getattr(value, "__dict__", {}).values()]
+        if isinstance(value, list | deque | set):
+            self._refill_later(value)
             return list(value)
         if isinstance(value, tuple | frozenset):
             return list(value)
@@ -102,11 +90,12 @@ class Snapshot:
             return [value.__self__]
         if not hasattr(value, "__dict__") or (_is_standard(value) and not isinstance(value, _DESCENDED)):
             return []
-        self._remember(vars(value))
+        self._refill_later(vars(value))
         return list(vars(value).values())
 
-    def _remember(self, content: dict[Any, Any]) -> None:
-        self._undo.append(functools.partial(_refill_dict, content, dict(content)))
+    def _refill_later(self, live: Any) -> None:
+        content = dict(live) if isinstance(live, dict) else list(live)
+        self._undo.append(functools.partial(_refill, live, content))
 
     def _tensor(self, value: Tensor) -> list[Any]:
         with torch.no_grad():
@@ -193,22 +182,14 @@ def set_source(source: Any, state: Any) -> None:
         source.set_state(state)
 
 
-def _refill_dict(live: dict[Any, Any], content: dict[Any, Any]) -> None:
-    if list(live) != list(content) or any(live[key] is not content[key] for key in content):
+def _refill(live: Any, content: Any) -> None:
+    """Give a container what it has held, unless it still does."""
+    is_same = len(live) == len(content) and all(map(operator.is_, live, content))
+    if is_same and isinstance(live, dict):
+        is_same = all(map(operator.is_, live.values(), content.values()))
+    if not is_same:
         live.clear()
-        live.update(content)
-
-
-def _refill(live: Any, content: list[Any]) -> None:
-    if len(live) != len(content) or any(one is not other for one, other in zip(live, content, strict=True)):
-        live.clear()
-        live.extend(content)
-
-
-def _refill_set(live: set[Any], content: set[Any]) -> None:
-    if live != content:
-        live.clear()
-        live.update(content)
+        (live.extend if isinstance(live, list | deque) else live.update)(content)
 
 
 def _is_standard(value: Any) -> bool:

@@ -7,7 +7,7 @@ import itertools
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from surefoot._identity import digest
 from surefoot.integrations._restore import random_states, seed_source, set_random_states, sources
 from surefoot.problems import seeded
 from surefoot.search import Progress, Run
@@ -105,21 +106,6 @@ class Batches:
             yield
 
 
-def check_readable(open_data: Callable[[int], Any]) -> None:
-    """Refuse data that are others whenever they are read."""
-    first = []
-    for _ in range(2):
-        batches = Batches(open_data(0), 0)
-        batches.begin_epoch()
-        first.append(next(batches))
-    if not _alike(*first):
-        raise ValueError(
-            "the training data must give the same batches whenever they are read, got two first batches that differ. "
-            "All rates are compared on the same batches: let the data set's __iter__ begin anew and seed what "
-            "shuffles it, or give a data set with a length and items by number"
-        )
-
-
 class Training(Run):
     """One training; made by :class:`Trainings`."""
 
@@ -147,7 +133,11 @@ class Training(Run):
         if self._trainings.metric is None:
             return None
         with self._trainings.given_to(self):
-            return self._trainings.evaluate()
+            metrics = self._trainings.evaluate()
+        name = self._trainings.metric
+        if name not in metrics:
+            raise ValueError(f"evaluate must be one of {', '.join(sorted(metrics)) or 'no metrics'}, got {name!r}")
+        return float(metrics[name])
 
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on."""
@@ -184,6 +174,8 @@ class Trainings(ABC):
     """The most batches of an epoch."""
     keeps_threads = True
     """A training of the search is the trainer's own, bit for bit."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about the answer."""
 
     def __init__(
         self, module: nn.Module, optimizer: Optimizer, schedulers: Sequence[Any], lr: float | None, metric: str | None
@@ -206,12 +198,17 @@ class Trainings(ABC):
         """Take one step of the optimizer, with as many batches as the trainer wants; its loss."""
 
     @abstractmethod
-    def evaluate(self) -> float:
-        """What decides among finished trainings, at the present point."""
+    def evaluate(self) -> Mapping[str, Any]:
+        """The metrics at the present point, by name."""
 
     @abstractmethod
     def rates(self, horizon: int) -> list[float]:
         """The rate of every step, as the schedulers give it; called with everything at its start."""
+
+    @property
+    @abstractmethod
+    def scaler(self) -> Any:
+        """The ``GradScaler`` of the trainer, or None."""
 
     @abstractmethod
     def loop_state(self) -> dict[str, Any]:
@@ -220,6 +217,20 @@ class Trainings(ABC):
     @abstractmethod
     def load_loop_state(self, state: dict[str, Any]) -> None:
         """Put the counters back."""
+
+    def check_data(self) -> None:
+        """Refuse data that are others whenever they are read."""
+        first = []
+        for _ in range(2):
+            batches = Batches(self.open_data(0), 0)
+            batches.begin_epoch()
+            first.append(digest(next(batches)))
+        if first[0] != first[1]:
+            raise ValueError(
+                "the training data must give the same batches whenever they are read, got two first batches that "
+                "differ. All rates are compared on the same batches: let the data set's __iter__ begin anew and seed "
+                "what shuffles it, or give a data set with a length and items by number"
+            )
 
     def factors(self, horizon: int) -> np.ndarray[Any, np.dtype[np.float64]]:
         """The factors of the rate, one a step, which the search wants to know."""
@@ -260,6 +271,7 @@ class Trainings(ABC):
             "optimizer": _optimizer_state(self.optimizer),
             "schedulers": [copy.deepcopy(scheduler.state_dict()) for scheduler in self.schedulers],
             "random": random_states(),
+            "scaler": {} if self.scaler is None else dict(self.scaler.state_dict()),
             "loop": self.loop_state(),
         }
 
@@ -282,7 +294,14 @@ class Trainings(ABC):
         for scheduler, content in zip(self.schedulers, state["schedulers"], strict=True):
             scheduler.load_state_dict(copy.deepcopy(content))
         set_random_states(state["random"])
+        if state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
         self.load_loop_state(state["loop"])
+
+
+def stacked(losses: Sequence[Tensor]) -> Tensor:
+    """Losses of micro batches in one vector."""
+    return torch.stack([loss.double().reshape(()) for loss in losses])
 
 
 def rate_of(optimizer: Optimizer) -> float:
@@ -373,16 +392,3 @@ def _copied(value: Any) -> Any:
     if type(value) is dict:
         return {key: _copied(item) for key, item in value.items()}
     return copy.deepcopy(value)
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two batches are equal as far as can be told."""
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return list(one) == list(other) and all(_alike(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    if isinstance(one, np.ndarray):
-        return bool(np.array_equal(one, other))
-    return not isinstance(one, int | float | str) or one == other

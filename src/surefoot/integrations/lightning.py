@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import math
 from typing import Any
 
 from torch import Tensor
@@ -21,8 +19,6 @@ except ImportError as error:
     raise missing("lightning", error) from error
 
 __all__ = ["StabilityCallback", "find_lr"]
-
-_log = logging.getLogger(__name__)
 
 
 class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
@@ -59,13 +55,8 @@ class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
         """Start watching."""
         if len(trainer.optimizers) != 1:
             raise ValueError(f"StabilityCallback watches one optimizer, the module has {len(trainer.optimizers)}")
-        optimizer = trainer.optimizers[0]
-        options = dict(self._options)
-        steps = trainer.estimated_stepping_batches
-        if "schedule" not in options and 0 < steps < math.inf:
-            options.setdefault("horizon", int(steps))
-        self.monitor = StabilityMonitor(optimizer, **options)
-        self._handover = Handover(self.monitor)
+        self._handover = Handover(trainer.optimizers[0], trainer.estimated_stepping_batches, self._options)
+        self.monitor = self._handover.monitor
         self._logged = 0
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
@@ -82,8 +73,7 @@ class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Log what was seen, and end the training if a rule says so."""
         self._write(trainer, trainer.log_every_n_steps)
-        if self.monitor is not None and self.monitor.stopped is not None and not trainer.should_stop:
-            _log.warning("training ends at step %d: %s", self.monitor.steps, self.monitor.stopped.reason)
+        if not trainer.should_stop and self._handover is not None and self._handover.stops():
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from surefoot.integrations._handover import Handover, bare
@@ -18,8 +17,6 @@ except ImportError as error:
     raise missing("transformers", error) from error
 
 __all__ = ["StabilityCallback", "find_lr"]
-
-_log = logging.getLogger(__name__)
 
 
 class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
@@ -62,12 +59,8 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     ) -> None:
         """Start watching."""
         self._end()  # of a training that was interrupted
-        optimizer = bare(kwargs["optimizer"])
-        options = dict(self._options)
-        if "schedule" not in options and state.max_steps > 0:
-            options.setdefault("horizon", state.max_steps)
-        self.monitor = StabilityMonitor(optimizer, **options)
-        self._handover = handover = Handover(self.monitor)
+        self._handover = handover = Handover(bare(kwargs["optimizer"]), state.max_steps, self._options)
+        self.monitor = handover.monitor
         training_step = self._trainer.training_step
 
         def told(*step_args: Any, **step_kwargs: Any) -> Any:
@@ -91,8 +84,7 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         if self._log and control.should_log and self.monitor is not None:
             for callback in filter(_reports, self._trainer.callback_handler.callbacks):
                 callback.on_log(args, state, control, **{**kwargs, "logs": latest(self.monitor)})
-        if self.monitor is not None and self.monitor.stopped is not None:
-            _log.warning("training ends at step %d: %s", state.global_step, self.monitor.stopped.reason)
+        if self._handover is not None and self._handover.stops():
             control.should_training_stop = True
         return control
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from surefoot.monitor._counterfactual import counterfactual
-from surefoot.rules import Floats
+from surefoot.rules import Floats, History
 from surefoot.theory.models import Linear, Model
 
 if TYPE_CHECKING:
     import xarray as xr
+
+TRACKED = ("loss", "grad_sq", "step", "interval", "update_norm", "distance")
+"""What can be asked for; the last three cost copies of the parameters and passes over them."""
 
 COLUMNS = (
     "loss",
@@ -80,11 +83,8 @@ def own_index(columns: Mapping[str, Floats], source: str) -> Floats:
 
 def build_trace(
     columns: Mapping[str, Floats],
-    delta: Floats,
-    noise: Floats,
+    history: History,
     models: Mapping[str, Model],
-    *,
-    every: int,
     track: tuple[str, ...],
     attributes: dict[str, Any],
 ) -> xr.Dataset:
@@ -92,7 +92,7 @@ def build_trace(
     import xarray as xr
 
     variables: dict[str, Any] = {name: ("step", columns[name]) for name in ("loss", "grad_sq", "rate", "size")}
-    variables |= {"delta": ("step", delta), "noise": ("step", noise)}
+    variables |= {"delta": ("step", history.delta), "noise": ("step", history.partial_noise())}
     if "interval" in track:
         interval = foreign_interval(columns["inner"], columns["scaled_update_sq"])
         variables |= {"delta_low": ("step", interval.low), "delta_high": ("step", interval.high)}
@@ -101,9 +101,9 @@ def build_trace(
     if "distance" in track:
         variables["distance"] = ("step", np.sqrt(columns["distance_sq"]))
     steps = [counterfactual(model, columns["loss"], columns["decrease"], columns["rate"]) for model in models.values()]
-    empty = np.empty((0, len(delta)))
+    count = len(history.delta)
     for name in ("size", "delta"):
-        values = np.stack([getattr(step, name) for step in steps]) if steps else empty
+        values = np.stack([getattr(step, name) for step in steps]) if steps else np.empty((0, count))
         variables[f"counterfactual_{name}"] = (("algorithm", "step"), values)
-    coordinates = {"step": np.arange(len(delta)) * every, "algorithm": list(models)}
+    coordinates = {"step": np.arange(count) * history.every, "algorithm": list(models)}
     return xr.Dataset(variables, coordinates, attributes)

@@ -34,7 +34,8 @@ class Copies:
         if not self._keeps_start:
             return {}
         self._start = {p: self._start[p] if p in self._start else x.clone() for p, x in here.items()}
-        return {"distance_sq": _reading.difference_sq(self._ops, here.values(), self._start.values())}
+        away = torch._foreach_sub(list(here.values()), list(self._start.values())) if here else ()
+        return {"distance_sq": self._ops.sum_sq(away) if away else 0.0}
 
     def after(self, rates: list[Any], has_gradient: bool) -> dict[str, Any]:
         """⟨g, Δ⟩ and ‖Δ‖² of the step that was taken, group by group; the first only if g is still there."""

@@ -12,16 +12,18 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.monitor import _checks, _plan, _reading
-from surefoot.monitor._columns import COLUMNS, SAMPLED, SOURCES, build_trace, own_index
+from surefoot import _checks
+from surefoot.monitor import _plan, _reading
+from surefoot.monitor._columns import COLUMNS, SAMPLED, SOURCES, TRACKED, build_trace, own_index
 from surefoot.monitor._copies import Copies
 from surefoot.monitor._counterfactual import parse_models
 from surefoot.monitor._judge import judge
 from surefoot.monitor._ring import Ring
 from surefoot.monitor._sample import StepSample
 from surefoot.monitor._verdict import State, Verdict
-from surefoot.optim import Host, scalar
+from surefoot.optim import Host, ModelBased, scalar
 from surefoot.rules import Floats, History, Stop, StopRule, check_rules, first_stop
+from surefoot.theory.arguments import unknown
 from surefoot.theory.bounds import Bound
 from surefoot.theory.models import Model
 
@@ -64,8 +66,9 @@ class StabilityMonitor:
             from :mod:`surefoot.theory.models`.
         every: Look at every k-th step only.
         stop: Rules such as :class:`NonFinite`; :attr:`stopped` says what they found.
-        schedule: T factors of the rate, known beforehand, for the weights of the bound and the peak rate; by default
-            the present rate is taken to stay, and the partial bound proves something for constant rates only.
+        schedule: T factors of the rate, or a name such as ``"cosine"``, known beforehand, for the weights of the bound
+            and the peak rate; by default the present rate is taken to stay, and the partial bound proves something for
+            constant rates only.
         lower_bound: C of the models that are given by name.
         flush_every: Steps after which numbers are fetched from the device and rules are asked.
         process_group: The ranks whose losses are averaged, so that all of them stop at the same step; ``"auto"`` is the
@@ -95,7 +98,7 @@ class StabilityMonitor:
         every: int = 1,
         *,
         stop: StopRule | Sequence[StopRule] = (),
-        schedule: ArrayLike | None = None,
+        schedule: str | ArrayLike | None = None,
         lower_bound: float = 0.0,
         flush_every: int = 16,
         process_group: Any = "auto",
@@ -105,19 +108,18 @@ class StabilityMonitor:
         if any("lr" not in group for group in optimizer.param_groups):
             raise ValueError(f"optimizer must have a learning rate 'lr' in every group, got {type(optimizer).__name__}")
         self.optimizer = optimizer
-        self.horizon = None if horizon is None else _checks.whole("horizon", horizon)
-        self.distance = None if distance is None else _checks.number("distance", distance)
-        if self.distance is not None and self.distance < 0:
-            raise ValueError(f"distance must be at least 0, got {distance!r}")
-        self.track = _checks.tracked(track)
+        self.horizon = None if horizon is None else _checks.whole("horizon", horizon, 1)
+        self.distance = None if distance is None else _checks.number("distance", distance, least=0)
+        self.track = _tracked(track)
         self.lower_bound = _checks.number("lower_bound", lower_bound)
         self.models = parse_models(models, self.lower_bound)
-        self.every = _checks.whole("every", every)
+        self.every = _checks.whole("every", every, 1)
         self.rules = check_rules(stop)
-        self._schedule = _checks.factors(schedule, self.horizon)
-        if self._schedule is not None:
+        self._schedule: Floats | None = None
+        if schedule is not None:
+            _, self._schedule = _checks.factors(schedule, self.horizon, may_rest=True)
             self.horizon = len(self._schedule)
-        flush_every = _checks.whole("flush_every", flush_every)
+        flush_every = _checks.whole("flush_every", flush_every, 1)
         self.stopped: Stop | None = None
         """What the first stop rule that held has said; the same on all ranks."""
         self.steps = 0
@@ -138,8 +140,8 @@ class StabilityMonitor:
         """Start watching."""
         if not self._handles:
             self._handles = [
-                self.optimizer.register_step_pre_hook(self._before_step),
-                self.optimizer.register_step_post_hook(self._after_step),
+                self.optimizer.register_step_pre_hook(self.before_step),
+                self.optimizer.register_step_post_hook(self.after_step),
             ]
         return self
 
@@ -205,15 +207,7 @@ class StabilityMonitor:
             "horizon": len(history.rates),
             "bias": history.bias(),
         }
-        return build_trace(
-            columns,
-            history.delta,
-            history.partial_noise(),
-            self.models,
-            every=self.every,
-            track=self.track,
-            attributes=attributes,
-        )
+        return build_trace(columns, history, self.models, self.track, attributes)
 
     def numbers(self, since: int = 0) -> dict[str, Floats]:
         """The measured numbers of the steps from the ``since``-th that was looked at on, as plain arrays.
@@ -270,8 +264,11 @@ class StabilityMonitor:
 
     # -- what happens at a step ---------------------------------------------------------------------------------------
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        """Look at the point before the step; a closure is wrapped, because only it knows loss and gradient."""
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        """The hook before a step, which looks at its point.
+
+        A closure is wrapped, because only it knows loss and gradient.
+        """
         self._is_due = self.steps % self.every == 0
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if not self._is_due:
@@ -284,8 +281,10 @@ class StabilityMonitor:
             self._row |= self._copies.before()
         if closure is None:
             self._measure_gradient()
-            given = kwargs.get("loss")
-            self._row["loss"] = _reading.pending_loss(optimizer) if given is None else given
+            loss = kwargs.get("loss")
+            if loss is None and isinstance(optimizer, ModelBased):
+                loss = optimizer.pending_loss
+            self._row["loss"] = loss
             return None
         wrapped = self._watched(closure)
         return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
@@ -309,8 +308,8 @@ class StabilityMonitor:
         return watched
 
     @torch.no_grad()
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Look at the step that was taken, and write a row."""
+    def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """The hook behind a step, which looks at what was taken, and writes a row."""
         recorded, self._recorded = self._recorded, None
         if not self._is_due:
             self.steps += 1
@@ -328,7 +327,7 @@ class StabilityMonitor:
             step = optimizer.last_step  # type: ignore[attr-defined]
             values["size"], values["delta"] = step.size.reshape(-1)[0], step.delta
             if "grad_sq" in self.track and "grad_sq" not in row:  # the optimizer has it already: no pass of our own
-                row["grad_sq"] = _reading.noted_square(optimizer)
+                row["grad_sq"] = optimizer.last_grad_sq  # type: ignore[attr-defined]
                 row["decrease"] = rates[0] * row["grad_sq"]
         elif _reading.is_plain_sgd(optimizer):
             values["size"] = rates[0]
@@ -338,7 +337,7 @@ class StabilityMonitor:
         for name in ("grad_sq", "decrease", "distance_sq", "update_sq", "inner", "scaled_update_sq", *SAMPLED):
             if name in row:
                 values[name] = _reading.measured(row[name], self._ops)
-        overflow = _reading.overflowed(optimizer)
+        overflow = getattr(optimizer, "found_inf", None)  # of a GradScaler, with which a fused optimizer stays put
         for name in ("grad_sq", "decrease", "inner", "scaled_update_sq", *SAMPLED):
             values[name] = _reading.unless(overflow, values[name], self._ops)
         if self._ring.write([values[name] for name in COLUMNS]):
@@ -373,3 +372,13 @@ class StabilityMonitor:
             columns = self._columns(self._ring.known)
             fresh = len(columns["loss"]) - self._ring.length
             self.stopped = first_stop(self.rules, self._history(columns, since=fresh))
+
+
+def _tracked(track: Any) -> tuple[str, ...]:
+    """What to track, each name checked."""
+    if isinstance(track, str) or not isinstance(track, Sequence) or not track:
+        raise TypeError(f"track must be a sequence of {', '.join(TRACKED)}, got {track!r}")
+    for name in track:
+        if name not in TRACKED:
+            raise unknown("track", str(name), TRACKED)
+    return tuple(track)

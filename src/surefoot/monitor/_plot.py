@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.monitor._verdict import COLOURS, State, Verdict
-from surefoot.plots.methods import VERMILION, looks
+from surefoot.plots.methods import GREY, VERMILION, looks
 from surefoot.rules import Floats
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> 
     steps = trace.step.values
     window = max(3, len(steps) // _SMOOTH)
 
-    _line(loss, steps, trace.loss.values, "of a batch", "#bbbbbb")
+    _line(loss, steps, trace.loss.values, "of a batch", GREY)
     _line(loss, steps, _mean(trace.loss.values, window), f"mean over {window} steps", "black")
     loss.set_title("loss")
 
@@ -56,9 +56,9 @@ def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> 
             _line(rate, steps, sizes, f"{look.label} would take", colour, "--")
         if not _same(indices, trace.delta.values):
             _line(delta, steps, indices, f"{look.label} would have", colour, "--")
-    _line(delta, steps, trace.noise.values, "noise of the bound so far", "#999999", "-.")
+    _line(delta, steps, trace.noise.values, "noise of the bound so far", GREY, "-.")
     if trace.attrs["bias"] > 0:
-        delta.axhline(trace.attrs["bias"], color="#999999", linestyle=":", label="bias of the bound")
+        delta.axhline(trace.attrs["bias"], color=GREY, linestyle=":", label="bias of the bound")
     rate.set_title("step size")
     delta.set_title("stability index δ")
     for ax in (rate, delta):
@@ -94,16 +94,16 @@ def _promises(ax: Any, steps: Any, columns: Mapping[str, Floats], window: int) -
     left = np.append(columns["carried"][1:], np.nan)
     known = np.isfinite(left) & np.isfinite(columns["slope"])
     if not known.any():
-        ax.text(0.5, 0.5, 'track "step" to see it', transform=ax.transAxes, ha="center", va="center", color="#666666")
+        ax.text(0.5, 0.5, 'track "step" to see it', transform=ax.transAxes, ha="center", va="center", color=GREY)
         return
     kept, promised = (_mean(np.where(known, values, 0.0), window) for values in (left, columns["slope"]))
     share = np.where(promised > 0, kept / promised, np.nan)
     ax.axhspan(-1.5, 0.0, color=VERMILION, alpha=0.08)
-    ax.axhline(1.0, color="#999999", linewidth=0.8)
+    ax.axhline(1.0, color=GREY, linewidth=0.8)
     ax.axhline(0.0, color=VERMILION, linewidth=0.8)
     ax.plot(steps, np.clip(share, -1.45, 1.45), color="black", linewidth=1.2)
     ax.text(0.01, 0.03, "too far", transform=ax.transAxes, fontsize="small", color=VERMILION)
-    ax.text(0.01, 0.93, "could be longer", transform=ax.transAxes, fontsize="small", color="#666666")
+    ax.text(0.01, 0.93, "could be longer", transform=ax.transAxes, fontsize="small", color=GREY)
     ax.set_ylim(-1.5, 1.5)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -22,11 +21,6 @@ def arithmetic(optimizer: Optimizer) -> Arithmetic:
     return Device(True, device, torch.float32 if device.type == "mps" else torch.float64)
 
 
-def gradients(group: dict[str, Any]) -> list[Tensor]:
-    """The group's gradients as real, dense tensors; of a sparse one, its values."""
-    return [real(p.grad) for p in group["params"] if p.grad is not None]
-
-
 def rates(optimizer: Optimizer, ops: Arithmetic) -> list[Scalar]:
     """The groups' rates; a tensor that is not on the CPU stays one, so that nobody waits."""
     found = [group["lr"] for group in optimizer.param_groups]
@@ -35,16 +29,10 @@ def rates(optimizer: Optimizer, ops: Arithmetic) -> list[Scalar]:
 
 def squares(optimizer: Optimizer, ops: Arithmetic) -> list[Scalar]:
     """‖g‖² of every group; a fused optimizer that ``GradScaler`` steps has gradients that are still scaled."""
-    found = [gradients(group) for group in optimizer.param_groups]
+    found = [[real(p.grad) for p in group["params"] if p.grad is not None] for group in optimizer.param_groups]
     scale = getattr(optimizer, "grad_scale", None)
     unscaled = 1.0 if scale is None else 1.0 / (float(scale) if isinstance(ops, Host) else scale)
     return [ops.sum_sq(grads) * unscaled * unscaled if grads else 0.0 for grads in found]
-
-
-def overflowed(optimizer: Optimizer) -> Tensor | None:
-    """Whether ``GradScaler`` has found an overflow, with which a fused optimizer stays where it is; None if unknown."""
-    found: Tensor | None = getattr(optimizer, "found_inf", None)
-    return found
 
 
 def unless(overflow: Tensor | None, value: Scalar, ops: Arithmetic) -> Scalar:
@@ -54,12 +42,6 @@ def unless(overflow: Tensor | None, value: Scalar, ops: Arithmetic) -> Scalar:
     if isinstance(ops, Host):
         return math.nan if float(overflow) else value
     return torch.where(overflow.to(ops.one.device) > 0, math.nan, value)
-
-
-def difference_sq(ops: Arithmetic, left: Iterable[Tensor], right: Iterable[Tensor]) -> Scalar:
-    """Σ‖a − b‖²."""
-    tensors = list(left)
-    return ops.sum_sq(torch._foreach_sub(tensors, list(right))) if tensors else 0.0
 
 
 def measured(value: Any, ops: Arithmetic) -> Scalar:
@@ -88,18 +70,8 @@ def knows_square(optimizer: Optimizer) -> bool:
     return hasattr(optimizer, "last_grad_sq") and all(rate is rates[0] or _equal(rate, rates[0]) for rate in rates)
 
 
-def noted_square(optimizer: Any) -> Scalar:
-    """‖g‖² of the last step, as the optimizer has noted it."""
-    return optimizer.last_grad_sq
-
-
 def _equal(left: Any, right: Any) -> bool:
     return not isinstance(left, Tensor) and not isinstance(right, Tensor) and bool(left == right)
-
-
-def pending_loss(optimizer: Optimizer) -> Tensor | float | None:
-    """The loss that one of our optimizers was told, or has heard, for its coming step."""
-    return optimizer.pending_loss if isinstance(optimizer, ModelBased) else None
 
 
 def parameters(optimizer: Optimizer) -> dict[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,14 +11,6 @@ import torch.distributed as distributed
 from torch import Tensor
 
 from surefoot.rules import Floats
-
-
-class _Flight(NamedTuple):
-    """A block on its way to the host."""
-
-    block: Tensor
-    arrived: Any
-    """A CUDA event, or None where copies are finished at once."""
 
 
 class Ring:
@@ -45,7 +37,8 @@ class Ring:
         dtype = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
         self._tensors = None if self._on_host else torch.zeros((length, columns), dtype=dtype, device=device)
         self._filled = 0
-        self._flight: _Flight | None = None
+        self._flight: tuple[Tensor, Any] | None = None
+        """A block on its way to the host, and the CUDA event of its arrival, None where it is there at once."""
         self._done = np.empty((0, columns))
         self._count = 0
 
@@ -58,7 +51,7 @@ class Ring:
         """Every row that was written; those of unfinished blocks as this process knows them. Waits for the device."""
         parts = [self.known]
         if self._flight is not None:
-            parts.append(_landed(self._flight))
+            parts.append(_landed(*self._flight))
         if self._filled:
             parts.append(self._block().cpu().numpy()[: self._filled])
         return np.concatenate(parts)
@@ -100,7 +93,7 @@ class Ring:
         self._tensors.zero_()
         previous, self._flight = self._flight, _take_off(block)
         if previous is not None:
-            self._keep(_landed(previous))
+            self._keep(_landed(*previous))
         return previous is not None
 
     def _keep(self, rows: Floats) -> None:
@@ -120,16 +113,15 @@ def world_size(group: Any) -> int:
     return distributed.get_world_size(None if group == "auto" else group)
 
 
-def _take_off(block: Tensor) -> _Flight:
+def _take_off(block: Tensor) -> tuple[Tensor, Any]:
     if block.device.type != "cuda":
-        return _Flight(block.cpu(), None)
+        return block.cpu(), None
     target = torch.empty(block.shape, dtype=block.dtype, pin_memory=True)
     target.copy_(block, non_blocking=True)
-    arrived = torch.cuda.current_stream().record_event()
-    return _Flight(target, arrived)
+    return target, torch.cuda.current_stream().record_event()
 
 
-def _landed(flight: _Flight) -> Floats:
-    if flight.arrived is not None:
-        flight.arrived.synchronize()
-    return np.asarray(flight.block.to(torch.float64).numpy())
+def _landed(block: Tensor, arrived: Any) -> Floats:
+    if arrived is not None:
+        arrived.synchronize()
+    return np.asarray(block.to(torch.float64).numpy())

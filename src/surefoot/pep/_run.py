@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot._spawn import cores, hidden_main
+from surefoot._spawn import cores, done_in_processes
 from surefoot.pep._cache import Cache, folder
 from surefoot.pep._solver import SolverError
 from surefoot.pep._statement import STATEMENTS, Case, Verification
@@ -141,33 +138,14 @@ def _default_processes(problems: int) -> int:
 
 
 def _solve_all(jobs: Mapping[int, Job], processes: int) -> Iterator[tuple[int, Row]]:
-    if not jobs:
-        return
-    if processes == 1:
-        for index, (name, case) in jobs.items():
-            yield index, _solve_one(name, case)
-        return
-    # Spawned, not forked: a fork of a process with running threads (BLAS, torch) may hang.
-    context = multiprocessing.get_context("spawn")
-    # Ctrl-C is for this process alone, which then ends the workers.
-    pool = ProcessPoolExecutor(
-        min(processes, len(jobs)),
-        mp_context=context,
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),
-    )
     try:
-        with hidden_main():
-            pending = {pool.submit(_solve_one, name, dict(case)): index for index, (name, case) in jobs.items()}
-        for future in as_completed(pending):
-            yield pending[future], future.result()
+        calls = {index: (name, dict(case)) for index, (name, case) in jobs.items()}
+        yield from done_in_processes(_solve_one, calls, processes)
     except BrokenProcessPool as error:
         raise RuntimeError(
             "a worker process ended before its problem was solved (out of memory?); processes=1 does without workers, "
             "and results so far are cached"
         ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _solve_one(name: str, case: Case) -> Row:

@@ -33,7 +33,7 @@ from surefoot.runs._methods import (
 )
 from surefoot.runs._network_job import CheckpointError
 from surefoot.runs._problem_run import ProblemRun
-from surefoot.runs._progress import reporter, tell
+from surefoot.runs._progress import Tell, reporter, tell
 from surefoot.runs._rescue import Rescued, rescue
 from surefoot.runs._run import Floats, Progress, Run, RunError, RunFactory, SearchError
 from surefoot.runs._runner import Runner, cuts_of
@@ -68,8 +68,8 @@ __all__ = [
     "EPOCH_FIELDS", "EXACT", "FINAL_FIELDS", "IDENTITY_RULE", "NUMERICS_VERSION", "STEP_FIELDS", "Begin",
     "CheckpointError", "Claims", "ClusterError", "Floats", "Job", "Keeper", "Key", "Lane", "Method", "NetworkRun",
     "NetworkRuns", "Place", "ProblemRun", "Progress", "Record", "Rescued", "Run", "RunError", "RunFactory", "RunFailed",
-    "RunPlan", "Runner", "SearchError", "Settings", "Store", "StoreError", "StudyEntry", "TorchRun", "Trace",
-    "closed_trace", "cuts_of", "execute", "factory_of", "has_level", "is_network", "job_of", "lower_bound_of",
+    "RunPlan", "Runner", "SearchError", "Settings", "Store", "StoreError", "StudyEntry", "Tell", "TorchRun",
+    "Trace", "closed_trace", "cuts_of", "execute", "factory_of", "has_level", "is_network", "job_of", "lower_bound_of",
     "method_code", "method_identity", "parse_method", "parse_methods", "record", "reporter", "rescue", "tell",
     "tell_best",
 ]  # fmt: skip

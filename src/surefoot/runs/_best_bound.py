@@ -6,7 +6,8 @@ import math
 from contextlib import suppress
 from pathlib import Path
 
-from surefoot._states import seal_of, write_whole
+from surefoot._files import replacing
+from surefoot._states import seal_of
 from surefoot.rules import ROUNDING, StopRule, is_shared, with_best
 from surefoot.runs._types import Settings
 
@@ -32,5 +33,6 @@ def tell_best(path: str, best: float) -> None:
     if best < told_best(path):
         file, text = Path(path), repr(best).encode()
         file.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # another process has just removed the folder; without a bound all runs end
-            write_whole(file, lambda to: to.write(text + b" " + seal_of(text)))
+        # Where another process has just removed the folder there is no bound, and all runs come to their end.
+        with suppress(FileNotFoundError), replacing(file, "the best bound", sync=False) as to:
+            to.write(text + b" " + seal_of(text))

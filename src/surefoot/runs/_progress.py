@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+Tell = bool | Callable[[int], None] | Callable[[int, int], None]
+"""True shows a bar, False stays quiet, a function is told how much is done, and of how much if it takes both."""
+
 
 @contextmanager
-def reporter(
-    progress: bool | Callable[[int, int], None], *, total: int, unit: str = "runs"
-) -> Iterator[Callable[[int, float], None]]:
+def reporter(progress: Tell | None, *, total: int, unit: str = "runs") -> Iterator[Callable[[int, float], None]]:
     """A function that is told how many runs (or steps) are done, and how much of others, in runs.
 
-    ``True`` shows a bar on standard error with the rate and the time left, a function is called with the runs done and
-    the total whenever one is finished, ``False`` stays quiet.
+    The bar is on standard error, with the rate and the time left; a function is called whenever one is finished.
     """
     if callable(progress):
-        tell, told = progress, 0
+        tell, both, told = progress, _takes_both(progress), 0
 
         def pass_on(done: int, underway: float) -> None:
             nonlocal told
             if done != told:
                 told = done
-                tell(done, total)
+                tell(done, total) if both else tell(done)  # type: ignore[call-arg]
 
         yield pass_on
         return
@@ -60,6 +61,16 @@ def tell(progress: object, text: str) -> None:
         from rich.console import Console
 
         Console(stderr=True, soft_wrap=True, highlight=False).print(text, markup=False)
+
+
+def _takes_both(function: Callable[..., None]) -> bool:
+    try:
+        inspect.signature(function).bind(0, 1)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not tell
+        pass
+    return True
 
 
 def _rate(speed: float, unit: str) -> str:

@@ -40,7 +40,8 @@ class TorchRun(Run):
         loss_fn: ``loss_fn(model, batch)`` gives the loss to differentiate.
         optimizer_factory: ``optimizer_factory(parameters, lr)`` gives the optimizer; if its first argument is called
             ``model``, it gets the model instead, for groups of parameters.
-        schedule: Factors of the rate, one a step; constant by default.
+        schedule: Factors of the rate, one a step, or a name such as ``"cosine"`` where the horizon is known, as in a
+            search; constant by default.
         scheduler: ``scheduler(optimizer)`` gives a scheduler of torch in place of a schedule; its place is kept with
             the run. Where its rates are not multiples of ``lr`` known in advance, there is no certificate.
         evaluate: ``evaluate(model)`` gives the loss that counts, say over the validation data; it decides among
@@ -74,7 +75,7 @@ class TorchRun(Run):
         loss_fn: Callable[[torch.nn.Module, Any], Tensor],
         optimizer_factory: Callable[[Any, float], torch.optim.Optimizer],
         *,
-        schedule: ArrayLike | None = None,
+        schedule: str | ArrayLike | None = None,
         scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
         evaluate: Callable[[torch.nn.Module], Any] | None = None,
         clip: float | None = None,
@@ -101,7 +102,7 @@ class TorchRun(Run):
         starts = model_factory if isinstance(model_factory, Starts) else Starts(model_factory, model_seed)
         self._parts = (starts, data_factory, loss_fn, optimizer_factory)
         self._options: dict[str, Any] = {
-            "schedule": None if schedule is None else np.asarray(schedule, float),
+            "schedule": schedule if schedule is None or isinstance(schedule, str) else np.asarray(schedule, float),
             "scheduler": scheduler,
             "evaluate": evaluate,
             "clip": None if clip is None else _checks.number("clip", clip, positive=True),
@@ -110,7 +111,6 @@ class TorchRun(Run):
             "model_seed": model_seed,
             "version": version,
         }
-        self.schedule: Floats | None = self._options["schedule"]
         self.version = version
         self.lr, self.seed = lr, seed
         self._start: list[Tensor] = []
@@ -127,6 +127,14 @@ class TorchRun(Run):
             self._start = run._start
         run._start, run._knows_rates = self._start, self._knows_rates
         return run
+
+    @property
+    def schedule(self) -> Floats | None:
+        """The factors of the rate; None if they are constant."""
+        found: Any = self._options["schedule"]
+        if isinstance(found, str):
+            raise ValueError(f"schedule={found!r} needs the horizon: call factors(horizon) before, as a search does")
+        return None if found is None else np.asarray(found)
 
     def identity(self) -> Identity:
         """What the numbers of the runs depend on: the model at its start, the code of all parts, the first batch."""
@@ -146,6 +154,8 @@ class TorchRun(Run):
         """The factors of the rate over a horizon; None if they are constant, or not known in advance."""
         scheduler = self._options["scheduler"]
         if scheduler is None:
+            if isinstance(self._options["schedule"], str):
+                self._options["schedule"] = _checks.factors(self._options["schedule"], horizon)[1]
             return self.schedule
         found = [_dry_run(scheduler, lr, horizon) for lr in (1.0, 0.25)]
         one, other = found

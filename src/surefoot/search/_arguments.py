@@ -18,9 +18,6 @@ OWN_RATES = [float(lr) for lr in np.geomspace(1e-6, 1e3, 28)]
 """Where a search starts that was given no rates: a factor of 2.15 apart."""
 
 
-rates_of = _checks.rising_rates
-
-
 def factories_of(run_factory: Any, orders: int) -> dict[str, RunFactory]:
     """The factory of each method; one without a name stands under the empty one."""
     if isinstance(run_factory, Mapping):
@@ -86,11 +83,3 @@ def bias_of(bias: Any, factories: Mapping[str, RunFactory], horizon: int) -> Bia
             raise ValueError("bias='envelope' needs factories with an envelope, such as ProblemRun; use 'pool' or a D")
         return Envelope(envelopes[0])  # type: ignore[arg-type]
     return Distance(_checks.number("bias", bias, positive=True))
-
-
-def number_from(name: str, value: Any, least: float) -> float:
-    """A finite number of at least ``least``."""
-    found = _checks.number(name, value)
-    if found < least:
-        raise ValueError(f"{name} must be at least {least:g}, got {value!r}")
-    return found

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from surefoot.plots.methods import GREEN, GREY, PURPLE, SKY, VERMILION, label_of
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from surefoot.search._found import Found
 
-# Okabe and Ito's palette; the words beside each bar say the same.
 COLOURS = {
-    "chosen": "#009e73",
-    "finished": "#56b4e9",
-    "dropped": "#999999",
-    "diverged": "#d55e00",
-    "dead": "#cc79a7",
-    "never started": "#dddddd",
+    "chosen": GREEN,
+    "finished": SKY,
+    "dropped": GREY,
+    "diverged": VERMILION,
+    "dead": PURPLE,
+    "never started": GREY,
 }
+"""By outcome; the words beside each bar say the same."""
 
 
 def draw(found: Found, ax: Axes | None = None) -> Axes:
@@ -28,7 +30,7 @@ def draw(found: Found, ax: Axes | None = None) -> Axes:
         figure = Figure(figsize=(7.0, 1.2 + 0.24 * len(found.table)), layout="constrained")
         ax = figure.add_subplot()
     whole = found.horizon * len(found.seeds)
-    names = [f"{row.method + ' ' if row.method else ''}{row.lr:.3g}" for row in found.table]
+    names = [f"{label_of(row.method)} {row.lr:.3g}".strip() for row in found.table]
     for place, row in enumerate(found.table):
         ax.barh(place, row.steps, color=COLOURS[row.outcome], height=0.75)
         text = row.outcome if not row.reason else f"{row.outcome}: {row.reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
@@ -13,8 +13,8 @@ from typing import Literal
 from numpy.typing import ArrayLike
 
 from surefoot import _checks
-from surefoot.runs import Keeper, Place, Run, RunFactory, Runner, SearchError, cuts_of, reporter, tell
-from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, number_from, rates_of, schedule_of
+from surefoot.runs import Keeper, Place, Run, RunFactory, Runner, SearchError, Tell, cuts_of, reporter, tell
+from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, schedule_of
 from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
 from surefoot.search._candidate import Candidate, make_candidate
@@ -47,6 +47,7 @@ def tune(
     objective: Objective = "loss",
     maximize: bool = False,
     bias: float | str = "auto",
+    distance: float | None = None,
     seeds: int | Sequence[int] | None = None,
     tolerance: float | None = None,
     refine: int | None = None,
@@ -60,7 +61,7 @@ def tune(
     address: str | None = None,
     cpus: int | None = None,
     gpus: int | None = None,
-    progress: bool | Callable[[int], None] | None = None,
+    progress: Tell | None = None,
 ) -> Found:
     """Find the best learning rate of a grid without running the grid.
 
@@ -76,7 +77,7 @@ def tune(
             :class:`~surefoot.search.TorchRun` or :class:`~surefoot.search.ProblemRun`; or one such factory a method. A
             function of the rate alone will do for one data order. Or a :class:`~surefoot.study.Study`, which tells
             methods, rates, horizon, schedule and seeds itself.
-        lrs: The candidate rates, rising, or ``{"from": 1e-2, "to": 1e2, "count": 9}``, evenly in log. Without them the
+        lrs: The candidate rates, or ``{"from": 1e-2, "to": 1e2, "count": 9}``, evenly in log. Without them the
             search finds its own range and refines it to a factor of 1.3.
         horizon: T, the steps of a whole run.
         objective: What is minimised.
@@ -85,6 +86,7 @@ def tune(
         bias: D of the bias D²/(2S₁); ``"envelope"``, the Moreau envelope of the full loss at the start, for factories
             that have it; ``"pool"``, the best stand-in for it among all points that any run has visited; or
             ``"auto"``, the envelope if there is one, else the pool. Of the bound only; the loss search needs none.
+        distance: D, as in a study and a monitor; ``bias=D`` is the same.
         seeds: How many data orders a candidate (then 0, 1, …), or a list of them; one by default.
         tolerance: For ``"bound"``, the ε of "no other is better by more than a factor 1 + ε" (default 0). For
             ``"loss"``, the share of the gain from the start that does not matter (default 0.005).
@@ -109,7 +111,8 @@ def tune(
         address: Of the scheduler of an existing cluster.
         cpus: What a run takes of the ``CPU`` that workers offer.
         gpus: What a run takes of the ``GPU`` that workers offer.
-        progress: True shows a bar; a function is called with the number of steps taken so far, after each advance.
+        progress: True shows a bar; a function is called with the steps taken so far, and with those of all runs if it
+            takes two arguments.
 
     Raises:
         NoRateWorks: No candidate ended with a finite loss (or bound).
@@ -122,6 +125,10 @@ def tune(
     (0.1, True)
     """
     study: Study | None = None
+    if distance is not None:
+        if bias != "auto":
+            raise ValueError(f"distance and bias={bias!r} exclude each other, got distance={distance!r}")
+        bias = _checks.number("distance", distance, positive=True)
     if isinstance(run_factory, Study):
         study = run_factory
         if maximize:
@@ -141,13 +148,13 @@ def tune(
     horizon = _checks.whole("horizon", horizon, 1)
     if lrs is None and objective == "bound":
         raise ValueError("lrs must be given for objective='bound', whose certificate speaks of these rates, got None")
-    rates = OWN_RATES if lrs is None else rates_of(lrs)
+    rates = OWN_RATES if lrs is None else list(_checks.rates(lrs))
     extend = lrs is None if extend is None else bool(extend)
     factors = schedule_of(schedule, factories, horizon)
     lower_bound = _checks.number("lower_bound", lower_bound)
     if tolerance is None:
         tolerance = 0.005 if objective == "loss" else 0.0
-    tolerance = number_from("tolerance", tolerance, 0.0)
+    tolerance = _checks.number("tolerance", tolerance, least=0)
     rounds = 0 if refine is None else _checks.whole("refine", refine, 0)
     max_states = _checks.whole("max_states", max_states, 1)
     place = Place(engine, processes, address, cpus, gpus)
@@ -169,7 +176,7 @@ def tune(
     candidates = [make_candidate(method, lr, factors, orders) for method in factories for lr in rates]
     with (
         keeper or nullcontext(),
-        reporter(progress is True, total=len(candidates) * len(orders) * horizon, unit="steps") as report,
+        reporter(progress, total=len(candidates) * len(orders) * horizon, unit="steps") as report,
         Runner(factories, horizon, max_states=max_states, cuts=cuts, keeper=keeper, place=place) as runner,
     ):
 
@@ -183,10 +190,7 @@ def tune(
             restore(candidate)
 
         def notify() -> None:
-            steps = sum(candidate.done for candidate in candidates)
-            if callable(progress):
-                progress(steps)
-            report(steps, 0.0)
+            report(sum(candidate.done for candidate in candidates), 0.0)
 
         search: LossSearch | BestFirst
         if objective == "loss":

@@ -1,9 +1,10 @@
-"""Curves that grow with the run, and their charts as SVG: a line, with a band where a point stands for many steps."""
+"""Curves over the steps of a run, and their charts as SVG: a line, with a band where a point stands for many steps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -14,83 +15,53 @@ Scale = Callable[[Any], Any]
 """From a number to a place in the picture."""
 
 LIMIT = 256
-"""Buckets, an even number."""
+"""Buckets of a curve, at most."""
 WIDTH, HEIGHT = 460, 230
 _HUGE = 1e290
 """Beyond it a picture says nothing, and arithmetic overflows."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 10, 10, 30
 
 
+@dataclass(frozen=True)
 class Curve:
-    """Values over the steps; NaN is what was not measured, ∞ what is not finite.
+    """Values over the steps as they are drawn: where there are many, neighbours share a bucket.
 
-    Its size is bounded: it costs the same to draw after ten steps and after a million. Neighbouring values share a
-    bucket, which keeps their smallest, their largest and their mean; once there are too many, neighbours are joined.
-
-    >>> curve = Curve()
-    >>> curve.add(np.array([3.0, 1.0, np.inf]))
-    >>> curve.bad, curve.drawn()[:, 2].tolist()
-    (1, [3.0, 1.0, nan])
+    >>> Curve.of(np.array([3.0, 1.0, np.inf])).rows.tolist()
+    [[0.0, 3.0, 3.0, 3.0], [1.0, 1.0, 1.0, 1.0], [2.0, nan, nan, nan]]
     """
 
-    def __init__(self) -> None:
-        self.last = np.nan
-        """The last value."""
-        self.bad = 0
-        """Values that were not finite."""
-        self.first_bad: int | None = None
-        """The step of the first of them."""
-        self.count = 0
-        """Values that were added."""
-        self._width = 1
-        self._buckets = np.empty((0, 3))
-        self._rest = np.empty(0)
+    rows: Floats
+    """Step, smallest, mean and largest value of every bucket; NaN where nothing finite was measured."""
+    count: int
+    """All values."""
+    last: float
+    bad: int
+    """Values that were not finite."""
+    first_bad: int
+    """The step of the first of them."""
 
-    def add(self, values: Floats) -> None:
-        """Add the values of the next steps."""
-        if not len(values):
-            return
-        self.last = float(values[-1])
-        infinite = np.isinf(values)
-        if infinite.any():
-            if self.first_bad is None:
-                self.first_bad = self.count + int(np.argmax(infinite))
-            self.bad += int(infinite.sum())
-        self.count += len(values)
-        self._rest = np.concatenate([self._rest, np.where(infinite, np.nan, values)])
-        while len(self._rest) >= self._width:
-            taken = min(len(self._rest) // self._width, LIMIT - len(self._buckets))
-            whole = self._rest[: taken * self._width].reshape(taken, self._width)
-            self._rest = self._rest[taken * self._width :]
-            self._buckets = np.concatenate([self._buckets, _bucket(whole)])
-            if len(self._buckets) == LIMIT:
-                pairs = self._buckets.reshape(-1, 2, 3)
-                low, high, mean = pairs[:, :, 0], pairs[:, :, 1], pairs[:, :, 2]
-                self._buckets = np.stack([_bucket(low)[:, 0], _bucket(high)[:, 1], _bucket(mean)[:, 2]], axis=1)
-                self._width *= 2
-
-    def drawn(self) -> Floats:
-        """Rows of step, smallest, mean and largest value, one a bucket; NaN where nothing finite was measured."""
-        buckets = self._buckets
-        if len(self._rest):
-            buckets = np.concatenate([buckets, _bucket(self._rest[None, :])])
-        steps = np.minimum((np.arange(len(buckets)) + 0.5) * self._width, max(self.count, 1)) - 0.5
-        return np.column_stack([steps, buckets[:, 0], buckets[:, 2], buckets[:, 1]])
-
-
-def _bucket(rows: Floats) -> Floats:
-    """Smallest, largest and mean of every row, over what there is."""
-    there = ~np.isnan(rows)
-    low, high = np.where(there, rows, np.inf).min(axis=1), np.where(there, rows, -np.inf).max(axis=1)
-    count = np.maximum(there.sum(axis=1), 1)
-    mean = (np.where(there, rows, 0.0) / count[:, None]).sum(axis=1)
-    return np.where(there.any(axis=1, keepdims=True), np.stack([low, high, mean], axis=1), np.nan)
+    @classmethod
+    def of(cls, values: Floats) -> Curve:
+        """The curve of values, one a step; NaN is what was not measured, ∞ what is not finite."""
+        count, infinite = len(values), np.isinf(values)
+        width = max(1, -(-count // LIMIT))
+        buckets = np.full((-(-count // width), width), np.nan)
+        buckets.ravel()[:count] = np.where(infinite, np.nan, values)
+        there = ~np.isnan(buckets)
+        low, high = np.where(there, buckets, np.inf).min(axis=1), np.where(there, buckets, -np.inf).max(axis=1)
+        share = 1.0 / np.maximum(there.sum(axis=1, keepdims=True), 1)
+        mean = (np.where(there, buckets, 0.0) * share).sum(axis=1)
+        known = np.where(there.any(axis=1)[:, None], np.stack([low, mean, high], axis=1), np.nan)
+        steps = np.minimum((np.arange(len(buckets)) + 0.5) * width, max(count, 1)) - 0.5
+        last = float(values[-1]) if count else math.nan
+        return cls(
+            np.column_stack([steps, known]), count, last, int(infinite.sum()), int(np.argmax(infinite)) if count else 0
+        )
 
 
 def chart(title: str, curve: Curve, horizon: int | None) -> str:
     """A figure of a curve; what is not finite is marked at the top."""
-    rows = curve.drawn()
-    rows[:, 1:] = np.clip(rows[:, 1:], -_HUGE, _HUGE)
+    rows = np.clip(curve.rows, -_HUGE, _HUGE)
     known = rows[~np.isnan(rows[:, 2])]
     text = escape(title)
     if not len(known):
@@ -129,7 +100,7 @@ def chart(title: str, curve: Curve, horizon: int | None) -> str:
     if curve.count > len(rows):
         parts += [_band(piece, across, down) for piece in _pieces(rows)]
     parts += [_line(piece, across, down) for piece in _pieces(rows)]
-    if curve.first_bad is not None:
+    if curve.bad:
         x = across(curve.first_bad)
         parts.append(f'<line class="bad" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>')
         side, shift = ("end", -5) if x > WIDTH / 2 else ("start", 5)

@@ -76,16 +76,10 @@ def _section(watched: Watched) -> str:
     earlier = (
         f"<details><summary>How the verdict has changed</summary>{table}</details>" if len(watched.changes) > 1 else ""
     )
-    bad = f" The loss was not finite at {watched.loss.bad} steps." if watched.loss.bad else ""
+    lost = watched.curves["batch loss"].bad
+    bad = f" The loss was not finite at {lost} steps." if lost else ""
     horizon = None if known is None else known.steps
-    figures = "".join(
-        chart(title, curve, horizon)
-        for title, curve in (
-            ("batch loss", watched.loss),
-            ("learning rate", watched.lr),
-            ("gradient norm", watched.grad_norm),
-        )
-    )
+    figures = "".join(chart(title, curve, horizon) for title, curve in watched.curves.items())
     return f"""<section>
 <h2>{escape(watched.name)} <span class="soft">{number(watched.parameters)} parameters</span></h2>
 <p class="verdict {kind}">{escape(last_word(watched))}</p>

@@ -1,0 +1,131 @@
+"""Commands about this installation: doctor, build, data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from surefoot._text import visible
+from surefoot.cli._app import MACHINE, FlagGroup, Json, Quiet, Silent, app, completing
+
+
+@app.command(rich_help_panel=MACHINE)
+def doctor(as_json: Json = False) -> None:
+    """Say what is installed, which extras and data sets are there, and how to get what is missing.
+
+    An extra is a group of packages that only some features need: pip install 'surefoot\\[pep]'.
+
+    [bold]Example[/]
+
+      surefoot doctor
+    """
+    from surefoot.cli import _doctor
+    from surefoot.cli._output import print_json
+
+    found = _doctor.findings()
+    if as_json:
+        print_json(found)
+    else:
+        _doctor.show(found)
+
+
+@app.command(rich_help_panel=MACHINE)
+def build(quiet: Silent = False) -> None:
+    """Compile the optimizers' kernels for this machine, so that their steps on the CPU take less time.
+
+    It needs a C compiler (cc, gcc, clang, or the one in CC), and puts one small file into the cache folder. Everything
+    works without it.
+
+    [bold]Example[/]
+
+      surefoot build
+    """
+    if not quiet:
+        typer.echo("compiling …", err=True)
+    from surefoot.optim.native import build as run
+
+    path = run()
+    if not quiet:
+        typer.echo(f"written: {path}; optimizers use it from now on")
+
+
+data = typer.Typer(
+    cls=FlagGroup,
+    help="""Data sets: what there is, and how to get more.
+
+    vowel, dna, digits and a text come with the package; all others are downloaded once, checked, and kept.
+
+    [bold]Examples[/]
+
+      surefoot data list --all
+      surefoot data get a9a
+    """,
+    no_args_is_help=True,
+)
+
+
+app.add_typer(data, name="data", rich_help_panel=MACHINE)
+
+
+@data.command("list")
+def list_(
+    as_json: Json = False,
+    everything: Annotated[bool, Option("--all", "-a", help="Also those that are not here yet.")] = False,
+) -> None:
+    """List the data sets that are here.
+
+    Bundled ones come with the package, cached ones were downloaded.
+
+    [bold]Examples[/]
+
+      surefoot data list
+      surefoot data list --all
+    """
+    from surefoot.cli._output import print_json, print_table
+    from surefoot.data import available
+
+    infos = [info for info in available() if everything or info.where != "downloadable"]
+    if as_json:
+        print_json([asdict(info) for info in infos])
+        return
+    head = ("name", "where", "task", "rows", "features", "classes")
+    cells = [[getattr(info, name) for name in head] for info in infos]
+    print_table(head, [["" if cell is None else str(cell) for cell in row] for row in cells])
+    if not everything:
+        typer.echo("`surefoot data list --all` also shows what can be downloaded, `surefoot data get NAME` gets it.")
+
+
+@data.command("get")
+def get_(
+    name: Annotated[
+        str,
+        Argument(
+            metavar="NAME",
+            help="A name of `surefoot data list --all`, or FOLDER/FILE of the LIBSVM site.",
+            autocompletion=completing("surefoot.data:available"),
+        ),
+    ],
+    source: Annotated[
+        Path | None, Option("--from", metavar="PATH", help="For cifar10: an archive or folder that has it.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Bring a data set into the cache, checked, and say where it is.
+
+    Nothing is downloaded twice. `surefoot doctor` says where the cache is, SUREFOOT_DATA sets another folder.
+
+    [bold]Examples[/]
+
+      surefoot data get a9a
+      surefoot data get multiclass/letter.scale
+      surefoot data get cifar10
+      surefoot data get cifar10 --from cifar-10-python.tar.gz
+    """
+    from surefoot.data import get
+
+    for path in get(name, path=source, progress=not quiet):
+        typer.echo(visible(path))

@@ -1,0 +1,275 @@
+"""Commands for one's own training: init, study, tune, forecast, watch, report."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from surefoot._text import visible
+from surefoot.cli._app import OWN, Address, Cpus, Engine, Gpus, Handover, Json, Quiet, Silent, Store, app, completing
+
+if TYPE_CHECKING:
+    from surefoot.study import Study
+
+
+@app.command(rich_help_panel=OWN)
+def init(
+    spec: Annotated[Path, Argument(metavar="SPEC.toml", help="The file to write.")] = Path("SPEC.toml"),
+    problem: Annotated[
+        str,
+        Option(
+            "--problem",
+            "-p",
+            metavar="NAME",
+            help="What to start from: logistic-regression, linear-regression, digits-mlp, digits-cnn, resnet20, "
+            "characters; or MODULE:FACTORY of yours.",
+            autocompletion=completing("surefoot.cli._init:STARTS"),
+        ),
+    ] = "logistic-regression",
+    force: Annotated[bool, Option("--force", "-f", help="Overwrite the file if it exists.")] = False,
+    quiet: Silent = False,
+) -> None:
+    """Write a commented spec, which study and tune run as it is.
+
+    For a problem MODULE:FACTORY it also writes MODULE.py beside the spec, unless it is there: a network to replace.
+
+    [bold]Examples[/]
+
+      surefoot init
+      surefoot init digits.toml --problem digits-mlp
+      surefoot init mine.toml --problem my_network:make
+    """
+    from surefoot.cli._init import init as run
+
+    written = run(spec, problem, force)
+    if not quiet:
+        typer.echo(f"written: {', '.join(map(str, written))}; next: surefoot study {spec}")
+
+
+@app.command(rich_help_panel=OWN)
+def study(
+    spec: Annotated[Path, Argument(metavar="SPEC.toml", help="What to run; `surefoot init` writes one.")],
+    store: Store = None,
+    engine: Engine = "auto",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run the sweep of a spec and print which rates hold.
+
+    Only what its store does not hold yet is computed: after Ctrl-C, or a change of the spec, the same line goes on.
+
+    [bold]Examples[/]
+
+      surefoot study SPEC.toml
+      surefoot study SPEC.toml --store results.db
+      surefoot study SPEC.toml --engine dask --address tcp://10.0.0.1:8786
+    """
+    from rich.console import Console
+
+    from surefoot.cli._output import print_json, print_table
+    from surefoot.report import prepare
+    from surefoot.study import table, windows
+
+    sweep = _read(spec)
+    path = store or spec.with_suffix(".db")
+    plan = sweep.plan(path)
+    shown = not quiet and not as_json
+    if shown:
+        Console(stderr=True).print(f"{plan.total} runs of {sweep.steps} steps; {plan.done} are in {path} already")
+    result = sweep.run(path, progress=shown, engine=engine, address=address, cpus=cpus, gpus=gpus)
+    prepare(result)  # so that a report can be written from the store alone
+    rows = windows(result)
+    if as_json:
+        print_json({"store": str(path), "methods": [asdict(row) for row in rows]})
+        return
+    head, *lines = table(result, rows)
+    title = f"{result.settings['problem']['name']}: rates with f(x_T) ≤ best + 0.1 (f(x_1) − f⋆)"
+    print_table(head, lines, title)
+    typer.echo(f"All traces are in {path}; `surefoot report {path}` makes a page of them.")
+
+
+@app.command(rich_help_panel=OWN)
+def tune(
+    spec: Annotated[Path, Argument(metavar="SPEC.toml", help="The same as for `surefoot study`.")],
+    objective: Annotated[
+        str, Option("--objective", help="What is minimised: loss or bound.", autocompletion=completing("loss", "bound"))
+    ] = "loss",
+    store: Store = None,
+    processes: Annotated[
+        int | None,
+        Option("--processes", min=1, help="Worker processes; by default one a core where it pays. 1: only this."),
+    ] = None,
+    engine: Engine = "auto",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Find the best method and rate of a spec for the price of a few runs instead of the whole grid.
+
+    With --objective bound the answer comes with a certificate where the theory gives one.
+
+    [bold]Examples[/]
+
+      surefoot tune SPEC.toml
+      surefoot tune SPEC.toml --objective bound
+      surefoot tune SPEC.toml --engine dask --address tcp://10.0.0.1:8786
+    """
+    from surefoot.cli._output import print_json
+    from surefoot.search import tune as search
+
+    found = search(
+        _read(spec),
+        store=store or spec.with_suffix(".db"),
+        objective=objective,  # type: ignore[arg-type]
+        processes=processes,
+        engine=engine,
+        address=address,
+        cpus=cpus,
+        gpus=gpus,
+        progress=not quiet and not as_json,
+    )
+    if as_json:
+        kept = ("method", "lr", "loss", "bound", "cost", "confidence")
+        answer = {name: getattr(found, name) for name in kept}
+        rows = [{**asdict(row), "bound": row.bound} for row in found.table]
+        certified = found.certificate is not None
+        print_json({**answer, "warnings": list(found.warnings), "certified": certified, "table": rows})
+        return
+    typer.echo(found)
+    if found.certificate is not None:
+        typer.echo(f"\n{found.certificate}")
+
+
+@app.command(rich_help_panel=OWN)
+def forecast(
+    runs: Annotated[
+        Path,
+        Argument(
+            metavar="RUNS.csv",
+            help="One row a run: lr, steps, schedule, final_loss; optional are run, warmup, decay_fraction, "
+            "decay_shape, weight_decay, and what tells models and data apart, such as model and dataset.",
+        ),
+    ],
+    curves: Annotated[
+        Path | None,
+        Option("--curves", help="Losses along the way, .csv or .csv.gz: run, step, valid_loss, and rates as lr."),
+    ] = None,
+    steps: Annotated[
+        int | None, Option("--steps", help="The length to plan; by default the longest run's, and twice that.")
+    ] = None,
+    lr: Annotated[float | None, Option("--lr", help="Forecast one run with this rate; needs --schedule.")] = None,
+    schedule: Annotated[
+        str | None, Option("--schedule", help="constant, cosine, linear, 'wsd(decay_fraction=0.1)', …; needs --lr.")
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        Option("--group", metavar="KEY=VALUE", help="Which model or data set, if there are several; may repeat."),
+    ] = None,
+    picture: Annotated[Path | None, Option("--plot", help="Draw the fit and the forecast to this file.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Forecast the final loss of other rates, schedules and lengths from a table of finished runs.
+
+    A handful of short runs is enough: two or more rates, schedules and lengths. Intervals say how sure it is.
+
+    [bold]Examples[/]
+
+      surefoot forecast RUNS.csv
+      surefoot forecast RUNS.csv --curves curves.csv.gz --steps 100000
+      surefoot forecast RUNS.csv --steps 50000 --lr 0.001 --schedule "wsd(decay_fraction=0.2)"
+      surefoot forecast RUNS.csv --group dataset=mine --json
+    """
+    from surefoot.cli._forecast import run
+
+    run(runs, curves, steps, lr, schedule, group or [], picture, quiet, as_json)
+
+
+@app.command(
+    rich_help_panel=OWN,
+    context_settings={"allow_interspersed_args": False},  # what follows the script is the script's
+)
+def watch(
+    script: Annotated[str, Argument(metavar="SCRIPT.py", help="The script, as it is; with -m a module.")],
+    arguments: Annotated[list[str] | None, Argument(metavar="ARGS", help="Arguments of the script.")] = None,
+    module: Annotated[bool, Option("-m", help="Run a module, as `python -m` does.")] = False,
+    horizon: Annotated[
+        int | None, Option("--horizon", help="Steps of the whole run; by default what trainer, scheduler or loops say.")
+    ] = None,
+    stop: Annotated[bool, Option("--stop", help="End a hopeless run, with exit code 86.")] = False,
+    out: Annotated[
+        Path | None,
+        Option("--out", "-o", help="Folder for page.html and trace.csv; by default surefoot-watch/SCRIPT-1, …"),
+    ] = None,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No words; page and trace only.")] = False,
+) -> None:
+    """Run a training script unchanged, and say of every torch optimizer in it whether its rate is right.
+
+    Plain loops, Lightning, Transformers and Accelerate. Output and exit code of the script stay its own; words go to
+    stderr, numbers to a trace, and all of it to a page that reloads itself. Options of watch stand before the script.
+
+    [bold]Examples[/]
+
+      surefoot watch train.py
+      surefoot watch --stop --horizon 20000 train.py --lr 0.1
+      surefoot watch -m package.train --epochs 3
+    """
+    from surefoot.watch import Script, Settings, prepare
+
+    raise Handover(prepare(Script(script, tuple(arguments or ()), module), Settings(horizon, stop, out, quiet)))
+
+
+@app.command(rich_help_panel=OWN)
+def report(
+    store: Annotated[Path, Argument(metavar="STUDY.db", help="The runs, as `surefoot study` keeps them.")],
+    out: Annotated[Path, Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    title: Annotated[str | None, Option("--title", help="What the page is called.")] = None,
+    quiet: Silent = False,
+) -> None:
+    """Write one self-contained, interactive HTML page that answers which rates hold.
+
+    It opens in any browser, asks the network for nothing, and redraws the bound when you move D.
+
+    [bold]Examples[/]
+
+      surefoot report SPEC.db
+      surefoot report SPEC.db -o page.html --title "My network"
+    """
+    from surefoot.report import from_store
+
+    page = from_store(store, out, title=title)
+    if not quiet:
+        typer.echo(f"report: {visible(page)}")
+
+
+def _read(spec: Path) -> Study:
+    """The study of a spec; ``problem = "module:factory"`` finds modules that stand beside the file.
+
+    Such a spec is code: reading it imports the module, and says so on stderr before.
+    """
+    from surefoot.study import Spec, Study
+
+    folder = str(spec.resolve().parent)
+    if folder not in sys.path:
+        # At the end: a file of the user's must not hide a package that something else imports.
+        sys.path.append(folder)
+    module, colon, _ = Spec.from_toml(spec).problem.partition(":")
+    if colon:
+        try:
+            found = importlib.util.find_spec(module.partition(".")[0])  # a module in a package would be imported
+        except (ImportError, ValueError):  # the study says what is wrong with it
+            found = None
+        if found is not None:
+            sys.stderr.write(f"the spec imports the module {visible(module)} from {visible(found.origin)}\n")
+    return Study.from_spec(spec)

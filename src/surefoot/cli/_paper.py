@@ -1,0 +1,148 @@
+"""Commands that compute the paper again: reproduce, claims, pep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from surefoot.cli._app import PAPER, Json, Quiet, app, completing
+
+if TYPE_CHECKING:
+    from surefoot.pep import Row
+
+
+_FIGURES = (
+    "surefoot.paper.figures:FIGURES",
+    "surefoot.paper.figures:GROUPS",
+    *(f"figure{number}" for number in range(1, 13)),
+)
+
+
+@app.command(rich_help_panel=PAPER)
+def reproduce(
+    figures: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="FIGURE",
+            help="Names of figures, or the paper's numbers (figure1 … figure12); none means all but networks.",
+            autocompletion=completing(*_FIGURES),
+        ),
+    ] = None,
+    out: Annotated[Path, Option("--out", "-o", help="Folder for pictures and tables.")] = Path("out"),
+    preset: Annotated[
+        str,
+        Option(
+            "--preset",
+            help="Size of network studies: smoke (seconds), small (hours), medium (half a day) or paper (days).",
+            autocompletion=completing("surefoot.paper.presets:PRESETS"),
+        ),
+    ] = "small",
+    device: Annotated[str, Option("--device", help="Where networks train: cpu, cuda, …")] = "cpu",
+    data: Annotated[
+        str | None,
+        Option("--data", help="CIFAR-10's folder or archive, or a text file; else what the data folders hold."),
+    ] = None,
+    finished: Annotated[
+        bool, Option("--finished", help="Draw networks from the runs that are there; train no more.")
+    ] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress bar and no table.")] = False,
+) -> None:
+    """Compute the figures again and write each as PNG, PDF and CSV.
+
+    Without names: all figures but those of networks, then a summary of the claims and OUT/report.html.
+
+    Figures of networks are made only by name: [bold]cifar10[/] (all figures of that sweep), cifar10-geometries,
+    characters. Their runs are kept in OUT/studies, and an interrupted sweep goes on where it stopped.
+
+    [bold]Examples[/]
+
+      surefoot reproduce
+      surefoot reproduce figure1 universal-curves --out figures
+      surefoot reproduce cifar10 --preset smoke
+    """
+    from surefoot.cli._reproduce import reproduce as run
+
+    run(figures or [], out, quiet, preset, device, data, finished)
+
+
+@app.command(rich_help_panel=PAPER)
+def claims(
+    ids: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="ID",
+            help="Ids of claims; none means all.",
+            autocompletion=completing("surefoot.paper.claims:all_claims"),
+        ),
+    ] = None,
+    as_json: Json = False,
+    store: Annotated[Path | None, Option("--store", help="Folder that keeps the runs, such as out/studies.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Check the paper's claims on real runs: the rule, the numbers, the verdict.
+
+    A claim that fails is shown as failing; the exit code is 0 all the same, because the check itself worked.
+
+    [bold]Examples[/]
+
+      surefoot claims
+      surefoot claims v3-lower-bound vowel-reason
+      surefoot claims --json
+    """
+    from rich.console import Console
+
+    from surefoot.cli._claims import checked, table
+    from surefoot.cli._output import print_json
+
+    rows = checked(ids or None, store, quiet or as_json)
+    if as_json:
+        print_json([row.as_dict() for row in rows])
+    else:
+        Console().print(table(rows))
+
+
+@app.command(rich_help_panel=PAPER)
+def pep(
+    names: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="NAME", help="Names of statements; none means all.", autocompletion=completing("surefoot.pep:NAMES")
+        ),
+    ] = None,
+    cases: Annotated[bool, Option("--cases", help="One row a case instead of one a statement.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Verify lemmas and bounds in the worst case, by semidefinite programs (needs [bold]surefoot\\[pep][/]).
+
+    The exit code is 1 if a case is not solved or contradicts its statement.
+
+    [bold]Examples[/]
+
+      surefoot pep
+      surefoot pep one-step --cases
+    """
+    from surefoot.cli._errors import FAILURE
+    from surefoot.cli._output import print_json, print_table
+    from surefoot.pep import run, summary, table
+
+    rows = run(names or None, progress=False if quiet or as_json else None)
+    if as_json:
+        print_json([_numbers(row) for row in rows])
+    else:
+        head, *lines = table(rows) if cases else summary(rows)
+        print_table(head, lines)
+    if not all(row.ok for row in rows):
+        raise typer.Exit(FAILURE)
+
+
+def _numbers(row: Row) -> dict[str, Any]:
+    """A case for machines; what no solver solved has an error in place of numbers."""
+    found: dict[str, Any] = {"statement": row.name, "case": dict(row.parameters), "ok": row.ok}
+    if row.result is None:
+        return {**found, "error": row.error}
+    kept = ("worst_case", "attained", "theory", "exact", "relation", "verdict", "solver", "status")
+    return {**found, **{name: getattr(row.result, name) for name in kept}, "failures": list(row.result.failures)}
