@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -206,50 +206,29 @@ class Diagonal(Geometry):
             dual_sq = native.run(Pass.AVERAGED_ADAM, moments, gradients, out, average, numbers=(*numbers, weight))
         if dual_sq is not None:
             return 1.0, dual_sq
-        # torch's kernel knows no sum: it works on pieces that are still in the cache when the inner product is taken.
-        operands = (out, gradients, gradients if weight is None else average, moments)
-        kernel = _AdamKernel(self, 0.0 if weight is None else 1.0 - weight, torch.tensor(count))
+        # torch's kernel: out ← (1 − lr·decay)·out − lr·(m/c₁)/(√(v/c₂) + ε). With lr = decay = 1 the old content drops
+        # out. Its β₁ is 1 − weight, so that m is the average whose weights sum to one; its own correction c₁ = 1 − β₁^k
+        # is then not wanted, and taken back by the factor. If nothing is averaged, m is the gradient itself, which the
+        # kernel writes back unchanged. It knows no sum: it works on pieces that are still in the cache for the inner
+        # product.
+        beta, step = 0.0 if weight is None else 1.0 - weight, torch.tensor(count)
+        options: dict[str, Any] = {"beta1": beta, "beta2": self.beta, "eps": self.eps, "lr": 1.0, "weight_decay": 1.0}
         total: Scalar = 0.0
+
+        def run(pieces: list[tuple[Tensor, ...]]) -> Scalar:
+            outs, grads, averages, seconds = (list(column) for column in zip(*pieces, strict=True))
+            steps = [step] * len(pieces)
+            torch._fused_adamw_(outs, grads, averages, seconds, [], steps, amsgrad=False, maximize=False, **options)
+            return ops.inner(averages, outs)
+
         small: list[tuple[Tensor, ...]] = []
-        for tensors in zip(*operands, strict=True):
+        for tensors in zip(out, gradients, gradients if weight is None else average, moments, strict=True):
             if tensors[0].numel() <= _PIECE // 4:
                 small.append(tensors)
                 continue
             for piece in zip(*(torch.split(flat(a), _PIECE) for a in tensors), strict=True):
-                kernel.run([piece])
-                total += ops.inner(piece[2:3], piece[:1])
+                total += run([piece])
         if small:
-            kernel.run(small)
-            total += ops.inner([a[2] for a in small], [a[0] for a in small])
-        factor = -(1.0 - kernel.beta**count)
+            total += run(small)
+        factor = -(1.0 - beta**count)
         return factor, factor * total
-
-
-class _AdamKernel(NamedTuple):
-    """torch's fused AdamW kernel, out ← (1 − lr·decay)·out − lr·(m/c₁)/(√(v/c₂) + ε).
-
-    With lr = decay = 1 the old content drops out. Its β₁ is 1 − weight, so that m is the average whose weights sum to
-    one; its own correction c₁ = 1 − β₁^count is then not wanted, and has to be taken back.
-    """
-
-    geometry: Diagonal
-    beta: float
-    step: Tensor
-
-    def run(self, pieces: list[tuple[Tensor, ...]]) -> None:
-        out, grads, average, second = (list(column) for column in zip(*pieces, strict=True))
-        torch._fused_adamw_(
-            out,
-            grads,
-            average,  # the gradient itself if nothing is averaged: with β₁ = 0 the kernel writes it back unchanged
-            second,
-            [],
-            [self.step] * len(pieces),
-            lr=1.0,
-            beta1=self.beta,
-            beta2=self.geometry.beta,
-            weight_decay=1.0,
-            eps=self.geometry.eps,
-            amsgrad=False,
-            maximize=False,
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -75,11 +76,15 @@ class Share(NamedTuple):
         if not self.needs_whole:
             self.geometry.learn(ops, grads, self.buffers, count)
             return
-        for i, original in enumerate(self.originals) if self.buffers else ():
-            buffers = [[gathered(buffer[i], original)] for buffer in self.buffers]
-            self.geometry.learn(ops, [gathered(grads[i], original)], buffers, count)
+        for i, (original, grad, buffers) in enumerate(self._gathered(grads) if self.buffers else ()):
+            self.geometry.learn(ops, [grad], buffers, count)
             for buffer, (learned,) in zip(self.buffers, buffers, strict=True):
                 buffer[i].copy_(piece(learned, original))
+
+    def _gathered(self, tensors: Tensors) -> Iterator[tuple[Tensor, Tensor, list[list[Tensor]]]]:
+        """Parameters, with tensors of theirs and their buffers as a whole: one at a time, on every rank."""
+        for i, original in enumerate(self.originals):
+            yield original, gathered(tensors[i], original), [[gathered(buffer[i], original)] for buffer in self.buffers]
 
     def measure(self, ops: Arithmetic, gradients: Tensors, count: Scalar, norm_sq: Scalar) -> tuple[Tensors, Scalar]:
         """Directions for gradients, and Σ‖·‖_*² over all ranks; ``norm_sq`` is their Σ‖·‖² over all ranks, or None."""
@@ -87,9 +92,8 @@ class Share(NamedTuple):
             directions, dual_sq = self.geometry.measure(ops, gradients, self.buffers, count, norm_sq)
             return directions, dual_sq if dual_sq is norm_sq else self.total(dual_sq)
         directions, total = [], 0.0 * ops.one
-        for i, original in enumerate(self.originals):  # one at a time, on every rank
-            buffers = [[gathered(buffer[i], original)] for buffer in self.buffers]
-            (direction,), dual_sq = self.geometry.measure(ops, [gathered(gradients[i], original)], buffers, count, None)
+        for original, gradient, buffers in self._gathered(gradients):
+            (direction,), dual_sq = self.geometry.measure(ops, [gradient], buffers, count, None)
             directions.append(piece(direction, original))
             total = total + dual_sq
         return directions, total
@@ -110,11 +114,10 @@ class Share(NamedTuple):
 
     def norm_sq(self, ops: Arithmetic, count: Scalar) -> Scalar:
         """Σ‖x‖² over the parameters, in their geometry."""
-        tensors = list(zip(self.params, *self.buffers, strict=True))
         if self.needs_whole:
-            pairs = zip(tensors, self.originals, strict=True)
-            wholes = ([gathered(tensor, original) for tensor in own] for own, original in pairs)
-            return ops.total([self.geometry.norm_sq(x, buffers, count) for x, *buffers in wholes])
+            wholes = ((x, [buffer for (buffer,) in buffers]) for _, x, buffers in self._gathered(self.params))
+            return ops.total([self.geometry.norm_sq(x, buffers, count) for x, buffers in wholes])
+        tensors = zip(self.params, *self.buffers, strict=True)
         return self.total(ops.total([self.geometry.norm_sq(x, buffers, count) for x, *buffers in tensors]))
 
 

@@ -85,32 +85,31 @@ def advance(
     overlaps = [share.overlap(ops, ops.usable(share.grads), count) for share in shares] if averaging.compares else []
     measured = [_measure(settings, ops, share, sq, count, age) for share, sq in zip(shares, grad_sq, strict=True)]
 
-    # Rates α, clipped; proximal weight decay makes them h = α/(1 + αλ).
+    # Rates α, clipped, and what they are worth for g; proximal weight decay makes them h = α/(1 + αλ).
     clip: Scalar = 1.0
     if settings.max_grad_norm is not None:
         clip = clip_factor(sum(each.seen_sq for each in measured), settings.max_grad_norm)
     rates = [share.lr * clip for share in shares]
-    prox = settings.weight_decay_mode == "prox" and any(share.weight_decay for share in shares)
     worth = [rate / shrunk for rate in rates]
-    decrease = full = sum([rate * each.dual_sq for rate, each in zip(worth, measured, strict=True)])
+    decrease = full = _dot(worth, [each.dual_sq for each in measured])
+    prox = settings.weight_decay_mode == "prox" and any(share.weight_decay for share in shares)
     shrink: list[Scalar] = [1.0] * len(shares)
+    h = worth
     if prox:
         shrink = [1.0 + rate * share.weight_decay for rate, share in zip(rates, shares, strict=True)]
-        decrease = sum([rate / s * each.dual_sq for rate, s, each in zip(worth, shrink, measured, strict=True)])
+        h = [rate / s for rate, s in zip(worth, shrink, strict=True)]
+        decrease = _dot(h, [each.dual_sq for each in measured])
     finite = finite & (decrease == decrease)  # NaN where the geometry has found no norm: no step either
     if not ops.decide(finite, violated):
         return _no_step(ops, shares, past, finite, violated, total_sq)
-    drift: Scalar = 0.0  # what weight decay does to the linear model
-    if prox or averaging.follows:
-        for rate, s, each in zip(worth, shrink, measured, strict=True):
-            if each.share.weight_decay:
-                inner = each.share.total(ops.inner(each.seen, each.share.params))
-                drift = drift + rate / s * each.share.weight_decay * inner
+    drift: Scalar = 0.0  # what weight decay does to the linear model: Σ hλ⟨g, x⟩
+    decayed = [(rate, each) for rate, each in zip(h, measured, strict=True) if each.share.weight_decay]
+    for rate, each in decayed if prox or averaging.follows else ():
+        drift = drift + rate * each.share.weight_decay * each.share.total(ops.inner(each.seen, each.share.params))
 
     # Height F = f − C, scale t and index δ.
-    batch: Scalar | None = None
-    if all(each.batch_sq is not None for each in measured):
-        batch = sum([rate * each.batch_sq for rate, each in zip(worth, measured, strict=True)])
+    batch_sq = [each.batch_sq for each in measured]
+    batch = None if any(each is None for each in batch_sq) else _dot(worth, batch_sq)
     sight = Sight(loss, value, value - drift if prox else value, decrease, full, batch, count, {})
     bound = given
     if given is None:
@@ -118,9 +117,8 @@ def advance(
     promised = height.decrease(sight, past)
     if prox:
         regulariser = 0.0 * ops.one  # Σ hλ²‖x‖²
-        for share, rate, s in zip(shares, worth, shrink, strict=True):
-            if share.weight_decay:
-                regulariser = regulariser + rate / s * share.weight_decay**2 * share.norm_sq(ops, count)
+        for rate, each in decayed:
+            regulariser = regulariser + rate * each.share.weight_decay**2 * each.share.norm_sq(ops, count)
         step = proximal_step(settings.model, value - bound, promised, drift + 0.0 * value, regulariser)
     else:
         step = settings.model.step(value - bound, promised, ops.one)
@@ -129,8 +127,7 @@ def advance(
     scales = [step.size * clip for _ in shares]
     new: dict[str, Scalar] = {"count": count, "bound": bound}
     if averaging.compares:
-        overlap = sum(rate * inner for rate, inner in zip(worth, overlaps, strict=True))
-        agreed, damped, kept = averaging.pace(overlap, batch, past, count)
+        agreed, damped, kept = averaging.pace(_dot(worth, overlaps), batch, past, count)
         scales = [scale * damped * minimum(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
         new |= kept
 
@@ -152,6 +149,11 @@ def advance(
     noted["grad_sq"] = total_sq / shrunk**2
     memories = [ops.choose(memory, share.memory) for memory, share in zip(memories, shares, strict=True)]
     return Outcome(finite, violated, [ops.choose(scale, 0.0 * ops.one) for scale in scales], memories, noted)
+
+
+def _dot(rates: list[Scalar], values: list[Scalar]) -> Scalar:
+    """Σ α_g·value_g over the shares."""
+    return sum([rate * value for rate, value in zip(rates, values, strict=True)])
 
 
 def _no_step(

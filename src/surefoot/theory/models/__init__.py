@@ -37,10 +37,9 @@ gradients through, and never waits for a device. At the edges:
 Step(size=0.5, delta=0.9166666666666666)
 """
 
-from surefoot.theory.models._base import Model, Point, Step
+from surefoot.theory.models._base import Model, Point, Step, exact_delta, safe_delta
 from surefoot.theory.models._closed import Linear, SquareRoot, Truncated
 from surefoot.theory.models._composite import Composite
-from surefoot.theory.models._indices import exact_delta, safe_delta
 from surefoot.theory.models._power import Exponential, Power
 
 NAMED: dict[str, type[Model]] = {
