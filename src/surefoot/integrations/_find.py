@@ -49,7 +49,7 @@ class Search:
             trainings: What is searched among.
             planned: Steps that the trainer plans, if it says.
             how: What makes it say them.
-            shown: Whether there is a bar where the user has asked for none, and not for none.
+            shown: Whether there is a bar where ``progress`` does not say.
         """
         horizon = self._horizon
         if horizon is None:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 from transformers import Trainer, TrainerCallback
 
 from surefoot.integrations import _find
-from surefoot.integrations._handover import bare
 from surefoot.integrations._restore import Snapshot
 from surefoot.integrations._trainings import Training, Trainings, stacked
 from surefoot.problems import seeded
@@ -191,3 +191,12 @@ def _steps_by_itself(scheduler: Any) -> bool:
     """Whether a scheduler needs no metric."""
     names = [kind.__name__.lower() for kind in type(scheduler).__mro__]
     return not any(word in name for name in names for word in ("plateau", "greedy"))
+
+
+def bare(optimizer: Any) -> Optimizer:
+    """The optimizer inside Accelerate's wrapper, which is the one whose hooks are called."""
+    while isinstance(inside := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = inside
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"the trainer's optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    return optimizer
