@@ -14,6 +14,7 @@ from surefoot.integrations import _find
 from surefoot.integrations._restore import Snapshot
 from surefoot.integrations._trainings import Training, Trainings, stacked
 from surefoot.problems import seeded
+from surefoot.runs import Tell
 from surefoot.search import Found
 
 
@@ -24,7 +25,7 @@ def find_lr(
     horizon: int | None = None,
     evaluate: str | None = None,
     set_lr: bool = False,
-    progress: _find.Progress = None,
+    progress: Tell | None = None,
     **options: Any,
 ) -> Found:
     """Find the learning rate with which this Trainer should train.
