@@ -1,4 +1,4 @@
-"""Transformers: its Trainer steps without a loss; the callback hands it over, and watches."""
+"""Transformers: its Trainer steps without a loss, which is heard; the callback watches."""
 
 import tempfile
 

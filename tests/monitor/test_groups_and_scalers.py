@@ -79,8 +79,9 @@ SCALED = {
 }
 
 
+@pytest.mark.parametrize("is_told", [True, False])
 @pytest.mark.parametrize("name", SCALED)
-def test_gradients_that_were_scaled_are_measured_unscaled(another, name):
+def test_losses_and_gradients_that_were_scaled_are_measured_unscaled(another, name, is_told):
     traces = []
     for scale in (1.0, 1024.0):
         problem = another()
@@ -90,11 +91,12 @@ def test_gradients_that_were_scaled_are_measured_unscaled(another, name):
                 optimizer.zero_grad()
                 loss = problem.loss()
                 scaler.scale(loss).backward()
-                monitor.record(loss)
+                if is_told:
+                    monitor.record(loss)
                 scaler.step(optimizer)
                 scaler.update()
         traces.append(monitor.trace())
-    for column in ("grad_sq", "delta", "delta_high"):
+    for column in ("loss", "grad_sq", "delta", "delta_high"):
         assert traces[1][column].values == pytest.approx(traces[0][column].values, rel=1e-4)
 
 

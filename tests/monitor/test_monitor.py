@@ -262,9 +262,32 @@ def test_a_known_schedule_makes_partial_sums_those_of_the_whole_run(problem):
     np.testing.assert_allclose(monitor.trace().noise, partial, rtol=1e-9)
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("by_closure", [False, True])
+@pytest.mark.parametrize("make", [torch.optim.AdamW, sfo.NGN])
+def test_the_loss_is_heard(problem, make, by_closure, parts):
+    """Of all micro batches, also where a closure does the last of them, as in Lightning."""
+    optimizer, expected = make(problem.model.parameters(), lr=0.1), []
+
+    def part():
+        loss = problem.loss() / parts
+        loss.backward()
+        expected[-1] += loss.item()
+        return loss
+
+    with StabilityMonitor(optimizer) as monitor:
+        for _ in range(4):
+            optimizer.zero_grad()
+            expected.append(0.0)
+            for _ in range(parts - by_closure):
+                part()
+            optimizer.step(*([part] if by_closure else []))
+    assert monitor.trace().loss.values == pytest.approx(expected, rel=1e-6)
+
+
 def test_a_loss_that_was_not_told_is_missing_and_no_divergence(problem):
     optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
-    with StabilityMonitor(optimizer, stop=[NonFinite()], flush_every=2) as monitor:
+    with StabilityMonitor(optimizer, stop=[NonFinite()], flush_every=2, listen=False) as monitor:
         problem.train(optimizer, 4)
     trace = monitor.trace()
     assert np.isnan(trace.loss).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,10 @@ from torch import nn
 
 from surefoot import _checks
 from surefoot.integrations._trainings import Trainings
+from surefoot.runs import Tell
 from surefoot.search import Found, tune
 
 Rates = float | Iterable[float] | Mapping[str, float] | None
-Progress = bool | Callable[[int], None] | None
 
 OPTIONS = ("extend", "max_states", "maximize", "refine", "seeds", "tolerance")
 """Arguments of :func:`~surefoot.search.tune` that a finder takes."""
@@ -24,7 +24,7 @@ class Search:
     """What the arguments of ``find_lr`` ask for; what cannot be right is refused before anything starts."""
 
     def __init__(
-        self, lrs: Rates, horizon: int | None, metric: str | None, progress: Progress, options: Mapping[str, Any]
+        self, lrs: Rates, horizon: int | None, metric: str | None, progress: Tell | None, options: Mapping[str, Any]
     ) -> None:
         for name in options:
             if name == "processes":
@@ -49,7 +49,7 @@ class Search:
             trainings: What is searched among.
             planned: Steps that the trainer plans, if it says.
             how: What makes it say them.
-            shown: Whether there is a bar where the user has asked for none, and not for none.
+            shown: Whether there is a bar where ``progress`` does not say.
         """
         horizon = self._horizon
         if horizon is None:

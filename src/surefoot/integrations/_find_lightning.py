@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader
 from surefoot.integrations import _find
 from surefoot.integrations._restore import Snapshot
 from surefoot.integrations._trainings import Training, Trainings, rate_of, stacked
+from surefoot.runs import Tell
 from surefoot.search import Found
 
 _NAMES = ("lr", "learning_rate")
@@ -45,7 +46,7 @@ def find_lr(
     horizon: int | None = None,
     evaluate: str | None = None,
     set_lr: bool = False,
-    progress: _find.Progress = None,
+    progress: Tell | None = None,
     **options: Any,
 ) -> Found:
     """Find the learning rate with which this trainer should fit this module.

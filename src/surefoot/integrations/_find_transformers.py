@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 from transformers import Trainer, TrainerCallback
 
 from surefoot.integrations import _find
-from surefoot.integrations._handover import bare
 from surefoot.integrations._restore import Snapshot
 from surefoot.integrations._trainings import Training, Trainings, stacked
 from surefoot.problems import seeded
+from surefoot.runs import Tell
 from surefoot.search import Found
 
 
@@ -24,7 +25,7 @@ def find_lr(
     horizon: int | None = None,
     evaluate: str | None = None,
     set_lr: bool = False,
-    progress: _find.Progress = None,
+    progress: Tell | None = None,
     **options: Any,
 ) -> Found:
     """Find the learning rate with which this Trainer should train.
@@ -191,3 +192,12 @@ def _steps_by_itself(scheduler: Any) -> bool:
     """Whether a scheduler needs no metric."""
     names = [kind.__name__.lower() for kind in type(scheduler).__mro__]
     return not any(word in name for name in names for word in ("plateau", "greedy"))
+
+
+def bare(optimizer: Any) -> Optimizer:
+    """The optimizer inside Accelerate's wrapper, which is the one whose hooks are called."""
+    while isinstance(inside := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = inside
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"the trainer's optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    return optimizer

@@ -117,7 +117,6 @@ class Training(Run):
         self.step = 0
         self.waiting: dict[str, Any] | None = None
         """Its state while another one has the model; None before the first step, and while it has it."""
-        self.begun = False
 
     def advance(self, k: int) -> Progress:
         """Take k steps of the optimizer; fewer if a loss was not finite."""
@@ -151,7 +150,7 @@ class Training(Run):
         """Go on from a state; the batches before it are read again."""
         self.batches = Batches(self._trainings.open_data(self.seed), self.seed, self._trainings.limit)
         self.batches.go_to(state["place"])
-        self.step, self.begun = int(state["step"]), True
+        self.step = int(state["step"])
         self.waiting = {name: value for name, value in state.items() if name not in ("step", "place")}
 
 
@@ -249,8 +248,7 @@ class Trainings(ABC):
             if self._owner is not None:
                 self._owner.waiting = self.state()
             self._owner = training
-            if training.begun:
-                assert training.waiting is not None
+            if training.waiting is not None:
                 self._load(training.waiting)
             else:
                 self._load(_copied(self._start))
@@ -258,7 +256,6 @@ class Trainings(ABC):
                     states = random_states()
                 set_random_states(states)
                 scale_rates(self.optimizer, self.schedulers, training.lr / self.lr)
-                training.begun = True
             training.waiting = None
         yield
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
-from surefoot.integrations._handover import Handover
-from surefoot.integrations._metrics import latest
 from surefoot.integrations._missing import missing
+from surefoot.integrations._watching import attached, latest, stops
 from surefoot.monitor import StabilityMonitor
 
 try:
@@ -24,9 +21,10 @@ __all__ = ["StabilityCallback", "find_lr"]
 class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
     """Attaches a :class:`~surefoot.monitor.StabilityMonitor` to the optimizer of a Lightning module while it trains.
 
-    Works with any torch optimizer, and with ours, which are told the loss: with ``accumulate_grad_batches`` the mean
-    over the micro batches (Lightning's closure returns the last one's share), and in manual optimization the loss given
-    to ``manual_backward``. Once a stop rule holds, training ends after the batch. One optimizer only.
+    Works with any torch optimizer, and with ours. The loss is heard where it is differentiated: with
+    ``accumulate_grad_batches`` the mean over the micro batches (Lightning's closure returns the last one's share), and
+    in manual optimization that of ``manual_backward``. Once a stop rule holds, training ends after the batch. One
+    optimizer only.
 
     What it sees goes to the trainer's loggers, whatever they are (TensorBoard, W&B, CSV): every
     ``log_every_n_steps`` steps loss, rate, δ and the steps that other methods would take (``stability/loss``,
@@ -47,43 +45,31 @@ class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
     def __init__(self, *, log: bool = True, **options: Any) -> None:
         self._log, self._options = log, options
         self._logged = 0
-        self._handover: Handover | None = None
         self.monitor: StabilityMonitor | None = None
         """The monitor of the last fit, also when it is over."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start watching."""
         if len(trainer.optimizers) != 1:
-            raise ValueError(f"StabilityCallback watches one optimizer, the module has {len(trainer.optimizers)}")
-        self._handover = Handover(trainer.optimizers[0], trainer.estimated_stepping_batches, self._options)
-        self.monitor = self._handover.monitor
+            raise ValueError(f"the module must have one optimizer for StabilityCallback, got {len(trainer.optimizers)}")
+        self.monitor = attached(trainer.optimizers[0], trainer.estimated_stepping_batches, self._options)
         self._logged = 0
-
-    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        """Take the loss as it is differentiated."""
-        if self._handover is not None:
-            scaler = getattr(trainer.precision_plugin, "scaler", None)  # of float16: it has scaled the loss
-            self._handover.add(loss if scaler is None else loss / scaler.get_scale())
-
-    def on_before_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Wait for the step, which the scaler of float16 may leave out."""
-        if self._handover is not None:
-            self._handover.expect()
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Log what was seen, and end the training if a rule says so."""
         self._write(trainer, trainer.log_every_n_steps)
-        if not trainer.should_stop and self._handover is not None and self._handover.stops():
+        if not trainer.should_stop and self.monitor is not None and stops(self.monitor):
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop watching."""
         self._write(trainer, 1)
-        self._end()
+        self.on_exception()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, *_: Any) -> None:
         """Stop watching."""
-        self._end()
+        if self.monitor is not None:
+            self.monitor.detach()
 
     def _write(self, trainer: Trainer, every: int) -> None:
         """Tell the loggers if some steps are new to them."""
@@ -94,8 +80,3 @@ class StabilityCallback(Callback):  # type: ignore[misc, unused-ignore]
         numbers = latest(monitor)
         for logger in trainer.loggers:
             logger.log_metrics(numbers, step=trainer.global_step)
-
-    def _end(self) -> None:
-        if self._handover is not None:
-            self._handover.end()
-            self._handover = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from surefoot.integrations._metrics import by_step, of_verdict
 from surefoot.integrations._missing import missing
+from surefoot.integrations._watching import by_step, of_verdict
 from surefoot.monitor import StabilityMonitor
 
 try:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from surefoot.integrations._handover import Handover, bare
-from surefoot.integrations._metrics import latest
 from surefoot.integrations._missing import missing
+from surefoot.integrations._watching import attached, latest, stops
 from surefoot.monitor import StabilityMonitor
 
 try:
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-    from surefoot.integrations._find_transformers import find_lr
+    from surefoot.integrations._find_transformers import bare, find_lr
 except ImportError as error:
     raise missing("transformers", error) from error
 
@@ -22,9 +21,8 @@ __all__ = ["StabilityCallback", "find_lr"]
 class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Attaches a :class:`~surefoot.monitor.StabilityMonitor` to the optimizer of a Transformers ``Trainer``.
 
-    The Trainer calls ``optimizer.step()`` without a loss, and tells callbacks none. So this one reads what
-    ``Trainer.training_step`` returns, the share of every micro batch, and hands the sum to the monitor and to our own
-    optimizers, which cannot step without it. Once a stop rule holds, training ends after the step.
+    The Trainer calls ``optimizer.step()`` without a loss, and tells callbacks none: it is heard where the Trainer
+    differentiates it, the share of every micro batch. Once a stop rule holds, training ends after the step.
 
     What it sees goes to where the Trainer reports (``report_to``: TensorBoard, W&B, …), whenever the Trainer logs:
     loss, rate, δ and the steps that other methods would take, and the verdict as a number, ``stability/state``: −1 is
@@ -50,7 +48,6 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._trainer = trainer
         self._log = log
         self._options = options
-        self._handover: Handover | None = None
         self.monitor: StabilityMonitor | None = None
         """The monitor of the last training, also when it is over."""
 
@@ -58,24 +55,8 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Start watching."""
-        self._end()  # of a training that was interrupted
-        self._handover = handover = Handover(bare(kwargs["optimizer"]), state.max_steps, self._options)
-        self.monitor = handover.monitor
-        training_step = self._trainer.training_step
-
-        def told(*step_args: Any, **step_kwargs: Any) -> Any:
-            loss = training_step(*step_args, **step_kwargs)
-            handover.add(loss)
-            return loss
-
-        self._trainer.training_step = told  # type: ignore[method-assign, unused-ignore]
-
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Wait for the step, which the scaler of float16 may leave out."""
-        if self._handover is not None:
-            self._handover.expect()
+        self.on_train_end()  # of a training that was interrupted
+        self.monitor = attached(bare(kwargs["optimizer"]), state.max_steps, self._options)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -84,21 +65,14 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         if self._log and control.should_log and self.monitor is not None:
             for callback in filter(_reports, self._trainer.callback_handler.callbacks):
                 callback.on_log(args, state, control, **{**kwargs, "logs": latest(self.monitor)})
-        if self._handover is not None and self._handover.stops():
+        if self.monitor is not None and stops(self.monitor):
             control.should_training_stop = True
         return control
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         """Stop watching."""
-        self._end()
-
-    def _end(self) -> None:
-        if self._handover is not None:
-            self._handover.end()
-            self._handover = None
-            del self._trainer.training_step  # the method of the class shows again
+        if self.monitor is not None:
+            self.monitor.detach()
 
 
 def _reports(callback: Any) -> bool:

@@ -123,7 +123,7 @@ def judge(
         return Verdict(State.UNKNOWN, reason, more_steps=wanted - done)
     if found is None or now is None or seen.usable < min(3, wanted):
         if not np.isfinite(columns["loss"]).any():
-            return Verdict(State.UNKNOWN, "no loss was told; call monitor.record(loss) before every step")
+            return Verdict(State.UNKNOWN, "no loss was heard or told; call monitor.record(loss) before every step")
         return Verdict(State.UNKNOWN, f"the optimizer has moved at {seen.usable} of {done // every} steps only")
     small, large = _sum(weights.small, found), _sum(weights.large, found)
     state = State.TOO_LARGE if large > 0 or seen.soared else State.TOO_SMALL if small > 0 else State.HOLDS

@@ -13,15 +13,23 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot import _checks
-from surefoot.monitor import _plan, _reading
-from surefoot.monitor._columns import COLUMNS, SAMPLED, SOURCES, TRACKED, build_trace, own_index
-from surefoot.monitor._copies import Copies
+from surefoot.monitor import _reading
+from surefoot.monitor._columns import (
+    COLUMNS,
+    SAMPLED,
+    SOURCES,
+    TRACKED,
+    build_trace,
+    own_index,
+    peak_rate,
+    planned_rates,
+)
 from surefoot.monitor._counterfactual import parse_models
 from surefoot.monitor._judge import judge
 from surefoot.monitor._ring import Ring
-from surefoot.monitor._sample import StepSample
+from surefoot.monitor._sample import Copies, StepSample
 from surefoot.monitor._verdict import State, Verdict
-from surefoot.optim import Host, ModelBased, scalar
+from surefoot.optim import Host, Losses, ModelBased, scalar
 from surefoot.rules import Floats, History, Stop, StopRule, check_rules, first_stop
 from surefoot.theory.arguments import unknown
 from surefoot.theory.bounds import Bound
@@ -45,8 +53,9 @@ class StabilityMonitor:
     bound of its last iterate, Ω = D²/(2 S_1) + Σ w_t δ_t (Theorem 3.4, telescoped).
 
     The monitor only reads: it works through torch's step hooks, changes nothing about a step, and reads numbers of a
-    device in blocks, so that nobody waits for it. The loss comes from ``step(loss=…)`` or ``add_loss`` of our own
-    optimizers, from the closure, or from :meth:`record`, which wins.
+    device in blocks, so that nobody waits for it. The loss is heard from ``loss.backward()``, as our own optimizers
+    hear it; it can also come from the closure, from ``step(loss=…)`` or ``add_loss`` of ours, or from :meth:`record`,
+    which wins.
 
     The index of the optimizer itself is its model's for ours, and exact for ``torch.optim.SGD`` without momentum and
     weight decay. For every other one track ``"interval"``: the step that was taken then gives an interval around
@@ -73,6 +82,7 @@ class StabilityMonitor:
         flush_every: Steps after which numbers are fetched from the device and rules are asked.
         process_group: The ranks whose losses are averaged, so that all of them stop at the same step; ``"auto"`` is the
             default group if there is one, None never communicates.
+        listen: Hear the loss of an optimizer that is not ours from ``loss.backward()``, while attached.
 
     >>> import torch
     >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
@@ -82,7 +92,6 @@ class StabilityMonitor:
     ...         optimizer.zero_grad()
     ...         loss = 0.5 * x.square().sum()
     ...         loss.backward()
-    ...         monitor.record(loss)
     ...         optimizer.step()
     >>> print(monitor.verdict())
     Too large: after 10 steps the loss is 8.2e+04 times the first. Try 0.012 to 0.36.
@@ -102,6 +111,7 @@ class StabilityMonitor:
         lower_bound: float = 0.0,
         flush_every: int = 16,
         process_group: Any = "auto",
+        listen: bool = True,
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
@@ -128,6 +138,9 @@ class StabilityMonitor:
         device = next((p.device for group in optimizer.param_groups for p in group["params"]), torch.device("cpu"))
         host = isinstance(self._ops, Host)
         self._ring = Ring(len(COLUMNS), flush_every, device, process_group, host=host)
+        self.losses: Losses | None = None
+        """What hears the losses of an optimizer that is not ours, while it is attached."""
+        self._listens = listen and "loss" in self.track and not _reading.knows_index(optimizer)
         self._handles: list[Any] = []
         self._recorded: Tensor | float | None = None
         self._row: dict[str, Any] = {}
@@ -139,6 +152,7 @@ class StabilityMonitor:
     def attach(self) -> Self:
         """Start watching."""
         if not self._handles:
+            self.losses = Losses(self.optimizer, listen=True) if self._listens else None
             self._handles = [
                 self.optimizer.register_step_pre_hook(self.before_step),
                 self.optimizer.register_step_post_hook(self.after_step),
@@ -149,7 +163,7 @@ class StabilityMonitor:
         """Stop watching; the optimizer is as it was, and what was seen can still be asked for."""
         for handle in self._handles:
             handle.remove()
-        self._handles = []
+        self._handles, self.losses = [], None
         self._copies.forget()
         if self._sample is not None:
             self._sample.forget()
@@ -161,7 +175,7 @@ class StabilityMonitor:
         self.detach()
 
     def record(self, loss: Tensor | float) -> None:
-        """Tell the loss of the coming step, for optimizers that are not told by themselves.
+        """Tell the loss of the coming step, where it cannot be heard or another one counts.
 
         With gradient accumulation call it once a micro batch, with the loss as it was differentiated: the sum counts.
         """
@@ -244,7 +258,7 @@ class StabilityMonitor:
         return judge(
             {**columns, "size": np.where(np.isnan(columns["size"]), columns["rate"], columns["size"])},
             horizon=self.horizon,
-            peak=_plan.peak(self._planned(columns), columns["rate"], self.optimizer.param_groups[0]),
+            peak=peak_rate(self._planned(columns), columns["rate"], self.optimizer.param_groups[0]),
             elements=0 if self._sample is None else self._sample.elements,
             every=self.every,
             stop_reason=self.stopped.reason if stopped and self.stopped is not None else None,
@@ -281,24 +295,32 @@ class StabilityMonitor:
             self._row |= self._copies.before()
         if closure is None:
             self._measure_gradient()
-            loss = kwargs.get("loss")
-            if loss is None and isinstance(optimizer, ModelBased):
-                loss = optimizer.pending_loss
-            self._row["loss"] = loss
+            given = kwargs.get("loss")
+            self._row["loss"] = self._pending(optimizer) if given is None else given
             return None
-        wrapped = self._watched(closure)
+        wrapped = self._watched(closure, optimizer)
         return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
 
-    def _watched(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+    def _pending(self, optimizer: Optimizer) -> Tensor | float | None:
+        """The loss that belongs to the gradients in place, as far as it was heard, or told to one of ours."""
+        if isinstance(optimizer, ModelBased):
+            return optimizer.pending_loss
+        loss = None if self.losses is None else self.losses.pending
+        scale = getattr(optimizer, "grad_scale", None)  # of a GradScaler that leaves the division to a fused step
+        return loss if loss is None or scale is None else loss / scale
+
+    def _watched(self, closure: Callable[[], Any], optimizer: Optimizer) -> Callable[[], Any]:
         """The closure, whose first call is at x_t; line searches call it again elsewhere."""
         calls = 0
+        has_earlier = self._pending(optimizer) is not None  # micro batches, of which the closure does the last one
 
         def watched() -> Any:
             nonlocal calls
             loss = closure()
             calls += 1
             if calls == 1:
-                self._row["loss"] = loss
+                total = self._pending(optimizer) if has_earlier else None
+                self._row["loss"] = loss if total is None else total
                 with torch.no_grad():
                     self._measure_gradient()
             else:
@@ -311,6 +333,8 @@ class StabilityMonitor:
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """The hook behind a step, which looks at what was taken, and writes a row."""
         recorded, self._recorded = self._recorded, None
+        if self.losses is not None:
+            self.losses.forget()
         if not self._is_due:
             self.steps += 1
             return
@@ -365,7 +389,7 @@ class StabilityMonitor:
         return History(columns["loss"], columns["grad_sq"], delta, rates, self.distance, self.every, since)
 
     def _planned(self, columns: dict[str, Floats]) -> Floats:
-        return _plan.rates(columns["rate"], self.every, self.horizon, self._schedule)
+        return planned_rates(columns["rate"], self.every, self.horizon, self._schedule)
 
     def _ask_rules(self) -> None:
         if self.rules and self.stopped is None:

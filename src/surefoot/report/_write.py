@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -110,20 +109,16 @@ def from_store(
 
 
 def _page(title: str, blocks: list[str]) -> str:
-    style = pages.stylesheet("report")
-    script = "\n".join(pages.part("report", name) for name in SCRIPTS)
     logo = pages.part("report", "logo.svg").strip()
-    parts = {
-        "policy": pages.policy(style, script, images="data:"),
-        "title": html.escape(title),
-        "style": style,
-        "logo": logo.replace('width="32" height="32"', 'width="22" height="22"', 1),
-        "icon": f"data:image/svg+xml;base64,{base64.b64encode(logo.encode()).decode()}",
-        "studies": "\n".join(blocks),
-        "script": script,
-    }
-    # In one pass: a title that looks like a place in the template stays a title.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], pages.part("report", "page.html"))
+    return pages.filled(
+        "report",
+        SCRIPTS,
+        images="data:",
+        title=html.escape(title),
+        logo=logo.replace('width="32" height="32"', 'width="22" height="22"', 1),
+        icon=f"data:image/svg+xml;base64,{base64.b64encode(logo.encode()).decode()}",
+        studies="\n".join(blocks),
+    )
 
 
 def _block(name: str, text: str) -> str:

@@ -28,6 +28,7 @@ from surefoot.runs import (
     RunPlan,
     Settings,
     Store,
+    Tell,
     execute,
     is_network,
     job_of,
@@ -40,7 +41,7 @@ from surefoot.study._archive import FileArchive, MemoryArchive
 from surefoot.study._result import Result
 from surefoot.study._shared_bound import best_of, cut
 from surefoot.study._stored import adopt, check_size, context_of, settings_of, tell_reuse
-from surefoot.study._sweep import Progress, compute, dismiss, follow, lead
+from surefoot.study._sweep import compute, dismiss, follow, lead
 from surefoot.theory.models import Model
 
 
@@ -211,7 +212,7 @@ class Study:
         self,
         store: str | os.PathLike[str] | None = None,
         *,
-        progress: Progress = False,
+        progress: Tell = False,
         processes: int | None = None,
         engine: str = "auto",
         address: str | None = None,
@@ -224,7 +225,8 @@ class Study:
             store: A file that keeps every finished run, is created if it does not exist, and can hold any number of
                 studies. Runs that are in it already are not computed again: after an interruption, run the same study
                 with the same store. Without a store all stays in memory.
-            progress: Show a bar with rate and time left; or call back with the runs done and the runs to do.
+            progress: Show a bar with rate and time left; or call back with the runs done, and with those to do if the
+                function takes two arguments.
             processes: Worker processes, by default as many as pay off.
             engine: ``"auto"`` takes this process and others of this machine; ``"dask"`` a Dask cluster (needs the extra
                 ``surefoot[dask]``), with the same result.
@@ -273,7 +275,7 @@ class Study:
             dismiss(result.settings, result._archive.records())
         return result
 
-    def _run_stored(self, path: Path, engine: Callable[..., None], progress: Progress) -> Result:
+    def _run_stored(self, path: Path, engine: Callable[..., None], progress: Tell) -> Result:
         study, context = self, self._context()
         require(self._identity, self.version, f"store {str(path)!r}")
         with Store.write(path) as opened, Claims(opened, context) as claims:

@@ -17,6 +17,7 @@ from surefoot.runs import (
     Place,
     Record,
     RunPlan,
+    Tell,
     Trace,
     execute,
     lower_bound_of,
@@ -26,9 +27,6 @@ from surefoot.runs import (
     torch_ranks,
 )
 from surefoot.study._shared_bound import best_of
-
-Progress = bool | Callable[[int, int], None]
-
 
 _WAIT_SECONDS = 0.2
 
@@ -49,7 +47,7 @@ def compute(
     *,
     engine: Callable[..., None],
     advice: str,
-    progress: Progress,
+    progress: Tell,
     claims: Claims | None = None,
 ) -> None:
     """Compute some runs.

@@ -6,7 +6,6 @@ import time
 from html import escape
 from typing import TYPE_CHECKING
 
-from surefoot._version import __version__
 from surefoot.monitor import State
 from surefoot.plots import pages
 from surefoot.watch._chart import chart, number
@@ -23,37 +22,21 @@ _SHOWN = 24
 def page(session: Session) -> str:
     """The page of a run as it stands."""
     now = time.time()
-    style, script = pages.stylesheet("watch"), pages.part("watch", "page.js")
     is_running = session.status == "running"
     hidden = len(session.watched) - _SHOWN
-    body = "".join(_section(watched) for watched in session.watched[-_SHOWN:])
-    if hidden > 0:
-        body = f'<p class="soft">{hidden} earlier optimizers are in the trace only.</p>{body}'
-    again = "" if not is_running else '<noscript><meta http-equiv="refresh" content="5"></noscript>'
-    title = escape(session.script.title)
-    state = "running" if is_running else "over"
-    return f"""<!doctype html>
-<html lang="en" data-state="{state}" data-written="{now:.0f}">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{pages.policy(style, script)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="surefoot {__version__}">{again}
-<title>{escape(_short(session))} · {escape(session.script.stem)}</title>
-<style>{style}</style>
-</head>
-<body>
-<p class="brand">surefoot watch</p>
-<h1>{title}</h1>
-<p class="status {state}"><span id="state">{escape(session.status.capitalize())}</span>
-<span class="soft">· {_clock(session.begun)} to {_clock(now)}, {_duration(now - session.begun)}
-<span id="age"></span></span></p>
-{body}
-<footer class="soft">All charts are over the steps; their numbers are in trace.csv, beside this page.</footer>
-<script>{script}</script>
-</body>
-</html>
-"""
+    left_out = f'<p class="soft">{hidden} earlier optimizers are in the trace only.</p>' if hidden > 0 else ""
+    return pages.filled(
+        "watch",
+        ["page.js"],
+        state="running" if is_running else "over",
+        written=f"{now:.0f}",
+        again='<noscript><meta http-equiv="refresh" content="5"></noscript>' if is_running else "",
+        tab=escape(f"{_short(session)} · {session.script.stem}"),
+        title=escape(session.script.title),
+        status=escape(session.status.capitalize()),
+        when=f"{_clock(session.begun)} to {_clock(now)}, {_duration(now - session.begun)}",
+        optimizers=left_out + "".join(_section(watched) for watched in session.watched[-_SHOWN:]),
+    )
 
 
 def _short(session: Session) -> str:

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.monitor import Dead, History, StabilityMonitor, State, Verdict
@@ -58,7 +57,6 @@ class Watched:
         self.monitor: StabilityMonitor | None = None
         self._asked = 0
         self._losses = None if isinstance(optimizer, ModelBased) else Losses(optimizer, listen=True)
-        self._earlier: tuple[Tensor | None, int] = (None, 0)
         self._stand_in = StandIn(optimizer)
 
     # -- at a step ----------------------------------------------------------------------------------------------------
@@ -81,6 +79,7 @@ class Watched:
             models=(),
             process_group=None,
         )
+        self.monitor.losses = self._losses
         optimizer.register_step_pre_hook(torch.compiler.disable(self._before))  # type: ignore[no-untyped-call]
         optimizer.register_step_post_hook(torch.compiler.disable(self._after))  # type: ignore[no-untyped-call]
 
@@ -93,8 +92,8 @@ class Watched:
         """Let the monitor look before the step; whatever fails, the step does not."""
         if self.monitor is None or self.trouble is not None:
             return None
-        if self._losses is not None:
-            self._earlier = self._losses.heard, self._losses.era
+        if self._losses is not None and self._losses.pending is None:
+            self.deaf = self._losses.doubt or "no backward() of a loss was heard before the step"
         try:
             return self.monitor.before_step(optimizer, args, kwargs)
         except Exception as error:
@@ -102,32 +101,13 @@ class Watched:
         return None
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Tell the monitor what was heard, and let it look behind the step."""
+        """Let the monitor look behind the step."""
         if self.monitor is not None and self.trouble is None:
             try:
-                self._tell(optimizer, args, kwargs)
                 self.monitor.after_step(optimizer, args, kwargs)
             except Exception as error:
                 self._give_up(error)
-        if self._losses is not None:
-            self._losses.forget()
         self.steps += 1
-
-    def _tell(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Hand over what was heard; a closure says it itself, unless gradients of earlier passes were kept."""
-        losses, monitor = self._losses, self.monitor
-        if losses is None or monitor is None:
-            return
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        heard, era = self._earlier
-        if callable(closure) and (heard is None or losses.era != era):
-            return
-        loss = losses.pending
-        if loss is None:
-            self.deaf = losses.doubt or "no backward() of a loss was heard before the step"
-            return
-        scale = getattr(optimizer, "grad_scale", None)  # of a GradScaler that leaves the division to a fused step
-        monitor.record(loss if scale is None else loss / scale)
 
     def _give_up(self, error: Exception) -> None:
         self.trouble = f"{type(error).__name__}: {error}"

@@ -1,15 +1,20 @@
-"""What a monitor has seen as numbers with names, for loggers of all kinds."""
+"""A monitor inside a trainer: attached, asked for an end, and as numbers with names, for loggers of all kinds."""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
 
 from surefoot.monitor import StabilityMonitor, State, Verdict
 
 if TYPE_CHECKING:
     import xarray as xr
+
+_log = logging.getLogger(__name__)
 
 _SINGLE = ("loss", "grad_sq", "rate", "size", "delta", "noise", "delta_low", "delta_high", "update_norm", "distance")
 _STATES = {State.TOO_SMALL: -1.0, State.HOLDS: 0.0, State.AT_THE_EDGE: 1.0, State.TOO_LARGE: 2.0}
@@ -40,3 +45,16 @@ def latest(monitor: StabilityMonitor) -> dict[str, float]:
     """The numbers of the last step that was looked at, and the verdict."""
     last: Any = monitor.trace().isel(step=slice(-1, None))
     return {name: value for _, row in by_step(last) for name, value in row.items()} | of_verdict(monitor.verdict())
+
+
+def attached(optimizer: Optimizer, steps: float, options: Mapping[str, Any]) -> StabilityMonitor:
+    """A monitor of the optimizer; its horizon are the steps that a trainer plans, unless ``options`` say more."""
+    planned = {"horizon": int(steps)} if "schedule" not in options and 0 < steps < math.inf else {}
+    return StabilityMonitor(optimizer, **{**planned, **options}).attach()
+
+
+def stops(monitor: StabilityMonitor) -> bool:
+    """Whether a stop rule holds, which is told to the log."""
+    if monitor.stopped is not None:
+        _log.warning("training ends at step %d: %s", monitor.steps, monitor.stopped.reason)
+    return monitor.should_stop
