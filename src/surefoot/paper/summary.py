@@ -62,7 +62,7 @@ def summarise(results: Mapping[str, Result]) -> dict[str, Summary]:
 
 
 def write(summaries: Mapping[str, Summary], path: Path) -> None:
-    """As a table with one row a method and rate; what was not kept is left empty."""
+    """Write a table with one row a method and rate; what was not kept is left empty."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("method", "lr", *COLUMNS))
@@ -114,6 +114,6 @@ def _of(curve: Curve) -> Summary:
 
 
 def _medians(curve: Curve, steps: int) -> Floats:
-    """Of f/‖g‖² over the first steps, at every rate; NaN where none is known."""
+    """The median of f/‖g‖² over the first steps, at every rate; NaN where none is known."""
     ratios = [polyak_ratio(curve, lr, steps) for lr in curve.lrs]
     return np.array([np.median(values) if len(values) else np.nan for values in ratios])

@@ -206,7 +206,7 @@ def _draw_two_sides(label: str, columns: Columns) -> Figure:
 
 
 def _draw_half(columns: Columns) -> Figure:
-    """The same after half the epochs."""
+    """Training loss and bound after half the epochs, without and with warmup."""
     epochs = constant(columns, "epochs")
     return _draw_two_sides(f"training loss after {epochs:.0f} epoch{'s' * (epochs > 1)}", columns)
 
