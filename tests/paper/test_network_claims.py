@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
 import sqlite3
+import sys
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -227,6 +230,16 @@ class TestEvidence:
         assert all(list(found) == ["smoke", "small"] for found in table.values())
         assert table["cifar-half-the-epochs"]["small"].startswith("there are no runs of sgd that tell")
         assert table["cifar-warmup"]["small"].verdict == "holds"
+
+    def test_the_script_prints_one_row_a_claim_and_one_column_a_size(self, monkeypatch, capsys):
+        script = Path(__file__).parents[2] / "scripts" / "claims_table.py"
+        monkeypatch.setattr(sys, "argv", [str(script), "small", "smoke"])
+        runpy.run_path(str(script), run_name="__main__")
+        header, _, *rows = capsys.readouterr().out.splitlines()
+        assert header == "| claim | small | smoke | the paper, and the rule that decides |"
+        assert [row.split("`")[1] for row in rows] == IDS
+        assert all(row.split(" | ")[2] == "–" for row in rows)
+        assert rows[0].startswith("| `cifar-sgd-degrades` | holds: window 0.0316–0.316, best rate 0.316 | ")
 
     def test_methods_with_fewer_rates_are_named(self, results):
         runs = summarise(results)

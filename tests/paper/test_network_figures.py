@@ -11,7 +11,7 @@ import pytest
 from tests.paper import tiny_sweeps
 
 from surefoot.paper import figures, presets, summary
-from surefoot.paper.curves import curves, polyak_ratio, pool
+from surefoot.paper.curves import MissingRuns, curves, polyak_ratio, pool
 from surefoot.paper.figures import networks
 from surefoot.study import Result, Study
 
@@ -204,6 +204,11 @@ class TestRegistry:
     def test_data_comes_from_the_folder(self, tables, folder):
         columns = figures.load("cifar10-loss-and-bound", folder, preset="smoke").data()
         np.testing.assert_array_equal(columns["value"], tables["cifar10-loss-and-bound"]["value"])
+
+    @pytest.mark.parametrize("name", figures.CIFAR10)
+    def test_a_sweep_without_sgd_has_no_figure_yet(self, results, name):
+        with pytest.raises(MissingRuns, match="sgd"):
+            networks.NetworkFigure(name).table({"warmup": results["warmup"]})
 
     def test_title_says_what_is_trained(self):
         assert figures.load("cifar10-delta").TITLE == (

@@ -10,7 +10,7 @@ from surefoot.data.images import Images
 
 FILE = "digits.bin"
 SHA256 = "d8121ca7764eccfaef1df6bc4589c6527c58fcbab0cb1b079e79f97f8cb8219a"
-"""Of the bundled file, decompressed: 1797 rows of the class and 64 pixels from 0 to 16."""
+"""Checksum of the bundled file, decompressed: 1797 rows of the class and 64 pixels from 0 to 16."""
 
 TRAINING_ROWS = 1437
 ROW_BYTES = 1 + 8 * 8

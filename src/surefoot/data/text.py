@@ -14,7 +14,7 @@ from surefoot.data.dataset import fingerprint
 
 FILE = "shakespeare.txt"
 SHA256 = "b4a657aedf64a7c4dbb5201c11d9c2443df0145061c8df8c386b30266dc1f389"
-"""Of the bundled text, decompressed."""
+"""Checksum of the bundled text, decompressed."""
 
 Codes = NDArray[np.unsignedinteger[Any]]
 

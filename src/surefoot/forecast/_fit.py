@@ -80,9 +80,9 @@ class Fit:
     draws: Floats
     """Parameters of fits to resampled runs."""
     runs: list[Run]
-    """Those that were used."""
+    """The runs that were used."""
     lost: list[Run]
-    """Those that diverged or stand far above the fit."""
+    """The runs that diverged or stand far above the fit."""
     residuals: Floats
     """Measured minus fitted final loss, NaN where there is none, for ``runs``."""
     box: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -90,12 +90,12 @@ class Fit:
 
     @property
     def warmup(self) -> int:
-        """Steps of the ramp at the start that is usual here."""
+        """Steps of the ramp at the start that is usual in these runs."""
         return int(np.median([run.warmup for run in self.runs]))
 
     @property
     def weight_decay(self) -> float:
-        """As is usual here."""
+        """The weight decay that is usual in these runs."""
         return float(np.median([run.weight_decay for run in self.runs]))
 
     def losses(self, parts: form.Trace) -> Floats:
@@ -331,7 +331,7 @@ class _Problem:
         return soft, np.nan_to_num(gradient * (self.weights * slope)[:, None])
 
     def residuals(self, values: Floats) -> Floats:
-        """Their squares are what is minimised: differences, and how far parameters are from where they are expected."""
+        """What is squared and minimised: differences, and how far parameters are from where they are expected."""
         return np.concatenate([self.robust(values)[0], (values - self.prior[:, 0]) / self.prior[:, 1]])
 
     def jacobian(self, values: Floats) -> Floats:

@@ -44,7 +44,7 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """T."""
+        """T, the number of steps."""
         return len(self.rates)
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from surefoot.study import Pool, Result
-from surefoot.theory import bounds
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -56,31 +54,8 @@ class Curve:
         values = self.of(variable)
         return np.asarray((values if epoch is None else values.sel(epoch=epoch)).values)
 
-    def loss(self, variable: str = "last_loss", epoch: int | None = None) -> Floats:
-        """The mean of :meth:`losses` over the seeds; ∞ where one run diverged."""
-        with np.errstate(over="ignore"):
-            return np.asarray(self.losses(variable, epoch).mean(axis=1))
-
-    def bound(self, distance: float | None = None, *, horizon: int | None = None) -> Floats:
-        """Ω_T for every rate, by default with the study's D."""
-        return np.asarray(self._bound(distance, horizon).total.values)
-
-    @cached_property
-    def noise(self) -> Floats:
-        """The part of Ω_T that D has nothing to do with."""
-        return np.asarray(self._bound(None, None).noise.values)
-
-    def bias(self, pool: Pool) -> Floats:
-        """min_j f(u_j) + ‖x₁ − u_j‖²/(2S₁) over a pool of points; bounds f itself together with the noise."""
-        return np.asarray(bounds.envelope_bias(self.result.rates, pool.losses, pool.distances))
-
-    def trace(self, variable: str, lr: float) -> tuple[float, Floats]:
-        """The rate of the grid that is closest, and the mean over the seeds of something of every kept step."""
-        chosen = self.of(variable).sel(lr=lr, method="nearest")
-        with np.errstate(over="ignore"):
-            return float(chosen.lr), np.asarray(chosen.mean("seed").values)
-
-    def _bound(self, distance: float | None, horizon: int | None) -> xr.Dataset:
+    def bound(self, distance: float | None = None, *, horizon: int | None = None) -> xr.Dataset:
+        """Bias, noise and total of Ω_T for every rate, by default with the study's D."""
         return self.result.bound(distance, horizon=horizon).sel(algorithm=self.algorithm)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,8 +10,6 @@ import numpy as np
 from surefoot.problems import Constants, constants
 from surefoot.study import Result, Study
 from surefoot.theory.arguments import unknown
-
-Progress = Callable[[int, int], None]
 
 _REGRESSION: dict[str, Any] = {
     "problem": "linear-regression",
@@ -89,13 +86,13 @@ def study(name: str, **changes: Any) -> Study:
     return Study(**{**experiment(name).settings, **changes})
 
 
-def run(name: str, folder: Path | None = None, *, progress: Progress | None = None, **changes: Any) -> Result:
+def run(name: str, folder: Path | None = None, **changes: Any) -> Result:
     """The experiment's result; with a folder it is kept there as NAME.db, and later calls only read it."""
     store = None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         store = folder / f"{name}.db"
-    return study(name, **changes).run(store, progress=progress or False)
+    return study(name, **changes).run(store, progress=False)
 
 
 def constants_of(name: str) -> Constants:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +119,17 @@ def run(
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         store = store_of(name, preset, folder)
-    left = {part: study.plan(store).todo for part, study in planned.items()}
-    total, before = sum(left.values()), 0
+    left = [study.plan(store).todo for study in planned.values()]
     results = {}
-    for part, study in planned.items():
-        results[part] = study.run(store, progress=_shifted(progress, before, total), processes=processes)
-        before += left[part]
+    for place, (part, study) in enumerate(planned.items()):
+        told = False if progress is None else partial(_tell, progress, sum(left[:place]), sum(left))
+        results[part] = study.run(store, progress=told, processes=processes)
     return results
+
+
+def _tell(progress: Progress, before: int, total: int, done: int, _: int) -> None:
+    """Count the runs of one part to those of the parts before it."""
+    progress(before + done, total)
 
 
 def stored(name: str, preset: str, folder: Path) -> dict[str, Result] | None:
@@ -181,13 +186,6 @@ def _joined(loaded: list[Result], wanted: Settings) -> Result | None:
         return whole[-1] if whole else None
     methods = {method["name"]: method for part in parts for method in part.settings["methods"]}
     return parts[-1].of([methods[name] for name in wanted["methods"] if name in methods], wanted["lrs"])
-
-
-def _shifted(progress: Progress | None, before: int, total: int) -> Progress | bool:
-    if progress is None:
-        return False
-    tell = progress
-    return lambda done, _: tell(before + done, total)
 
 
 def _cifar10(preset: str, device: str, data: str | None) -> Sweep:

@@ -62,7 +62,7 @@ def summarise(results: Mapping[str, Result]) -> dict[str, Summary]:
 
 
 def write(summaries: Mapping[str, Summary], path: Path) -> None:
-    """As a table with one row a method and rate; what was not kept is left empty."""
+    """Write a table with one row a method and rate; what was not kept is left empty."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("method", "lr", *COLUMNS))
@@ -98,13 +98,17 @@ def _of(curve: Curve) -> Summary:
     half = settings["epochs"] // 2
     with np.errstate(over="ignore"):
         early = curve.of("delta").values[..., :EARLY].mean(axis=1).max(axis=-1)
+        losses = {
+            "loss": curve.losses().mean(axis=1),
+            "half_loss": curve.losses("train_loss", half).mean(axis=1),
+            "valid_loss": curve.losses("valid_loss", settings["epochs"]).mean(axis=1),
+        }
+    bound = curve.bound()
     columns = {
-        "loss": curve.loss(),
-        "half_loss": curve.loss("train_loss", half),
-        "valid_loss": curve.loss("valid_loss", settings["epochs"]),
-        "bound": curve.bound(),
-        "half_bound": curve.bound(horizon=half * settings["steps_per_epoch"]),
-        "noise": curve.noise,
+        **losses,
+        "bound": bound.total.values,
+        "half_bound": curve.bound(horizon=half * settings["steps_per_epoch"]).total.values,
+        "noise": bound.noise.values,
         "travel": curve.of("distance").values[..., -1].mean(axis=1),
         "early_delta": early,
         "polyak": _medians(curve, EARLY),
@@ -114,6 +118,6 @@ def _of(curve: Curve) -> Summary:
 
 
 def _medians(curve: Curve, steps: int) -> Floats:
-    """Of f/‖g‖² over the first steps, at every rate; NaN where none is known."""
+    """The median of f/‖g‖² over the first steps, at every rate; NaN where none is known."""
     ratios = [polyak_ratio(curve, lr, steps) for lr in curve.lrs]
     return np.array([np.median(values) if len(values) else np.nan for values in ratios])

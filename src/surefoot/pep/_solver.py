@@ -17,7 +17,7 @@ PACKAGES = ("PEPit", "cvxpy", "clarabel", "scs")
 SMALL = 1e-10
 """Accuracy asked of the first solver for problems of a few points."""
 LARGE = 1e-8
-"""The same for whole runs, where a smaller one is often not reached."""
+"""Accuracy asked of the first solver for whole runs, where a smaller one is often not reached."""
 LARGEST_GAP = 1e-6
 """Primal and dual value of an ``optimal`` problem may differ by this much, times the larger of 1 and the value."""
 
@@ -37,7 +37,7 @@ class SolverError(RuntimeError):
 
 @dataclass(frozen=True)
 class Solution:
-    """Both values of a solved problem, and how they were found."""
+    """The primal and the dual value of a solved problem, and how they were found."""
 
     primal: float
     """The value that the worst-case function attains."""

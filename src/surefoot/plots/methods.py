@@ -39,13 +39,13 @@ class Look:
     """What a method is called, and how it is drawn."""
 
     name: str
-    """As in specs and results: ``sps(lower_bound=-2)``."""
+    """What specs and results call it: ``sps(lower_bound=-2)``."""
     label: str
     """For people: ``SPS (C = −2)``."""
     colour: str
     marker: str
     line: Line = "-"
-    """As matplotlib takes it."""
+    """The line style, as matplotlib takes it."""
 
     def options(self, **changes: Any) -> dict[str, Any]:
         """What matplotlib's ``plot`` is given for a line of this method."""

@@ -20,7 +20,7 @@ COLUMNS = ("kind", "method", "lr", "step", "value")
 Row = tuple[str, str, float, int, float]
 
 STYLES = (":", "--", "-")
-"""Of three rates, rising."""
+"""Line styles of up to three rates, from the smallest to the largest."""
 
 
 def as_columns(rows: Sequence[tuple[Any, ...]], names: Sequence[str] = COLUMNS) -> Columns:

@@ -92,7 +92,7 @@ class Finding(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """In a word."""
+        """``holds`` or ``fails``."""
         return "holds" if self.holds else "fails"
 
 
@@ -124,7 +124,7 @@ class Checked:
     verdict: Verdict
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The row as JSON has it."""
         return asdict(self)
 
 

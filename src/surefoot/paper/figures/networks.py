@@ -24,6 +24,7 @@ from surefoot.theory import bounds
 from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
     from surefoot.study import Result
@@ -74,7 +75,13 @@ class NetworkFigure:
         )
 
     def table(self, results: Results) -> Columns:
-        """The table from the results of the sweep."""
+        """The table from the results of the sweep.
+
+        Raises:
+            MissingRuns: The sweep is not finished, and the figure needs what it lacks.
+        """
+        if self.sweep == "cifar10":
+            curves(results)["sgd"]  # what the others are compared with
         sweep = presets.sweep(self.sweep, self.preset)
         reference = _first(results).initial_loss if sweep.reference is None else sweep.reference
         described: Row = ("problem", presets.described(sweep), 0.0, -1, 0.0)
@@ -88,7 +95,7 @@ class NetworkFigure:
         return entitled(figure, f"{title_of(self.name, KINDS[self.name].title)}\n{problem}", figure.axes)
 
 
-def _over_rates(kind: str, curve: Curve, values: Floats) -> Rows:
+def _over_rates(kind: str, curve: Curve, values: Floats | xr.DataArray) -> Rows:
     return [(kind, curve.label, float(lr), -1, float(value)) for lr, value in zip(curve.lrs, values, strict=True)]
 
 
@@ -116,7 +123,7 @@ def _loss_and_bound(loss: str, _: presets.Sweep, results: Results) -> Rows:
     epochs = _first(results).settings["epochs"] if loss == "valid_loss" else None
     for curve in curves(results).values():
         yield from _with_range("loss", curve, curve.losses(loss, epochs))
-        yield from _over_rates("bound", curve, curve.bound())
+        yield from _over_rates("bound", curve, curve.bound().total)
     yield _distance(results)
 
 
@@ -125,7 +132,7 @@ def _half(_: presets.Sweep, results: Results) -> Rows:
     epoch = settings["epochs"] // 2
     for curve in curves(results).values():
         yield from _with_range("loss", curve, curve.losses("train_loss", epoch))
-        yield from _over_rates("bound", curve, curve.bound(horizon=epoch * settings["steps_per_epoch"]))
+        yield from _over_rates("bound", curve, curve.bound(horizon=epoch * settings["steps_per_epoch"]).total)
     yield _distance(results)
     yield _constant("epochs", epoch)
 
@@ -134,7 +141,9 @@ def _traces(kind: str, sweep: presets.Sweep, results: Results) -> Rows:
     for curve in curves(results).values():
         steps = curve.result.dataset.step.values
         near = [rate for rate in sweep.rates if np.abs(np.log10(curve.lrs / rate)).min() < 0.3]
-        for lr, values in dict(curve.trace(kind, wanted) for wanted in near).items():
+        for lr in np.unique([curve.lrs[np.abs(curve.lrs - rate).argmin()] for rate in near]).tolist():
+            with np.errstate(over="ignore"):
+                values = curve.of(kind).sel(lr=lr).mean("seed").values
             for step, value in zip(steps.tolist(), values.tolist(), strict=True):
                 yield kind, curve.label, lr, step + 1, value
 
@@ -142,7 +151,7 @@ def _traces(kind: str, sweep: presets.Sweep, results: Results) -> Rows:
 def _many_distances(_: presets.Sweep, results: Results) -> Rows:
     for curve in curves(results).values():
         for distance in DISTANCES:
-            yield from _over_rates(f"bound D={distance:.3g}", curve, curve.bound(distance))
+            yield from _over_rates(f"bound D={distance:.3g}", curve, curve.bound(distance).total)
 
 
 def _travel(sweep: presets.Sweep, results: Results) -> Rows:
@@ -156,9 +165,9 @@ def _pool_bias(_: presets.Sweep, results: Results) -> Rows:
     points = pool(results.values())
     distance = _first(results).settings["distance"]
     for curve in curves(results).values():
-        bias = curve.bias(points)
+        bias = bounds.envelope_bias(curve.result.rates, points.losses, points.distances)
         yield from _with_range("loss", curve, curve.losses())
-        yield from _over_rates("bound", curve, bias + curve.noise)
+        yield from _over_rates("bound", curve, bias + curve.bound().noise.values)
         yield from _over_rates("bias-pool", curve, bias)
         yield from _over_rates("bias-distance", curve, bounds.distance_bias(curve.result.rates, distance))
     yield _distance(results)
@@ -170,7 +179,7 @@ def _log_ngn(sweep: presets.Sweep, results: Results) -> Rows:
     for label in MODELS:
         curve = found[label]
         yield from _with_range("loss", curve, curve.losses())
-        yield from _over_rates("bound", curve, curve.bound())
+        yield from _over_rates("bound", curve, curve.bound().total)
         yield from _over_rates("polyak-units", curve, polyak_units(curve))
     yield from _traces("delta", sweep, {"constant": results["constant"]})
     yield _distance(results)
@@ -206,7 +215,7 @@ def _draw_two_sides(label: str, columns: Columns) -> Figure:
 
 
 def _draw_half(columns: Columns) -> Figure:
-    """The same after half the epochs."""
+    """Training loss and bound after half the epochs, without and with warmup."""
     epochs = constant(columns, "epochs")
     return _draw_two_sides(f"training loss after {epochs:.0f} epoch{'s' * (epochs > 1)}", columns)
 
