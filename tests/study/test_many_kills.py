@@ -25,8 +25,8 @@ ZYGOTE = f"""
 import os, sys, traceback
 sys.path.insert(0, {HERE!r})
 import test_many_kills as jobs
-from surefoot.runs import _network_job
-_network_job._CHECKPOINT_SECONDS, _network_job._CHECKPOINT_SHARE = 0.02, 0.5
+from surefoot.runs import _bench
+_bench._SAVE_SECONDS, _bench._SAVE_SHARE = 0.02, 0.5
 print("ready", flush=True)
 for line in sys.stdin:
     kind, path = line.split()
