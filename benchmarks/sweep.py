@@ -26,8 +26,7 @@ from rich.table import Table
 
 from _timing import Turns
 from surefoot.problems import LinearRegression, LogisticRegression, Problem
-from surefoot.runs import Place, RunPlan, Settings, Trace, execute
-from surefoot.runs._engine import BatchedJob
+from surefoot.runs import Chunks, Key, Lane, Place, Runner, RunPlan, Settings, Trace
 from surefoot.runs._methods import parse_method
 
 BASE_LRS = np.logspace(-3, 2, 16)
@@ -55,8 +54,11 @@ def run_batched(
     problem: Any, runs: Any, *, steps_per_epoch: int, epochs: int, batch_size: int, schedule: Any, on_chunk: Any
 ) -> None:
     """A sweep without a study, in this process."""
-    job = BatchedJob(problem, Settings(steps_per_epoch, epochs, batch_size, schedule, "shuffle", 1))
-    execute(job, job.tasks(runs), on_chunk, place=Place(processes=1))
+    settings = Settings(steps_per_epoch, epochs, batch_size, schedule, "shuffle", 1)
+    chunks = Chunks(problem, {run.method.name: run.method for run in runs}, settings)
+    lanes = [Lane(Key(run.method.name, run.lr, run.seed), settings.steps) for run in runs]
+    with Runner(chunks, place=Place(processes=1), whole=True, finished=on_chunk) as runner:
+        runner.advance(lanes, settings.steps)
 
 
 def sweep(

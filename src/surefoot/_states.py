@@ -1,7 +1,8 @@
-"""States of runs on disk: NumPy's format, or torch's for states with tensors; neither is ever unpickled.
+"""Runs on disk: one file holds what a run has told so far, and the state that it goes on from.
 
-Every file ends with a seal, a checksum over all before it: a damaged file is an error, never another state. NumPy and
-torch read the files as they are; what comes after their own content does not bother them.
+The state is in NumPy's format, or in torch's where it has tensors; neither is ever unpickled. Behind it stands what the
+run has told, so that this can be read without the state, which may be large. Both have a seal, a checksum: a damaged
+file is an error, never another run.
 """
 
 from __future__ import annotations
@@ -9,91 +10,108 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from surefoot._files import replacing
 
 _SKELETON = "skeleton"
-_MARK = b"\nsurefoot-seal "
 _SEAL_BYTES = 32
+_LENGTH_BYTES = 16
 
 
 class DamagedFile(ValueError):
     """A file is not what was written."""
 
 
-def save_state(stem: Path, state: Any) -> Path:
-    """Write a state to ``stem`` with a suffix that tells its format; the file is complete or not there."""
-    if _has_tensor(state):
-        path = stem.with_name(stem.name + ".pt")
-        write_tensors(path, state)
-        return path
-    arrays: dict[str, Any] = {}
-    skeleton = json.dumps(_taken_apart(state, arrays))
-    path = stem.with_name(stem.name + ".npz")
-    arrays[_SKELETON] = np.array(skeleton)
-    write_arrays(path, arrays)
-    return path
+def save_run(path: Path, told: Any, state: Any) -> None:
+    """Write what a run has told, and its state or None; the file is complete, or the one before.
+
+    Both are arrays, numbers and strings in dicts, lists and tuples, and a state may have tensors.
+    """
+    content, told_content = _packed(state), _with_arrays(told)
+    length = f"{len(told_content):0{_LENGTH_BYTES}x}".encode()
+    parts = (content, seal_of(content), told_content, length, seal_of(told_content + length))
+    write_whole(path, lambda file: [file.write(part) for part in parts])
 
 
-def load_state(path: Path) -> Any:
-    """Read what :func:`save_state` has written; :class:`DamagedFile` if it is not what was written."""
-    if path.suffix == ".pt":
-        return read_tensors(path)
-    arrays = read_arrays(path)
-    return _put_together(json.loads(str(arrays[_SKELETON])), arrays)
+def load_told(path: Path) -> Any:
+    """What a run has told; :class:`DamagedFile` if that is not what was written."""
+    with path.open("rb") as file:
+        return _unpacked(_read_told(file)[0])
 
 
-def write_tensors(path: Path, state: Any) -> None:
-    """Write a state with tensors in torch's format, in one piece."""
-    import torch
-
-    content = io.BytesIO()  # torch's own writer hides why it could not write
-    torch.save(state, content)
-    _write_sealed(path, content)
-
-
-def read_tensors(path: Path) -> Any:
-    """Read what :func:`write_tensors` has written, to the CPU."""
-    import torch
-
-    return torch.load(_read_sealed(path), map_location="cpu", weights_only=True)
+def load_run(path: Path) -> tuple[Any, Any]:
+    """What a run has told, and its state; :class:`DamagedFile` if they are not what was written."""
+    with path.open("rb") as file:
+        told, end = _read_told(file)
+        file.seek(0)
+        content, seal = file.read(end - _SEAL_BYTES), file.read(_SEAL_BYTES)
+    if seal != seal_of(content):
+        raise DamagedFile("its checksum is wrong")
+    return _unpacked(told), _unpacked(content)
 
 
-def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    """Write arrays by name in NumPy's format, in one piece."""
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    _write_sealed(path, content)
-
-
-def read_arrays(path: Path) -> dict[str, Any]:
-    """Read what :func:`write_arrays` has written."""
-    with np.load(_read_sealed(path), allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
-def seal_of(content: bytes | memoryview) -> bytes:
+def seal_of(content: bytes) -> bytes:
     """A checksum."""
     return hashlib.blake2b(content, digest_size=_SEAL_BYTES // 2).hexdigest().encode()
 
 
-def _write_sealed(path: Path, content: io.BytesIO) -> None:
+def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Write a file beside its place and move it there, so that nobody ever sees a part of it."""
     with replacing(path, "a state", sync=False) as file:
-        file.write(content.getbuffer())
-        file.write(_MARK + seal_of(content.getbuffer()))
+        write(file)
 
 
-def _read_sealed(path: Path) -> io.BytesIO:
-    content = path.read_bytes()
-    length = len(content) - _SEAL_BYTES - len(_MARK)
-    if length < 0 or content[length:] != _MARK + seal_of(memoryview(content)[:length]):
+def _read_told(file: IO[bytes]) -> tuple[bytes, int]:
+    """The last part of a file without its seal, and where it begins."""
+    size, footer = file.seek(0, os.SEEK_END), _LENGTH_BYTES + _SEAL_BYTES
+    try:
+        file.seek(size - footer)
+        length, seal = file.read(_LENGTH_BYTES), file.read(_SEAL_BYTES)
+        begin = size - footer - int(length, 16)
+        file.seek(begin)
+        told = file.read(size - footer - begin)
+    except (ValueError, OSError) as error:
+        raise DamagedFile(f"it was cut, or is not of surefoot ({error})") from error
+    if begin < _SEAL_BYTES or seal != seal_of(told + length):
         raise DamagedFile("its checksum is wrong")
-    return io.BytesIO(content[:length])
+    return told, begin
+
+
+def _packed(state: Any) -> bytes:
+    """A state as bytes: a zip archive of torch, or one of NumPy."""
+    if not _has_tensor(state):
+        return _with_arrays(state)
+    import torch
+
+    content = io.BytesIO()  # torch's own writer hides why it could not write
+    torch.save(state, content)
+    return content.getvalue()
+
+
+def _with_arrays(state: Any) -> bytes:
+    arrays: dict[str, Any] = {}
+    arrays[_SKELETON] = np.array(json.dumps(_taken_apart(state, arrays)))
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
+def _unpacked(content: bytes) -> Any:
+    """What was packed; tensors come to the CPU."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as found:
+        if _SKELETON in found:
+            arrays = dict(found)
+            return _put_together(json.loads(str(arrays[_SKELETON])), arrays)
+    import torch
+
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
 
 def _has_tensor(state: Any) -> bool:

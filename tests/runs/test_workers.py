@@ -38,11 +38,10 @@ def answers(workers, count):
 def test_closures_travel_and_answers_come_back():
     factor = 3
     with Workers(Server(lambda task: factor * task), 2) as workers:
-        for worker, task in zip(workers.free, (1, 2), strict=True):
+        for worker, task in enumerate((1, 2)):
             workers.give(worker, task)
-        assert workers.free == []
-        assert sorted(answer.value for answer in answers(workers, 2)) == [3, 6]
-        assert workers.free == [0, 1]
+        assert sorted((answer.worker, answer.value) for answer in answers(workers, 2)) == [(0, 3), (1, 6)]
+        assert workers.ready == [0, 1]
     assert not multiprocessing.active_children()
 
 
@@ -57,7 +56,7 @@ def test_errors_come_back_with_their_cause():
             raise Picky("left", "right")
         raise ValueError("bad") from KeyError("worse")
 
-    with Workers(Server(fail), 1, depth=2) as workers:
+    with Workers(Server(fail), 1) as workers:
         workers.give(0, "plain")
         workers.give(0, "picky")
         plain, picky = (answer.error for answer in answers(workers, 2))

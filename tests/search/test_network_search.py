@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 import surefoot.optim as sfo
-from surefoot._states import load_state
+from surefoot._states import load_told
 from surefoot.problems import NetworkProblem
-from surefoot.runs import NetworkRuns, _network_job
+from surefoot.runs import NetworkRuns, _bench
 from surefoot.runs._training import NetworkRun
-from surefoot.search import tune
+from surefoot.search import RunError, tune
 from surefoot.study import Method, Result, Study
 
 INPUTS = torch.randn(48, 6, generator=torch.Generator().manual_seed(0))
@@ -221,8 +221,9 @@ def test_what_a_study_has_begun_serves_a_search(tmp_path, monkeypatch, taken, ob
     study = make_study(methods=["ngn"], seeds=1)
     whole = tune(study, processes=1, objective=objective)
     straight = dict(taken)
-    monkeypatch.setattr(_network_job, "_CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(_network_job, "_CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(_bench, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(_bench, "_SAVE_SHARE", 1e9)
+    monkeypatch.setattr(_bench, "_LOOK_SECONDS", 0.0)
     take, lr = NetworkRun.take_steps, whole.lr
 
     def stopping(self, k):
@@ -232,10 +233,10 @@ def test_what_a_study_has_begun_serves_a_search(tmp_path, monkeypatch, taken, ob
 
     with monkeypatch.context() as patch:
         patch.setattr(NetworkRun, "take_steps", stopping)
-        with pytest.raises(Stop):
+        with pytest.raises(RunError, match="Stop"):
             study.run(tmp_path / "s.db", processes=1)
-    (begun,) = (tmp_path / "s.db.runs").glob("*.pt")
-    done = int(load_state(begun)["step"])
+    (begun,) = (tmp_path / "s.db.runs").glob("*.run")
+    done = len(load_told(begun)["losses"])
     assert 0 < done < study.steps
     taken.clear()
     found = tune(study, processes=1, objective=objective, store=tmp_path / "s.db")
@@ -270,7 +271,7 @@ def test_a_state_that_is_gone_is_computed_anew(tmp_path):
     whole = tune(study, processes=1)
 
     def forget(steps):
-        for path in tmp_path.glob("s.db.runs/*.pt"):
+        for path in tmp_path.glob("s.db.runs/*.run"):
             path.unlink()
 
     found = tune(study, processes=1, store=tmp_path / "s.db", max_states=1, progress=forget)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.processes import Program
 
-from surefoot._states import load_state, save_state
+from surefoot._states import load_run, save_run
 from surefoot.problems import LinearRegression
 from surefoot.search import ProblemRun, SearchError, tune
 from surefoot.study import Result, StoreError, Study, rescue
@@ -94,10 +94,10 @@ def test_few_states_in_memory(regression, max_states):
 
 
 def test_states_are_spilled_beyond_the_cap(regression, monkeypatch):
-    from surefoot.runs import _bench
+    from surefoot.runs import _run_files
 
     spilled = []
-    monkeypatch.setattr(_bench, "save_state", lambda stem, state: spilled.append(stem) or save_state(stem, state))
+    monkeypatch.setattr(_run_files, "save_run", lambda path, *what: spilled.append(path) or save_run(path, *what))
     tune(ProblemRun(regression, "ngn", batch_size=5), LRS, 100, max_states=2)
     assert spilled
     assert not any(path.parent.exists() for path in spilled)  # and cleaned up
@@ -132,32 +132,30 @@ def test_a_damaged_store_is_named(regression, tmp_path, damage):
         tune(runs, LRS, 50, store=tmp_path / "search")
 
 
-@pytest.mark.parametrize(
-    ("table", "column", "value"),
-    [("begun", "about", "{}"), ("begun", "data", b"0" * 16), ("begun", "lr", 0.5), ("facts", "value", "{}")],
-)
-def test_every_row_is_covered(regression, tmp_path, table, column, value):
-    """Changed through SQLite itself, so that only the seal can tell; what is sound can be rescued."""
+def test_a_search_is_rescued(regression, tmp_path):
+    """Changed through SQLite itself, so that only the seal can tell; its runs are files of their own."""
     runs = ProblemRun(regression, "sgd", batch_size=5)
     whole = tune(runs, LRS, 50, store=tmp_path / "search")
     path = tmp_path / "search" / "runs.db"
     with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = 1", (value,))
+        connection.execute("UPDATE facts SET value = '{}' WHERE rowid = 1")
     connection.close()
     with pytest.raises(StoreError, match=r"runs\.db: .*damaged.*rescue"):
         tune(runs, LRS, 50, store=tmp_path / "search")
     (tmp_path / "new").mkdir()
-    saved = rescue(path, tmp_path / "new" / "runs.db")
-    assert (saved.begun, saved.facts) == (len(LRS) - (table == "begun"), int(table == "begun"))
+    assert rescue(path, tmp_path / "new" / "runs.db").lost == ("fact 1",)
     assert tune(runs, LRS, 50, store=tmp_path / "new").table == whole.table
 
 
-def test_a_damaged_state_is_named(regression, tmp_path):
+@pytest.mark.parametrize(
+    "cut", [lambda data: data[:100], lambda data: data[100:], lambda data: b"", lambda data: b"hi"]
+)
+def test_a_damaged_run_is_named(regression, tmp_path, cut):
     runs = ProblemRun(regression, "sgd", batch_size=5)
     tune(runs, LRS, 50, store=tmp_path / "search")
-    for state in (tmp_path / "search").glob("*/*-*.npz"):
-        state.write_bytes(state.read_bytes()[:100])
-    with pytest.raises(SearchError, match=r"-\d+\.npz is damaged .*; delete .*, and its run is computed anew"):
+    for path in (tmp_path / "search").glob("*/*.run"):
+        path.write_bytes(cut(path.read_bytes()))
+    with pytest.raises(SearchError, match=r"\.run is damaged .*; delete .*, and its run is computed anew"):
         tune(runs, LRS, 50, store=tmp_path / "search", objective="bound", bias=1.0)
 
 
@@ -169,13 +167,13 @@ def test_a_damaged_state_is_named(regression, tmp_path):
     ],
 )
 def test_states_come_back_as_they_were(tmp_path, state):
-    found = load_state(save_state(tmp_path / "state", state))
-    assert repr(found) == repr(state)
+    save_run(tmp_path / "state", {"told": 1}, state)
+    assert repr(load_run(tmp_path / "state")) == repr(({"told": 1}, state))
 
 
 def test_a_state_that_would_need_pickle_is_refused(tmp_path):
     with pytest.raises(TypeError, match="state_dict must hold arrays, tensors, numbers and strings"):
-        save_state(tmp_path / "state", {"f": lambda: 1})
+        save_run(tmp_path / "state", {}, {"f": lambda: 1})
     assert not list(tmp_path.iterdir())
 
 

@@ -98,7 +98,7 @@ def test_the_numbers_are_those_of_the_convex_run():
 
 @pytest.mark.parametrize("optimizer", [sfo.NGN, sfo.MoMoAdam, torch.optim.AdamW])
 def test_going_on_from_a_state_on_disk(tmp_path, optimizer):
-    from surefoot._states import load_state, save_state
+    from surefoot._states import load_run, save_run
 
     def noisy():
         return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
@@ -108,7 +108,8 @@ def test_going_on_from_a_state_on_disk(tmp_path, optimizer):
     straight.advance(12)
     first.advance(7)
     torch.manual_seed(99)  # others use random numbers, too
-    second.load_state_dict(load_state(save_state(tmp_path / "state", first.state_dict())))
+    save_run(tmp_path / "state", {}, first.state_dict())
+    second.load_state_dict(load_run(tmp_path / "state")[1])
     second.advance(5)
     assert same(straight, second)
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
-from surefoot.runs import Place, Settings, execute
-from surefoot.runs._engine import BatchedJob
+from surefoot.runs import Chunks, Key, Lane, Place, Runner, Settings
 from surefoot.runs._methods import parse_method
 from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, RunPlan
 
@@ -39,14 +38,16 @@ def runs_of(methods, lrs, seeds):
 
 def run_batched(
     problem, runs, *, steps_per_epoch, epochs, batch_size, schedule, on_chunk, sampling="shuffle", every=1, rules=(),
-    distance=None, processes=None, stop=None,
+    distance=None, processes=None,
 ):  # fmt: skip
     """A sweep without a study."""
     settings = Settings(
         steps_per_epoch, epochs, batch_size, np.asarray(schedule), sampling, every, tuple(rules), distance
     )
-    job = BatchedJob(problem, settings)
-    execute(job, job.tasks(runs), on_chunk, place=Place(processes=processes), stop=stop)
+    chunks = Chunks(problem, {run.method.name: run.method for run in runs}, settings)
+    lanes = [Lane(Key(run.method.name, run.lr, run.seed), settings.steps) for run in runs]
+    with Runner(chunks, place=Place(processes=processes), whole=True, finished=on_chunk) as runner:
+        runner.advance(lanes, settings.steps)
 
 
 def sweep(problem, runs, batch_size, epochs=2, schedule=None, **options):

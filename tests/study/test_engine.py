@@ -159,23 +159,6 @@ def test_large_sweeps_come_in_chunks():
     assert len(sizes) > 1
 
 
-def test_stop_ends_the_sweep_with_what_is_finished():
-    problem = LinearRegression()
-    runs = runs_of(["sgd"], np.geomspace(1e-3, 0.1, 7000), [0])
-    finished = []
-    run_batched(
-        problem,
-        runs,
-        steps_per_epoch=10,
-        epochs=1,
-        batch_size=5,
-        schedule=np.ones(10),
-        on_chunk=finished.extend,
-        stop=lambda: bool(finished),
-    )
-    assert 0 < len(finished) < len(runs)
-
-
 def test_processes_change_no_bit():
     problem = small_logistic(3)
     runs = runs_of(["sps", "spp"], [0.1, 1.0, 10.0], [0, 1])
@@ -240,11 +223,6 @@ def test_keyboard_interrupt_passes_through_and_keeps_what_was_handed_over():
 
 def sweep_with(problem, runs, on_chunk):
     run_batched(problem, runs, steps_per_epoch=10, epochs=1, batch_size=5, schedule=np.ones(10), on_chunk=on_chunk)
-
-
-def test_spp_needs_a_prox():
-    with pytest.raises(ValueError, match="spp needs a prox, which the problem 'unpicklable' does not have"):
-        sweep(Unpicklable(), runs_of(["spp"], [0.1], [0]), 1)
 
 
 def test_chunks_hold_every_run_once_and_few_numbers():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tests.study.network_cases import make_study
-from tests.study.test_network_resume import job_of, stopped_in_the_middle
+from tests.study.test_network_resume import do, stopped_in_the_middle
 
 from surefoot.problems import LinearRegression
 from surefoot.runs._store import Store
@@ -161,12 +161,12 @@ def test_what_is_sound_is_saved_and_the_rest_computed_anew(sound, tmp_path, asse
 
 def check_flipped_checkpoint(study, folder, bit):
     path = folder / "checkpoint"
-    (whole,) = folder.glob("*.pt")
+    (whole,) = folder.glob("*.run")
     shutil.copy(whole, path)
     flip(whole, bit)
     try:
-        with pytest.raises(CheckpointError, match=f"{whole.name} is damaged .*; delete it, and its run starts anew"):
-            job_of(study, folder).do(study.runs[0])
+        with pytest.raises(CheckpointError, match=f"{whole.name} is damaged .*; delete it, and its run"):
+            do(study, folder)
     finally:
         shutil.copy(path, whole)
 

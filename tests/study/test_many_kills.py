@@ -15,9 +15,9 @@ from surefoot.study import Result, Study
 
 JOB = """
 import sys
-from surefoot.runs import _network_job
+from surefoot.runs import _bench
 from tests.study.test_many_kills import JOBS
-_network_job._CHECKPOINT_SECONDS, _network_job._CHECKPOINT_SHARE = 0.02, 0.5
+_bench._SAVE_SECONDS, _bench._SAVE_SHARE = 0.02, 0.5
 JOBS[sys.argv[1]](sys.argv[2])
 """
 

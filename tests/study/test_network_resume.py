@@ -2,6 +2,7 @@
 
 import errno
 import json
+import multiprocessing
 import os
 import pickle
 import re
@@ -17,24 +18,35 @@ import torch
 from tests.processes import Program
 from tests.study.network_cases import TRAIN, Noisy, make_problem, make_study
 
+from surefoot._states import load_told, save_run
 from surefoot.problems import NetworkProblem, networks
-from surefoot.runs import _network_job as engine
-from surefoot.runs._network_job import NetworkJob
+from surefoot.runs import Key, Lane, RunFiles, Runner, _bench, _run_files, _training
+from surefoot.runs._bench import Piece
 from surefoot.runs._training import NetworkRun
 from surefoot.runs._workers import Stopped
 from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrupted
 
 
-def job_of(study, folder):
-    return NetworkJob(study.problem, study.shared, str(folder), study._context())
+def bench_of(study, folder):
+    return study._bench(RunFiles(str(folder), study._context(), study._identities), study.shared)
+
+
+def key_of(run):
+    return Key(run.method.name, run.lr, run.seed)
+
+
+def do(study, folder, run=0, stop=None):
+    """Take a run to its end, from wherever it is."""
+    (told,) = bench_of(study, folder).do([Piece(key_of(study.runs[run]), 0, study.steps)], stop)
+    return told.trace
 
 
 def stopped_in_the_middle(study, folder, run=0):
-    """Begin a run, and leave it after one piece of steps; the checkpoint that it leaves."""
+    """Begin a run, and leave it after some steps; the file that it leaves."""
     looks = iter([False, True])
     with pytest.raises(Stopped):
-        job_of(study, folder).do(study.runs[run], lambda: next(looks))
-    (path,) = Path(folder).glob("*.pt")
+        do(study, folder, run, lambda: next(looks))
+    (path,) = Path(folder).glob("*.run")
     return path
 
 
@@ -42,16 +54,15 @@ def stopped_in_the_middle(study, folder, run=0):
 def test_a_run_that_is_stopped_at_every_look_ends_with_the_same_bits(method, tmp_path):
     """24 steps an epoch, with looks inside of them, dropout, batch norm, a schedule and states of the optimizers."""
     study = make_study(methods=[method], lrs=[0.1], schedule="cosine", batch_size=2, epochs=2)
-    job, (run,) = job_of(study, tmp_path), study.runs
     times, trace = 0, None
     while trace is None:
         looks = iter([False, True])
         try:
-            (trace,) = job.do(run, lambda looks=looks: next(looks))
+            trace = do(study, tmp_path, stop=lambda looks=looks: next(looks, False))
         except Stopped:
             times += 1
             torch.rand(3)  # whatever else goes on
-    assert times == 3
+    assert times == 23
     expected = study.run(processes=1).dataset.squeeze()
     for name, values in trace.steps.items():
         np.testing.assert_array_equal(values, expected[name], err_msg=name)
@@ -59,10 +70,13 @@ def test_a_run_that_is_stopped_at_every_look_ends_with_the_same_bits(method, tmp
     assert trace.final["last_loss"] == float(expected.last_loss)
 
 
-def test_begun_runs_come_first(tmp_path):
-    study = make_study()
-    stopped_in_the_middle(study, tmp_path, run=2)
-    assert job_of(study, tmp_path).tasks(study.runs)[0] == study.runs[2]
+def test_begun_runs_come_first(tmp_path, monkeypatch):
+    study, taken = make_study(), []
+    stopped_in_the_middle(study, tmp_path / "s.db.runs", run=2)
+    advance = NetworkRun.take_steps
+    monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(self.run), advance(self, k))[1])
+    study.run(tmp_path / "s.db", processes=1)
+    assert list(dict.fromkeys(taken)) == [study.runs[place] for place in (2, 0, 1, 3)]
 
 
 def test_ctrl_c_keeps_finished_runs_and_leaves_nothing_behind_in_the_end(tmp_path, assert_same_bits):
@@ -78,32 +92,23 @@ def test_ctrl_c_keeps_finished_runs_and_leaves_nothing_behind_in_the_end(tmp_pat
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
-def test_runs_underway_count_with_their_share(tmp_path):
-    study = make_study()
-    job, shares = job_of(study, tmp_path), []
-    assert job.underway() == 0.0
-    job.do(study.runs[0], lambda: bool(shares.append(job.underway())))
-    assert shares == sorted(shares)
-    assert (shares[0], shares[-1]) == (0.0, pytest.approx(1 / 3))  # told before the last third was begun
-    job.finish(study.runs[0])
-    assert job.underway() == 0.0
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_runs_of_another_study_do_not_count(tmp_path):
-    study, other = make_study(), make_study(epochs=2)
-    stopped_in_the_middle(other, tmp_path)
-    job_of(other, tmp_path).do(other.runs[1])
-    assert job_of(other, tmp_path).underway() > 0.0
-    assert job_of(study, tmp_path).underway() == 0.0
+def test_steps_underway_are_told(tmp_path):
+    study, told = make_study(), []
+    lane = Lane(key_of(study.runs[0]), study.steps)
+    with Runner(bench_of(study, tmp_path), whole=True) as runner:
+        runner.advance([lane], study.steps, tick=told.append)
+    assert lane.ended
+    assert told[0] == 0
+    assert told == [*sorted(told[:-1]), 0]  # a run that has come to its end is not under way
+    assert told[-2] == study.steps - 1
 
 
 def test_what_a_killed_process_was_writing_goes_with_its_run(tmp_path):
-    study = make_study()
-    path = stopped_in_the_middle(study, tmp_path)
-    (tmp_path / f".{path.name}.abc.part").write_bytes(b"half")
-    job_of(study, tmp_path).finish(study.runs[0])
-    assert list(tmp_path.iterdir()) == []
+    study, store = make_study(), tmp_path / "s.db"
+    path = stopped_in_the_middle(study, tmp_path / "s.db.runs")
+    path.with_name(f".{path.name}.abc.part").write_bytes(b"half")
+    study.run(store, processes=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
 
 
 # Killed.
@@ -113,8 +118,8 @@ SWEEP = {"methods": ["ngn", "adamw"], "lrs": [0.01], "seeds": 1, "epochs": 25, "
 PROGRAM = f"""
 import sys
 from tests.study.network_cases import make_study
-from surefoot.runs import _network_job
-_network_job._CHECKPOINT_SECONDS, _network_job._CHECKPOINT_SHARE = 0.05, 0.5
+from surefoot.runs import _bench
+_bench._SAVE_SECONDS, _bench._SAVE_SHARE = 0.05, 0.5
 make_study(**{SWEEP!r}).run(sys.argv[1], processes=int(sys.argv[2]))
 """
 
@@ -145,13 +150,13 @@ def test_a_killed_program_goes_on_inside_its_run(tmp_path, whole, assert_same_bi
     store, taken = tmp_path / "s.db", []
     folder = tmp_path / "s.db.runs"
     for _ in range(2):  # the second attempt begins from a checkpoint, and is killed after a later one
-        before = max((path.stat().st_mtime_ns for path in folder.glob("*.pt")), default=0)
+        before = max((path.stat().st_mtime_ns for path in folder.glob("*.run")), default=0)
 
         def written(before=before):
-            return any(path.stat().st_mtime_ns > before for path in folder.glob("*.pt"))
+            return any(path.stat().st_mtime_ns > before for path in folder.glob("*.run"))
 
         kill_when(written, PROGRAM, store, "1")
-    saved = [torch.load(path, weights_only=True)["step"] for path in folder.glob("*.pt")]
+    saved = [len(load_told(path)["losses"]) for path in folder.glob("*.run")]
     study = make_study(**SWEEP)
     done = study.plan(store).done
     advance = NetworkRun.take_steps
@@ -167,7 +172,7 @@ def test_killed_workers_go_on_inside_their_runs(tmp_path, whole, assert_same_bit
     settings = SWEEP | {"epochs": 400}
     program = PROGRAM.replace(repr(SWEEP), repr(settings))
     store, folder = tmp_path / "s.db", tmp_path / "s.db.runs"
-    kill_when(lambda: len(list(folder.glob("*.pt"))) == 2, program, store, "2")
+    kill_when(lambda: len(list(folder.glob("*.run"))) == 2, program, store, "2")
     assert make_study(**settings).plan(store).done == 0
     resumed = make_study(**settings).run(store, processes=2)
     assert_same_bits(resumed.dataset, make_study(**settings).run(processes=1).dataset)
@@ -176,22 +181,15 @@ def test_killed_workers_go_on_inside_their_runs(tmp_path, whole, assert_same_bit
 # What is wrong with a checkpoint.
 
 
-def test_a_checkpoint_of_another_model_is_refused(tmp_path):
-    study, other = make_study(), make_study(make_problem(partial(Noisy, 8)))
+@pytest.mark.parametrize("other", [{"problem": partial(Noisy, 8)}, {"epochs": 4}], ids=["model", "length"])
+def test_a_file_of_another_run_is_refused(tmp_path, other):
+    model = other.pop("problem", None)
+    study, other = make_study(), make_study(None if model is None else make_problem(model), **other)
     theirs = stopped_in_the_middle(other, tmp_path / "other")
     ours = stopped_in_the_middle(study, tmp_path)
     ours.write_bytes(theirs.read_bytes())
-    with pytest.raises(CheckpointError, match=f"{ours.name} is a checkpoint of another model; delete it"):
-        job_of(study, tmp_path).do(study.runs[0])
-
-
-def test_a_checkpoint_of_a_longer_run_is_refused(tmp_path):
-    study, other = make_study(), make_study(epochs=4)
-    theirs = stopped_in_the_middle(other, tmp_path / "other")
-    ours = stopped_in_the_middle(study, tmp_path)
-    ours.write_bytes(theirs.read_bytes())
-    with pytest.raises(CheckpointError, match=r"does not fit .* of a run with 24 steps, not 18.; delete it"):
-        job_of(study, tmp_path).do(study.runs[0])
+    with pytest.raises(CheckpointError, match=f"{ours.name} is of another run; delete it"):
+        do(study, tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "other state"])
@@ -209,7 +207,7 @@ def test_a_damaged_checkpoint_is_named_and_finished_runs_are_kept(tmp_path, dama
         torch.save([1, 2], path)
     else:
         path.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "foreign": b"hello"}[damage])
-    with pytest.raises(CheckpointError, match=f"{path.name} is damaged .*; delete it, and its run starts anew"):
+    with pytest.raises(CheckpointError, match=f"{path.name} is damaged .*; delete it, and its run is computed anew"):
         study.run(store, processes=1)
     assert study.plan(store).done == 1
     path.unlink()
@@ -224,9 +222,10 @@ def test_nothing_is_unpickled_from_a_checkpoint(tmp_path):
         def __reduce__(self):
             return Path.touch, (tmp_path / "sprung",)
 
-    torch.save({"model_digest": "", "model": Trap()}, path)
+    told = load_told(path)
+    save_run(path, told, {"model": Trap(), "random": torch.zeros(1)})
     with pytest.raises(CheckpointError, match="is damaged"):
-        job_of(study, tmp_path).do(study.runs[0])
+        do(study, tmp_path)
     assert not (tmp_path / "sprung").exists()
 
 
@@ -247,7 +246,7 @@ def test_a_full_disk_ends_the_study_with_a_clear_error_and_keeps_finished_runs(t
     program = (
         LIMIT
         + build
-        + "from surefoot.runs import _network_job\n_network_job._CHECKPOINT_SECONDS = 0.0\n"
+        + "from surefoot.runs import _bench\n_bench._SAVE_SECONDS = 0.0\n"
         + study_of.format(width=16, epochs=1)
         + ".run(sys.argv[1], processes=1)\n"
         + study_of.format(width=20_000, epochs=2)
@@ -256,16 +255,18 @@ def test_a_full_disk_ends_the_study_with_a_clear_error_and_keeps_finished_runs(t
     store = tmp_path / "s.db"
     with Program(program, store) as process:
         _, message = process.communicate(timeout=120)
-    told = re.search(r"CheckpointError: cannot write the checkpoint (.*\.pt): (.*); finished runs are kept", message)
+    told = re.search(r"CheckpointError: cannot write the checkpoint (.*\.run): (.*); finished runs are kept", message)
     assert told, message
     assert told[2] == os.strerror(errno.EFBIG)  # of a limit; a full disk has its own words
     small = make_study(methods=["sgd"], lrs=[0.01], epochs=1)
     assert small.plan(store).done == 1
     assert_same_bits(small.run(store).dataset, small.run(processes=1).dataset)
-    assert [path.name for path in (tmp_path / "s.db.runs").iterdir() if path.name.endswith(".part")] == []
+    assert list(tmp_path.rglob("*.part")) == []
 
 
-def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
+def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(_bench, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(_bench, "_SAVE_SHARE", 1e9)
     (tmp_path / "s.db.runs").write_text("a file is in the way")
     with pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*s\.db\.runs.*; finished runs are kept"):
         make_study().run(tmp_path / "s.db", processes=1)
@@ -273,12 +274,12 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
 
 def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     study, saved = make_study(epochs=100, methods=["sgd"], lrs=[0.01]), []
-    monkeypatch.setattr(engine, "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(_bench, "_SAVE_SECONDS", 0.0)
     monkeypatch.setattr(
-        engine, "write_tensors", lambda path, state: (saved.append(path), time.sleep(0.02))
+        _run_files, "save_run", lambda path, *what: (saved.append(path), time.sleep(0.02))
     )  # a slow disk, which is to take a hundredth of the time
     begin = time.monotonic()
-    job_of(study, tmp_path).do(study.runs[0])
+    do(study, tmp_path)
     assert 0.02 * len(saved) <= 0.02 + 0.02 * (time.monotonic() - begin)
 
 
@@ -295,9 +296,6 @@ def test_an_optimizer_that_is_none_is_refused_before_any_run(tmp_path):
 def test_spp_is_not_for_networks():
     with pytest.raises(ValueError, match="methods must not hold 'spp' on 'network', a problem without prox"):
         make_study(methods=["spp"])
-    study = make_study()
-    with pytest.raises(ValueError, match="the method 'spp' cannot train a network"):
-        job_of(study, "nowhere").tasks([*study.runs, type(study.runs[0])(Method("spp"), 0.1, 0)])
 
 
 def test_a_batch_larger_than_the_data_is_refused():
@@ -336,7 +334,7 @@ def test_a_model_that_raises_in_the_middle_keeps_finished_runs(tmp_path):
 
 def test_networks_of_the_package_can_be_sent_to_other_processes():
     problem = NetworkProblem(partial(networks.mlp, 6, (8,), 3), TRAIN)
-    assert b"__main__" not in pickle.dumps(job_of(make_study(problem), "folder"))
+    assert b"__main__" not in pickle.dumps(bench_of(make_study(problem), "folder"))
 
 
 def test_workers_take_one_gpu_each(monkeypatch):
@@ -344,6 +342,6 @@ def test_workers_take_one_gpu_each(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
     for number in ((), (1,), (2,), (3,)):
-        monkeypatch.setattr(engine.multiprocessing.current_process(), "_identity", number)
-        engine._take_gpu()
+        monkeypatch.setattr(multiprocessing.current_process(), "_identity", number)
+        _training._take_gpu()
     assert taken == [0, 1, 0]  # this process has the one it has

@@ -98,7 +98,7 @@ def test_ranks_go_on_from_a_checkpoint(tmp_path):
     for folder in (whole, broken):
         folder.mkdir()
     with start(broken, broken / "s.db", settings) as process:
-        while not list(broken.glob("*.runs/*.pt")):
+        while not list(broken.glob("*.runs/*.run")):
             assert process.poll() is None
             time.sleep(0.05)
         process.terminate()

@@ -17,10 +17,10 @@ from tests.processes import Program
 from tests.study.network_cases import make_study
 from tests.study.test_kill import PROGRAM, SWEEP
 
-from surefoot.runs import _claims
+from surefoot.runs import RunFiles, _claims
+from surefoot.runs._bench import Bench
 from surefoot.runs._claims import LEASE, Owner, is_alive
-from surefoot.runs._engine import BatchedJob
-from surefoot.runs._network_job import NetworkJob
+from surefoot.runs._engine import Chunks
 from surefoot.runs._store import Store
 from surefoot.runs._types import Key
 from surefoot.study import Result, Study
@@ -110,13 +110,13 @@ def test_claims_are_renewed_while_their_owner_lives(tmp_path, monkeypatch):
 
 
 COUNTED = """
-from surefoot.runs._engine import BatchedJob
-count, do = 0, BatchedJob.do
-def counted(self, task, stop=None):
+from surefoot.runs._engine import Chunks
+count, do = 0, Chunks.do
+def counted(self, pieces, stop=None):
     global count
-    count += len(self.runs_of(task))
-    return do(self, task, stop)
-BatchedJob.do = counted
+    count += len(pieces)
+    return do(self, pieces, stop)
+Chunks.do = counted
 """
 
 
@@ -143,14 +143,12 @@ def test_runs_of_somebody_else_are_waited_for(tmp_path, monkeypatch, assert_same
         now, other = time.time(), owner_of("elsewhere", 1)
         assert store.claim(study._context(), keys[:2], other)
         store._connection.execute("UPDATE owners SET until = ?", (now + 3.0,))
-    do = NetworkJob.do
-    monkeypatch.setattr(
-        NetworkJob, "do", lambda self, run, *a: (looks.append((run.lr, time.time())), do(self, run, *a))[1]
-    )
+    do = Bench.do
+    monkeypatch.setattr(Bench, "do", lambda *told: (looks.append(time.time()), do(*told))[1])
     begin = time.time()
     result = study.run(tmp_path / "s.db", processes=1)
     assert len(looks) == 4
-    assert max(moment for _, moment in looks) > now + 3.0 > begin
+    assert max(looks) > now + 3.0 > begin
     assert_same_bits(result.dataset, make_study().run(processes=1).dataset)
 
 
@@ -159,11 +157,11 @@ def test_files_of_a_run_that_somebody_else_computes_stay(tmp_path):
     study = make_study()
     folder = tmp_path / "s.db.runs"
     folder.mkdir()
-    job = NetworkJob(study.problem, study.shared, str(folder), study._context())
-    theirs = job._path(study.runs[0], ".pt")
+    files, run = RunFiles(str(folder), study._context(), study._identities), study.runs[0]
+    theirs = files.path(Key(run.method.name, run.lr, run.seed))
     part = theirs.with_name(f".{theirs.name}.xyz.part")
     part.write_bytes(b"half")
-    key = Key(study._identities[study.runs[0].method.name], study.runs[0].lr, study.runs[0].seed)
+    key = files.stored(Key(run.method.name, run.lr, run.seed))
     others = make_study(lrs=study.lrs[1:])
     with Store.write(tmp_path / "s.db") as store:
         assert store.claim(study._context(), [key], owner_of("elsewhere", 1))
@@ -176,7 +174,7 @@ def test_files_of_a_run_that_somebody_else_computes_stay(tmp_path):
 
 def test_a_run_that_the_store_cannot_hold_is_refused_before_the_first_step(tmp_path, monkeypatch):
     monkeypatch.setattr(Store, "largest_row", lambda self: 65536 + 10_000)
-    monkeypatch.setattr(BatchedJob, "do", lambda *_: pytest.fail("a step was taken"))
+    monkeypatch.setattr(Chunks, "do", lambda *_: pytest.fail("a step was taken"))
     settings = {"methods": ["sgd"], "lrs": [0.1], "seeds": 1, "epochs": 100, "batch_size": 5}
     study = Study("linear-regression", **settings)
     with pytest.raises(ValueError, match=r"every must be at least 6 to store runs of 1000 steps.*got every=1"):
@@ -228,7 +226,7 @@ def test_runs_of_0_1_are_used_on_request_only(old, monkeypatch):
     assert study.plan(old).done == 0
     assert study.adopt(old) == 4
     assert study.plan(old).done == 4
-    monkeypatch.setattr(BatchedJob, "do", lambda *_: pytest.fail("a step was taken"))
+    monkeypatch.setattr(Chunks, "do", lambda *_: pytest.fail("a step was taken"))
     adopted = study.run(old).dataset
     np.testing.assert_array_equal(adopted.loss, Result.load(old).dataset.loss)
 

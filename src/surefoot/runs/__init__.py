@@ -10,13 +10,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from surefoot.runs._bench import Bench, cuts_of
 from surefoot.runs._best_bound import tell_best
-from surefoot.runs._claims import Claims
 from surefoot.runs._connection import StoreError
-from surefoot.runs._engine import IDENTITY_RULE, NUMERICS_VERSION
-from surefoot.runs._execute import Begin, ClusterError, Place, RunFailed, execute
+from surefoot.runs._engine import IDENTITY_RULE, NUMERICS_VERSION, Chunks
 from surefoot.runs._keeper import Keeper
-from surefoot.runs._kinds import Job, factory_of, is_network, job_of
+from surefoot.runs._kinds import bench_of, factory_of, is_network
 from surefoot.runs._lane import Lane
 from surefoot.runs._methods import (
     EXACT,
@@ -31,12 +30,13 @@ from surefoot.runs._methods import (
 from surefoot.runs._methods import (
     identity as method_identity,
 )
-from surefoot.runs._network_job import CheckpointError
+from surefoot.runs._place import ClusterError, Place
 from surefoot.runs._problem_run import ProblemRun
 from surefoot.runs._progress import Tell, reporter, tell
 from surefoot.runs._rescue import Rescued, rescue
 from surefoot.runs._run import Floats, Progress, Run, RunError, RunFactory, SearchError
-from surefoot.runs._runner import Runner, cuts_of
+from surefoot.runs._run_files import CheckpointError, RunFiles
+from surefoot.runs._runner import Runner
 from surefoot.runs._store import Store, StudyEntry
 from surefoot.runs._types import (
     EPOCH_FIELDS,
@@ -65,13 +65,12 @@ _NEED_TORCH = {
 }
 
 __all__ = [
-    "EPOCH_FIELDS", "EXACT", "FINAL_FIELDS", "IDENTITY_RULE", "NUMERICS_VERSION", "STEP_FIELDS", "Begin",
-    "CheckpointError", "Claims", "ClusterError", "Floats", "Job", "Keeper", "Key", "Lane", "Method", "NetworkRun",
-    "NetworkRuns", "Place", "ProblemRun", "Progress", "Record", "Rescued", "Run", "RunError", "RunFactory", "RunFailed",
-    "RunPlan", "Runner", "SearchError", "Settings", "Store", "StoreError", "StudyEntry", "Tell", "TorchRun",
-    "Trace", "closed_trace", "cuts_of", "execute", "factory_of", "has_level", "is_network", "job_of", "lower_bound_of",
-    "method_code", "method_identity", "parse_method", "parse_methods", "record", "reporter", "rescue", "tell",
-    "tell_best",
+    "EPOCH_FIELDS", "EXACT", "FINAL_FIELDS", "IDENTITY_RULE", "NUMERICS_VERSION", "STEP_FIELDS", "Bench",
+    "CheckpointError", "Chunks", "ClusterError", "Floats", "Keeper", "Key", "Lane", "Method", "NetworkRun",
+    "NetworkRuns", "Place", "ProblemRun", "Progress", "Record", "Rescued", "Run", "RunError", "RunFactory", "RunFiles",
+    "RunPlan", "Runner", "SearchError", "Settings", "Store", "StoreError", "StudyEntry", "Tell", "TorchRun", "Trace",
+    "bench_of", "closed_trace", "cuts_of", "factory_of", "has_level", "is_network", "lower_bound_of", "method_code",
+    "method_identity", "parse_method", "parse_methods", "record", "reporter", "rescue", "tell", "tell_best",
 ]  # fmt: skip
 
 

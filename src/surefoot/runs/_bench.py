@@ -1,62 +1,54 @@
-"""Runs in one process: taken up, advanced by a piece, and put aside."""
+"""Runs in one process: taken up, advanced, and put aside."""
 
 from __future__ import annotations
 
-import shutil
+import bisect
 import sys
-import tempfile
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from surefoot._states import load_state, save_state
-from surefoot.runs._run import Floats, Run, RunError, RunFactory
+from surefoot._spawn import cores
+from surefoot.runs import torch_ranks
+from surefoot.runs._lane import Lane, Told
+from surefoot.runs._run import LOOK_EVERY, Floats, Run, RunError, RunFactory
+from surefoot.runs._run_files import RunFiles
 from surefoot.runs._threads import one_thread
-from surefoot.runs._types import Key
+from surefoot.runs._types import Key, Trace
 from surefoot.runs._workers import Stop, Stopped
 
-if TYPE_CHECKING:
-    from surefoot.runs._lane import Lane
+_SAVE_SECONDS = 1.0
+_SAVE_SHARE = 0.01
+"""The least time between two times that a run is saved on its way, and the share of the time that this may take."""
+_LOOK_SECONDS = 0.1
+"""Between two looks at the clock."""
 
 
 class Piece(NamedTuple):
-    """Some steps of a run."""
+    """Take a run to a step."""
 
     key: Key
-    begin: int
-    """Steps that it has taken before."""
-    steps: int
-    state: str | None = None
-    """A file to go on from, where the run is not at hand."""
-    keep: str | None = None
-    """Where its state is to be written afterwards, without the suffix; None leaves it in memory."""
+    known: int
+    """Steps of which whoever asks knows what the run has told."""
+    end: int
+    saves: bool = False
+    """Whether it is put aside afterwards, for somebody else to go on with."""
 
 
-class Advanced(NamedTuple):
-    """What came of a piece."""
+@dataclass
+class _Held:
+    """A run at hand."""
 
-    losses: Floats
-    deltas: Floats
-    """At least 0."""
-    lost: bool
-    """Whether the last step was not finite; the run has ended then."""
-    negative: int | None
-    """Place of the first index that was negative, as with momentum: it counts as 0, and proves nothing."""
-    certifies: bool
-    distance: float | None
-    evaluation: float | None
-    trace: Any
-    """What a study keeps of a run that has come to its end."""
-    state: str | None
-    """The file with its state, if that was wanted and it goes on."""
-
-
-class DamagedState(RuntimeError):
-    """A file that a run should go on from is not what was written: (path, reason)."""
+    run: Run
+    lane: Lane
+    saved: int
+    """The step at which it was put aside last."""
+    trace: Trace | None = None
 
 
 class Bench:
@@ -65,168 +57,218 @@ class Bench:
     Args:
         factories: By method.
         horizon: T.
+        cuts: Steps at which runs tell their distance from the start, the last of them T.
+        files: Where runs wait.
         max_states: Runs at hand; the one that was used longest ago is put aside.
+        saves: Whether runs are also saved on their way, now and then.
+        forgets: Whether runs that have come to their end are needed no more.
+        shares: Whether several ranks of torch.distributed make every run together.
     """
 
-    def __init__(self, factories: Mapping[str, RunFactory], horizon: int, max_states: int) -> None:
-        self._factories, self._horizon, self.max_states = factories, horizon, max_states
-        self._live: OrderedDict[Key, tuple[Run, int, bool]] = OrderedDict()
-        """Each run, the steps it has taken, and whether its state is on disk."""
-        self._aside: dict[Key, str] = {}
-        self._folder: Path | None = None
+    def __init__(
+        self,
+        factories: Mapping[str, RunFactory],
+        horizon: int,
+        cuts: Sequence[int],
+        files: RunFiles,
+        max_states: int = 1,
+        *,
+        saves: bool = False,
+        forgets: bool = False,
+        shares: bool = False,
+    ) -> None:
+        self.factories, self.horizon, self.cuts, self.files = factories, horizon, sorted(cuts), files
+        self.max_states = max_states
+        self._saves, self._forgets, self._shares = saves, forgets, shares
+        self._live: OrderedDict[Key, _Held] = OrderedDict()
+        self._pause = _SAVE_SECONDS
 
     @property
     def needs_torch(self) -> bool:
         """Whether runs depend on torch; one that does not, but imports it, is none the worse for it."""
         return "torch" in sys.modules
 
+    @property
+    def stays(self) -> bool:
+        """Whether all runs are advanced together as one computation."""
+        return all(hasattr(factory, "advance_together") for factory in self.factories.values())
+
     def fingerprint(self) -> str:
         """What the factories tell of themselves."""
-        told = [getattr(factory, "fingerprint", str)() for factory in self._factories.values()]
+        told = [getattr(factory, "fingerprint", str)() for factory in self.factories.values()]
         return " ".join(map(str, told))
 
+    def workers(self, groups: Sequence[Sequence[Lane]]) -> int:
+        """How many processes pay for some runs that begin now."""
+        return min(getattr(factory, "workers", cores)() for factory in self.factories.values())
+
     def copy(self, count: int) -> Bench:
-        """One without runs for each of some processes."""
-        return Bench(self._factories, self._horizon, max(1, self.max_states // count))
+        """One without runs for each of some processes, which together have as many at hand."""
+        options = {"saves": self._saves, "forgets": self._forgets, "shares": self._shares}
+        most = max(1, self.max_states // count)
+        return Bench(self.factories, self.horizon, self.cuts, self.files, most, **options)
 
-    def close(self) -> None:
-        """Forget what was put aside."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+    def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
+        """The runs that are advanced in one go: of one method as many as fit, where its factory can do that."""
+        result, places = [], {id(lane): place for place, lane in enumerate(lanes)}
+        for method, factory in self.factories.items():
+            mine = [lane for lane in lanes if lane.key.method == method]
+            size = self.max_states if hasattr(factory, "advance_together") else 1
+            result += [mine[i : i + size] for i in range(0, len(mine), size)]
+        return sorted(result, key=lambda group: places[id(group[0])])
 
-    @property
-    def folder(self) -> Path:
-        """Where runs wait."""
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="surefoot-search-"))
-        return self._folder
+    def next_cut(self, step: int) -> int:
+        """The first cut behind a step."""
+        return self.cuts[bisect.bisect_right(self.cuts, step)]
 
-    def stem(self, lane: Lane, step: int) -> Path:
-        """Where the state of a run after some steps is to be written, without the suffix."""
-        return state_stem(lane.key.stem(self.folder), step)
-
-    def do(self, pieces: Sequence[Piece], stop: Stop | None = None) -> list[Advanced]:
-        """Advance runs of one method, which are as many steps long: in one go where the factory can do that."""
+    def do(self, pieces: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
+        """Take runs of one method to a step: in one go where the factory can do that, and they are at the same."""
         if stop is not None and stop():
             raise Stopped
+        if self._shares and torch_ranks.number() == 0:
+            torch_ranks.shared(pieces)
+        factory: Any = self.factories[pieces[0].key.method]
         try:
-            with nullcontext() if self._keeps_threads(pieces[0]) else one_thread():
-                runs = [self.take(piece.key, piece.begin, piece.state) for piece in pieces]
-                together = getattr(self._factories[pieces[0].key.method], "advance_together", None)
-                if together is not None and len(pieces) > 1:
-                    with _named(pieces[0], " and runs beside it"):
-                        found = list(together(runs, pieces[0].steps))
+            with nullcontext() if getattr(factory, "keeps_threads", False) else one_thread():
+                held = [self._take(piece.key, piece.known) for piece in pieces]
+                if hasattr(factory, "advance_together") and len(pieces) > 1:
+                    for piece, mine in zip(pieces, held, strict=True):
+                        self._advance(mine, piece.known, stop)  # where its state is gone
+                    self._advance_together(factory, held, pieces[0].end)
                 else:
-                    found = []
-                    for piece, run in zip(pieces, runs, strict=True):
-                        with _named(piece):
-                            found.append(run.advance(piece.steps))
-                return [self._read(*told) for told in zip(pieces, runs, found, strict=True)]
+                    for piece, mine in zip(pieces, held, strict=True):
+                        self._advance(mine, piece.end, stop)
+                return [self._answer(piece, mine) for piece, mine in zip(pieces, held, strict=True)]
         except BaseException:
             for piece in pieces:  # nobody knows where they are
                 self._live.pop(piece.key, None)
             raise
 
-    def _keeps_threads(self, piece: Piece) -> bool:
-        return bool(getattr(self._factories[piece.key.method], "keeps_threads", False))
+    def follow(self) -> None:
+        """What the ranks but the first do: the pieces that it does, until it says that there are no more."""
+        while (pieces := torch_ranks.shared(None)) is not None:
+            self.do(pieces)
 
-    def take(self, key: Key, begin: int, state: str | None) -> Run:
-        """A run after ``begin`` steps, from memory, from disk, or new; ``LookupError`` if it left no state."""
-        run, at, _ = self._live.get(key, (None, -1, False))
-        if run is None or at != begin:
-            with _named(Piece(key, begin, 0)):
-                run = self._factories[key.method](key.lr, key.seed)
+    def underway(self) -> int:
+        """Steps of the runs at hand that have not come to their end."""
+        return sum(held.lane.recorded for held in self._live.values() if not held.lane.ended)
+
+    def run_of(self, key: Key) -> Run | None:
+        """A run where it stands; None if it has left no state."""
+        if key not in self._live:
+            found = self.files.load(key)
+            if found is None or found[1] is None:
+                return None
+        return self._take(key, 0).run
+
+    def put_aside(self, key: Key) -> None:
+        """Put a run on disk, if it is at hand and not there yet."""
+        held = self._live.pop(key, None)
+        if held is not None and held.lane.recorded > held.saved:
+            self._save(held)
+
+    def _take(self, key: Key, known: int) -> _Held:
+        """A run, from memory, from disk, or new; if it has taken fewer steps than known, somebody lost its state."""
+        held = self._live.get(key)
+        if held is None or held.lane.recorded < known:
+            lane = Lane(key, self.horizon)
+            found = self.files.load(key) if torch_ranks.number() == 0 or not self._shares else None
+            if self._shares:
+                found = torch_ranks.shared(found)
+            with _named(lane):
+                run = self.factories[key.method](key.lr, key.seed)
             if not isinstance(run, Run):
                 raise TypeError(
                     "run_factory(lr, seed) must return a surefoot.search.Run, with advance(k), state_dict() and "
                     f"load_state_dict(state), got {run!r}"
                 )
-            path = self._aside.pop(key, None) or state
-            if begin:
-                if path is None:
-                    raise LookupError(f"{key} has no state")
-                try:
-                    run.load_state_dict(_loaded(path))
-                except FileNotFoundError:  # another process, which has finished this run, has removed it
-                    with _named(Piece(key, 0, begin)):
-                        run.advance(begin)
-            self._live[key] = run, begin, path is not None and path == state
-            if path is not None and path != state:
-                Path(path).unlink()
+            if found is not None and found[1] is not None:
+                lane.take(found[0])
+                with _named(lane):
+                    run.load_state_dict(found[1])
+            held = self._live[key] = _Held(run, lane, lane.recorded)
         self._live.move_to_end(key)
         while len(self._live) > self.max_states:
-            self._put_aside(next(iter(self._live)))
-        return run
+            self.put_aside(next(iter(self._live)))
+        return held
 
-    def hand_over(self, key: Key) -> str | None:
-        """Put a run on disk, for somebody else to take up, and say where it is; None if it was not here alone."""
-        if key in self._live:
-            self._put_aside(key)
-        return self._aside.pop(key, None)
+    def _advance(self, held: _Held, end: int, stop: Stop | None) -> None:
+        lane, pace, last = held.lane, LOOK_EVERY, time.monotonic()
+        while lane.is_behind(end):
+            k = min(end, self.next_cut(lane.recorded)) - lane.recorded
+            if self._saves or stop is not None:
+                k = min(k, pace)
+            begin = time.monotonic()
+            with _named(lane):
+                progress = held.run.advance(k)
+            self._read(held, progress, k)
+            now = time.monotonic()
+            if now - begin < _LOOK_SECONDS:
+                pace *= 2
+            stops = stop is not None and stop() and not lane.ended
+            if self._saves and (stops or (now - last > self._pause and not lane.ended)):
+                self._save(held)
+                last = time.monotonic()
+                self._pause = max(_SAVE_SECONDS, (last - now) / _SAVE_SHARE)
+            if stops:
+                raise Stopped
 
-    def _put_aside(self, key: Key) -> None:
-        run, at, on_disk = self._live.pop(key)
-        if at and not on_disk:
-            self._aside[key] = str(save_state(state_stem(key.stem(self.folder), at), run.state_dict()))
+    def _advance_together(self, factory: Any, held: Sequence[_Held], end: int) -> None:
+        """Runs that are at the same step, from cut to cut."""
+        while left := [mine for mine in held if mine.lane.is_behind(end)]:
+            step = left[0].lane.recorded
+            k = min(end, self.next_cut(step)) - step
+            with _named(left[0].lane, " and runs beside it"):
+                found = list(factory.advance_together([mine.run for mine in left], k))
+            for mine, progress in zip(left, found, strict=True):
+                self._read(mine, progress, k)
 
-    def _read(self, piece: Piece, run: Run, progress: Any) -> Advanced:
-        """What a run has told about a piece, checked, and what it tells now."""
-        key, k = piece.key, piece.steps
+    def _answer(self, piece: Piece, held: _Held) -> Told:
+        lane = held.lane
+        if piece.saves and lane.recorded > held.saved:
+            self._save(held)
+        if lane.lost_at is not None or (self._forgets and lane.ended):
+            self._live.pop(piece.key, None)
+        return lane.told(min(piece.known, lane.recorded))._replace(trace=held.trace)
+
+    def _save(self, held: _Held) -> None:
+        held.saved = held.lane.recorded
+        if not self._shares or torch_ranks.number() == 0:
+            state = None if held.lane.lost_at is not None else held.run.state_dict()
+            self.files.save(held.lane.key, held.lane.told(), state)
+
+    def _read(self, held: _Held, progress: Any, k: int) -> None:
+        """Note what a run has told about k steps, checked, and what it tells now."""
+        run, lane = held.run, held.lane
         losses, deltas = _arrays(progress, k)
         if losses is None or deltas is None:
             raise RunError(
-                f"{key}: advance({k}) must return two sequences of {k} numbers, the losses and the stability indices, "
-                f"got {progress!r}"
+                f"{lane.key}: advance({k}) must return two sequences of {k} numbers, the losses and the stability "
+                f"indices, got {progress!r}"
             )
         bad = ~(np.isfinite(losses) & np.isfinite(deltas))
         lost = bool(bad.any())
         if lost:
             losses, deltas = (values[: int(bad.argmax()) + 1] for values in (losses, deltas))
-        elif len(losses) < k:
-            raise RunError(f"{key}: advance({k}) returned {len(losses)} steps, all of them finite")
-        below = np.flatnonzero(~(deltas >= 0))
-        end = piece.begin + len(losses)
-        ended = lost or end == self._horizon
-        distance = evaluation = trace = state = None
-        with _named(piece):
-            if not lost:
+        begin, end = lane.recorded, lane.recorded + len(losses)
+        with _named(lane):
+            held.trace = run.trace()
+            if not lost and len(losses) < k and held.trace is None:
+                raise RunError(f"{lane.key}: advance({k}) returned {len(losses)} steps, all of them finite")
+            below = np.flatnonzero(~(deltas >= 0))
+            marks, evaluation = lane.marks, None
+            if not lost and end in self.cuts:
                 distance = run.distance()
-                evaluation = run.evaluate() if ended else None
-            trace = run.trace() if ended else None
-            certifies = bool(run.certifies)
-        if lost:
-            self._live.pop(key, None)
-        else:
-            if piece.keep is not None:
-                Path(piece.keep).parent.mkdir(parents=True, exist_ok=True)  # of another machine, maybe
-                state = str(save_state(Path(piece.keep), run.state_dict()))
-            if key in self._live:
-                self._live[key] = run, end, state is not None
-        return Advanced(
-            losses,
-            np.maximum(deltas, 0.0),
-            lost,
-            int(below[0]) if len(below) else None,
-            certifies,
-            None if distance is None else float(distance),
-            None if evaluation is None else float(evaluation) if np.isfinite(float(evaluation)) else np.inf,
-            trace,
-            state,
-        )
-
-
-def state_stem(stem: Path, step: int) -> Path:
-    """Where the state of a run after some steps goes, without the suffix of its format."""
-    return stem.with_name(f"{stem.name}-{step}")
-
-
-def _loaded(path: str) -> Any:
-    try:
-        return load_state(Path(path))
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # torch raises many kinds for a file that is none of its own
-        raise DamagedState(path, str(error)) from error
+                marks = marks if distance is None else [*marks, (end, float(distance))]
+            if not lost and end == self.horizon and (evaluation := run.evaluate()) is not None:
+                evaluation = float(evaluation) if np.isfinite(float(evaluation)) else np.inf
+            negative = lane.negative_at
+            if len(below) and negative is None:
+                negative = begin + int(below[0])
+            proves = lane.proves and bool(run.certifies)
+        lost_at = end - 1 if lost else None
+        numbers = losses, np.maximum(deltas, 0.0)
+        lane.take(Told(begin, *numbers, lost_at, negative, proves, tuple(marks), evaluation, held.trace))
 
 
 def _arrays(progress: Any, k: int) -> tuple[Floats, Floats] | tuple[None, None]:
@@ -240,12 +282,22 @@ def _arrays(progress: Any, k: int) -> tuple[Floats, Floats] | tuple[None, None]:
 
 
 @contextmanager
-def _named(piece: Piece, more: str = "") -> Iterator[None]:
+def _named(lane: Lane, more: str = "") -> Iterator[None]:
     """Says which run an error comes from."""
     try:
         yield
     except RunError:
         raise
     except Exception as error:
-        where = f"{piece.key}, after {piece.begin} steps{more}"
+        where = f"{lane.key}, after {lane.recorded} steps{more}"
         raise RunError(f"the run at {where} raised {type(error).__name__}: {error}") from error
+
+
+def cuts_of(horizon: int, stops: Sequence[int] = ()) -> list[int]:
+    """Steps at which runs tell their distance: at some stops and at T, and between them at least 32 times a run."""
+    piece = -(-horizon // 32)
+    found, begin = [], 0
+    for end in sorted({*stops, horizon}):
+        found += [*range(begin + piece, end, piece), end]
+        begin = end
+    return found

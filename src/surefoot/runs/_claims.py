@@ -84,13 +84,13 @@ class Claims:
         with suppress(StoreError):  # a full disk: this owner is dead now, which ends its claims as well
             self._store.release(self._owner.name)
 
-    def free(self, keys: Iterable[Key]) -> list[Key]:
-        """Those runs that nobody else computes now."""
-        return self._store.free(self._context, keys, self._owner.name)
-
     def take(self, keys: Iterable[Key]) -> bool:
         """Claim runs: all of them, or none if somebody else has one of them, or has stored it."""
         return self._store.claim(self._context, keys, self._owner.name)
+
+    def release(self, keys: Iterable[Key]) -> None:
+        """Let others have some runs."""
+        self._store.unclaim(self._context, keys, self._owner.name)
 
     def done(self) -> set[Key]:
         """The runs that are stored."""

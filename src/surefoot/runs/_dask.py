@@ -15,7 +15,6 @@ import signal
 import time
 import uuid
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
@@ -30,7 +29,7 @@ except ImportError as error:
     raise ImportError(f"engine='dask' needs a package ({error}): pip install 'surefoot[dask]'") from error
 
 from surefoot._spawn import hidden_main
-from surefoot.runs._execute import ClusterError
+from surefoot.runs._place import ClusterError
 from surefoot.runs._workers import Answer, Server, packed
 
 _CONNECT_SECONDS = 10
@@ -66,7 +65,6 @@ class DaskWorkers:
     Args:
         server: What each worker holds a copy of.
         count: Workers of the cluster that is started here.
-        depth: Tasks a worker that are handed over at a time.
         address: Of the scheduler of an existing cluster; without one, a cluster of processes of this machine is started
             that listens on 127.0.0.1 only.
         resources: What a task takes of what its worker offers.
@@ -81,13 +79,12 @@ class DaskWorkers:
         self,
         server: Server,
         count: int,
-        depth: int = 1,
         *,
         address: str | None = None,
         resources: dict[str, int] | None = None,
         named: Callable[[Any], str] = str,
     ) -> None:
-        self._resources, self._depth, self._named = resources or {}, depth, named
+        self._resources, self._named = resources or {}, named
         self._sent = _Sent(packed(server), _versions(server), server.fingerprint(), ignores_interrupt=address is None)
         self._open, self._last = ExitStack(), 0
         self._given: dict[Future[Any], tuple[int, Any]] = {}
@@ -124,12 +121,6 @@ class DaskWorkers:
     def ready(self) -> list[int]:
         """Those that can be given tasks: all of them."""
         return list(range(len(self)))
-
-    @property
-    def free(self) -> list[int]:
-        """Room for tasks, as numbers of workers; those with fewer of them first."""
-        busy = Counter(worker for worker, _ in self._given.values())
-        return sorted((n for n in range(len(self)) if busy[n] < self._depth), key=lambda n: busy[n])
 
     def give(self, worker: int, task: Any) -> None:
         """Let a worker do a task."""

@@ -1,16 +1,19 @@
-"""The batched engine: all runs of a sweep advance together, in tiles that share their batches."""
+"""The batched engine: all runs of a convex study advance together, in tiles that share their batches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from surefoot._spawn import cores
 from surefoot.problems import WIDTH, TiledProblem, one_blas_thread
+from surefoot.runs._bench import Piece
 from surefoot.runs._chunk import Chunk, advance, tiles_of
-from surefoot.runs._types import RunPlan, Settings, Trace
+from surefoot.runs._lane import Lane, Told
+from surefoot.runs._types import Key, Method, RunPlan, Settings
+from surefoot.runs._workers import Stop
 
 NUMERICS_VERSION = 3
 """Changes whenever the numbers of a run do, so that stored runs of other versions are computed anew."""
@@ -27,47 +30,63 @@ _PARALLEL_SECONDS = 4.0
 """Sweeps that are estimated to take longer are given to several processes, which need a second to start."""
 
 
-@dataclass(frozen=True)
-class BatchedJob:
-    """A sweep on a tiled problem; a task is a chunk of runs that advance together."""
+class Chunks:
+    """The runs of a study on a tiled problem, in chunks that are taken from the first step to the last in one go.
 
-    problem: TiledProblem
-    settings: Settings
-    needs_torch: ClassVar[bool] = False
+    Args:
+        problem: What is minimised.
+        methods: By name.
+        settings: What the runs share.
+    """
 
-    def tasks(self, runs: Sequence[RunPlan]) -> list[Chunk]:
+    needs_torch = False
+    stays = False
+
+    def __init__(self, problem: TiledProblem, methods: Mapping[str, Method], settings: Settings) -> None:
+        self.problem, self.methods, self.settings = problem, methods, settings
+        self.horizon = settings.steps
+
+    def fingerprint(self) -> str:
+        """What the numbers depend on."""
+        return self.problem.fingerprint()
+
+    def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
         """The runs in chunks, in the order in which they should be done."""
-        for run in runs:
-            if run.method.optimizer is not None:
-                raise ValueError(f"the method {run.method.name!r} is for networks, not for {self.problem.name!r}")
-            if run.method.model is None and not self.problem.has_prox:
-                raise ValueError(f"the method spp needs a prox, which the problem {self.problem.name!r} does not have")
-        return chunks_of(self.problem, runs, self.settings)
+        by_key = {lane.key: lane for lane in lanes}
+        chunks = chunks_of(self.problem, [self._plan(key) for key in by_key], self.settings)
+        return [[by_key[_key(run)] for tile in chunk.tiles for run in tile] for chunk in chunks]
 
-    def runs_of(self, task: Chunk) -> list[RunPlan]:
-        """The runs of a chunk."""
-        return [run for tile in task.tiles for run in tile]
-
-    def do(self, task: Chunk, stop: Callable[[], bool] | None = None) -> list[Trace]:
-        """Run a chunk to its end."""
-        with one_blas_thread():
-            return advance(self.problem, task, self.settings, stop)
-
-    def workers(self, tasks: Sequence[Chunk]) -> int:
+    def workers(self, groups: Sequence[Sequence[Lane]]) -> int:
         """One process a core for sweeps that take more than a few seconds, else none."""
-        problem, settings = self.problem, self.settings
-        seconds = sum(
-            settings.steps * (_STEP_SECONDS + len(chunk.tiles) * _tile_seconds(problem, settings, chunk.is_exact))
-            for chunk in tasks
-        )
+        problem, settings, seconds = self.problem, self.settings, 0.0
+        for group in groups:
+            runs = [self._plan(lane.key) for lane in group]
+            tile = _tile_seconds(problem, settings, runs[0].method.model is None)
+            seconds += settings.steps * (_STEP_SECONDS + len(tiles_of(runs)) * tile)
         return cores() if seconds > _PARALLEL_SECONDS else 1
 
-    def finish(self, run: RunPlan) -> None:
-        """Chunks leave nothing behind."""
+    def copy(self, count: int) -> Chunks:
+        """One for each of some processes."""
+        return self
 
-    def underway(self) -> float:
+    def do(self, pieces: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
+        """Run a chunk to its end."""
+        chunk = Chunk(tuple(tiles_of([self._plan(piece.key) for piece in pieces])))
+        with one_blas_thread():
+            traces = {_key(trace.run): trace for trace in advance(self.problem, chunk, self.settings, stop)}
+        nothing = np.empty(0)
+        return [Told(0, nothing, nothing, trace=traces[piece.key]) for piece in pieces]
+
+    def underway(self) -> int:
         """Chunks are short: what is not finished is not counted."""
-        return 0.0
+        return 0
+
+    def _plan(self, key: Key) -> RunPlan:
+        return RunPlan(self.methods[key.method], key.lr, key.seed)
+
+
+def _key(run: RunPlan) -> Key:
+    return Key(run.method.name, run.lr, run.seed)
 
 
 def chunks_of(problem: TiledProblem, runs: Sequence[RunPlan], settings: Settings) -> list[Chunk]:

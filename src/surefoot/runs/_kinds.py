@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surefoot.problems import NetworkProblem, Problem, TiledProblem
-from surefoot.runs._engine import BatchedJob
-from surefoot.runs._network_job import NetworkJob
+from surefoot.runs._bench import Bench, cuts_of
+from surefoot.runs._engine import Chunks
 from surefoot.runs._problem_run import ProblemRun
+from surefoot.runs._run_files import RunFiles
 from surefoot.runs._types import Method, Settings
 
 if TYPE_CHECKING:
     from surefoot.runs._training import NetworkRuns
-
-Job = BatchedJob | NetworkJob
-"""What the runs of a sweep share, and how some of them are done: tasks, which can be done in any process."""
 
 
 def is_network(problem: Problem) -> bool:
@@ -22,11 +21,15 @@ def is_network(problem: Problem) -> bool:
     return isinstance(problem, NetworkProblem)
 
 
-def job_of(problem: Problem, settings: Settings, folder: str | None, context: str) -> Job:
-    """How the runs of a study are done; those of networks keep what they need to go on in the folder."""
-    if isinstance(problem, NetworkProblem):
-        return NetworkJob(problem, settings, folder, context)
-    return BatchedJob(_tiled(problem), settings)
+def bench_of(
+    problem: Problem, methods: Sequence[Method], settings: Settings, files: RunFiles, *, saves: bool, shares: bool
+) -> Bench | Chunks:
+    """Who takes the runs of a study to their end; see :class:`Bench` for the options."""
+    if not is_network(problem):
+        return Chunks(_tiled(problem), {method.name: method for method in methods}, settings)
+    factories = {method.name: factory_of(problem, method, settings) for method in methods}
+    cuts = cuts_of(settings.steps)
+    return Bench(factories, settings.steps, cuts, files, saves=saves, forgets=True, shares=shares)
 
 
 def factory_of(problem: Problem, method: Method, settings: Settings) -> ProblemRun | NetworkRuns:

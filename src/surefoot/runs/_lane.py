@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from surefoot.runs._bench import Advanced
 from surefoot.runs._run import Floats
-from surefoot.runs._types import Key
+from surefoot.runs._types import Key, Trace
+
+
+class Told(NamedTuple):
+    """What a run has told from some step on: what processes tell each other, and what its file holds."""
+
+    begin: int
+    losses: Floats
+    deltas: Floats
+    """At least 0."""
+    lost_at: int | None = None
+    negative_at: int | None = None
+    proves: bool = True
+    marks: tuple[tuple[int, float], ...] = ()
+    evaluation: float | None = None
+    trace: Trace | None = None
+    """What a study keeps of a run that has come to its end."""
 
 
 @dataclass(eq=False)
@@ -21,25 +38,32 @@ class Lane:
     """
 
     key: Key
-    losses: Floats
-    deltas: Floats
+    horizon: int
+    """T."""
     recorded: int = 0
     done: int = 0
+    ended: bool = False
+    """Whether it has no further step: it is at its end, or a step was not finite, or a rule has ended it."""
     lost_at: int | None = None
     """Index of the first step that was not finite, asked for or not."""
     negative_at: int | None = None
-    """Index of the first step whose index was negative, asked for or not."""
+    """Index of the first step whose index was negative, as with momentum: it counts as 0, and proves nothing."""
     marks: list[tuple[int, float]] = field(default_factory=list)
-    """(steps, ‖x_t − x_1‖) at the points where the run was put aside."""
+    """(steps, ‖x_t − x_1‖) at the cuts."""
     evaluation: float | None = None
     """The loss that counts, at the end."""
     proves: bool = True
     """Whether the run's indices may stand in a bound as far as they are not negative."""
 
-    @classmethod
-    def new(cls, key: Key, horizon: int) -> Lane:
-        """A run that has not started."""
-        return cls(key, np.full(horizon, np.nan), np.full(horizon, np.nan))
+    @cached_property
+    def losses(self) -> Floats:
+        """The batch losses, as far as they are recorded."""
+        return np.full(self.horizon, np.nan)
+
+    @cached_property
+    def deltas(self) -> Floats:
+        """The stability indices, as far as they are recorded."""
+        return np.full(self.horizon, np.nan)
 
     @property
     def ended_at(self) -> int | None:
@@ -54,7 +78,7 @@ class Lane:
     @property
     def complete(self) -> bool:
         """Whether all steps were taken."""
-        return self.done == len(self.losses) and not self.diverged
+        return self.done == self.horizon and not self.diverged
 
     @property
     def certifies(self) -> bool:
@@ -63,28 +87,25 @@ class Lane:
 
     def is_behind(self, step: int) -> bool:
         """Whether steps before ``step`` have to be computed."""
-        return self.recorded < step and self.lost_at is None
+        return self.recorded < step and not self.ended
 
     def ask(self, step: int) -> None:
         """Note that steps were asked for, which are computed by now."""
-        reached = self.recorded if self.lost_at is not None else step
-        self.done = max(self.done, min(step, reached))
+        self.done = max(self.done, min(step, self.recorded))
 
-    def record(self, found: Advanced) -> None:
-        """Add what came of a piece."""
-        begin, end = self.recorded, self.recorded + len(found.losses)
-        self.losses[begin:end], self.deltas[begin:end] = found.losses, found.deltas
-        self.recorded = end
-        self.proves &= found.certifies
-        if found.negative is not None and self.negative_at is None:
-            self.negative_at = begin + found.negative
-        if found.distance is not None:
-            self.marks.append((end, found.distance))
-        self.evaluation = found.evaluation
-        if found.lost:
-            self.lose(end - 1)
+    def told(self, begin: int = 0) -> Told:
+        """What is known from a step on."""
+        numbers = self.losses[begin : self.recorded], self.deltas[begin : self.recorded]
+        return Told(begin, *numbers, self.lost_at, self.negative_at, self.proves, tuple(self.marks), self.evaluation)
 
-    def lose(self, step: int) -> None:
-        """Note at which step the run ended: whatever lies behind is ∞."""
-        self.lost_at = step
-        self.losses[step:] = self.deltas[step:] = np.inf
+    def take(self, told: Told) -> None:
+        """Take over what a run has told, in this process or in another one."""
+        end = told.begin + len(told.losses)
+        if len(told.losses):
+            self.losses[told.begin : end], self.deltas[told.begin : end] = told.losses, told.deltas
+        self.recorded = max(self.recorded, end)
+        self.lost_at, self.negative_at, self.proves = told.lost_at, told.negative_at, told.proves
+        self.marks, self.evaluation = list(told.marks), told.evaluation
+        self.ended = self.recorded == self.horizon or told.lost_at is not None or told.trace is not None
+        if told.lost_at is not None:
+            self.losses[told.lost_at :] = self.deltas[told.lost_at :] = np.inf

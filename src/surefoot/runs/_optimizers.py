@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
 
-    from surefoot.problems import NetworkProblem
     from surefoot.theory.level import Rule
 
 NAMED = {
@@ -109,12 +108,6 @@ def _wants_model(factory: Any) -> bool:
     except (TypeError, ValueError):  # of C
         return False
     return bool(names) and names[0] in ("model", "module", "net", "network")
-
-
-def check(method: Method, problem: NetworkProblem) -> None:
-    """Build the optimizer of a method once, so that what is wrong with it shows before any work starts."""
-    model = problem.model()
-    build(method, [p for p in model.parameters() if p.requires_grad], 1e-3, model)
 
 
 def identity(method: Method) -> str:

@@ -17,11 +17,9 @@ from typing import Any, NamedTuple
 from surefoot.runs._connection import StoreError, decoded
 from surefoot.runs._schema import (
     APPLICATION_ID,
-    BEGUN_QUERY,
     MIGRATIONS,
     RUN_COLUMNS,
     STUDY_QUERY,
-    begun_of,
     record_of,
     run_query,
     seal,
@@ -40,15 +38,13 @@ class Rescued(NamedTuple):
     facts: int
     lost: tuple[str, ...]
     """Rows that were found and are damaged."""
-    begun: int = 0
-    """Runs of searches."""
 
 
 def rescue(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Rescued:
     """Copy all that is sound in a damaged study file to a new one; the damaged one is left as it is.
 
     A row is sound if its seal is right: what is copied has the numbers that were written. Run the same study with the
-    new file to compute what is missing. The states of runs that are not finished are copied, too.
+    new file to compute what is missing. Runs that are not finished are copied, too.
 
     >>> import pathlib, tempfile
     >>> from surefoot.study import Study
@@ -66,7 +62,8 @@ def rescue(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Rescued:
     with tempfile.TemporaryDirectory(prefix="surefoot-rescue-", dir=to.parent) as folder:
         found = [_read(content, Path(folder, "copy.db")) for content in _attempts(path, Path(folder))]
     best = max(found, key=_Rows.__len__)
-    if not len(best):
+    begun = Store.folder_of(path)
+    if not len(best) and not begun.is_dir():
         raise StoreError(f"{path}: nothing in it can be read")
     with Store.write(to) as store:
         for context, settings, created, started in best.studies.values():
@@ -75,12 +72,9 @@ def rescue(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Rescued:
             store.add(values[0], [record_of(values)])
         for problem, name, value in best.facts.values():
             store.remember(problem, name, json.loads(value))
-        for values in best.begun.values():
-            store.keep(values[0], begun_of(values))
-    states = Path(f"{path}.runs")
-    if states.is_dir():
-        shutil.copytree(states, f"{to}.runs", dirs_exist_ok=True)
-    return Rescued(len(best.runs), len(best.studies), len(best.facts), tuple(best.lost), len(best.begun))
+    if begun.is_dir():
+        shutil.copytree(begun, Store.folder_of(to), dirs_exist_ok=True)
+    return Rescued(len(best.runs), len(best.studies), len(best.facts), tuple(best.lost))
 
 
 class _Rows:
@@ -90,11 +84,10 @@ class _Rows:
         self.runs: dict[int, Sequence[Any]] = {}
         self.studies: dict[int, Sequence[Any]] = {}
         self.facts: dict[int, Sequence[Any]] = {}
-        self.begun: dict[int, Sequence[Any]] = {}
         self.lost: list[str] = []
 
     def __len__(self) -> int:
-        return len(self.runs) + len(self.studies) + len(self.facts) + len(self.begun)
+        return len(self.runs) + len(self.studies) + len(self.facts)
 
     def take(
         self,
@@ -113,7 +106,7 @@ class _Rows:
             if sound is not None:
                 where[number] = sound
             else:
-                told = ", ".join(str(value) for value in values[1:4]) if kind in ("run", "begun") else str(number)
+                told = ", ".join(str(value) for value in values[1:4]) if kind == "run" else str(number)
                 self.lost.append(f"{kind} {told}")
 
 
@@ -161,7 +154,6 @@ def _read(content: bytes, copy: Path) -> _Rows:
         settings = _texts(connection, "studies", "settings")
         places = {0: contexts, 1: settings}
         rows.take("study", rows.studies, _each(connection, "studies", "studies.id", STUDY_QUERY), places)
-        rows.take("begun", rows.begun, _each(connection, "begun", "begun.id", BEGUN_QUERY), {0: contexts})
         rows.take("fact", rows.facts, _each(connection, "facts", "facts.rowid", facts), {})
     return rows
 

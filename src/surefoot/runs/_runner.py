@@ -1,26 +1,26 @@
-"""Takes runs to the steps that are asked for: in this process, or side by side in several."""
+"""The executor: takes runs to the steps that are asked for, in this process, in several, or on a Dask cluster."""
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import logging
 import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from surefoot._spawn import cores
-from surefoot.runs._bench import Advanced, Bench, DamagedState, Piece
-from surefoot.runs._execute import ClusterError, Place
-from surefoot.runs._keeper import ADVICE, Keeper
-from surefoot.runs._lane import Lane
-from surefoot.runs._run import Run, RunError, RunFactory, SearchError
-from surefoot.runs._types import Key
+from surefoot.runs._bench import Bench, Piece
+from surefoot.runs._engine import Chunks
+from surefoot.runs._keeper import Keeper
+from surefoot.runs._lane import Lane, Told
+from surefoot.runs._place import ClusterError, Place, deferred_interrupt
+from surefoot.runs._run import Run, RunError
+from surefoot.runs._run_files import CheckpointError
+from surefoot.runs._types import Key, Trace
 from surefoot.runs._workers import CannotTravel, WorkerDied, Workers
 
 if TYPE_CHECKING:
@@ -30,67 +30,65 @@ _PAYS_SECONDS = 4.0
 """Seconds of a whole run from which on other processes pay: about twice what it takes until they are ready."""
 _LOOK_SECONDS = 0.2
 """Seconds of computing after which it can be told how long a whole run takes."""
+_WAIT_SECONDS = 0.2
 _HERE = -1
 """This process, among the workers."""
 
+Group = list[Lane]
+"""Runs that are advanced in one go."""
+
 
 class Runner:
-    """The runs behind the lanes.
+    """Takes runs to steps. A study asks for all of them at T, a search for some at a time.
 
-    Runs that are asked for together run side by side where several processes are in use. While one of them is free, it
-    goes on with runs that are likely to be asked for next: that saves time and changes nothing else, because a lane
-    tells a policy only what it has asked for. The last piece of a run is never computed before it is asked for.
+    Runs that are asked for together run side by side where several processes are in use. A search computes in this
+    process, too, and while a process is free, it goes on with runs that are likely to be asked for next: that saves
+    time and changes nothing else, because a lane tells a policy only what it has asked for. The last piece of a run is
+    never computed before it is asked for.
 
     Args:
-        factories: The run factory of each method.
-        horizon: T.
-        max_states: Runs in memory at once; the one that was used longest ago goes to disk.
-        cuts: Steps at which runs are put aside, the last of them T: there they tell their distance from the start, and
-            are saved if there is a keeper.
-        keeper: Where runs are kept, to resume from.
-        place: Where they are computed; by default in one process a core, this one among them, if there is enough to do.
+        bench: Does the work, here and in other processes.
+        keeper: The store, if there is one.
+        place: Where runs are computed; by default in one process a core if there is enough to do.
+        whole: Whether runs are asked for at T once and for all, as a study does.
+        finished: Told what a study keeps of runs that have come to their end.
     """
 
     def __init__(
         self,
-        factories: Mapping[str, RunFactory],
-        horizon: int,
+        bench: Bench | Chunks,
         *,
-        max_states: int,
-        cuts: Sequence[int],
         keeper: Keeper | None = None,
         place: Place | None = None,
+        whole: bool = False,
+        finished: Callable[[list[Trace]], None] | None = None,
     ) -> None:
-        self.factories, self.horizon = factories, horizon
-        self._cuts, self._keeper = sorted(cuts), keeper
-        self._bench = Bench(factories, horizon, max_states)
-        self._together = [name for name, factory in factories.items() if hasattr(factory, "advance_together")]
+        self._bench, self._keeper, self._whole, self._finished = bench, keeper, whole, finished
         self._place = place or Place()
-        self._count = self._place.count(cores())
+        self._helps = not whole and not self._place.is_dask
+        """Whether this process computes beside others."""
+        self._count = 0
         self._spent, self._steps, self._is_warm = 0.0, 0, False
         self._workers: Workers | DaskWorkers | None = None
-        self._states: dict[Key, str] = {}
-        """Where the states of runs are that no keeper knows of."""
         self._homes: dict[Key, int] = {}
         """The worker that has a run in memory, or :data:`_HERE`."""
-        self._underway: dict[Key, tuple[Lane, int]] = {}
-        """Runs that workers have been given, and the step that they are taken to."""
+        self._underway: dict[Key, Group] = {}
+        """Runs that workers have been given, by the first of a group."""
+        self._mine: dict[Key, Lane] = {}
+        """Runs that nobody else may compute just now."""
         self._unlucky: set[Key] = set()
         """Runs that raised when nobody had asked for them; they may raise again."""
-        if len(self._together) == len(factories):
-            if self._goes_elsewhere and self._is_asked_for:
+        if bench.stays:
+            if self._place.is_dask or (self._place.processes or 1) > 1:
                 _say("runs that are advanced together as one computation stay in this process")
-            self._place, self._count = Place(), 1
-        elif self._goes_elsewhere and multiprocessing.current_process().daemon:
+            self._place = Place(processes=1)
+        elif multiprocessing.current_process().daemon and not self._place.is_dask:
             self._stay("this process may not have processes of its own")
 
     @property
-    def _is_asked_for(self) -> bool:
-        return self._place.is_dask or self._place.processes is not None
-
-    @property
-    def _goes_elsewhere(self) -> bool:
-        return self._place.is_dask or self._count > 1
+    def horizon(self) -> int:
+        """T."""
+        return self._bench.horizon
 
     def __enter__(self) -> Self:
         return self
@@ -98,234 +96,264 @@ class Runner:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if self._workers is not None:
             self._workers.close()
-        self._bench.close()
 
-    def restore(self, lane: Lane) -> None:
-        """Take over what is kept of a run."""
-        if self._keeper is not None:
-            self._keeper.restore(lane)
-
-    def advance(self, lanes: Sequence[Lane], step: int, likely: Sequence[Lane] = ()) -> None:
+    def advance(
+        self,
+        lanes: Sequence[Lane],
+        step: int,
+        likely: Sequence[Lane] = (),
+        tick: Callable[[float], None] | None = None,
+    ) -> None:
         """Take runs to a step; what is recorded already is not computed again.
 
         Args:
             lanes: The runs.
             step: Where to.
             likely: Runs that will probably be asked for next, the likeliest first.
+            tick: Told now and then how many steps the runs under way have taken.
         """
-        behind = [lane for lane in lanes if lane.is_behind(step)]
-        for method in self._together:
-            self._advance_together([lane for lane in behind if lane.key.method == method], step)
-        self._advance_each([lane for lane in behind if lane.key.method not in self._together], step, likely)
+        while left := [lane for lane in lanes if lane.is_behind(step)]:
+            worked = self._advance(left, step, likely, tick or (lambda steps: None))
+            self._release()
+            if self._keeper is not None:
+                self._keeper.restore(left)
+                if not worked:
+                    time.sleep(_WAIT_SECONDS)  # others compute them, or are dead and their claims have to expire
         for lane in lanes:
             lane.ask(step)
 
+    def _advance(self, left: Sequence[Lane], step: int, likely: Sequence[Lane], tick: Callable[[float], None]) -> bool:
+        """Do what can be done now: runs that another process has claimed are left out."""
+        groups, worked = self._bench.groups(left), False
+        with ExitStack() as stack:
+            parallel = self._goes_parallel(groups)
+            check = stack.enter_context(deferred_interrupt()) if parallel and not self._helps else lambda: None
+            while groups := [group for group in groups if any(lane.is_behind(step) for lane in group)]:
+                own: Group | None = groups[0]
+                if self._goes_parallel(groups):
+                    own = self._hand_out(groups, step, likely)
+                elif not self._claim(groups[0]):
+                    groups.pop(0)
+                    continue
+                if own is not None:
+                    worked = True
+                    self._compute(own, step, tick)
+                elif self._underway:
+                    worked = True
+                    self._take(groups, step, _WAIT_SECONDS)
+                    tick(self._steps_underway())
+                while self._underway and self._take(groups, step, 0.0):
+                    pass
+                check()
+        return worked
+
     def run_of(self, lane: Lane) -> Run | None:
         """The run of a lane where it stands; None if only its record was there."""
-        try:
-            return self._bench.take(lane.key, lane.recorded, self._state(lane))
-        except LookupError:
-            return None
-        except DamagedState as error:
-            raise self._damaged(error) from error
+        assert isinstance(self._bench, Bench)
+        return self._bench.run_of(lane.key)
 
-    def _advance_together(self, behind: Sequence[Lane], step: int) -> None:
-        """In pieces of equal length, so that little is lost by an interruption."""
-        size = max(1, min(len(behind), self._bench.max_states))
-        for begin in range(0, len(behind), size):
-            while left := [lane for lane in behind[begin : begin + size] if lane.is_behind(step)]:
-                k = min(self._next_cut(lane, step) - lane.recorded for lane in left)
-                self._compute([self._piece(lane, lane.recorded + k) for lane in left], left)
+    # ---- in this process
 
-    def _advance_each(self, behind: Sequence[Lane], step: int, likely: Sequence[Lane]) -> None:
-        while left := [lane for lane in behind if lane.is_behind(step)]:
-            own: Lane | None = left[0]
-            if self._goes_parallel():
-                own = self._hand_out(left, step, likely)
-            if own is not None:
-                self._compute([self._piece(own, self._next_cut(own, step))], [own])
-            if own is None:
-                self._take(behind, step, None)
-            while self._underway and self._take(behind, step, 0.0):
-                pass
+    def _compute(self, group: Group, step: int, tick: Callable[[float], None]) -> None:
+        """Take some runs further: to the step, or for a search to the next cut."""
+        end = step
 
-    def _compute(self, pieces: Sequence[Piece], lanes: Sequence[Lane]) -> None:
-        """Pieces in this process."""
+        def look() -> bool:
+            tick(self._bench.underway())
+            return False
+
+        if not self._whole and isinstance(self._bench, Bench):
+            group = [lane for lane in group if lane.is_behind(step)]
+            first = min(lane.recorded for lane in group)
+            group = [lane for lane in group if lane.recorded == first]
+            end = min(step, self._bench.next_cut(first))
         begin = time.process_time()
-        try:
-            found = self._bench.do(pieces)
-        except DamagedState as error:
-            raise self._damaged(error) from error
-        for lane, told in zip(lanes, found, strict=True):
-            self._record(lane, told)
-            self._homes[lane.key] = _HERE
+        saves = self._keeper is not None and not self._whole
+        pieces = [Piece(lane.key, lane.recorded, end, saves) for lane in group]
+        self._record(group, self._bench.do(pieces, look if self._whole else None))
+        self._homes |= {lane.key: _HERE for lane in group}
         if self._is_warm:  # the first steps of a process load libraries
             self._spent += time.process_time() - begin
-            self._steps += sum(piece.steps for piece in pieces)
+            self._steps += sum(piece.end - piece.known for piece in pieces)
         self._is_warm = True
+
+    def _record(self, group: Group, found: Sequence[Told]) -> None:
+        for lane, told in zip(group, found, strict=True):
+            lane.take(told)
+        traces = [told.trace for told in found if told.trace is not None]
+        if traces and self._finished is not None:
+            self._finished(traces)
+
+    # ---- who may compute what
+
+    def _claim(self, group: Group) -> bool:
+        """Have some runs for this process, as they are now."""
+        new = [lane for lane in group if lane.key not in self._mine]
+        if self._keeper is None or not new:
+            return True
+        if not self._keeper.claim(new):
+            return False
+        self._mine |= {lane.key: lane for lane in new}
+        return True
+
+    def _release(self) -> None:
+        """Let others have what this process does not compute just now."""
+        if self._keeper is not None:
+            busy = {lane.key for group in self._underway.values() for lane in group}
+            idle = [lane for key, lane in self._mine.items() if key not in busy]
+            self._keeper.release(idle)
+            for lane in idle:
+                del self._mine[lane.key]
 
     # ---- several processes
 
-    def _goes_parallel(self) -> bool:
+    def _goes_parallel(self, groups: Sequence[Group]) -> bool:
         """Whether runs go on in workers, too. Where nobody asked for them, they are started as soon as it is clear that
         that pays, and the runs go on here until they have come up."""
-        if self._workers is None and not self._started():
+        if self._workers is None and not self._started(groups):
             return False
         assert self._workers is not None
-        return bool(self._workers.ready)
+        return not self._helps or bool(self._workers.ready)
 
-    def _started(self) -> bool:
-        if not self._goes_elsewhere:
+    def _started(self, groups: Sequence[Group]) -> bool:
+        place, bench = self._place, self._bench
+        count = self._count = self._count or place.count(bench.workers(groups))
+        if self._whole:
+            count = min(count, len(groups))
+        if count == 1 and not place.is_dask:
             return False
-        torch = sys.modules.get("torch")
-        if not self._is_asked_for:
+        if self._helps and place.processes is None:
             a_run = self._spent / max(self._steps, 1) * self.horizon
             if self._spent < _LOOK_SECONDS or max(a_run, self._spent) < _PAYS_SECONDS:
                 return False
+            torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
                 self._count = 1  # one process a GPU; with processes given, whoever asks knows
                 return False
         try:
-            bench, count = self._bench.copy(self._count), self._count - (not self._place.is_dask)
-            self._workers = self._place.pool(bench, count, depth=1, named=lambda pieces: str(pieces[0].key))
-            self._bench.max_states = bench.max_states  # all together hold as many as before
+            copy = bench.copy(count)
+            self._workers = place.pool(copy, count - self._helps, _named)
         except CannotTravel as error:
-            if self._place.is_dask:
-                raise TypeError(f"the search cannot be sent to other processes: {error}") from error
+            if place.is_dask:
+                raise TypeError(f"what makes the runs cannot be sent to other processes: {error}") from error
             self._stay(f"what makes the runs cannot be sent to others ({error})")
             return False
+        if isinstance(bench, Bench) and isinstance(copy, Bench):
+            bench.max_states = copy.max_states  # all together hold as many as before
         return True
 
-    def _hand_out(self, asked: Sequence[Lane], step: int, likely: Sequence[Lane]) -> Lane | None:
-        """Give workers what is asked for, where it is at hand; then what is likely. Returns what is left to do here."""
-        assert self._workers is not None
-        wanted = [lane for lane in asked if lane.key not in self._underway]
-        own = None if self._place.is_dask else self._own(wanted)
-        wanted = [lane for lane in wanted if lane is not own]
+    def _hand_out(self, asked: list[Group], step: int, likely: Sequence[Lane]) -> Group | None:
+        """Give workers what is asked for, where it is at hand; then what is likely. Returns what is left to do here.
+
+        What somebody else has claimed is taken out of ``asked``.
+        """
+        wanted = [group for group in asked if group[0].key not in self._underway]
+        own = self._own(wanted) if self._helps else None
+        if own is not None and not self._claim(own):
+            asked.remove(own)
+            return self._hand_out(asked, step, likely)
+        wanted = [group for group in wanted if group is not own]
         rules = (
-            lambda lane, worker: self._homes.get(lane.key) == worker,
-            lambda lane, worker: lane.key not in self._homes,
-            lambda lane, worker: True,
+            lambda group, worker: self._homes.get(group[0].key) == worker,
+            lambda group, worker: group[0].key not in self._homes,
+            lambda group, worker: True,
         )
-        # A second run each, to begin with while this process is busy; the last one is for whoever is free first.
+        # A second one each, to begin with while this process is busy; the last one is for whoever is free first.
         for room, is_right in itertools.product((1, 2), rules):
             for worker in self._with_room(room):
-                lane = next((lane for lane in wanted if is_right(lane, worker)), None)
-                if lane is not None and (room == 1 or len(wanted) > 1):
-                    wanted.remove(lane)
-                    self._give(worker, lane, step)
-        last = self._cuts[-2] if len(self._cuts) > 1 else 0
-        known = {id(lane) for lane in asked}
-        guessed = [lane for lane in likely if lane.is_behind(last) and id(lane) not in known]
-        guessed = [lane for lane in guessed if lane.key not in self._underway and lane.key not in self._unlucky]
-        for worker, lane in zip(self._with_room(1), guessed, strict=False):
-            ahead = bisect.bisect_right(self._cuts, lane.recorded) + 1  # two pieces, while this process does one
-            self._give(worker, lane, min(self._cuts[ahead], last))
+                while group := next((group for group in wanted if is_right(group, worker)), None):
+                    if room == 2 and len(wanted) == 1 and self._helps:
+                        break
+                    wanted.remove(group)
+                    if not self._claim(group):
+                        asked.remove(group)
+                    elif any(lane.is_behind(step) for lane in group):
+                        self._give(worker, group, step)
+                        break
+        if not self._whole:
+            self._guess(asked, likely)
         return own
 
-    def _own(self, wanted: Sequence[Lane]) -> Lane | None:
-        """What this process does: a run that it has, or one that nobody has, or one too many for the workers."""
-        mine = [lane for lane in wanted if self._homes.get(lane.key, _HERE) == _HERE]
-        mine.sort(key=lambda lane: lane.key not in self._homes)
+    def _guess(self, asked: Sequence[Group], likely: Sequence[Lane]) -> None:
+        """Let workers that are free go on with what will probably be asked for."""
+        assert isinstance(self._bench, Bench)
+        cuts = self._bench.cuts
+        last = cuts[-2] if len(cuts) > 1 else 0
+        known = {id(lane) for group in asked for lane in group}
+        for lane in likely:
+            free = self._with_room(1)
+            if not free:
+                return
+            busy = lane.key in self._underway or lane.key in self._unlucky or id(lane) in known
+            if lane.is_behind(last) and not busy and self._claim([lane]) and lane.is_behind(last):
+                end = self._bench.next_cut(
+                    self._bench.next_cut(lane.recorded)
+                )  # two pieces, while this process does one
+                self._give(free[0], [lane], min(end, last))
+
+    def _own(self, wanted: Sequence[Group]) -> Group | None:
+        """What this process does: runs that it has, or that nobody has, or some that are too many for the workers."""
+        mine = [group for group in wanted if self._homes.get(group[0].key, _HERE) == _HERE]
+        mine.sort(key=lambda group: group[0].key not in self._homes)
         spare = wanted[-1:] if len(wanted) > len(self._with_room(1)) else []
         return next(iter((*mine, *spare)), None)
 
     def _with_room(self, depth: int) -> list[int]:
-        """The workers that have fewer runs than so many, those with the fewest first."""
+        """The workers that have fewer tasks than so many, those with the fewest first."""
         assert self._workers is not None
         busy = Counter(self._homes[key] for key in self._underway)
-        return sorted((n for n in self._workers.ready if busy[n] < depth), key=lambda n: busy[n])
+        there = self._workers.ready if self._helps else range(len(self._workers))
+        return sorted((n for n in there if busy[n] < depth), key=lambda n: busy[n])
 
-    def _give(self, worker: int, lane: Lane, step: int) -> None:
-        """Let a worker take a run to a step, piece by piece; each but the first goes on from what it has in memory."""
+    def _give(self, worker: int, group: Group, step: int) -> None:
+        """Let a worker take runs to a step."""
         assert self._workers is not None
-        moved = self._bench.hand_over(lane.key) if self._keeper is None else None
-        if moved is not None:
-            self._states[lane.key] = moved
-        ends = [cut for cut in self._cuts if lane.recorded < cut < step] + [step]
-        if self._place.is_dask:
-            ends = ends[:1]  # the next one may go elsewhere
-        self._underway[lane.key], self._homes[lane.key] = (lane, ends[-1]), worker
-        begin, state = lane.recorded, self._state(lane)
-        for end in ends:
-            stem = self._bench if self._keeper is None else self._keeper
-            self._workers.give(worker, [Piece(lane.key, begin, end - begin, state, str(stem.stem(lane, end)))])
-            begin, state = end, None
+        if isinstance(self._bench, Bench):
+            for lane in group:
+                self._bench.put_aside(lane.key)
+        self._underway[group[0].key] = group
+        self._homes |= {lane.key: worker for lane in group}
+        self._workers.give(worker, [Piece(lane.key, lane.recorded, step, not self._whole) for lane in group])
 
-    def _take(self, asked: Sequence[Lane], step: int, seconds: float | None) -> bool:
+    def _take(self, asked: Sequence[Group], step: int, seconds: float | None) -> bool:
         """Take what workers have done, or do within some seconds; False if that is nothing."""
         assert self._workers is not None
         answers = self._workers.take(seconds)
-        for _, (piece,), found, error in answers:
-            lane, end = self._underway[piece.key]
-            if piece.begin + piece.steps == end:
-                del self._underway[piece.key]
+        for _, pieces, found, error in answers:
+            group = self._underway.pop(pieces[0].key)
             if error is None:
-                before = self._state(lane)
-                self._record(lane, found[0])
-                if self._keeper is None:
-                    self._states.pop(lane.key, None)
-                    if found[0].state is not None:
-                        self._states[lane.key] = found[0].state
-                    if before is not None:
-                        Path(before).unlink(missing_ok=True)
+                self._record(group, found)
             elif isinstance(error, WorkerDied | CannotTravel):
                 self._stay(str(error))
                 return False
-            elif lane.lost_at is not None:
-                pass  # it has ended in a piece before
-            elif all(lane is not other for other in asked) or not lane.is_behind(step):
-                self._unlucky.add(piece.key)
-            elif isinstance(error, DamagedState):
-                raise self._damaged(error) from error
-            elif isinstance(error, RunError | ClusterError):
+            elif not any(group[0] is other[0] for other in asked) or not group[0].is_behind(step):
+                self._unlucky.add(pieces[0].key)
+            elif isinstance(error, RunError | ClusterError | CheckpointError):
                 raise error
             else:
-                raise RunError(f"the run at {piece.key}, after {piece.begin} steps raised {error}") from error
+                raise RunError(f"the run at {_named(pieces)} raised {error}") from error
         return bool(answers)
+
+    def _steps_underway(self) -> float:
+        """How many steps the runs have taken that workers have been given, as far as they have saved them."""
+        if not isinstance(self._bench, Bench):
+            return 0.0
+        found = [self._bench.files.told(key) for key in self._underway]
+        return sum(told.begin + len(told.losses) for told in found if told is not None)
 
     def _stay(self, reason: str) -> None:
         """Go on in this process alone, and say why."""
         _say(f"all runs stay in one process: {reason}")
-        self._place, self._count = Place(), 1
+        self._place, self._count = Place(processes=1), 1
         self._underway.clear()
         if self._workers is not None:
             self._workers.close()
             self._workers = None
 
-    # ---- pieces
 
-    def _piece(self, lane: Lane, end: int) -> Piece:
-        """A piece that is computed here."""
-        stem = None if self._keeper is None else str(self._keeper.stem(lane, end))
-        return Piece(lane.key, lane.recorded, end - lane.recorded, self._state(lane), stem)
-
-    def _state(self, lane: Lane) -> str | None:
-        if lane.key in self._states:
-            return self._states[lane.key]
-        return None if self._keeper is None or not lane.recorded else self._keeper.state(lane)
-
-    def _next_cut(self, lane: Lane, step: int) -> int:
-        return min(step, self._cuts[bisect.bisect_right(self._cuts, lane.recorded)])
-
-    def _record(self, lane: Lane, found: Advanced) -> None:
-        lane.record(found)
-        if self._keeper is not None:
-            self._keeper.save(lane, found)
-
-    def _damaged(self, error: DamagedState) -> SearchError:
-        path, reason = error.args
-        return SearchError(f"{path} is damaged ({reason})" + ("" if self._keeper is None else f"; {ADVICE}"))
-
-
-def cuts_of(horizon: int, stops: Sequence[int] = ()) -> list[int]:
-    """Steps at which runs are put aside: at some stops and at T, and between them at least 32 times a run."""
-    piece = -(-horizon // 32)
-    found, begin = [], 0
-    for end in sorted({*stops, horizon}):
-        found += [*range(begin + piece, end, piece), end]
-        begin = end
-    return found
+def _named(pieces: Sequence[Piece]) -> str:
+    beside = f" and {len(pieces) - 1} runs beside it" if len(pieces) > 1 else ""
+    return f"{pieces[0].key}{beside}"
 
 
 def _say(text: str) -> None:

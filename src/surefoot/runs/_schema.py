@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Begun, Floats, Key, Record
+from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Floats, Key, Record
 
 APPLICATION_ID = 0x53_46_4F_54
 """``SFOT`` in the header of every store: what tells it from other SQLite files."""
@@ -87,7 +87,7 @@ def _seal_rows(connection: sqlite3.Connection) -> None:
 
 
 def _add_begun(connection: sqlite3.Connection) -> None:
-    """Runs of searches; their states are files in the folder beside the store."""
+    """A table that nobody uses: versions on the way to 0.2 had it, and their stores are read."""
     connection.execute(
         """CREATE TABLE begun (
             id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, method TEXT NOT NULL,
@@ -114,11 +114,6 @@ STUDY_QUERY = (
     "contexts.hash, settings, created, started FROM studies LEFT JOIN contexts ON contexts.id = studies.context"
 )
 """What a study's seal covers, in this order: ``SELECT`` this."""
-
-BEGUN_QUERY = (
-    "contexts.hash, method, lr, seed, about, data FROM begun LEFT JOIN contexts ON contexts.id = begun.context"
-)
-"""What the seal of a begun run covers, in this order: ``SELECT`` this."""
 
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _seal_rows, _add_begun]
 """Entry k takes a file from schema version k to k + 1, inside one transaction with all others that are due."""
@@ -159,14 +154,6 @@ def record_of(values: Sequence[Any]) -> Record:
     steps, epochs = _layout(layout).arrays(data)
     numbers = tuple(np.nan if value is None else value for value in final)
     return Record(Key(method, lr, seed), status, diverged_at, violations, numbers, steps, epochs)
-
-
-def begun_of(values: Sequence[Any]) -> Begun:
-    """The run of a search that a row holds, whose seal is right: what ``BEGUN_QUERY`` selects."""
-    _, method, lr, seed, text, data = values
-    about = json.loads(text)
-    losses, deltas = np.frombuffer(data, "<f8").reshape(2, -1)
-    return Begun(Key(method, lr, seed), losses, deltas, about, about.pop("state"))
 
 
 @lru_cache(maxsize=64)

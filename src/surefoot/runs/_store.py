@@ -8,10 +8,8 @@ over all that it says: a damaged file gives an error, never a wrong number.
 
 Tables: ``contexts`` (all that the runs of a sweep share, as a hash), ``runs`` (one row a run, unique in context,
 method, rate and seed: an identical run is never stored twice), ``layouts`` (dtype, fields and shapes of the arrays),
-``studies`` (their settings as JSON), ``facts`` (what was computed about a problem, as JSON), ``begun`` (runs of
-searches, which name the state that they go on from), ``claims`` (who computes which runs just now). States are files in
-the folder ``STORE.runs`` beside it: ``<run>.pt`` is a run of a study, ``<run>-<steps>.*`` one of a search, and
-whoever comes goes on from the furthest.
+``studies`` (their settings as JSON), ``facts`` (what was computed about a problem, as JSON), ``claims`` (who computes
+which runs just now). Runs that are not finished are files in the folder ``STORE.runs`` beside it, one each.
 """
 
 from __future__ import annotations
@@ -26,17 +24,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-
 from surefoot.runs._claims import LEASE, is_alive
 from surefoot.runs._connection import ADVICE, StoreError, connect, copied, explained, refuse_foreign, write_ahead
 from surefoot.runs._schema import (
     APPLICATION_ID,
-    BEGUN_QUERY,
     MIGRATIONS,
     RUN_COLUMNS,
     STUDY_QUERY,
-    begun_of,
     claim_of,
     expected_tables,
     layout_of,
@@ -46,7 +40,7 @@ from surefoot.runs._schema import (
     stored,
     tables,
 )
-from surefoot.runs._types import Begun, Key, Record
+from surefoot.runs._types import Key, Record
 
 
 class StudyEntry(NamedTuple):
@@ -169,48 +163,23 @@ class Store:
                 rows,
             )
             connection.executemany("DELETE FROM claims WHERE run = ?", [(claim_of(context, row[1:4]),) for row in rows])
-            query = "DELETE FROM begun WHERE context = ? AND method = ? AND lr = ? AND seed = ?"
-            connection.executemany(query, [row[:4] for row in rows])
 
-    def records(self, context: str) -> Iterator[Record]:
-        """The finished runs with their traces, each checked against its seal."""
+    def records(self, context: str, key: Key | None = None) -> Iterator[Record]:
+        """The finished runs, or one of them, with their traces, each checked against its seal."""
+        which, values = ("", ()) if key is None else (" AND method = ? AND lr = ? AND seed = ?", tuple(key))
+        query = f"SELECT {run_query(', seal')} WHERE contexts.hash = ?{which} ORDER BY runs.id"
         with explained(self.path):
-            rows = self._connection.execute(
-                f"SELECT {run_query(', seal')} WHERE contexts.hash = ? ORDER BY runs.id", (context,)
-            )
+            rows = self._connection.execute(query, (context, *values))
             for *values, found in rows:
                 if found != seal("run", *values):
                     _, method, lr, seed, *_ = values
                     raise self.damaged(f"the traces of {method}, lr={lr}, seed={seed} are damaged", whole=False)
                 yield record_of(values)
 
-    @property
-    def folder(self) -> Path:
-        """Where the states of runs are."""
-        return Path(f"{self.path.absolute()}.runs")
-
-    def keep(self, context: str, run: Begun) -> None:
-        """Keep a run of a search as it is now, in place of what was kept of it before."""
-        about = json.dumps({**run.about, "state": run.state})
-        data = np.concatenate([run.losses, run.deltas]).astype("<f8", copy=False).tobytes()
-        with self._transaction() as connection:
-            row = (self._context(connection, context), *run.key, about, data)
-            connection.execute(
-                "INSERT INTO begun (context, method, lr, seed, about, data, seal) VALUES (?, ?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET about = excluded.about, data = excluded.data, seal = excluded.seal",
-                (*row, seal("begun", context, *row[1:])),
-            )
-
-    def begun(self, context: str) -> dict[Key, Begun]:
-        """The runs of searches, each checked against its seal."""
-        with explained(self.path):
-            query = f"SELECT seal, {BEGUN_QUERY} WHERE contexts.hash = ?"
-            rows = self._connection.execute(query, (context,)).fetchall()
-        for found, *values in rows:
-            if found != seal("begun", *values):
-                _, method, lr, seed, *_ = values
-                raise self.damaged(f"what is kept of {Key(method, lr, seed)} is damaged", whole=False)
-        return {run.key: run for run in (begun_of(values) for _, *values in rows)}
+    @staticmethod
+    def folder_of(path: Path) -> Path:
+        """Where the runs of a store are that are not finished."""
+        return Path(f"{path.absolute()}.runs")
 
     def facts(self, problem: str) -> dict[str, Any]:
         """What was computed about a problem."""
@@ -265,6 +234,12 @@ class Store:
         living = {told: is_alive(*told, now) for told in {(name, until) for _, name, until in rows}}
         busy = {run for run, *told in rows if living[tuple(told)]}
         return [key for key in keys if claim_of(context, key) not in busy]
+
+    def unclaim(self, context: str, keys: Iterable[Key], owner: str) -> None:
+        """End the claims of an owner to some runs."""
+        query = "DELETE FROM claims WHERE run = ? AND owner = (SELECT id FROM owners WHERE name = ?)"
+        with self._transaction() as connection:
+            connection.executemany(query, [(claim_of(context, key), owner) for key in keys])
 
     def renew(self, owner: str) -> None:
         """Let the claims of an owner hold on."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from typing import Any
 
 import numpy as np
 import torch
 
+from surefoot._spawn import cores
 from surefoot.problems import NetworkProblem, Rows
+from surefoot.rules import History, first_stop
 from surefoot.runs import torch_ranks
+from surefoot.runs._best_bound import live_rules
 from surefoot.runs._methods import lower_bound_of
 from surefoot.runs._optimizers import build
 from surefoot.runs._row_orders import row_orders
@@ -40,6 +44,7 @@ class NetworkRun(Run):
         self.step = 0
         self.epochs: dict[str, list[float]] = {"train_loss": [], "valid_loss": []}
         self.last_loss = np.inf
+        self._trace: Trace | None = None
         model = problem.model()
         trained: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
         self._start = [p.detach().clone() for p in trained]
@@ -64,15 +69,17 @@ class NetworkRun(Run):
         return certifies(self.optimizer, self.model)
 
     def advance(self, k: int) -> Progress:
-        """Take k steps; fewer if one was not finite."""
-        begin = self.step
-        while self.step < begin + k and self.diverged_at(begin) < 0:
+        """Take k steps; fewer if one was not finite, or a rule of the study has ended the run."""
+        begin, looked = self.step, self.step
+        while self.step < begin + k and self._ended(looked) is None:
+            looked = self.step
             self.take_steps(min(LOOK_EVERY, begin + k - self.step))
+        self._trace = self._ended(looked)
         numbers = self.numbers()
         losses, deltas = numbers["loss"][begin:].copy(), numbers["delta"][begin:]
-        ended = self.diverged_at(begin)
-        if ended >= 0:  # where loss, gradient or point is not finite
-            losses[ended - begin :] = np.inf
+        lost = self.diverged_at(begin)
+        if lost >= 0:  # where loss, gradient or point is not finite
+            losses[lost - begin :] = np.inf
         return Progress(losses, deltas)
 
     def take_steps(self, k: int) -> None:
@@ -85,8 +92,6 @@ class NetworkRun(Run):
             while self.step < end:
                 until = min(end, (self.step // settings.steps_per_epoch + 1) * settings.steps_per_epoch)
                 with stepper.training():
-                    if torch_ranks.number():  # numbers of its own, which need no state but that of rank 0 to go on
-                        torch.manual_seed(_seed(self.run.seed, self.step, torch_ranks.number()))
                     while self.step < until:
                         self._take_step()
                 if self.step % settings.steps_per_epoch == 0:
@@ -113,10 +118,28 @@ class NetworkRun(Run):
 
     def trace(self) -> Trace | None:
         """What a study keeps of a run that has come to its end; None if it has not."""
-        ended = self.diverged_at()
-        return self.closed(ended) if ended >= 0 or self.step == self.settings.steps else None
+        return self._trace
 
-    def closed(self, diverged_at: int = -1, stopped_at: int = -1) -> Trace:
+    def _ended(self, since: int) -> Trace | None:
+        """The trace of a run that has diverged, was given up by a rule, or is finished; None if it goes on.
+
+        Steps before ``since`` were looked at already.
+        """
+        settings, diverged_at = self.settings, self.diverged_at(since)
+        if diverged_at >= 0:
+            return self._closed(diverged_at=diverged_at)
+        if settings.rules and self.step:
+            every, values = settings.every, self.numbers()
+            loss, grad_sq, delta = (values[name][::every] for name in ("loss", "grad_sq", "delta"))
+            delta = np.where(np.isnan(delta), np.inf, delta)
+            rates = self.run.lr * settings.schedule
+            history = History(loss, grad_sq, delta, rates, settings.distance, every, -(-since // every))
+            found = first_stop(live_rules(settings), history)
+            if found is not None:
+                return self._closed(stopped_at=found.step)
+        return self._closed() if self.step == settings.steps else None
+
+    def _closed(self, diverged_at: int = -1, stopped_at: int = -1) -> Trace:
         """What a study keeps of a run that ended at a step, or came to its end."""
         values, settings = self.numbers(), self.settings
         end = diverged_at if diverged_at >= 0 else stopped_at + 1 if stopped_at >= 0 else settings.steps
@@ -175,6 +198,8 @@ class NetworkRun(Run):
                 self.last_loss = self.problem.full_loss(model)
         if number % settings.every == 0:
             self._kept[4, number] = self._stepper.distance(self._start)
+        if torch_ranks.number():  # numbers of its own, which need no state but that of rank 0 to go on
+            torch.manual_seed(_seed(self.run.seed, number, torch_ranks.number()))
         reading = self._stepper.step(number, lambda: self._batch_loss(self._rows[place]))
         self._kept[:4, number] = torch.stack([torch_ranks.mean(reading.loss), *reading[1:]])
         self.step += 1
@@ -210,15 +235,30 @@ class NetworkRuns:
         model = problem.model()
         self.certifies = certifies(build(method, list(model.parameters()), 1e-3, model), model)
 
+    def workers(self) -> int:
+        """How many processes pay: one a core, or a GPU."""
+        if self._problem.device.startswith("cuda"):
+            return torch.cuda.device_count() if self._problem.device == "cuda" else 1
+        return max(1, cores() // self._problem.threads)
+
     def fingerprint(self) -> str:
         """What the numbers of the runs depend on."""
         return self._problem.fingerprint()
 
     def __call__(self, lr: float, seed: int) -> NetworkRun:
         """A new run with this rate and data order."""
+        if self._problem.device == "cuda":
+            _take_gpu()
         return NetworkRun(self._problem, RunPlan(self._method, lr, seed), self._settings)
 
 
 def _seed(*numbers: int) -> int:
     """Of what is random in a step."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _take_gpu() -> None:
+    """Of several GPUs, let worker processes take one each."""
+    identity = multiprocessing.current_process()._identity
+    if identity:  # else it is the main process, or a rank of torchrun, which has its own
+        torch.cuda.set_device((identity[0] - 1) % torch.cuda.device_count())

@@ -169,7 +169,7 @@ class Key(NamedTuple):
         return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}, seed {self.seed}"
 
     def stem(self, folder: Path, context: str = "") -> Path:
-        """Where the files of this run lie, without what the names of its states end with."""
+        """Where the file of this run lies, without the suffix."""
         return folder / hashlib.sha256(json.dumps([context, *self]).encode()).hexdigest()[:20]
 
 
@@ -201,14 +201,3 @@ def record(trace: Trace, identity: str) -> Record:
         np.array([trace.steps[name] for name in STEP_FIELDS]),
         np.array([values if len(values) else np.full(length, np.nan) for values in epochs]),
     )
-
-
-class Begun(NamedTuple):
-    """A run of a search: what is known of it, and the file of the folder beside the store that it goes on from."""
-
-    key: Key
-    losses: Floats
-    deltas: Floats
-    about: dict[str, Any]
-    """What else was told, JSON-able."""
-    state: str | None

@@ -69,15 +69,13 @@ class Workers:
     Args:
         server: What each of them holds a copy of.
         count: How many.
-        depth: Tasks that one may have at a time: with 2, it begins the next one while its last answer is looked at.
 
     Raises:
         CannotTravel: The server cannot be pickled.
     """
 
-    def __init__(self, server: Server, count: int, depth: int = 1) -> None:
+    def __init__(self, server: Server, count: int) -> None:
         self._payload = packed(server)
-        self._depth = depth
         self._up: set[int] = set()
         self._given: list[deque[Any]] = [deque() for _ in range(count)]
         context = multiprocessing.get_context("spawn")
@@ -116,14 +114,6 @@ class Workers:
             self._up |= {number for number, connection in enumerate(self._connections) if connection in heard}
         return sorted(self._up)
 
-    @property
-    def free(self) -> list[int]:
-        """The workers that can be given a task, those with fewer of them first."""
-        return sorted(
-            (number for number, tasks in enumerate(self._given) if len(tasks) < self._depth),
-            key=lambda number: len(self._given[number]),
-        )
-
     def give(self, worker: int, task: Any) -> None:
         """Let a worker do a task; it has to be small."""
         self._given[worker].append(task)
@@ -139,7 +129,7 @@ class Workers:
             task = self._given[number].popleft()
             try:
                 while (content := self._connections[number].recv_bytes()) == _READY:
-                    pass
+                    self._up.add(number)
                 value, error = pickle.loads(content)
             except (EOFError, OSError):
                 value, error = None, WorkerDied("a worker process ended early (out of memory?)")

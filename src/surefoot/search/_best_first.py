@@ -85,5 +85,5 @@ def is_dead(candidate: Candidate, lane: Lane) -> bool:
     moving = candidate.rates[: lane.done] > 0
     losses, squares = lane.losses[: lane.done][moving], 2.0 * lane.deltas[: lane.done][moving]
     rates = candidate.rates[: lane.done][moving]
-    rule = replace(_DEAD, window=max(10, len(lane.losses) // 20))
+    rule = replace(_DEAD, window=max(10, lane.horizon // 20))
     return not lane.diverged and rule.first(History(losses, squares / rates, squares, rates)) is not None

@@ -100,8 +100,7 @@ class Candidate:
 def make_candidate(method: str, lr: float, schedule: Floats, seeds: tuple[int, ...]) -> Candidate:
     """A candidate that has not started."""
     rates = lr * schedule
-    horizon = len(schedule)
-    lanes = [Lane.new(Key(method, lr, seed), horizon) for seed in seeds]
+    lanes = [Lane(Key(method, lr, seed), len(schedule)) for seed in seeds]
     return Candidate(method, lr, rates, partial_weights(rates), lanes)
 
 

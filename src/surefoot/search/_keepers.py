@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ def factories_of_study(study: Study) -> dict[str, Any]:
     return {method.name: factory_of(study.problem, method, study.shared) for method in study.methods}
 
 
-def keeper_of_study(study: Study, path: Path, factories: Mapping[str, Any], cuts: Sequence[int]) -> Keeper:
+def keeper_of_study(study: Study, path: Path, factories: Mapping[str, Any]) -> Keeper:
     """Keeps the runs of a search in the study's store."""
     context = study._context()
     require(study.identity(), study.version, f"store {str(path)!r}")
@@ -45,7 +45,7 @@ def keeper_of_study(study: Study, path: Path, factories: Mapping[str, Any], cuts
             "%s holds runs that an earlier surefoot has begun, in a form of its own: they are left there, and not used",
             old,
         )
-    return Keeper(path, context, study._identities, factories, cuts)
+    return Keeper(path, context, study._identities, factories)
 
 
 def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: dict[str, Any]) -> Keeper:

@@ -5,15 +5,29 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
 from numpy.typing import ArrayLike
 
 from surefoot import _checks
-from surefoot.runs import Keeper, Place, Run, RunFactory, Runner, SearchError, Tell, cuts_of, reporter, tell
+from surefoot.runs import (
+    Bench,
+    Keeper,
+    Place,
+    Run,
+    RunFactory,
+    RunFiles,
+    Runner,
+    SearchError,
+    Tell,
+    cuts_of,
+    reporter,
+    tell,
+)
 from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, schedule_of
 from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
@@ -166,7 +180,7 @@ def tune(
     cuts = cuts_of(horizon, Race(rates, [""] * len(rates), horizon).rungs() if objective == "loss" else ())
     keeper: Keeper | None = None
     if store is not None and study is not None:
-        keeper = keeper_of_study(study, Path(store), run_factory, cuts)  # type: ignore[arg-type]
+        keeper = keeper_of_study(study, Path(store), run_factory)  # type: ignore[arg-type]
     elif store is not None:
         shared = hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest()
         settings = {"horizon": horizon, "schedule": shared, "methods": list(factories)}
@@ -174,20 +188,23 @@ def tune(
     piece = math.ceil(horizon / 32)
 
     candidates = [make_candidate(method, lr, factors, orders) for method in factories for lr in rates]
-    with (
-        keeper or nullcontext(),
-        reporter(progress, total=len(candidates) * len(orders) * horizon, unit="steps") as report,
-        Runner(factories, horizon, max_states=max_states, cuts=cuts, keeper=keeper, place=place) as runner,
-    ):
+    with ExitStack() as opened:
+        if keeper is None:
+            files = RunFiles(opened.enter_context(tempfile.TemporaryDirectory(prefix="surefoot-search-")))
+        else:
+            files = opened.enter_context(keeper).files
+        report = opened.enter_context(reporter(progress, total=len(candidates) * len(orders) * horizon, unit="steps"))
+        bench = Bench(factories, horizon, cuts, files, max_states, saves=keeper is not None)
+        finished = None if keeper is None or study is None else keeper.finish
+        runner = opened.enter_context(Runner(bench, keeper=keeper, place=place, finished=finished))
 
-        def restore(candidate: Candidate) -> None:
-            for lane in candidate.lanes:
-                runner.restore(lane)
+        def restore(candidates: list[Candidate]) -> None:
+            if keeper is not None:
+                keeper.restore(lane for candidate in candidates for lane in candidate.lanes)
 
-        if study is not None and keeper is not None and keeper.finished:
-            tell(None, f"{keeper.finished} runs are in {store} already; the match rests on {study.identity()}")
-        for candidate in candidates:
-            restore(candidate)
+        if study is not None and keeper is not None and (done := len(keeper.store.done(keeper.context))):
+            tell(None, f"{done} runs are in {store} already; the match rests on {study.identity()}")
+        restore(candidates)
 
         def notify() -> None:
             report(sum(candidate.done for candidate in candidates), 0.0)
@@ -200,8 +217,7 @@ def tune(
 
         def go_on(winner: Candidate, new: list[float]) -> Candidate | None:
             added = [make_candidate(winner.method, lr, factors, orders) for lr in new]
-            for candidate in added:
-                restore(candidate)
+            restore(added)
             candidates.extend(added)
             candidates.sort(key=lambda c: (list(factories).index(c.method), c.lr))
             return search.search(candidates, start=[winner, *added])
@@ -229,7 +245,7 @@ def tune(
 
 def _count_finished(candidates: list[Candidate], runner: Runner) -> None:
     """Runs that a store holds to their end count, wherever the search has not been."""
-    known = [c for c in candidates if all(lane.recorded == len(lane.losses) for lane in c.lanes)]
+    known = [c for c in candidates if all(lane.recorded == lane.horizon for lane in c.lanes)]
     runner.advance([lane for candidate in known for lane in candidate.lanes], runner.horizon)
 
 

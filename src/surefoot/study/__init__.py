@@ -13,12 +13,12 @@ from surefoot.runs import (
     ClusterError,
     Method,
     Rescued,
-    RunFailed,
     StoreError,
     Trace,
     parse_method,
     rescue,
 )
+from surefoot.runs import RunError as RunFailed
 from surefoot.runs import RunPlan as Run
 from surefoot.study._export import tidy
 from surefoot.study._optimum import KnownOptimum, Pool

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,29 +19,33 @@ from surefoot._identity import Identity, identify, is_foreign, merged, require
 from surefoot.problems import Problem, create
 from surefoot.rules import StopRule, check_rules, is_shared, with_best
 from surefoot.runs import (
-    Claims,
-    Job,
+    Bench,
+    Chunks,
+    Keeper,
     Key,
     Method,
     Place,
     Record,
+    RunFiles,
     RunPlan,
     Settings,
     Store,
     Tell,
-    execute,
+    Trace,
+    bench_of,
     is_network,
-    job_of,
     method_code,
     method_identity,
     parse_methods,
+    record,
+    tell_best,
     torch_ranks,
 )
 from surefoot.study._archive import FileArchive, MemoryArchive
 from surefoot.study._result import Result
 from surefoot.study._shared_bound import best_of, cut
 from surefoot.study._stored import adopt, check_size, context_of, settings_of, tell_reuse
-from surefoot.study._sweep import compute, dismiss, follow, lead
+from surefoot.study._sweep import compute, dismiss, follow
 from surefoot.theory.models import Model
 
 
@@ -237,84 +241,105 @@ class Study:
         Raises:
             StudyInterrupted: Ctrl-C (a ``KeyboardInterrupt``).
             StoreError: The file is foreign, damaged or read-only, or the disk is full.
-            CheckpointError: What a run of a network goes on from is damaged, of another model, or cannot be written.
+            CheckpointError: What a run of a network goes on from is damaged, of another run, or cannot be written.
             ClusterError: The Dask cluster cannot be used, or was lost; finished runs are kept.
-            RunFailed: A run on a Dask cluster raised; finished runs are kept.
+            RunFailed: A run raised; finished runs are kept.
         """
-        carry_out = partial(execute, place=Place(engine, processes, address, cpus, gpus))
-        count = self._ranks()
+        place, count = Place(engine, processes, address, cpus, gpus), self._ranks()
         if count > 1:
             if engine != "auto" or self.batch_size < count:
                 raise ValueError(
                     f"{count} ranks of torch.distributed need engine='auto' and a batch_size of at least {count}, "
                     f"got engine={engine!r} and batch_size={self.batch_size}"
                 )
+            place = Place(processes=1)
             if torch_ranks.number() > 0:
-                settings, records = follow(self._job(""), self.runs)
+                settings, records = follow(self._bench(RunFiles(""), self.shared))
                 memory = MemoryArchive()
                 memory.add(records)
                 return Result(settings, memory, problem=self.problem)
-            carry_out = partial(lead, self.runs)
-        if store is None:
-            memory = MemoryArchive()
-            with tempfile.TemporaryDirectory(prefix="surefoot-") as folder:  # for what runs tell each other
-                job = self._job(folder if address is None else None)
-                advice = "nothing was stored: give run() a store to be able to resume"
-                compute(
-                    job, self.runs, self._identities, memory.add, engine=carry_out, advice=advice, progress=progress
-                )
-            study = self
-            if self._shares:
-                study, records = self._settled(memory.records())
-                memory = MemoryArchive()
-                memory.add(records)
-            result = Result(study._settings(), memory, problem=self.problem)
-        else:
-            result = self._run_stored(Path(store), carry_out, progress)
+        result = self._run_stored(Path(store), place, progress) if store is not None else self._run(place, progress)
         if count > 1:
             dismiss(result.settings, result._archive.records())
         return result
 
-    def _run_stored(self, path: Path, engine: Callable[..., None], progress: Tell) -> Result:
+    def _run(self, place: Place, progress: Tell) -> Result:
+        """All in memory; runs tell each other the best bound in a folder of their own."""
+        memory, study = MemoryArchive(), self
+        with tempfile.TemporaryDirectory(prefix="surefoot-") as folder:
+            settings = self._sharing(folder)
+            compute(
+                self._bench(RunFiles(folder), settings),
+                settings,
+                self.runs,
+                self._telling(settings, lambda traces: memory.add(self._records(traces))),
+                place=place,
+                advice="nothing was stored: give run() a store to be able to resume",
+                progress=progress,
+            )
+        if self._shares:
+            study, records = self._settled(memory.records())
+            memory = MemoryArchive()
+            memory.add(records)
+        return Result(study._settings(), memory, problem=self.problem)
+
+    def _run_stored(self, path: Path, place: Place, progress: Tell) -> Result:
         study, context = self, self._context()
         require(self._identity, self.version, f"store {str(path)!r}")
-        with Store.write(path) as opened, Claims(opened, context) as claims:
-            folder = opened.folder
-            job = self._job(str(folder))
+        with Keeper(path, context, self._identities) as keeper:
+            opened, folder = keeper.store, keeper.files.folder
+            settings = self._sharing(folder)
             self._register(opened)
             missing = self._missing(opened.done(context))
             tell_reuse(self, opened, len(self.runs) - len(missing), progress)
             compute(
-                job,
+                self._bench(keeper.files, settings),
+                settings,
                 missing,
-                self._identities,
-                lambda records: opened.add(context, records),
-                engine=engine,
+                self._telling(settings, keeper.finish),
+                place=place,
                 advice=f"finished runs are kept: run the same study with the store {str(path)!r} to resume",
                 progress=progress,
-                claims=claims,
+                keeper=keeper,
             )
             if self._shares:
                 study, records = self._settled(opened.records(context))
                 context = study._context()
                 opened.register(context, study._settings())
                 opened.add(context, records)
-        if job.settings.best is not None:
-            best = Path(job.settings.best)
+        if settings.best is not None:
+            best = Path(settings.best)
             for left in (best, *best.parent.glob(f".{best.name}.*")):  # and what a killed process was writing
                 left.unlink(missing_ok=True)
         with suppress(OSError):  # it is not there, or another study has begun runs in it
-            folder.rmdir()
+            Path(folder).rmdir()
         result = Result(study._settings(), FileArchive(path, context, self._fingerprint), problem=self.problem)
         result.optimum()  # so that the file tells all without the problem
         return result
 
-    def _job(self, folder: str | None) -> Job:
-        """The engine for the problem; runs keep what they need to go on, and tell each other, in the folder."""
-        context, settings = self._context(), self.shared
-        if self._shares and folder is not None and self._ranks() == 1:  # ranks have to end a run at the same step
-            settings = replace(settings, best=str(Path(folder, f"{context[:20]}.best")))
-        return job_of(self.problem, settings, folder, context)
+    def _bench(self, files: RunFiles, settings: Settings) -> Bench | Chunks:
+        """Who takes the runs to their end; with a store they are saved on their way."""
+        saves, shares = files.identities is not None, self._ranks() > 1
+        return bench_of(self.problem, self.methods, settings, files, saves=saves, shares=shares)
+
+    def _sharing(self, folder: str) -> Settings:
+        """What all runs share, with a file in which they tell each other the best bound."""
+        if not self._shares or self._ranks() > 1:  # ranks have to end a run at the same step
+            return self.shared
+        return replace(self.shared, best=str(Path(folder, f"{self._context()[:20]}.best")))
+
+    def _telling(self, settings: Settings, keep: Callable[[list[Trace]], None]) -> Callable[[list[Trace]], None]:
+        """Keep finished runs, and tell the others the best of their bounds."""
+
+        def deliver(traces: list[Trace]) -> None:
+            keep(traces)
+            if settings.best is not None:
+                tell_best(settings.best, best_of(self._records(traces), settings))
+
+        return deliver
+
+    def _records(self, traces: Iterable[Trace]) -> list[Record]:
+        return [record(trace, self._identities[trace.run.method.name]) for trace in traces]
 
     @property
     def _shares(self) -> bool:

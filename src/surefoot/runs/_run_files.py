@@ -1,0 +1,94 @@
+"""The files of runs that are not finished: one a run, which whoever comes next goes on from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surefoot._states import load_run, load_told, save_run
+from surefoot.runs._lane import Told
+from surefoot.runs._run import SearchError
+from surefoot.runs._types import Key
+
+_ADVICE = "delete it, and its run is computed anew. All other runs are kept"
+_SUFFIX = ".run"
+
+
+class CheckpointError(SearchError):
+    """The file that a run goes on from is damaged, of another run, or cannot be written."""
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """A folder of runs that wait to be taken up; it can be sent to other processes.
+
+    A file is written whole, and holds what its run has told, and the state that belongs to it: whenever a process is
+    killed, one that follows goes on from there.
+    """
+
+    folder: str
+    context: str = ""
+    """Hash of what the runs share."""
+    identities: Mapping[str, str] | None = None
+    """What the methods are stored under, by name."""
+
+    def stored(self, key: Key) -> Key:
+        """The key that a run is stored under."""
+        return key if self.identities is None else key._replace(method=self.identities[key.method])
+
+    def path(self, key: Key) -> Path:
+        """Where a run is."""
+        stem = self.stored(key).stem(Path(self.folder), self.context)
+        return stem.with_name(stem.name + _SUFFIX)
+
+    def exists(self, key: Key) -> bool:
+        """Whether a run was put aside."""
+        return self.path(key).exists()
+
+    def save(self, key: Key, told: Told, state: Any) -> None:
+        """Put a run aside; None in place of a state for one that does not go on."""
+        path = self.path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)  # of another machine, maybe
+            save_run(path, {"run": self._name(key), **told._replace(trace=None)._asdict()}, state)
+        except FileNotFoundError:
+            pass  # another process, which has nothing left to do, has just removed the folder: the next time will do
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else error
+            raise CheckpointError(f"cannot write the checkpoint {path}: {reason}; finished runs are kept") from error
+
+    def told(self, key: Key) -> Told | None:
+        """What a run had told when it was put aside; None if it was not."""
+        found = self._read(key, load_told)
+        return None if found is None else self._checked(key, found)
+
+    def load(self, key: Key) -> tuple[Told, Any] | None:
+        """What a run had told, and its state; None if it was not put aside."""
+        found = self._read(key, load_run)
+        return None if found is None else (self._checked(key, found[0]), found[1])
+
+    def remove(self, key: Key) -> None:
+        """Forget a run, and what a killed process was writing of it."""
+        path = self.path(key)
+        for left in (path, *path.parent.glob(f".{path.name}.*")):
+            left.unlink(missing_ok=True)
+
+    def _read(self, key: Key, read: Any) -> Any:
+        path = self.path(key)
+        try:
+            return read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except Exception as error:  # torch raises many kinds for a file that is none of its own
+            raise CheckpointError(f"{path} is damaged ({error}); {_ADVICE}") from error
+
+    def _checked(self, key: Key, found: dict[str, Any]) -> Told:
+        if found.pop("run") != self._name(key):
+            raise CheckpointError(f"{self.path(key)} is of another run; {_ADVICE}")
+        return Told(**found)
+
+    def _name(self, key: Key) -> list[Any]:
+        return [self.context, *self.stored(key)]
