@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from surefoot.monitor._counterfactual import counterfactual
 from surefoot.rules import Floats, History
+from surefoot.theory.arguments import unknown
 from surefoot.theory.models import Linear, Model
 
 if TYPE_CHECKING:
@@ -45,6 +46,16 @@ SOURCES = {
     "linear stand-in": "heuristic: that of plain SGD at this rate; track 'interval' for the step that was taken",
 }
 """Where the index of the optimizer itself comes from."""
+
+
+def tracked(track: Any) -> tuple[str, ...]:
+    """What to track, each name checked."""
+    if isinstance(track, str) or not isinstance(track, Sequence) or not track:
+        raise TypeError(f"track must be a sequence of {', '.join(TRACKED)}, got {track!r}")
+    for name in track:
+        if name not in TRACKED:
+            raise unknown("track", str(name), TRACKED)
+    return tuple(track)
 
 
 class Interval(NamedTuple):

@@ -18,11 +18,11 @@ from surefoot.monitor._columns import (
     COLUMNS,
     SAMPLED,
     SOURCES,
-    TRACKED,
     build_trace,
     own_index,
     peak_rate,
     planned_rates,
+    tracked,
 )
 from surefoot.monitor._counterfactual import parse_models
 from surefoot.monitor._judge import judge
@@ -31,7 +31,6 @@ from surefoot.monitor._sample import Copies, StepSample
 from surefoot.monitor._verdict import State, Verdict
 from surefoot.optim import Host, Losses, ModelBased, scalar
 from surefoot.rules import Floats, History, Stop, StopRule, check_rules, first_stop
-from surefoot.theory.arguments import unknown
 from surefoot.theory.bounds import Bound
 from surefoot.theory.models import Model
 
@@ -120,7 +119,7 @@ class StabilityMonitor:
         self.optimizer = optimizer
         self.horizon = None if horizon is None else _checks.whole("horizon", horizon, 1)
         self.distance = None if distance is None else _checks.number("distance", distance, least=0)
-        self.track = _tracked(track)
+        self.track = tracked(track)
         self.lower_bound = _checks.number("lower_bound", lower_bound)
         self.models = parse_models(models, self.lower_bound)
         self.every = _checks.whole("every", every, 1)
@@ -396,13 +395,3 @@ class StabilityMonitor:
             columns = self._columns(self._ring.known)
             fresh = len(columns["loss"]) - self._ring.length
             self.stopped = first_stop(self.rules, self._history(columns, since=fresh))
-
-
-def _tracked(track: Any) -> tuple[str, ...]:
-    """What to track, each name checked."""
-    if isinstance(track, str) or not isinstance(track, Sequence) or not track:
-        raise TypeError(f"track must be a sequence of {', '.join(TRACKED)}, got {track!r}")
-    for name in track:
-        if name not in TRACKED:
-            raise unknown("track", str(name), TRACKED)
-    return tuple(track)
