@@ -15,7 +15,7 @@ from surefoot.problems._problem import WIDTH, Floats, Rows, Start, TiledProblem,
 _BLOCK = 1 << 14
 """Predictions of one tile that the full loss looks at in one go; they stay in the cache."""
 _GATHERED = 1 << 15
-"""Numbers of the batches of several steps that are gathered in one go."""
+"""Numbers of the batches of several steps, and of their targets, that are gathered in one go."""
 
 
 @dataclass(slots=True)
@@ -141,17 +141,16 @@ class LinearPredictor(TiledProblem):
         """The batches of some steps, gathered a few at a time into the same memory."""
         steps, tiles, size = rows.shape
         period = _period(rows)
-        targets = self.targets_of(self.y.take(rows), tiles)
-        together = min(max(_GATHERED // (period * size * self.features), 1), steps)
+        together = min(max(_GATHERED // (size * (period * self.features + tiles * WIDTH)), 1), steps)
         gathered = np.empty((together, period, size, self.features))
         predictions = np.empty((tiles, self.blocks, WIDTH, size))
         flat = predictions.reshape(tiles // period, period, self.blocks * WIDTH, size)
         batches = [Batch(A, A.transpose(0, 2, 1), None, predictions, flat) for A in gathered]
         for begin in range(0, steps, together):
-            chosen = rows[begin : begin + together, :period]
+            chosen = rows[begin : begin + together]
             # Without a mode NumPy gathers into a buffer first.
-            self.A.take(chosen, axis=0, out=gathered[: len(chosen)], mode="clip")
-            for batch, right in zip(batches, targets[begin : begin + together], strict=False):
+            self.A.take(chosen[:, :period], axis=0, out=gathered[: len(chosen)], mode="clip")
+            for batch, right in zip(batches, self.targets_of(self.y.take(chosen), tiles), strict=False):
                 batch.targets = right
                 yield batch
 
