@@ -98,7 +98,6 @@ class _State:
         tiles = np.arange(len(self.lr))[self.alive]
         self.tiles = Tiles(self.problem, self.points, self.total, self.start)
         self.block = np.empty((len(_TRACED), _BLOCK, len(tiles), WIDTH))
-        self.factor = np.nan
         self.places = (tiles[:, None] * WIDTH + np.arange(WIDTH)).reshape(-1)
         methods = [self.slots[place].method for place in self.places.tolist()]
         self.sizes = None if self.is_exact else StepSizes([m.model if m.level is None else None for m in methods])
@@ -137,10 +136,13 @@ class _State:
         sizes = None if self.sizes is None else self._write_sizes if len(self.levels.slots) else self.sizes.write
         reached: dict[int, Floats] = {}
         batches = self.problem.batches(rows)
-        traces = zip(*block, strict=True)
-        for step, (batch, chosen, told) in enumerate(zip(batches, rows, traces, strict=True), start=first):
-            if not self.is_constant or self.factor != self.factor:
-                self._set_factor(float(schedule[step]))
+        rates = self.lr[self.alive] * schedule[first : first + len(rows), None, None]
+        if self.sizes is not None:
+            self.sizes.begin(rates, block[2])
+        steps = zip(batches, rows, rates, zip(*block, strict=True), strict=True)
+        for step, (batch, chosen, self.rates, told) in enumerate(steps, start=first):
+            if self.sizes is not None and not self.is_constant:
+                self.sizes.set_rates(self.rates.reshape(-1))
             if step == last_step:
                 self.last[self.alive] = self.problem.full_loss(self.points)
             loss, grad_sq, size, delta, distance_sq = told
@@ -148,7 +150,7 @@ class _State:
                 batch,
                 chosen,
                 self.rates,
-                None if self.is_constant else self.factor,
+                None if self.is_constant else float(schedule[step]),
                 sizes,
                 loss,
                 grad_sq,
@@ -160,8 +162,7 @@ class _State:
                 reached[(step + 1) // per_epoch] = self.points.copy()
         self._measure(reached)
         if self.sizes is not None:
-            rates = self.lr[self.alive].reshape(-1) * schedule[first : first + len(rows), None]
-            loss, grad_sq, _, delta, _ = block.reshape(len(block), len(rows), -1)
+            loss, grad_sq, _, delta, _ = block
             self.sizes.write_deltas(loss, grad_sq, rates, delta)
         self._keep(first, block)
         if self.settings.rules and self.seeds:
@@ -173,13 +174,6 @@ class _State:
         self.sizes.write(loss, grad_sq, size, delta)
         flat = (loss, grad_sq, self.rates, size, delta)
         self.levels.step(self.places, *(values.reshape(-1) for values in flat))
-
-    def _set_factor(self, factor: float) -> None:
-        """The rates of the steps to come."""
-        self.factor = factor
-        self.rates = self.lr[self.alive] * factor
-        if self.sizes is not None:
-            self.sizes.set_rates(self.rates.reshape(-1))
 
     def _keep(self, first: int, block: Floats) -> None:
         """Keep the traces of a block, and look for runs that diverged in it."""
@@ -233,7 +227,6 @@ class _State:
         for tile, slot in zip(*np.nonzero(died), strict=True):
             self.points[tile, :, slot] = self.start[:, slot]
             self.total[tile, :, slot] = 0.0
-        self.factor = np.nan  # the rates are to be set again
         left = ~dead.all(axis=1)
         if not left.all():
             self.alive = np.arange(len(self.lr))[self.alive][left]

@@ -100,30 +100,35 @@ class Steps:
 class StepSizes:
     """The steps of a fixed set of slots, each with its model, or None: these are left alone.
 
-    At every step only the sizes are written. Most indices can wait, and those of many steps are found in one go.
+    At every step only sizes that depend on it are written. Most indices can wait, and are found for many steps in one
+    go, as are the sizes of the linear model, which are its rates.
     """
 
     def __init__(self, models: Sequence[Model | None]) -> None:
-        # The step of the linear model is its rate, whatever the loss: it changes with the schedule only.
         is_fixed = {id(model): isinstance(model, Linear) for model in {id(model): model for model in models}.values()}
         self._fixed = together(np.array([i for i, model in enumerate(models) if is_fixed[id(model)]], np.intp))
         moving = {i: model for i, model in enumerate(models) if not (model is None or is_fixed[id(model)])}
         self._moving = Steps(moving, list(moving), later=True)
         self._left_out = [(Linear(), self._fixed), *self._moving.left_out]
 
+    def begin(self, rates: Floats, size: Floats) -> None:
+        """Write the sizes of the linear model for several steps, and take the rates of the first; time comes first."""
+        rates = rates.reshape(len(rates), -1)
+        size.reshape(rates.shape)[:, self._fixed] = rates[:, self._fixed]
+        self.set_rates(rates[0])
+
     def set_rates(self, rates: Floats) -> None:
         """Take the rates of the steps to come."""
-        self._fixed_sizes = rates[self._fixed]
         self._moving.rate[...] = rates[self._moving.order]
 
     def write(self, loss: Floats, grad_sq: Floats, size: Floats, delta: Floats) -> None:
-        """Write the sizes of a step, and those of its indices that do not wait."""
-        size.reshape(-1)[self._fixed] = self._fixed_sizes
+        """Write the other sizes of a step, and those of its indices that do not wait."""
         if len(self._moving.order):
             self._moving.write(loss, grad_sq, size, delta)
 
-    def write_deltas(self, loss: Floats, grad_sq: Floats, rates: Floats, delta: Floats) -> None:
-        """Write the indices that have waited, of several steps: arrays of shape (steps, slots)."""
+    def write_deltas(self, *arrays: Floats) -> None:
+        """Write the indices that have waited, from losses, squared gradients and rates of several steps."""
+        loss, grad_sq, rates, delta = (values.reshape(len(values), -1) for values in arrays)
         size = max(_TOGETHER // max(loss.shape[1], 1), 1)
         for begin in range(0, len(loss), size):
             for model, places in self._left_out:
