@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from surefoot.data import Images, characters, digits
 from surefoot.forecast._schedules import factors
-from surefoot.problems.networks import character_transformer, small_cnn
+from surefoot.problems.networks import CharacterTransformer, SmallCNN
 
 SHORT, LONG = (80, 160), 640
 SCHEDULES = ("constant", "cosine", "linear", "wsd(decay_fraction=0.2)")
@@ -54,13 +54,13 @@ def tasks() -> dict[str, tuple[Callable[[], nn.Module], Callable[[int], Batches]
     text = characters()
     return {
         "characters": (
-            lambda: character_transformer(len(text.vocabulary), d=32, context=24, layers=1, heads=2),
+            lambda: CharacterTransformer(len(text.vocabulary), d=32, context=24, layers=1, heads=2),
             lambda seed: text_batches(text.train, seed),
             lambda seed: text_batches(text.validation, seed, 128),
             lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.1),
         ),
         "digits": (
-            lambda: small_cnn(width=6),
+            lambda: SmallCNN(width=6),
             lambda seed: digit_batches(digits("train"), seed),
             lambda seed: digit_batches(digits("test"), seed, 128),
             lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9),

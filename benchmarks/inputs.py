@@ -23,8 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot.data import Images, cifar, cifar10
-from surefoot.problems import networks
-from surefoot.problems._inputs import ImageInputs
+from surefoot.problems import ImageInputs, networks
 
 BATCH = 128
 GOAL_RATIO, GOAL_RATE = 20, 48_000

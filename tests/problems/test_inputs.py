@@ -15,14 +15,8 @@ from scipy.sparse import csr_array
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 from surefoot.data import Dataset, Images, characters, digits
-from surefoot.problems._inputs import (
-    CharacterInputs,
-    DatasetInputs,
-    ImageInputs,
-    Inputs,
-    TensorInputs,
-    as_inputs,
-)
+from surefoot.problems import CharacterInputs, DatasetInputs, ImageInputs, Inputs, TensorInputs
+from surefoot.problems._inputs import as_inputs
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
 

@@ -17,7 +17,7 @@ from surefoot.problems import ImageInputs, NetworkProblem, TensorInputs, create,
 
 X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(20) % 3
-MODEL = partial(networks.mlp, 4, (5,), 3)
+MODEL = partial(networks.MLP, 4, (5,), 3)
 
 
 class Scaled(nn.Module):
@@ -174,7 +174,7 @@ def test_batches_are_made_on_the_device():
 
 
 def test_augmentation_is_set_by_the_seed_and_left_out_without_one():
-    problem = make(partial(networks.mlp, 64, (), 10), ImageInputs(digits("train"), padding=2))
+    problem = make(partial(networks.MLP, 64, (), 10), ImageInputs(digits("train"), padding=2))
     model, rows = problem.model(), np.arange(32)
     losses = [float(problem.batch_loss(model, rows, seed).detach()) for seed in (1, 1, 2, None, None)]
     assert losses[0] == losses[1] != losses[2]
@@ -186,7 +186,7 @@ def test_augmentation_is_set_by_the_seed_and_left_out_without_one():
 CHANGES = {
     "rows": {"data": (X + 1, Y)},
     "validation": {"validation": (X[:3], Y[:3])},
-    "width": {"model": partial(networks.mlp, 4, (6,), 3)},
+    "width": {"model": partial(networks.MLP, 4, (6,), 3)},
     "start": {"model_seed": 1},
     "loss": {"loss": lambda outputs, targets: functional.cross_entropy(outputs, targets)},
     "layout": {"channels_last": True},

@@ -16,14 +16,14 @@ from surefoot.problems import networks
 
 FACTORIES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "resnet20": (networks.resnet20, torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))),
-    "mlp": (networks.mlp, torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))),
-    "small_cnn": (networks.small_cnn, torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))),
+    "mlp": (networks.MLP, torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))),
+    "small_cnn": (networks.SmallCNN, torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))),
     "small_cnn without batch norm": (
-        functools.partial(networks.small_cnn, batch_norm=False),
+        functools.partial(networks.SmallCNN, batch_norm=False),
         torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)),
     ),
     "character_transformer": (
-        functools.partial(networks.character_transformer, 65),
+        functools.partial(networks.CharacterTransformer, 65),
         torch.randint(65, (2, 64), generator=torch.Generator().manual_seed(0)),
     ),
 }
@@ -49,7 +49,7 @@ def test_resnet20_has_19_convolutions_and_one_linear_layer() -> None:
 
 
 def test_the_character_model_stays_below_half_a_million_parameters() -> None:
-    assert parameters(networks.character_transformer(65)) == 462_720
+    assert parameters(networks.CharacterTransformer(65)) == 462_720
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_the_character_model_stays_below_half_a_million_parameters() -> None:
         (networks.resnet20(), torch.zeros(2, 3, 32, 32), (2, 10)),
         (networks.resnet20(100, channels=1), torch.zeros(2, 1, 28, 28), (2, 100)),
         (networks.ResNet((1, 2), width=4), torch.zeros(2, 3, 15, 15), (2, 10)),
-        (networks.mlp(), torch.zeros(2, 1, 8, 8), (2, 10)),
-        (networks.mlp(12, (), classes=3), torch.zeros(5, 12), (5, 3)),
-        (networks.small_cnn(), torch.zeros(2, 1, 8, 8), (2, 10)),
-        (networks.small_cnn(channels=3, classes=7), torch.zeros(2, 3, 32, 32), (2, 7)),
-        (networks.character_transformer(30), torch.zeros(2, 64, dtype=torch.long), (2, 64, 30)),
-        (networks.character_transformer(30), torch.zeros(2, 9, dtype=torch.long), (2, 9, 30)),
+        (networks.MLP(), torch.zeros(2, 1, 8, 8), (2, 10)),
+        (networks.MLP(12, (), classes=3), torch.zeros(5, 12), (5, 3)),
+        (networks.SmallCNN(), torch.zeros(2, 1, 8, 8), (2, 10)),
+        (networks.SmallCNN(channels=3, classes=7), torch.zeros(2, 3, 32, 32), (2, 7)),
+        (networks.CharacterTransformer(30), torch.zeros(2, 64, dtype=torch.long), (2, 64, 30)),
+        (networks.CharacterTransformer(30), torch.zeros(2, 9, dtype=torch.long), (2, 9, 30)),
     ],
 )
 def test_the_logits_have_the_expected_shape(model: nn.Module, inputs: Tensor, shape: tuple[int, ...]) -> None:
@@ -190,7 +190,7 @@ def test_weights_start_from_kaimings_normal_distribution(name: str) -> None:
 
 
 def test_residual_branches_of_the_character_model_start_smaller() -> None:
-    model = seeded(functools.partial(networks.character_transformer, 65))
+    model = seeded(functools.partial(networks.CharacterTransformer, 65))
     spreads = {key: value.std().item() for key, value in model.named_parameters() if value.ndim == 2}
     for key, spread in spreads.items():
         last = key.endswith(("project.weight", "contract.weight"))
@@ -264,22 +264,30 @@ def test_a_few_steps_of_gradient_descent_lower_the_loss(name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: networks.resnet20(0), ValueError, "classes must be at least 1; got 0"),
-        (lambda: networks.resnet20(True), TypeError, "classes must be a whole number; got True"),
-        (lambda: networks.resnet20(channels=2.5), TypeError, r"channels must be a whole number; got 2\.5"),
-        (lambda: networks.ResNet(()), ValueError, "blocks must name at least one stage"),
-        (lambda: networks.ResNet((3, 0)), ValueError, r"blocks\[1\] must be at least 1; got 0"),
-        (lambda: networks.ResNet(3), TypeError, "blocks must be a sequence of whole numbers; got 3"),
-        (lambda: networks.ResNet(width=15), ValueError, "width must be even.*got 15"),
-        (lambda: networks.mlp(-1), ValueError, "inputs must be at least 1; got -1"),
-        (lambda: networks.mlp(64, "ab"), TypeError, r"hidden\[0\] must be a whole number; got 'a'"),
-        (lambda: networks.small_cnn(width=0), ValueError, "width must be at least 1; got 0"),
-        (lambda: networks.character_transformer(0), ValueError, "vocabulary must be at least 1; got 0"),
-        (lambda: networks.character_transformer(65, 97), ValueError, "multiple of heads; got d=97 and heads=4"),
+        (lambda: networks.resnet20(0), ValueError, "classes must be a whole number of at least 1, got 0"),
+        (lambda: networks.resnet20(True), ValueError, "classes must be a whole number of at least 1, got True"),
         (
-            lambda: networks.character_transformer(5, context=8)(torch.zeros(1, 9, dtype=torch.long)),
+            lambda: networks.resnet20(channels=2.5),
             ValueError,
-            "at most context=8 characters a sequence; got 9",
+            r"channels must be a whole number of at least 1, got 2\.5",
+        ),
+        (lambda: networks.ResNet(()), ValueError, "blocks must name at least one stage"),
+        (lambda: networks.ResNet((3, 0)), ValueError, r"blocks\[1\] must be a whole number of at least 1, got 0"),
+        (lambda: networks.ResNet(3), TypeError, "blocks must be a sequence of whole numbers, got 3"),
+        (lambda: networks.ResNet(width=15), ValueError, "width must be even.*got 15"),
+        (lambda: networks.MLP(-1), ValueError, "inputs must be a whole number of at least 1, got -1"),
+        (lambda: networks.MLP(64, "ab"), ValueError, r"hidden\[0\] must be a whole number of at least 1, got 'a'"),
+        (lambda: networks.SmallCNN(width=0), ValueError, "width must be a whole number of at least 1, got 0"),
+        (
+            lambda: networks.CharacterTransformer(0),
+            ValueError,
+            "vocabulary must be a whole number of at least 1, got 0",
+        ),
+        (lambda: networks.CharacterTransformer(65, d=97), ValueError, "multiple of heads, got d=97 and heads=4"),
+        (
+            lambda: networks.CharacterTransformer(5, context=8)(torch.zeros(1, 9, dtype=torch.long)),
+            ValueError,
+            "at most context=8 characters a sequence, got 9",
         ),
     ],
 )

@@ -333,7 +333,7 @@ def test_a_model_that_raises_in_the_middle_keeps_finished_runs(tmp_path):
 
 
 def test_networks_of_the_package_can_be_sent_to_other_processes():
-    problem = NetworkProblem(partial(networks.mlp, 6, (8,), 3), TRAIN)
+    problem = NetworkProblem(partial(networks.MLP, 6, (8,), 3), TRAIN)
     assert b"__main__" not in pickle.dumps(bench_of(make_study(problem), "folder"))
 
 

@@ -28,9 +28,8 @@ from surefoot.problems._threads import one_blas_thread
 from surefoot.problems._toy import ToyFunction
 
 if TYPE_CHECKING:
-    from surefoot.problems._inputs import CharacterInputs, DatasetInputs, ImageInputs, Inputs, TensorInputs, seeded
-
-_INPUTS = ("CharacterInputs", "DatasetInputs", "ImageInputs", "Inputs", "TensorInputs", "seeded")
+    from surefoot.problems._image_inputs import ImageInputs
+    from surefoot.problems._inputs import CharacterInputs, DatasetInputs, Inputs, TensorInputs, seeded
 
 __all__ = [
     "WIDTH",
@@ -63,6 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _INPUTS:  # convex problems do without torch
-        return getattr(importlib.import_module("surefoot.problems._inputs"), name)
+    if name in __all__:  # what is not here yet imports torch, which convex problems do without
+        module = "_image_inputs" if name == "ImageInputs" else "_inputs"
+        return getattr(importlib.import_module(f"surefoot.problems.{module}"), name)
     raise AttributeError(f"module 'surefoot.problems' has no attribute {name!r}")

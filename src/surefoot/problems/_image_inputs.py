@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from surefoot.data import Images, fingerprint
-from surefoot.problems._inputs_base import PlacedInputs, digest
+from surefoot.problems._inputs import PlacedInputs, digest
 from surefoot.problems._problem import Rows
 
 

@@ -5,13 +5,15 @@ This module imports torch; nothing that convex studies import may import it.
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import json
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,11 +23,58 @@ from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
 from surefoot._identity import Identity, identify
 from surefoot.data import Dataset, Images, fingerprint
-from surefoot.problems._image_inputs import ImageInputs
-from surefoot.problems._inputs_base import Inputs, PlacedInputs, digest
 from surefoot.problems._problem import Rows
 
-__all__ = ["CharacterInputs", "DatasetInputs", "ImageInputs", "Inputs", "TensorInputs", "as_inputs"]
+
+@runtime_checkable
+class Inputs(Protocol):
+    """Rows of data that become batches of tensors: what a network problem trains and evaluates on.
+
+    Anything with these members will do. `ImageInputs`, `TensorInputs`, `DatasetInputs` and `CharacterInputs` have them.
+    """
+
+    device: torch.device
+    """Where the batches are."""
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        ...
+
+    def batch(self, rows: Rows, *, seed: int | None) -> tuple[Any, Any]:
+        """The inputs and the targets of some rows, on ``device``.
+
+        Args:
+            rows: Row numbers of shape (batch size,).
+            seed: Determines all that is random in the batch, alone; None for evaluation: nothing is random.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of all that determines the batches."""
+        ...
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same with batches on another device."""
+        ...
+
+
+class PlacedInputs:
+    """What the inputs of this package share: a device, and tensors that move there."""
+
+    device: torch.device
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same with batches on another device."""
+        other = copy.copy(self)
+        other._place(device)
+        return other
+
+    def _place(self, device: torch.device | str) -> None:
+        """Set the device, and bring there the tensors that a batch is made with."""
+        self.device = torch.device(device)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(self, name, value.to(self.device))
 
 
 class TensorInputs(PlacedInputs):
@@ -209,6 +258,8 @@ def as_inputs(data: Any) -> Inputs:
     if isinstance(data, Inputs):
         return data
     if isinstance(data, Images):
+        from surefoot.problems._image_inputs import ImageInputs  # which derives from a class of this module
+
         return ImageInputs(data, augment=False)
     if isinstance(data, Dataset):
         return TensorInputs(data.X if isinstance(data.X, np.ndarray) else data.X.toarray(), data.y)
@@ -234,6 +285,11 @@ def _tensor(name: str, values: Tensor | ArrayLike) -> Tensor:
     if values.ndim == 0 or len(values) == 0:
         raise ValueError(f"{name} has the shape {tuple(values.shape)}, must have one row for each example")
     return values.detach()
+
+
+def digest(*parts: Any) -> str:
+    """SHA-256 (hex) of some JSON-able parts."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @contextmanager

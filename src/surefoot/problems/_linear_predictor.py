@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot.data import Dataset, load, train_validation_split
 from surefoot.problems._problem import WIDTH, Floats, Rows, Start, TiledProblem, check_nonnegative, check_start
 
 _BLOCK = 1 << 14
 """Predictions of one tile that the full loss looks at in one go; they stay in the cache."""
 _GATHERED = 1 << 15
-"""Numbers of the batches of several steps that are gathered in one go."""
+"""Numbers of the batches of several steps, and of their targets, that are gathered in one go."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """One batch for each tile, with room for its predictions."""
+    """One batch for each tile, with room for its predictions; tiles of one data order share it, if they take turns."""
 
     features: Floats
-    """A_s of each tile, (tiles, batch size, features)."""
+    """A_s of the first tiles, after which the others begin anew: (period, batch size, features)."""
     transposed: Floats
-    """The same memory as (tiles, features, batch size)."""
+    """The same memory as (period, features, batch size)."""
     targets: Any
     predictions: Floats
     """Room for A_s x, (tiles, blocks, WIDTH, batch size)."""
     flat: Floats
-    """The same memory as (tiles, blocks·WIDTH, batch size)."""
+    """The same memory as (tiles / period, period, blocks·WIDTH, batch size)."""
 
 
 class LinearPredictor(TiledProblem):
@@ -117,9 +117,9 @@ class LinearPredictor(TiledProblem):
         """The data."""
         return self.A, self.y, self.A_valid, self.y_valid
 
-    @abstractmethod
     def row_loss(self, predictions: Floats, targets: Floats) -> tuple[Floats, Floats]:
         """ℓ(p, y) and ∂ℓ/∂p, elementwise on arrays that broadcast."""
+        raise NotImplementedError(f"{type(self).__name__} must define row_loss, or mean_loss")
 
     def mean_loss(self, predictions: Floats, targets: Any, slopes: bool) -> Floats:
         """Mean losses (tiles, WIDTH) of predictions (tiles, blocks, WIDTH, rows).
@@ -140,23 +140,23 @@ class LinearPredictor(TiledProblem):
     def batches(self, rows: Rows) -> Iterator[Batch]:
         """The batches of some steps, gathered a few at a time into the same memory."""
         steps, tiles, size = rows.shape
-        targets = self.targets_of(self.y.take(rows), tiles)
-        together = min(max(_GATHERED // (tiles * size * self.features), 1), steps)
-        gathered = np.empty((together, tiles, size, self.features))
+        period = _period(rows)
+        together = min(max(_GATHERED // (size * (period * self.features + tiles * WIDTH)), 1), steps)
+        gathered = np.empty((together, period, size, self.features))
         predictions = np.empty((tiles, self.blocks, WIDTH, size))
-        flat = predictions.reshape(tiles, self.blocks * WIDTH, size)
+        flat = predictions.reshape(tiles // period, period, self.blocks * WIDTH, size)
         batches = [Batch(A, A.transpose(0, 2, 1), None, predictions, flat) for A in gathered]
         for begin in range(0, steps, together):
             chosen = rows[begin : begin + together]
             # Without a mode NumPy gathers into a buffer first.
-            self.A.take(chosen, axis=0, out=gathered[: len(chosen)], mode="clip")
-            for batch, right in zip(batches, targets[begin : begin + together], strict=False):
+            self.A.take(chosen[:, :period], axis=0, out=gathered[: len(chosen)], mode="clip")
+            for batch, right in zip(batches, self.targets_of(self.y.take(chosen), tiles), strict=False):
                 batch.targets = right
                 yield batch
 
     def loss_and_gradient(self, points: Floats, batch: Batch, gradients: Floats) -> Floats:
         """The batch losses, and the gradients A_sᵀ ℓ′ / b + λx: one product of matrices each."""
-        shape = (len(points), self.blocks * WIDTH, self.features)
+        shape = (*batch.flat.shape[:3], self.features)
         np.matmul(points.reshape(shape), batch.transposed, out=batch.flat)
         losses = self.mean_loss(batch.predictions, batch.targets, slopes=True)
         np.matmul(batch.flat, batch.features, out=gradients.reshape(shape))
@@ -177,18 +177,21 @@ class LinearPredictor(TiledProblem):
 
     def _loss_over(self, features: Floats, y: Floats, points: Floats) -> Floats:
         count, blocks, width, _ = points.shape
+        flat = points.reshape(count, blocks * width, -1)
         # The rows of a piece do not depend on the number of tiles, so that neither do a run's sums.
-        piece = max(_BLOCK // (blocks * width), 16)
-        together = max(_BLOCK // (blocks * width * min(piece, len(y))), 1)
+        piece = min(max(_BLOCK // (blocks * width), 16), len(y))
+        together = min(max(_BLOCK // (blocks * width * piece), 1), count)
+        room = np.empty(together * blocks * width * piece)
         losses = np.zeros((count, width))
-        for first in range(0, count, together):
-            tiles = points[first : first + together]
-            flat = tiles.reshape(len(tiles), blocks * width, -1)
-            for begin in range(0, len(y), piece):
-                values = y[begin : begin + piece]
-                predictions = np.matmul(flat, features[begin : begin + piece].T)
+        for begin in range(0, len(y), piece):
+            values = y[begin : begin + piece]
+            for first in range(0, count, together):
+                tiles = flat[first : first + together]
+                if first == 0 or len(tiles) < together:
+                    targets = self.targets_of(values[None], len(tiles))
+                    predictions = room[: len(tiles) * blocks * width * len(values)].reshape(*tiles.shape[:2], -1)
+                np.matmul(tiles, features[begin : begin + piece].T, out=predictions)
                 shaped = predictions.reshape(len(tiles), blocks, width, len(values))
-                targets = self.targets_of(values[None], len(tiles))
                 losses[first : first + together] += self.mean_loss(shaped, targets, slopes=False) * len(values)
         losses /= len(y)
         return losses + self._penalty(points) if self.ridge else losses
@@ -196,6 +199,42 @@ class LinearPredictor(TiledProblem):
     def _penalty(self, points: Floats) -> Floats:
         penalties: Floats = 0.5 * self.ridge * np.vecdot(points, points).sum(axis=1)
         return penalties
+
+
+def labelled(data: Any, task: Literal["classification", "regression"]) -> Dataset:
+    """The data set of a name, of a pair of arrays or given as such; its targets must be those of the task."""
+    if isinstance(data, str):
+        data = load(data, task="regression" if task == "regression" else None)
+    if isinstance(data, tuple):
+        data = Dataset.from_arrays("given", data[0], data[1], task=task)
+    if not isinstance(data, Dataset):
+        raise TypeError(f"data must be a name, a Dataset or a pair of arrays, got {data!r}")
+    if data.task != task:
+        targets = {"classification": "classes", "regression": "real targets"}
+        raise ValueError(f"data must have {targets[task]}, but {data.name!r} has {targets[data.task]}")
+    return data
+
+
+def rows_of(dataset: Dataset, validation: float, seed: int = 0) -> tuple[Floats, Any, tuple[Floats, Any] | None]:
+    """Features and targets, and those of the share of the rows that is held out."""
+    if not validation:
+        return _dense(dataset.X), dataset.y, None
+    dataset, rest = train_validation_split(dataset, validation, seed)
+    return _dense(dataset.X), dataset.y, (_dense(rest.X), rest.y)
+
+
+def _dense(X: Any) -> Floats:
+    """Features as an array, from an array or a SciPy CSR array."""
+    return X if isinstance(X, np.ndarray) else X.toarray()
+
+
+def _period(rows: Rows) -> int:
+    """After how many tiles the rows repeat, at every step; the number of tiles if they do not."""
+    tiles: int = rows.shape[1]
+    for period in range(1, tiles // 2 + 1):
+        if tiles % period == 0 and np.array_equal(rows[:, period:], rows[:, :-period]):
+            return period
+    return tiles
 
 
 def _checked(features: ArrayLike, targets: ArrayLike) -> tuple[Floats, Any]:

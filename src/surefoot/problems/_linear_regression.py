@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.data import Dataset, LinearRegressionData, linear_regression, load, train_validation_split
-from surefoot.problems._linear_predictor import LinearPredictor
+from surefoot.data import Dataset, LinearRegressionData, linear_regression
+from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
 from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_rows
 
 
@@ -52,12 +52,16 @@ class LinearRegression(LinearPredictor):
         start: Start = "uniform",
         start_seed: int = 0,
     ) -> None:
-        dataset, self._origin = _dataset(data, n, d, noise, seed)
-        held_out = None
-        if validation:
-            dataset, rest = train_validation_split(dataset, validation)
-            held_out = (dense(rest.X), rest.y)
-        super().__init__(dense(dataset.X), dataset.y, validation=held_out, ridge=ridge, start=start, seed=start_seed)
+        if data is None:
+            data = linear_regression(n, d, noise, seed)
+        if isinstance(data, LinearRegressionData):
+            self._origin: dict[str, Any] = {"name": "synthetic", "noise": data.noise, "seed": data.seed}
+            dataset = Dataset("synthetic", data.A, data.b)
+        else:
+            dataset = labelled(data, "regression")
+            self._origin = {"name": dataset.name}
+        A, y, held_out = rows_of(dataset, validation)
+        super().__init__(A, y, validation=held_out, ridge=ridge, start=start, seed=start_seed)
 
     def describe(self) -> dict[str, Any]:
         """The settings, JSON-able."""
@@ -153,26 +157,3 @@ class LinearRegression(LinearPredictor):
             return 0.5 * (float(np.sum(within**2 / (1.0 + value * values**2))) + max(outside, 0.0)), None
 
         return self._envelopes(parameter, solve)
-
-
-def _dataset(data: Any, n: int, d: int, noise: float, seed: int) -> tuple[Dataset, dict[str, Any]]:
-    """The rows, and where they come from."""
-    if data is None:
-        data = linear_regression(n, d, noise, seed)
-    if isinstance(data, LinearRegressionData):
-        origin = {"name": "synthetic", "noise": data.noise, "seed": data.seed}
-        return Dataset("synthetic", data.A, data.b), origin
-    if isinstance(data, str):
-        data = load(data, task="regression")
-    if isinstance(data, tuple):
-        data = Dataset.from_arrays("given", data[0], data[1], task="regression")
-    if not isinstance(data, Dataset):
-        raise TypeError(f"data must be a name, a Dataset, LinearRegressionData or a pair (A, b), got {type(data)}")
-    if data.task != "regression":
-        raise ValueError(f"data {data.name!r} has classes, linear regression needs real targets")
-    return data, {"name": data.name}
-
-
-def dense(X: Any) -> Floats:
-    """Features as an array, from an array or a SciPy CSR array."""
-    return X if isinstance(X, np.ndarray) else X.toarray()

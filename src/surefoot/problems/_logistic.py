@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.data import Dataset, load, train_validation_split
+from surefoot.data import Dataset
 from surefoot.problems._cross_entropy import mean_loss, targets_of
-from surefoot.problems._linear_predictor import LinearPredictor
-from surefoot.problems._linear_regression import dense
+from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
 from surefoot.problems._logistic_newton import Solution, minimize
 from surefoot.problems._logistic_prox import proximal_points
 from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_nonnegative, check_rows
@@ -54,25 +53,18 @@ class LogisticRegression(LinearPredictor):
         start_seed: int = 0,
     ) -> None:
         check_nonnegative("l2", l2)
-        dataset = _dataset(data)
+        dataset = labelled(data, "classification")
         self._origin = {"name": dataset.name, "split_seed": split_seed if validation else None}
         classes = dataset.n_classes
         assert classes is not None
-        held_out = None
-        if validation:
-            dataset, rest = train_validation_split(dataset, validation, split_seed)
-            held_out = (dense(rest.X), rest.y)
-        super().__init__(dense(dataset.X), dataset.y, validation=held_out, ridge=l2, start=start, seed=start_seed)
+        A, y, held_out = rows_of(dataset, validation, split_seed)
+        super().__init__(A, y, validation=held_out, ridge=l2, start=start, seed=start_seed)
         self.classes = classes
         self.blocks = classes if classes > 2 else 1
 
     def describe(self) -> dict[str, Any]:
         """The settings, JSON-able."""
         return super().describe() | {"loss": "mean cross entropy", "classes": self.classes, "data": self._origin}
-
-    def row_loss(self, predictions: Floats, targets: Floats) -> tuple[Floats, Floats]:
-        """Not used: rows of several classes are no elementwise function of the predictions."""
-        raise NotImplementedError("cross entropies are computed by mean_loss")
 
     def targets_of(self, values: Any, tiles: int) -> Any:
         """Signs for two classes, else places of the right classes."""
@@ -135,15 +127,3 @@ class LogisticRegression(LinearPredictor):
 
     def _shaped(self, point: Floats) -> Floats:
         return point.reshape(self.blocks, self.features)
-
-
-def _dataset(data: Any) -> Dataset:
-    if isinstance(data, str):
-        data = load(data)
-    if isinstance(data, tuple):
-        data = Dataset.from_arrays("given", data[0], data[1])
-    if not isinstance(data, Dataset):
-        raise TypeError(f"data must be a name, a Dataset or a pair (X, y), got {data!r}")
-    if data.task != "classification":
-        raise ValueError(f"data {data.name!r} has real targets, logistic regression needs classes")
-    return data

@@ -88,22 +88,20 @@ class _Runs:
         cross, square = _dot(self.v, step), _dot(step, step)
         value = self.loss + 0.5 * self.weight * _dot(self.v, self.v)
         slack = 8.0 * np.finfo(float).eps * np.abs(value)
-        scale = np.ones(len(step))
-        found, loss, slopes = self.predictions.copy(), self.loss.copy(), self.slopes.copy()
-        rest = np.arange(len(step))
+        scale, found = np.ones(len(step)), self.predictions + reach
+        loss, slopes = self.evaluate(found)
         for _ in range(_HALVINGS):
-            far = scale[rest]
-            trial = self.predictions[rest] + _wide(far) * reach[rest]
-            tried, bent = self.evaluate(trial, rest)
-            change = tried - self.loss[rest] + self.weight[rest] * far * (cross[rest] + 0.5 * far * square[rest])
+            change = loss - self.loss + self.weight * scale * (cross + 0.5 * scale * square)
             # A Newton step promises at least half of what the quadratic model does, which is ⟨s, Hs⟩/2 ≥ c‖s‖²/2.
-            good = change <= slack[rest] - 1e-4 * far * self.weight[rest] * square[rest]
-            found[rest[good]], loss[rest[good]], slopes[rest[good]] = trial[good], tried[good], bent[good]
-            rest = rest[~good]
-            if not len(rest):
+            bad = np.flatnonzero(~(change <= slack - 1e-4 * scale * self.weight * square))
+            if not len(bad):
                 break
-            scale[rest] *= 0.5
-        scale[rest] = 0.0
+            scale[bad] *= 0.5
+            found[bad] = self.predictions[bad] + _wide(scale[bad]) * reach[bad]
+            loss[bad], slopes[bad] = self.evaluate(found[bad], bad)
+        else:
+            scale[bad], found[bad] = 0.0, self.predictions[bad]
+            loss[bad], slopes[bad] = self.loss[bad], self.slopes[bad]
         self.v += _wide(scale) * step
         self.predictions, self.loss, self.slopes = found, loss, slopes
         return scale

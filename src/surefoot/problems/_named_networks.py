@@ -32,7 +32,7 @@ def resnet20(
     """
     from surefoot.data import cifar10
     from surefoot.problems import networks
-    from surefoot.problems._inputs import ImageInputs
+    from surefoot.problems._image_inputs import ImageInputs
 
     def inputs(split: Any, count: int | None, is_augmented: bool) -> ImageInputs:
         images = cifar10(split, data)
@@ -53,14 +53,14 @@ def digits_mlp(*, hidden: tuple[int, ...] | list[int] = (64,), **options: Any) -
     """A multilayer perceptron on 1,797 handwritten digits of 8 × 8 pixels, which come with the package."""
     from surefoot.problems import networks
 
-    return _digits(partial(networks.mlp, 64, tuple(hidden), 10), "digits-mlp", options)
+    return _digits(partial(networks.MLP, 64, tuple(hidden), 10), "digits-mlp", options)
 
 
 def digits_cnn(**options: Any) -> NetworkProblem:
     """A small convolutional network on 1,797 handwritten digits of 8 × 8 pixels, which come with the package."""
     from surefoot.problems import networks
 
-    return _digits(partial(networks.small_cnn, channels=1, classes=10), "digits-cnn", options)
+    return _digits(partial(networks.SmallCNN, channels=1, classes=10), "digits-cnn", options)
 
 
 def _digits(factory: Any, name: str, options: dict[str, Any]) -> NetworkProblem:
@@ -84,7 +84,7 @@ def characters(*, data: str | None = None, context: int = 64, d: int = 96, **opt
 
     text = load(data)
     return NetworkProblem(
-        partial(networks.character_transformer, len(text.vocabulary), d=d, context=context),
+        partial(networks.CharacterTransformer, len(text.vocabulary), d=d, context=context),
         CharacterInputs(text.train, context),
         _next_character,
         validation=CharacterInputs(text.validation, context),

@@ -12,6 +12,7 @@ import numpy as np
 from surefoot._identity import Identity, identify, is_foreign, merged
 from surefoot.problems._problem import Floats, Problem, Rows
 from surefoot.problems._starts import Starts
+from surefoot.theory.arguments import whole
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -81,9 +82,7 @@ class NetworkProblem(Problem):
                 raise TypeError(f"{argument} must be a function, got {value!r}")
         if autocast not in (None, "bfloat16"):
             raise ValueError(f"autocast must be None or 'bfloat16', got {autocast!r}")
-        for argument, number, least in (("model_seed", model_seed, 0), ("threads", threads, 1)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise ValueError(f"{argument} must be a whole number of at least {least}, got {number!r}")
+        self._model_seed, self.threads = whole("model_seed", model_seed, 0), whole("threads", threads, 1)
         try:
             self.device = str(torch.device(device))
         except (RuntimeError, TypeError) as error:
@@ -94,7 +93,6 @@ class NetworkProblem(Problem):
         self._starts = Starts(model_factory, model_seed)
         self._loss = torch.nn.functional.cross_entropy if loss is None else loss
         self._autocast, self._channels_last = autocast, channels_last
-        self._model_seed, self.threads = model_seed, threads
         self._train: Inputs = as_inputs(dataset)
         self._valid: Inputs | None = None if validation is None else as_inputs(validation)
         self.n_rows = len(self._train)

@@ -13,7 +13,9 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["MLP", "CharacterTransformer", "ResNet", "SmallCNN", "character_transformer", "mlp", "resnet20", "small_cnn"]
+from surefoot.theory.arguments import whole
+
+__all__ = ["MLP", "CharacterTransformer", "ResNet", "SmallCNN", "resnet20"]
 
 
 class ResNet(nn.Module):
@@ -44,12 +46,12 @@ class ResNet(nn.Module):
         super().__init__()
         depths = _sizes("blocks", blocks)
         if not depths:
-            raise ValueError("blocks must name at least one stage, such as (3, 3, 3); got none")
-        _size("width", width)
+            raise ValueError("blocks must name at least one stage, such as (3, 3, 3), got none")
+        whole("width", width, 1)
         if width % 2:
-            raise ValueError(f"width must be even, so that shortcuts can pad both sides alike; got {width}")
-        _size("channels", channels)
-        _size("classes", classes)
+            raise ValueError(f"width must be even, so that shortcuts can pad both sides alike, got {width}")
+        whole("channels", channels, 1)
+        whole("classes", classes, 1)
         self.stem = _convolution(channels, width)
         self.norm = nn.BatchNorm2d(width)
         layers: list[nn.Module] = []
@@ -100,8 +102,8 @@ class MLP(nn.Module):
 
     def __init__(self, inputs: int = 64, hidden: Sequence[int] = (64,), classes: int = 10) -> None:
         super().__init__()
-        _size("inputs", inputs)
-        _size("classes", classes)
+        whole("inputs", inputs, 1)
+        whole("classes", classes, 1)
         widths = [inputs, *_sizes("hidden", hidden), classes]
         self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))
         for layer in self.layers:
@@ -115,17 +117,6 @@ class MLP(nn.Module):
             hidden = F.relu(layer(hidden), inplace=True)
         logits: Tensor = head(hidden)
         return logits
-
-
-def mlp(inputs: int = 64, hidden: Sequence[int] = (64,), classes: int = 10) -> MLP:
-    """An :class:`MLP`; the defaults fit the 8x8 digits.
-
-    Example:
-        >>> from surefoot.problems.networks import mlp
-        >>> sum(parameter.numel() for parameter in mlp().parameters())
-        4810
-    """
-    return MLP(inputs, hidden, classes)
 
 
 class SmallCNN(nn.Module):
@@ -146,9 +137,9 @@ class SmallCNN(nn.Module):
 
     def __init__(self, *, channels: int = 1, width: int = 16, classes: int = 10, batch_norm: bool = True) -> None:
         super().__init__()
-        _size("channels", channels)
-        _size("width", width)
-        _size("classes", classes)
+        whole("channels", channels, 1)
+        whole("width", width, 1)
+        whole("classes", classes, 1)
         layers: list[nn.Module] = []
         before = channels
         for stage in range(3):
@@ -166,17 +157,6 @@ class SmallCNN(nn.Module):
         """The logits (images, classes) of images (images, channels, height, width)."""
         logits: Tensor = self.head(self.features(images).mean((2, 3)))
         return logits
-
-
-def small_cnn(*, channels: int = 1, width: int = 16, classes: int = 10, batch_norm: bool = True) -> SmallCNN:
-    """A :class:`SmallCNN`; the defaults fit the 8x8 digits.
-
-    Example:
-        >>> from surefoot.problems.networks import small_cnn
-        >>> sum(parameter.numel() for parameter in small_cnn().parameters())
-        24058
-    """
-    return SmallCNN(channels=channels, width=width, classes=classes, batch_norm=batch_norm)
 
 
 class CharacterTransformer(nn.Module):
@@ -212,9 +192,9 @@ class CharacterTransformer(nn.Module):
             ("layers", layers),
             ("heads", heads),
         ]:
-            _size(name, value)
+            whole(name, value, 1)
         if d % heads:
-            raise ValueError(f"d must be a multiple of heads; got d={d} and heads={heads}")
+            raise ValueError(f"d must be a multiple of heads, got d={d} and heads={heads}")
         self.context = context
         self.characters = nn.Embedding(vocabulary, d)
         self.positions = nn.Embedding(context, d)
@@ -230,23 +210,10 @@ class CharacterTransformer(nn.Module):
         """The logits (sequences, length, vocabulary) of the character after each one of codes (sequences, length)."""
         length = codes.shape[-1]
         if length > self.context:
-            raise ValueError(f"codes must have at most context={self.context} characters a sequence; got {length}")
+            raise ValueError(f"codes must have at most context={self.context} characters a sequence, got {length}")
         hidden = self.characters(codes) + self.positions.weight[:length]
         logits: Tensor = self.head(self.norm(self.blocks(hidden)))
         return logits
-
-
-def character_transformer(
-    vocabulary: int, d: int = 96, context: int = 64, *, layers: int = 4, heads: int = 4
-) -> CharacterTransformer:
-    """A :class:`CharacterTransformer`: 462,720 parameters for 65 characters.
-
-    Example:
-        >>> from surefoot.problems.networks import character_transformer
-        >>> sum(parameter.numel() for parameter in character_transformer(65).parameters())
-        462720
-    """
-    return CharacterTransformer(vocabulary, d=d, context=context, layers=layers, heads=heads)
 
 
 class _Block(nn.Module):
@@ -322,16 +289,7 @@ def _draw_weights(model: nn.Module) -> None:
             nn.init.kaiming_normal_(module.weight)
 
 
-def _size(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number; got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1; got {value}")
-
-
 def _sizes(name: str, values: Sequence[int]) -> list[int]:
     if not isinstance(values, Sequence):
-        raise TypeError(f"{name} must be a sequence of whole numbers; got {values!r}")
-    for position, value in enumerate(values):
-        _size(f"{name}[{position}]", value)
-    return list(values)
+        raise TypeError(f"{name} must be a sequence of whole numbers, got {values!r}")
+    return [whole(f"{name}[{position}]", value, 1) for position, value in enumerate(values)]

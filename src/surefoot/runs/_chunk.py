@@ -18,12 +18,11 @@ from surefoot.runs._row_orders import row_orders
 from surefoot.runs._tile import Tiles
 from surefoot.runs._types import Floats, RunPlan, Settings, Trace
 from surefoot.runs._workers import Stopped
-from surefoot.theory.arrays import NUMPY
-from surefoot.theory.models import Linear, Point
+from surefoot.theory.models import Linear
 
 _TRACED = ("loss", "grad_sq", "size", "delta", "distance")
-_BLOCK = 128
-"""Steps between two looks at which runs have diverged."""
+_BLOCK = 64
+"""Steps between two looks at which runs have diverged; their numbers stay in the cache until they are kept."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +83,11 @@ class _State:
         self.levels = Levels([run.method for run in self.slots])
         self.total = np.zeros_like(self.points)
         self._make_room()
-        self.linear: Any = [] if self.sizes is None else self.sizes.fixed
-
         self.diverged_at = np.full(shape, -1)
         self.stopped_at = np.full(shape, -1)
         self.violations = np.zeros(shape, int)
         # Of a run that ends early the rest is filled with ∞ when all is done.
-        self.steps = {name: np.empty((settings.kept, *shape)) for name in _TRACED}
+        self.steps = np.empty((len(_TRACED), *shape, settings.kept))
         self.train = np.full((*shape, settings.epochs + 1), np.inf)
         self.valid = np.full((*shape, settings.epochs + 1 if problem.n_valid else 0), np.inf)
         self.last, self.average = np.full(shape, np.inf), np.full(shape, np.inf)
@@ -100,11 +97,10 @@ class _State:
         """What depends on which tiles are alive."""
         tiles = np.arange(len(self.lr))[self.alive]
         self.tiles = Tiles(self.problem, self.points, self.total, self.start)
-        self.factor = np.nan
+        self.block = np.empty((len(_TRACED), _BLOCK, len(tiles), WIDTH))
         self.places = (tiles[:, None] * WIDTH + np.arange(WIDTH)).reshape(-1)
         methods = [self.slots[place].method for place in self.places.tolist()]
-        models = [method.model for method in methods if method.model is not None]
-        self.sizes = None if self.is_exact else StepSizes(models)
+        self.sizes = None if self.is_exact else StepSizes([m.model if m.level is None else None for m in methods])
         bounds = [-np.inf if m.model is None or m.level is not None else m.model.lower_bound for m in methods]
         self.bounds = np.array(bounds).reshape(len(tiles), WIDTH)
         self.seeds = [self.slots[tile * WIDTH].seed for tile in tiles.tolist()]
@@ -136,14 +132,17 @@ class _State:
         """The steps ``first``, ``first`` + 1, …, one for each entry of ``rows``."""
         every, schedule, per_epoch = self.settings.every, self.settings.schedule, self.settings.steps_per_epoch
         last_step = len(schedule) - 1
-        block = self._block(first, len(rows))
-        traces = zip(*(block[name] for name in _TRACED), strict=True)
+        block = self.block[:, : len(rows)]
         sizes = None if self.sizes is None else self._write_sizes if len(self.levels.slots) else self.sizes.write
         reached: dict[int, Floats] = {}
         batches = self.problem.batches(rows)
-        for step, (batch, chosen, told) in enumerate(zip(batches, rows, traces, strict=True), start=first):
-            if not self.is_constant or self.factor != self.factor:
-                self._set_factor(float(schedule[step]))
+        rates = self.lr[self.alive] * schedule[first : first + len(rows), None, None]
+        if self.sizes is not None:
+            self.sizes.begin(rates, block[2])
+        steps = zip(batches, rows, rates, zip(*block, strict=True), strict=True)
+        for step, (batch, chosen, self.rates, told) in enumerate(steps, start=first):
+            if self.sizes is not None and not self.is_constant:
+                self.sizes.set_rates(self.rates.reshape(-1))
             if step == last_step:
                 self.last[self.alive] = self.problem.full_loss(self.points)
             loss, grad_sq, size, delta, distance_sq = told
@@ -151,7 +150,7 @@ class _State:
                 batch,
                 chosen,
                 self.rates,
-                None if self.is_constant else self.factor,
+                None if self.is_constant else float(schedule[step]),
                 sizes,
                 loss,
                 grad_sq,
@@ -162,15 +161,12 @@ class _State:
             if (step + 1) % per_epoch == 0:
                 reached[(step + 1) // per_epoch] = self.points.copy()
         self._measure(reached)
+        if self.sizes is not None:
+            loss, grad_sq, _, delta, _ = block
+            self.sizes.write_deltas(loss, grad_sq, rates, delta)
         self._keep(first, block)
         if self.settings.rules and self.seeds:
             self._ask_rules(first, len(rows))
-
-    def _block(self, first: int, length: int) -> dict[str, Floats]:
-        """Room for the numbers of some steps of the living tiles: if all are kept, their place in the traces."""
-        if self.settings.every == 1 and isinstance(self.alive, slice):
-            return {name: values[first : first + length] for name, values in self.steps.items()}
-        return {name: np.empty((length, len(self.points), WIDTH)) for name in _TRACED}
 
     def _write_sizes(self, loss: Floats, grad_sq: Floats, size: Floats, delta: Floats) -> None:
         """The sizes of the models, and those of levels with their indices."""
@@ -179,30 +175,23 @@ class _State:
         flat = (loss, grad_sq, self.rates, size, delta)
         self.levels.step(self.places, *(values.reshape(-1) for values in flat))
 
-    def _set_factor(self, factor: float) -> None:
-        """The rates of the steps to come."""
-        self.factor = factor
-        self.rates = self.lr[self.alive] * factor
-        if self.sizes is not None:
-            self.sizes.set_rates(self.rates.reshape(-1))
-
-    def _keep(self, first: int, block: dict[str, Floats]) -> None:
+    def _keep(self, first: int, block: Floats) -> None:
         """Keep the traces of a block, and look for runs that diverged in it."""
-        every, length = self.settings.every, len(block["loss"])
+        every, length = self.settings.every, block.shape[1]
         skip = -first % every
         place = slice((first + skip) // every, (first + length - 1) // every + 1)
-        for name, values in block.items():
-            if values.base is not self.steps[name]:
-                self.steps[name][place, self.alive] = values[skip::every]
-        numbers = block["loss"] + block["grad_sq"]
+        self.steps[:, self.alive, :, place] = block[:, skip::every].transpose(0, 2, 3, 1)
+        loss, grad_sq = block[:2]
+        numbers = loss + grad_sq
         is_end = first + length == self.settings.steps
         when = self.diverged_at[self.alive]
-        below = (block["loss"] < self.bounds) & (when < 0)
-        if np.isfinite(numbers.sum()) and not (is_end and not np.isfinite(self.points.sum())):
-            self.violations[self.alive] += below.sum(axis=0)
+        below = (loss < self.bounds) & (when < 0)
+        is_sound = bool(np.isfinite(numbers.sum()))
+        bad = np.zeros_like(below) if is_sound else ~np.isfinite(numbers)
+        if below.any():
+            self.violations[self.alive] += (below & ~np.logical_or.accumulate(bad)).sum(axis=0)
+        if is_sound and not (is_end and not np.isfinite(self.points.sum())):
             return
-        bad = ~np.isfinite(numbers)
-        self.violations[self.alive] += (below & ~np.logical_or.accumulate(bad)).sum(axis=0)
         if is_end:  # the last step may have led to a point that is none; later blocks would have seen it
             bad[-1] |= ~np.isfinite(self.points).all(axis=(1, 3))
         died = bad.any(axis=0) & (when < 0)
@@ -211,7 +200,7 @@ class _State:
         self._bury(died)
 
     def _ask_rules(self, first: int, length: int) -> None:
-        """End the runs that a stop rule gives up; the rules see δ as the method defines it."""
+        """End the runs that a stop rule gives up."""
         settings, rules = self.settings, live_rules(self.settings)
         kept, since = -(-(first + length) // settings.every), -(-first // settings.every)
         ended = np.zeros(self.diverged_at[self.alive].shape, bool)
@@ -221,9 +210,7 @@ class _State:
                     continue
                 run = self.slots[tile * WIDTH + slot]
                 rates = run.lr * settings.schedule
-                loss, grad_sq, delta = (self.steps[name][:kept, tile, slot] for name in ("loss", "grad_sq", "delta"))
-                if isinstance(run.method.model, Linear):
-                    delta = run.method.model.step(loss, grad_sq, rates[:: settings.every][:kept]).delta
+                loss, grad_sq, _, delta, _ = self.steps[:, tile, slot, :kept]
                 history = History(loss, grad_sq, delta, rates, settings.distance, settings.every, since)
                 stop = first_stop(rules, history)
                 if stop is not None:
@@ -240,7 +227,6 @@ class _State:
         for tile, slot in zip(*np.nonzero(died), strict=True):
             self.points[tile, :, slot] = self.start[:, slot]
             self.total[tile, :, slot] = 0.0
-        self.factor = np.nan  # the rates are to be set again
         left = ~dead.all(axis=1)
         if not left.all():
             self.alive = np.arange(len(self.lr))[self.alive][left]
@@ -265,12 +251,9 @@ class _State:
         """What is kept of each run."""
         settings, count = self.settings, len(self.slots)
         rate = self.first_rates[:, None] * settings.schedule[:: settings.every]
-        arrays = {name: np.ascontiguousarray(values.reshape(-1, count).T) for name, values in self.steps.items()}
-        grad_sq, rates = arrays["grad_sq"][self.linear], rate[self.linear]
-        point = Point(1.0, grad_sq, rates, (0.5 * rates) * grad_sq, 1.0, True)  # what is irregular is cut off below
-        arrays["delta"][self.linear] = Linear().solve(NUMPY, point)[1]
-        np.sqrt(arrays["distance"], out=arrays["distance"])
-        arrays |= {"train": self.train.reshape(count, -1), "valid": self.valid.reshape(count, -1)}
+        steps = self.steps.reshape(len(_TRACED), count, -1)
+        np.sqrt(steps[-1], out=steps[-1])  # distances
+        train, valid = self.train.reshape(count, -1), self.valid.reshape(count, -1)
         last, average, diverged, stopped = (
             values.reshape(-1) for values in (self.last, self.average, self.diverged_at, self.stopped_at)
         )
@@ -279,24 +262,24 @@ class _State:
             step = int(ends[slot])
             # A run that a rule ends at the last step of an epoch is not measured any more.
             epoch = (step if diverged[slot] >= 0 else step - 1) // settings.steps_per_epoch
-            for name, values in arrays.items():
-                values[slot, epoch + 1 if name in ("train", "valid") else -(-step // settings.every) :] = np.inf
+            steps[:, slot, -(-step // settings.every) :] = np.inf
+            train[slot, epoch + 1 :] = valid[slot, epoch + 1 :] = np.inf
             average[slot] = np.inf
             if step < settings.steps - 1:
                 last[slot] = np.inf
-        for array in (last, average, *arrays.values()):
+        for array in (last, average, train, valid, steps):
             if not np.isfinite(array.sum()):
                 np.copyto(array, np.inf, where=~np.isfinite(array))
-        best = np.minimum(arrays["train"][:, : settings.epochs].min(axis=1), last)
+        best = np.minimum(train[:, : settings.epochs].min(axis=1), last)
         columns = (diverged, stopped, self.violations.reshape(-1), last, average, best)
         numbers = zip(*(values.tolist() for values in columns), strict=True)
-        rows = zip(*arrays.values(), rate, strict=True)
+        rows = zip(*steps, rate, train, valid, strict=True)
         result = []
         for run, is_filler, row, mine in zip(self.slots, self.is_filler, numbers, rows, strict=True):
             if is_filler:
                 continue
             end, halted, below, at_last, at_average, at_best = row
-            loss, grad_sq, size, delta, distance, train, valid, rates = mine
+            loss, grad_sq, size, delta, distance, rates, train_loss, valid_loss = mine
             result.append(
                 Trace(
                     run,
@@ -310,7 +293,7 @@ class _State:
                         "delta": delta,
                         "distance": distance,
                     },
-                    {"train_loss": train, "valid_loss": valid},
+                    {"train_loss": train_loss, "valid_loss": valid_loss},
                     {"last_loss": at_last, "average_loss": at_average, "best_loss": at_best},
                     below,
                 )

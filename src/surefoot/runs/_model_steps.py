@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from surefoot.theory.models import Linear, Model, Point
 
 _TINY = float(np.finfo(np.float64).tiny)
 _MAX = float(np.finfo(np.float64).max)
+_TOGETHER = 1 << 14
+"""Indices that are computed in one go; they stay in the cache."""
 
 
 class Steps:
@@ -25,18 +27,28 @@ class Steps:
     This is :meth:`Model.step` for several models at once, with its guards written for arrays that are used again and
     again: nothing is allocated but what a model itself needs. Only elements that are special (a loss at its bound, an
     overflow) take the way through ``Model.step`` itself.
+
+    Args:
+        models: The model of each slot.
+        places: The slots whose steps are written.
+        later: Leave out the indices of models that know their size without them; ``left_out`` has these models, each
+            with its places.
     """
 
-    def __init__(self, models: Sequence[Model], places: Sequence[int]) -> None:
+    def __init__(
+        self, models: Sequence[Model] | Mapping[int, Model], places: Sequence[int], *, later: bool = False
+    ) -> None:
         groups: dict[int, list[int]] = {}
         for place in places:
             groups.setdefault(id(models[place]), []).append(place)
         self.order = np.array([place for group in groups.values() for place in group], np.intp)
         self._places = together(self.order)
-        self.rate, self._loss, self._grad_sq, self._size, self._delta = (np.empty(len(self.order)) for _ in range(5))
-        self._height, self._decrease, self._half, self._z, self._smaller = (np.empty_like(self.rate) for _ in range(5))
-        self._bounds, self._zeros = np.empty_like(self.rate), np.zeros_like(self.rate)
-        self._parts = []
+        self.rate, self._grad_sq, self._height, self._half, self._size, self._delta, self._bounds, self._zeros = (
+            np.zeros(len(self.order)) for _ in range(8)
+        )
+        self._checked = np.zeros((2, len(self.order)))
+        self._decrease, self._z = self._checked
+        self._parts: list[tuple[Any, slice, Point, Floats, Floats | None]] = []
         end = 0
         for group in groups.values():
             model, part = models[group[0]], slice(end, end := end + len(group))
@@ -44,60 +56,84 @@ class Steps:
             point = Point(
                 self._height[part], self._grad_sq[part], self.rate[part], self._half[part], self._z[part], True
             )
-            self._parts.append((model, part, point, self._size[part], self._delta[part]))
+            delta = None if later and _knows_size(model) else self._delta[part]
+            self._parts.append((model, part, point, self._size[part], delta))
         self._own_heights = [part for part in self._parts if type(part[0]).height is not Model.height]
+        self.left_out = [
+            (model, together(self.order[part])) for model, part, _, _, delta in self._parts if delta is None
+        ]
+        self._has_deltas = len(self.left_out) < len(self._parts)
 
     def write(self, loss: Floats, grad_sq: Floats, size: Floats, delta: Floats) -> None:
         """Write sizes and indices, from losses and squared gradients in any shape; floating-point warnings are off."""
         places = self._places
-        if isinstance(places, slice):
-            self._loss[...], self._grad_sq[...] = loss.reshape(-1)[places], grad_sq.reshape(-1)[places]
-        else:
-            loss.reshape(-1).take(places, out=self._loss, mode="clip")  # without a mode NumPy copies to a buffer first
-            grad_sq.reshape(-1).take(places, out=self._grad_sq, mode="clip")
-        self._solve()
-        size.reshape(-1)[places], delta.reshape(-1)[places] = self._size, self._delta
-
-    def _solve(self) -> None:
-        np.subtract(self._loss, self._bounds, out=self._height)
+        loss, grad_sq = loss.reshape(-1)[places], grad_sq.reshape(-1)[places]
+        np.subtract(loss, self._bounds, out=self._height)
         for model, part, point, _, _ in self._own_heights:
-            point.height[...] = model.height(self._loss[part], model.lower_bound)
-        np.multiply(self.rate, self._grad_sq, out=self._decrease)
-        np.multiply(self._decrease, 0.5, out=self._half)
+            point.height[...] = model.height(loss[part], model.lower_bound)
+        self._grad_sq[...] = grad_sq
+        np.multiply(self.rate, grad_sq, out=self._decrease)
         np.divide(self._decrease, self._height, out=self._z)
-        for model, _, point, size, delta in self._parts:
-            size[...], delta[...] = model.solve(NUMPY, point)
-        np.minimum(self._z, self._decrease, out=self._smaller)
-        if not (np.minimum.reduce(self._smaller) > _TINY and np.dot(self._z, self._zeros) == 0.0):  # 0·∞ is NaN
-            self._solve_special()
+        if self._has_deltas:
+            np.multiply(self._decrease, 0.5, out=self._half)
+        for model, _, point, sizes, deltas in self._parts:
+            if deltas is None:
+                sizes[...] = model.size(NUMPY, point)
+            else:
+                sizes[...], deltas[...] = model.solve(NUMPY, point)
+        if not (np.minimum.reduce(self._checked, axis=None) > _TINY and np.dot(self._z, self._zeros) == 0.0):
+            self._write_special(loss)  # 0·∞ is NaN
+        size.reshape(-1)[places] = self._size
+        if self._has_deltas:
+            delta.reshape(-1)[places] = self._delta
 
-    def _solve_special(self) -> None:
-        special = ~((self._smaller > _TINY) & (self._z <= _MAX))
-        for model, part, _, size, delta in self._parts:
+    def _write_special(self, loss: Floats) -> None:
+        special = ~_are_regular(self._decrease, self._z)
+        for model, part, _, sizes, deltas in self._parts:
             here = special[part]
             if here.any():
-                found = model.step(self._loss[part][here], self._grad_sq[part][here], self.rate[part][here])
-                size[here], delta[here] = found
+                sizes[here], found = model.step(loss[part][here], self._grad_sq[part][here], self.rate[part][here])
+                if deltas is not None:
+                    deltas[here] = found
 
 
 class StepSizes:
-    """The steps of a fixed set of slots, each with its model."""
+    """The steps of a fixed set of slots, each with its model, or None: these are left alone.
 
-    def __init__(self, models: Sequence[Model]) -> None:
-        # The step of the linear model is its rate, whatever the loss: it changes with the schedule only.
-        self.fixed = together(np.array([i for i, model in enumerate(models) if isinstance(model, Linear)], np.intp))
-        self._moving = Steps(models, [i for i, model in enumerate(models) if not isinstance(model, Linear)])
+    At every step only sizes that depend on it are written. Most indices can wait, and are found for many steps in one
+    go, as are the sizes of the linear model, which are its rates.
+    """
+
+    def __init__(self, models: Sequence[Model | None]) -> None:
+        is_fixed = {id(model): isinstance(model, Linear) for model in {id(model): model for model in models}.values()}
+        self._fixed = together(np.array([i for i, model in enumerate(models) if is_fixed[id(model)]], np.intp))
+        moving = {i: model for i, model in enumerate(models) if not (model is None or is_fixed[id(model)])}
+        self._moving = Steps(moving, list(moving), later=True)
+        self._left_out = [(Linear(), self._fixed), *self._moving.left_out]
+
+    def begin(self, rates: Floats, size: Floats) -> None:
+        """Write the sizes of the linear model for several steps, and take the rates of the first; time comes first."""
+        rates = rates.reshape(len(rates), -1)
+        size.reshape(rates.shape)[:, self._fixed] = rates[:, self._fixed]
+        self.set_rates(rates[0])
 
     def set_rates(self, rates: Floats) -> None:
         """Take the rates of the steps to come."""
-        self._fixed_sizes = Linear().step(np.ones(1), np.ones(1), rates[self.fixed]).size
         self._moving.rate[...] = rates[self._moving.order]
 
     def write(self, loss: Floats, grad_sq: Floats, size: Floats, delta: Floats) -> None:
-        """Write the sizes of all slots, and the indices but those of the linear model, which can wait."""
-        size.reshape(-1)[self.fixed] = self._fixed_sizes
+        """Write the other sizes of a step, and those of its indices that do not wait."""
         if len(self._moving.order):
             self._moving.write(loss, grad_sq, size, delta)
+
+    def write_deltas(self, *arrays: Floats) -> None:
+        """Write the indices that have waited, from losses, squared gradients and rates of several steps."""
+        loss, grad_sq, rates, delta = (values.reshape(len(values), -1) for values in arrays)
+        size = max(_TOGETHER // max(loss.shape[1], 1), 1)
+        for begin in range(0, len(loss), size):
+            for model, places in self._left_out:
+                here = (slice(begin, begin + size), places)
+                delta[here] = _deltas(model, loss[here], grad_sq[here], rates[here])
 
 
 def together(places: NDArray[np.intp]) -> Any:
@@ -105,3 +141,26 @@ def together(places: NDArray[np.intp]) -> Any:
     if len(places) and places[-1] - places[0] == len(places) - 1 and (places[1:] > places[:-1]).all():
         return slice(int(places[0]), int(places[-1]) + 1)
     return places
+
+
+def _knows_size(model: Model) -> bool:
+    """Whether the class that finds the steps of a model can find their sizes alone."""
+    return "size" in vars(next(cls for cls in type(model).__mro__ if "solve" in vars(cls)))
+
+
+def _deltas(model: Model, loss: Floats, grad_sq: Floats, rate: Floats) -> Floats:
+    if isinstance(model, Linear):  # what is not finite shows in the loss or the gradient
+        half: Floats = model.solve(NUMPY, Point(1.0, grad_sq, rate, (0.5 * rate) * grad_sq, 1.0, True))[1]
+        return half
+    height, decrease = model.height(loss, model.lower_bound), rate * grad_sq
+    z = decrease / height
+    found: Floats = model.solve(NUMPY, Point(height, grad_sq, rate, 0.5 * decrease, z, True))[1]
+    if not (decrease.size and decrease.min() > _TINY and z.min() > _TINY and z.max() <= _MAX):
+        special = ~_are_regular(decrease, z)
+        found[special] = model.step(loss[special], grad_sq[special], rate[special]).delta
+    return found
+
+
+def _are_regular(decrease: Floats, z: Floats) -> NDArray[np.bool_]:
+    regular: NDArray[np.bool_] = (np.minimum(z, decrease) > _TINY) & (z <= _MAX)
+    return regular

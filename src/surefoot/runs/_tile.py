@@ -11,7 +11,7 @@ from surefoot.problems import TiledProblem
 from surefoot.runs._run import Floats
 from surefoot.theory.models import exact_delta
 
-_CACHE = 1 << 14
+_CACHE = 1 << 15
 """Numbers of one array that are updated in one go, so that what belongs to them stays in the processor's cache."""
 
 Sizes = Callable[[Floats, Floats, Floats, Floats], None]

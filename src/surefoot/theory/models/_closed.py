@@ -63,8 +63,11 @@ class Truncated(Model):
         short = z > 1.0
         if not regular:  # harmless numbers where they are not used
             height, grad_sq, z = (xp.where(short, value, 1.0) for value in (height, grad_sq, z))
-        size = xp.minimum(xp.where(short, height / grad_sq, lr), lr)
-        return size, xp.where(short, height * (1.0 - 0.5 / z), half)
+        return _shorter(xp, short, height, grad_sq, lr), xp.where(short, height * (1.0 - 0.5 / z), half)
+
+    def size(self, xp: Namespace, point: Point) -> Array:
+        """The size of ``solve`` alone at a regular point, for loops in which the index can wait."""
+        return _shorter(xp, point.z > 1.0, point.height, point.grad_sq, point.lr)
 
     def relative_value(self, xp: Namespace, drop: Array) -> Array:
         return xp.where(drop < 1.0, 1.0 - drop, 0.0 * drop)
@@ -98,6 +101,15 @@ class SquareRoot(Model):
         size = xp.where(big, 2.0 * (height / grad_sq), lr) / scale
         return xp.minimum(size, lr), xp.where(big, height, half) / scale
 
+    def size(self, xp: Namespace, point: Point) -> Array:
+        """The size of ``solve`` alone at a regular point, for loops in which the index can wait."""
+        return point.lr / (1.0 + 0.5 * point.z)
+
     def relative_value(self, xp: Namespace, drop: Array) -> Array:
         root = 1.0 - 0.5 * drop
         return root * root
+
+
+def _shorter(xp: Namespace, short: Array, height: Array, grad_sq: Array, lr: Array) -> Array:
+    """F/‖g‖² where the linear model falls below the bound, else α."""
+    return xp.minimum(xp.where(short, height / grad_sq, lr), lr)
