@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
@@ -61,6 +62,15 @@ def run_ranks(worker: Callable[..., None], arguments: tuple[Any, ...], ranks: in
 
     ready()
     torch.multiprocessing.start_processes(worker, arguments, nprocs=ranks, start_method="forkserver")
+
+
+def wait_until(condition: Callable[[], object], process: Any = None, seconds: float = 120) -> None:
+    """Look again and again until a condition holds; the process that brings it about must not end before."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, "it has ended before"
+        assert time.monotonic() < deadline, f"not within {seconds} seconds"
+        time.sleep(0.01)
 
 
 class Program:

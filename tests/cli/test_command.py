@@ -7,11 +7,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 
 import pytest
-from tests.processes import Program
+from tests.processes import Program, wait_until
 from typer.testing import CliRunner
 
 import surefoot
@@ -148,10 +147,9 @@ class TestStudy:
         spec.write_text(SPEC.replace("seeds = 2", "seeds = 1000").replace("epochs = 4", "epochs = 100"))
         # A shell may have told its background jobs, and so these tests, to ignore Ctrl-C.
         code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import surefoot.__main__"
-        store, until = spec.with_suffix(".db"), time.monotonic() + 300
+        store = spec.with_suffix(".db")
         with Program(code, "study", spec) as running:
-            while not committed(store) and running.poll() is None and time.monotonic() < until:
-                time.sleep(0.05)
+            wait_until(lambda: committed(store), running)
             running.send_signal(signal.SIGINT)
             _, errors = running.communicate(timeout=300)
         assert running.returncode == 130, errors

@@ -2,11 +2,11 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.processes import wait_until
 
 import surefoot.data
 from surefoot.data import ChecksumError, DownloadError, cache, load
@@ -204,10 +204,9 @@ def test_killed_download_leaves_no_file_under_the_final_name(site, stored, answe
     site.answers[ROUTE] = answer(DATA, pause=0.05)
     code = "from surefoot.data import load; load('mushrooms')"
     run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while run.poll() is None and not list(stored.parent.glob(".*.part")):
-        time.sleep(0.01)
+    wait_until(lambda: list(stored.parent.glob(".*.part")), run)
     run.kill()
-    run.communicate()
+    run.communicate(timeout=60)
     assert not stored.exists()
     assert list(stored.parent.glob(".*.part"))
     site.answers[ROUTE] = answer(DATA)

@@ -138,10 +138,24 @@ class TestRules:
         assert verdict(known[1], "cifar-distance").verdict == expected
 
 
+@pytest.fixture(scope="module")
+def ran(folder):
+    return claims.Evidence(folder, sizes=("smoke",))
+
+
+@pytest.fixture(scope="module")
+def summaries(results, tmp_path_factory):
+    """As made, and as written and read."""
+    path = tmp_path_factory.mktemp("summary") / "sweep.csv"
+    made = summarise(results)
+    summary.write(made, path)
+    return made, summary.read(path)
+
+
 class TestEvidence:
     @pytest.mark.parametrize("name", IDS)
-    def test_every_claim_is_judged_on_a_sweep_that_ran(self, folder, name):
-        row = verdict(claims.Evidence(folder, sizes=("smoke",)), name)
+    def test_every_claim_is_judged_on_a_sweep_that_ran(self, ran, name):
+        row = verdict(ran, name)
         assert row.verdict in ("holds", "fails")
         assert row.measured.endswith("(preset smoke)")
 
@@ -163,13 +177,9 @@ class TestEvidence:
         assert "no runs of sgd that tell the loss after half the epochs" in row.measured
 
     @pytest.mark.parametrize("name", IDS)
-    def test_a_summary_that_was_written_gives_the_same_verdict(self, tmp_path, results, name):
-        summary.write(summarise(results), tmp_path / "sweep.csv")
-        rows = [
-            verdict(Known(lambda runs=runs: runs), name)
-            for runs in (summarise(results), summary.read(tmp_path / "sweep.csv"))
-        ]
-        assert rows[0] == rows[1]
+    def test_a_summary_that_was_written_gives_the_same_verdict(self, summaries, name):
+        made, read = (verdict(Known(lambda runs=runs: runs), name) for runs in summaries)
+        assert made == read
 
     @pytest.mark.parametrize(
         ("deleted", "verdicts", "reason"),

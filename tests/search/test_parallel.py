@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import numpy as np
 import psutil
@@ -206,6 +205,4 @@ def test_a_search_killed_in_several_processes_goes_on(tmp_path):
 
 def test_short_searches_start_no_process(monkeypatch):
     monkeypatch.setattr(multiprocessing.get_context("spawn"), "Process", lambda *_, **__: pytest.fail("started"))
-    begin = time.perf_counter()
-    sf.tune(lambda lr: Doomed(lr, 0, "lives"), LRS, 64)
-    assert time.perf_counter() - begin < 60
+    assert sf.tune(lambda lr: Doomed(lr, 0, "lives"), LRS, 64).lr in LRS

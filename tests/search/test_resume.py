@@ -3,11 +3,10 @@
 import signal
 import sqlite3
 import textwrap
-import time
 
 import numpy as np
 import pytest
-from tests.processes import Program
+from tests.processes import Program, wait_until
 
 from surefoot._states import load_run, save_run
 from surefoot.problems import LinearRegression
@@ -261,9 +260,7 @@ def test_killed_without_warning(tmp_path):
     assert straight
     log = tmp_path / "killed.log"
     with start("killed") as victim:
-        deadline = time.monotonic() + 60
-        while not (log.exists() and len(log.read_text().splitlines()) > 20) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 20, victim)
         victim.kill()
     assert victim.returncode == -signal.SIGKILL
     with start("killed") as process:

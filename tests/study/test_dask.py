@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from surefoot.study import ClusterError, Method, RunFailed, Study
 
 pytest.importorskip("distributed")
 
-from tests.processes import Program, ready
+from tests.processes import Program, ready, wait_until
 from tests.study.dask_cluster import cluster
 
 NETWORK = {
@@ -113,9 +112,7 @@ def test_a_killed_worker_changes_no_bit(running, alone, assert_same_bits):
 def test_a_network_sweep_survives_its_worker_and_its_client(running, alone, assert_same_bits, tmp_path):
     path, study = tmp_path / "s.db", make(NETWORK)
     with launch(NETWORK, running.address, path) as client:
-        while study.plan(path).done == 0:
-            assert client.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: study.plan(path).done, client)
         running.kill_worker()
         client.kill()
     running.add_worker()
@@ -129,14 +126,10 @@ def test_a_network_sweep_survives_its_worker_and_its_client(running, alone, asse
 def test_what_nobody_waits_for_any_more_ends(running, tmp_path):
     settings = {**NETWORK, "epochs": 2000}
     with launch(settings, running.address, tmp_path / "s.db") as client:
-        while not list(tmp_path.glob("*.runs/*.run")):
-            assert client.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: list(tmp_path.glob("*.runs/*.run")), client)
         client.kill()
-    deadline = time.monotonic() + 60
-    while running.on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) or _at_work(running):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not running.on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)), seconds=60)
+    wait_until(lambda: not _at_work(running), seconds=60)
 
 
 def _at_work(running):
@@ -346,9 +339,7 @@ def test_a_network_of_a_plain_script_goes_to_the_workers(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_ends_the_cluster_that_was_started(tmp_path):
     with script(tmp_path / "s.db", "dask", epochs=100_000, start_new_session=True) as process:
-        while not list(tmp_path.glob("s.db.runs/*.run")):
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: list(tmp_path.glob("s.db.runs/*.run")), process)
         workers = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it too
         _, message = process.communicate(timeout=30)
@@ -378,8 +369,7 @@ def test_a_long_run_goes_on_from_its_checkpoint(running, alone, assert_same_bits
     saved = []
 
     def kill_a_worker():
-        while len(list(tmp_path.glob("*.runs/*.run"))) < 2:
-            time.sleep(0.05)
+        wait_until(lambda: len(list(tmp_path.glob("*.runs/*.run"))) >= 2)
         running.kill_worker()
         saved.extend(len(load_told(file)["losses"]) for file in tmp_path.glob("*.runs/*.run"))
 
@@ -401,19 +391,24 @@ def test_a_client_that_is_killed_again_and_again_gets_there(running, alone, asse
     done = 0
     for _ in range(3):
         with launch(settings, running.address, path) as client:
-            while study.plan(path).done <= done and client.poll() is None:
-                time.sleep(0.01)
+            wait_until(lambda done=done, client=client: study.plan(path).done > done or client.poll() is not None)
             client.kill()
         done = study.plan(path).done
     assert done > 0
     assert_same_bits(study.run(path, engine="dask", address=running.address).dataset, alone(settings))
 
 
+def has_client(empty):
+    """Whether somebody beside the one who asks is connected."""
+    names = empty.on_scheduler(lambda dask_scheduler: list(dask_scheduler.clients))
+    return len([name for name in names if name.startswith("Client")]) > 1
+
+
 @pytest.mark.slow
 def test_workers_may_come_later(alone, assert_same_bits, tmp_path):
     with cluster(tmp_path, workers=0) as empty, ThreadPoolExecutor(1) as thread:
         started = thread.submit(make(SMALL).run, engine="dask", address=empty.address)
-        time.sleep(2)
+        wait_until(lambda: has_client(empty))
         assert not started.done()
         empty.add_worker()
         assert_same_bits(started.result(timeout=60).dataset, alone(SMALL))
@@ -425,7 +420,7 @@ def test_a_later_worker_with_another_surefoot_is_refused(tmp_path):
     (tmp_path / "other" / "surefoot" / "_version.py").write_text('__version__ = "0.0.7"\n')
     with cluster(tmp_path / "dask", workers=0) as empty, ThreadPoolExecutor(1) as thread:
         started = thread.submit(make(SMALL).run, engine="dask", address=empty.address)
-        time.sleep(2)
+        wait_until(lambda: has_client(empty))
         empty.add_worker(path=tmp_path / "other")
         with pytest.raises(ClusterError, match=r"surefoot 0\.0\.7, this process has"):
             started.result(timeout=60)

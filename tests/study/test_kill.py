@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.processes import Program
+from tests.processes import Program, wait_until
 
 from surefoot.study import Result, Study
 
@@ -84,8 +84,7 @@ def test_a_sweep_that_is_killed_after_every_commit_gets_there(tmp_path, whole, a
     done = 0
     for _ in range(3):
         with launch(path) as process:
-            while study.plan(path).done <= done and process.poll() is None:
-                time.sleep(0.01)
+            wait_until(lambda done=done, process=process: study.plan(path).done > done or process.poll() is not None)
             process.kill()
         done = study.plan(path).done
     assert done > 0
@@ -96,8 +95,7 @@ def test_ctrl_c_leaves_a_store_that_can_be_resumed(tmp_path, whole, assert_same_
     path = tmp_path / "s.db"
     study = Study("linear-regression", **SWEEP)
     with launch(path) as process:
-        while study.plan(path).done == 0 and process.poll() is None:
-            time.sleep(0.01)
+        wait_until(lambda: study.plan(path).done, process)
         process.send_signal(signal.SIGINT)
         _, message = process.communicate(timeout=60)
     told = re.search(r"interrupted after (\d+) of 640 runs; finished runs are kept", message)

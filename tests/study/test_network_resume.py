@@ -8,14 +8,14 @@ import pickle
 import re
 import signal
 import sys
-import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from tests.processes import Program
+from tests.processes import Program, wait_until
 from tests.study.network_cases import TRAIN, Noisy, make_problem, make_study
 
 from surefoot._states import load_told, save_run
@@ -132,18 +132,18 @@ def whole():
 def kill_when(condition, *program):
     """Start a program and kill it without warning once the condition holds; its workers then end by themselves."""
     with Program(*program, session=True) as process:
-        deadline = time.monotonic() + 120
-        while not condition() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_until(condition, process)
         process.kill()
     assert process.returncode == -signal.SIGKILL, "it had ended before"
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(process.pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    pytest.fail("a worker is still there")
+    wait_until(lambda: is_empty(process.pid))
+
+
+def is_empty(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def test_a_killed_program_goes_on_inside_its_run(tmp_path, whole, assert_same_bits, monkeypatch):
@@ -274,13 +274,20 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path, monkeypatch):
 
 def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     study, saved = make_study(epochs=100, methods=["sgd"], lrs=[0.01]), []
+    clock = [0.0]
+
+    def pass_time(seconds):
+        clock[0] += seconds
+        return clock[0]
+
     monkeypatch.setattr(_bench, "_SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(
-        _run_files, "save_run", lambda path, *what: (saved.append(path), time.sleep(0.02))
-    )  # a slow disk, which is to take a hundredth of the time
-    begin = time.monotonic()
+    monkeypatch.setattr(_bench, "time", SimpleNamespace(monotonic=lambda: pass_time(0.1)))
+    monkeypatch.setattr(  # a slow disk, which is to take a hundredth of the time
+        _run_files, "save_run", lambda path, *what: (saved.append(path), pass_time(0.2))
+    )
     do(study, tmp_path)
-    assert 0.02 * len(saved) <= 0.02 + 0.02 * (time.monotonic() - begin)
+    assert saved
+    assert 0.2 * len(saved) <= 0.2 + 0.02 * clock[0]
 
 
 # Bad methods, before any work.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
-from tests.processes import run_ranks
+from tests.processes import run_ranks, wait_until
 
 from surefoot.study import Result, Study
 
@@ -98,9 +97,7 @@ def test_ranks_go_on_from_a_checkpoint(tmp_path):
     for folder in (whole, broken):
         folder.mkdir()
     with start(broken, broken / "s.db", settings) as process:
-        while not list(broken.glob("*.runs/*.run")):
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: list(broken.glob("*.runs/*.run")), process)
         process.terminate()
     assert Study(**settings).plan(broken / "s.db").done == 0
     for folder in (broken, whole):

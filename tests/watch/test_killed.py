@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import signal
-import time
 
-from tests.processes import Program
+from tests.processes import Program, wait_until
 
 LOOP = """
 import torch
@@ -36,11 +35,8 @@ def test_killed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Program(WITHOUT_PAUSES, "watch", "train.py") as run:
         try:
-            until = time.monotonic() + 300
-            while not (trace.exists() and trace.read_text().count("\n") > 50 and "loops of" in page.read_text("utf-8")):
-                assert time.monotonic() < until
-                assert run.poll() is None, run.communicate(timeout=60)
-                time.sleep(0.05)
+            wait_until(lambda: trace.exists() and trace.read_text().count("\n") > 50, run, 300)
+            wait_until(lambda: "loops of" in page.read_text(encoding="utf-8"), run, 300)
         finally:
             run.kill()
         stdout, _ = run.communicate(timeout=60)
