@@ -63,10 +63,6 @@ class Arithmetic(ABC):
         """One of two numbers."""
 
     @abstractmethod
-    def least(self, one: Scalar, other: Scalar) -> Scalar:
-        """The smaller one of two scalars."""
-
-    @abstractmethod
     def most(self, one: Scalar, other: Scalar) -> Scalar:
         """The larger one of two scalars."""
 
@@ -166,9 +162,6 @@ class Host(Arithmetic):
 
     def either(self, condition: Scalar, yes: float, no: float) -> float:
         return yes if condition else no
-
-    def least(self, one: float, other: float) -> float:
-        return min(one, other)
 
     def most(self, one: float, other: float) -> float:
         return max(one, other)
@@ -270,9 +263,6 @@ class Device(Arithmetic):
 
     def either(self, condition: Scalar, yes: float, no: float) -> Tensor:
         return torch.where(condition, yes, no).to(self.dtype)
-
-    def least(self, one: Scalar, other: Scalar) -> Tensor:
-        return torch.minimum(one + 0.0 * self.one, other + 0.0 * self.one)
 
     def most(self, one: Scalar, other: Scalar) -> Tensor:
         return torch.maximum(one + 0.0 * self.one, other + 0.0 * self.one)

@@ -16,6 +16,7 @@ from surefoot.optim._height import Sight
 from surefoot.optim._settings import Settings
 from surefoot.optim._share import Share
 from surefoot.optim._sums import Tensors
+from surefoot.theory.level import annealed
 from surefoot.theory.training import clip_factor, proximal_step
 
 
@@ -130,7 +131,7 @@ def advance(
     if averaging.compares:
         overlap = sum(rate * inner for rate, inner in zip(worth, overlaps, strict=True))
         agreed, damped, kept = averaging.pace(overlap, batch, past, count)
-        scales = [scale * damped * ops.least(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
+        scales = [scale * damped * annealed(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
         new |= kept
 
     # x ← x − tα·direction, and whatever the averaging makes of it.
