@@ -9,7 +9,8 @@ together; AdamW, schedule-free AdamW, Prodigy, D-Adaptation and MoMo-Adam at the
 warmup of a tenth of the steps with a cosine after it.
 
 *Regret* is (held-out loss − tuned AdamW's)/(initial loss − tuned AdamW's), in percent, the mean over the seeds. It is
-cut at 999; a run that is lost has 999. AdamW is tuned on twelve rates that are √10 apart. *Decades* is how far apart,
+cut at 999; a run that is lost has 999. AdamW is tuned on twelve rates that are √10 apart
+(``--rates 7``: seven, and more while the best one is at an end). *Decades* is how far apart,
 on average, the rates are between which a method loses at most a tenth of its own best gain. Runs are kept in a file
 (``--cache``), so that a run that was stopped goes on; tuned rates are stored beside this file, and ``--tune`` finds
 them again.
@@ -180,13 +181,26 @@ def installed(method: Method) -> bool:
     return True
 
 
-def best_rate(runs: Runs, method: str, task: str, seeds: Iterable[int], steps: int, schedule: str) -> float:
-    """The rate whose mean held-out loss over the seeds is smallest."""
+def best_rate(runs: Runs, method: str, task: str, seeds: range, steps: int, schedule: str, count: int) -> float:
+    """The rate whose mean held-out loss over the seeds is smallest.
+
+    The first ``count`` rates are those in the middle; more are tried as long as the best one is the first or the last.
+    """
 
     def loss(lr: float) -> float:
         return statistics.fmean(runs.get(Key(method, task, lr, seed, steps, schedule))[1] for seed in seeds)
 
-    return min(TUNED[method].rates, key=loss)
+    rates = TUNED[method].rates
+    low = max(0, (len(rates) - count + 1) // 2)
+    high = min(len(rates), low + count)
+    while True:
+        best = min(rates[low:high], key=loss)
+        if best == rates[low] and low > 0:
+            low -= 1
+        elif best == rates[high - 1] and high < len(rates):
+            high += 1
+        else:
+            return best
 
 
 def stored() -> dict[tuple[str, str, int, str], float]:
@@ -206,13 +220,14 @@ def tune(
     tasks: list[str],
     seeds: range,
     steps: int,
+    count: int,
     track: Callable[[Iterable[Any]], Iterable[Any]],
 ) -> None:
     """Find the rates and store them."""
     rates = stored()
     jobs = [(t, m, s) for s in SCHEDULES for m in methods for t in tasks if (m, t) not in TOO_SLOW]
     for task, method, schedule in track(jobs):
-        rates[method, task, steps, schedule] = best_rate(runs, method, task, seeds, steps, schedule)
+        rates[method, task, steps, schedule] = best_rate(runs, method, task, seeds, steps, schedule, count)
         with STORED.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(("method", "task", "steps", "schedule", "lr"))
@@ -310,6 +325,7 @@ def main() -> None:
     parser.add_argument("--tasks", choices=(*GROUPS, "all"), default="all", help="all: development and held-out")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rates", type=int, default=12, help="with --tune: rates to begin with, more at the ends")
     parser.add_argument("--cache", type=Path, default=Path("out/no_rate.jsonl"))
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -326,11 +342,16 @@ def main() -> None:
             wanted_rates = [name for name in chosen if name in TUNED]
             for group in groups:
                 track = lambda items: progress.track(list(items), description="tuning")  # noqa: E731
-                tune(runs, wanted_rates, GROUPS[group], seeds, options.steps, track)
+                tune(runs, wanted_rates, GROUPS[group], seeds, options.steps, options.rates, track)
         rates = stored()
         for schedule in SCHEDULES[:1] if options.quick else SCHEDULES:
             for group in groups:
                 tasks = [task for task in GROUPS[group] if ("AdamW", task, options.steps, schedule) in rates]
+                if not tasks:
+                    console.print(
+                        f"no tuned rates for {group} tasks, {options.steps} steps, {schedule}: --tune finds them"
+                    )
+                    continue
                 known = [
                     method
                     for method in TUNED
