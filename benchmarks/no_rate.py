@@ -1,15 +1,16 @@
 """What it costs to choose no learning rate: the tables of docs/which-optimizer.md.
 
-    python benchmarks/no_rate.py [--quick] [--tasks development|held-out|all] [--steps 200] [--seeds 1]
+    python benchmarks/no_rate.py [--quick] [--tasks development|held-out|explored|drawn|all] [--steps 200] [--seeds 1]
     python benchmarks/no_rate.py --tune
 
-Every task of ``_tasks.py`` × Surefoot as it comes, at 0.1 and at 10 times its cap; AdamW, SGD with momentum and Muon
-tuned a task at a time, and at the one constant rate that is best in hindsight for all tasks together; AdamW,
-schedule-free AdamW, Prodigy, D-Adaptation and MoMo-Adam at their defaults. Schedules: constant, and a warmup of a tenth
-of the steps with a cosine after it.
+Every task of ``_tasks.py`` or ``_drawn_tasks.py`` × Surefoot as it comes, at 0.1 and at 10 times its cap; AdamW, SGD
+with momentum and Muon tuned a task at a time, and at the one constant rate that is best in hindsight for all tasks
+together; AdamW, schedule-free AdamW, Prodigy, D-Adaptation and MoMo-Adam at their defaults. Schedules: constant, and a
+warmup of a tenth of the steps with a cosine after it.
 
 *Regret* is (held-out loss − tuned AdamW's)/(initial loss − tuned AdamW's), in percent, the mean over the seeds. It is
-cut at 999; a run that is lost has 999. AdamW is tuned on twelve rates that are √10 apart. *Decades* is how far apart,
+cut at 999; a run that is lost has 999. AdamW is tuned on twelve rates that are √10 apart
+(``--rates 7``: seven, and more while the best one is at an end). *Decades* is how far apart,
 on average, the rates are between which a method loses at most a tenth of its own best gain. Runs are kept in a file
 (``--cache``), so that a run that was stopped goes on; tuned rates are stored beside this file, and ``--tune`` finds
 them again.
@@ -34,11 +35,21 @@ from rich.table import Table
 from torch import nn
 
 import surefoot.optim as sfo
+from _drawn_tasks import DRAWN, EXPLORED
 from _tasks import HELD_OUT, TASKS
 from _training import Factory, halves, train
 
 STORED = Path(__file__).with_name("no_rate_tuned.csv")
 CUT = 9.99
+ALL_TASKS = TASKS | EXPLORED | DRAWN
+GROUPS = {
+    "development": [name for name in TASKS if name not in HELD_OUT],
+    "held-out": [name for name in TASKS if name in HELD_OUT],
+    "explored": list(EXPLORED),
+    "drawn": list(DRAWN),
+}
+"""Tasks that were looked at while Surefoot was built, the others of the same kinds, and two random draws: one that was
+looked at, and one for a single final table."""
 HALF_DECADES = [10 ** (k / 2) for k in range(-10, 2)]
 
 
@@ -147,7 +158,7 @@ class Runs:
         if key not in self.known:
             method = self.methods[key.method]
             outcome = train(
-                TASKS[key.task],
+                ALL_TASKS[key.task],
                 method.factory,
                 key.lr,
                 seed=key.seed,
@@ -170,13 +181,26 @@ def installed(method: Method) -> bool:
     return True
 
 
-def best_rate(runs: Runs, method: str, task: str, seeds: Iterable[int], steps: int, schedule: str) -> float:
-    """The rate whose mean held-out loss over the seeds is smallest."""
+def best_rate(runs: Runs, method: str, task: str, seeds: range, steps: int, schedule: str, count: int) -> float:
+    """The rate whose mean held-out loss over the seeds is smallest.
+
+    The first ``count`` rates are those in the middle; more are tried as long as the best one is the first or the last.
+    """
 
     def loss(lr: float) -> float:
         return statistics.fmean(runs.get(Key(method, task, lr, seed, steps, schedule))[1] for seed in seeds)
 
-    return min(TUNED[method].rates, key=loss)
+    rates = TUNED[method].rates
+    low = max(0, (len(rates) - count + 1) // 2)
+    high = min(len(rates), low + count)
+    while True:
+        best = min(rates[low:high], key=loss)
+        if best == rates[low] and low > 0:
+            low -= 1
+        elif best == rates[high - 1] and high < len(rates):
+            high += 1
+        else:
+            return best
 
 
 def stored() -> dict[tuple[str, str, int, str], float]:
@@ -196,13 +220,14 @@ def tune(
     tasks: list[str],
     seeds: range,
     steps: int,
+    count: int,
     track: Callable[[Iterable[Any]], Iterable[Any]],
 ) -> None:
     """Find the rates and store them."""
     rates = stored()
     jobs = [(t, m, s) for s in SCHEDULES for m in methods for t in tasks if (m, t) not in TOO_SLOW]
     for task, method, schedule in track(jobs):
-        rates[method, task, steps, schedule] = best_rate(runs, method, task, seeds, steps, schedule)
+        rates[method, task, steps, schedule] = best_rate(runs, method, task, seeds, steps, schedule, count)
         with STORED.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(("method", "task", "steps", "schedule", "lr"))
@@ -276,7 +301,7 @@ def decades(runs: Runs, method: str, tasks: list[str], steps: int, schedule: str
 
 def show(console: Console, title: str, tasks: list[str], table: dict[str, list[float]], widths: dict[str, str]) -> None:
     """One row a method: worst, mean, mean and worst over ordinary tasks, decades, and every task."""
-    ordinary = [i for i, task in enumerate(tasks) if TASKS[task].ordinary]
+    ordinary = [i for i, task in enumerate(tasks) if ALL_TASKS[task].ordinary]
     out = Table(title=title)
     for column in ("method", "worst", "mean", "ordinary worst", "ordinary mean", "decades", *tasks):
         out.add_column(column, justify="left" if column == "method" else "right")
@@ -297,16 +322,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="Surefoot and AdamW alone, constant rate, one seed")
     parser.add_argument("--tune", action="store_true", help="find the tuned rates again; hours, and resumes")
     parser.add_argument("--methods", nargs="+", choices=TUNED | DEFAULTS, metavar="NAME", help="some methods only")
-    parser.add_argument("--tasks", choices=("development", "held-out", "all"), default="all")
+    parser.add_argument("--tasks", choices=(*GROUPS, "all"), default="all", help="all: development and held-out")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rates", type=int, default=12, help="with --tune: rates to begin with, more at the ends")
     parser.add_argument("--cache", type=Path, default=Path("out/no_rate.jsonl"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.cache.parent.mkdir(parents=True, exist_ok=True)
     console = Console(width=260 if not Console().is_terminal else None)
-    wanted = {"development": (False,), "held-out": (True,), "all": (False, True)}[options.tasks]
-    groups = {held: [name for name in TASKS if (name in HELD_OUT) is held] for held in wanted}
+    groups = ("development", "held-out") if options.tasks == "all" else (options.tasks,)
     runs, seeds = Runs(options.cache, TUNED | DEFAULTS), range(options.seeds)
     chosen = ["Surefoot", "AdamW"] if options.quick else options.methods or [*DEFAULTS, *TUNED]
     missing = [name for name in chosen if not installed((DEFAULTS | TUNED)[name])]
@@ -315,13 +340,18 @@ def main() -> None:
     with Progress(console=Console(stderr=True)) as progress:
         if options.tune:
             wanted_rates = [name for name in chosen if name in TUNED]
-            for tasks in groups.values():
+            for group in groups:
                 track = lambda items: progress.track(list(items), description="tuning")  # noqa: E731
-                tune(runs, wanted_rates, tasks, seeds, options.steps, track)
+                tune(runs, wanted_rates, GROUPS[group], seeds, options.steps, options.rates, track)
         rates = stored()
         for schedule in SCHEDULES[:1] if options.quick else SCHEDULES:
-            for held, tasks in groups.items():
-                tasks = [task for task in tasks if ("AdamW", task, options.steps, schedule) in rates]
+            for group in groups:
+                tasks = [task for task in GROUPS[group] if ("AdamW", task, options.steps, schedule) in rates]
+                if not tasks:
+                    console.print(
+                        f"no tuned rates for {group} tasks, {options.steps} steps, {schedule}: --tune finds them"
+                    )
+                    continue
                 known = [
                     method
                     for method in TUNED
@@ -334,8 +364,7 @@ def main() -> None:
                 for method in [name for name in CONSTANTS if name in chosen]:
                     lr, row = constant_rate(runs, method, tasks, seeds, options.steps, schedule, rates)
                     table[f"{method}, {lr:.2g} everywhere"] = row
-                kind = "held out: for this table only" if held else "looked at while building"
-                title = f"Regret in %, {options.steps} steps, {schedule}, {len(seeds)} seeds; {kind}"
+                title = f"Regret in %, {options.steps} steps, {schedule}, {len(seeds)} seeds; {group} tasks"
                 widths = {method: decades(runs, method, tasks, options.steps, schedule) for method in rows}
                 show(console, title, tasks, table, widths)
 

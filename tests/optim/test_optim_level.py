@@ -13,7 +13,7 @@ import surefoot.optim as sfo
 from surefoot.optim import reference
 from surefoot.testing import check_optimizer
 
-BOUNDED = ("SPS", "NGN", "LogNGN", "PowerStep", "MoMo", "NGNMomentum", "SPSAdam", "NGNAdam", "MoMoAdam", "NGNMuon")
+BOUNDED = tuple(name for name in RATES if name not in ("SGD", "Muon", "Surefoot"))
 
 
 def scalar_steps(losses: list[float], **options: Any) -> sfo.SPS:
@@ -116,6 +116,17 @@ def test_a_loss_that_falls_to_zero_stops_in_peace() -> None:
     assert math.isfinite(optimizer.last_step.delta.item())
 
 
+def test_a_loss_that_can_be_fitted_converges_to_zero() -> None:
+    x = torch.nn.Parameter(torch.tensor([2.0, -1.0], dtype=torch.float64))
+    optimizer = sfo.SPS([x], lr=10.0, lower_bound="level")
+    for _ in range(2000):
+        optimizer.zero_grad()
+        loss = 0.5 * x.square().sum()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 1e-9
+
+
 def test_a_bound_of_one_step_wins_over_the_level() -> None:
     x = torch.nn.Parameter(torch.tensor(2.0))
     optimizer = sfo.SPS([x], lr=100.0, lower_bound="level")
@@ -132,6 +143,30 @@ def test_reset_level_forgets_the_losses() -> None:
     x.grad = torch.ones_like(x)
     optimizer.step(loss=9.0)
     assert height(optimizer, 9.0) == pytest.approx(0.9)
+
+
+def test_a_level_of_another_run_goes_on_until_it_is_reset() -> None:
+    other = scalar_steps([4.0] + [1.0] * 50, lower_bound="level")
+    optimizer = scalar_steps([9.0], lower_bound="level")
+    optimizer.load_state_dict(other.state_dict())
+    assert optimizer.lower_bound == other.lower_bound
+    optimizer.reset_level()
+    x = optimizer.param_groups[0]["params"][0]
+    x.grad = torch.ones_like(x)
+    optimizer.step(loss=9.0)
+    assert height(optimizer, 9.0) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("saved", [sfo.Level(share=0.7), 0.0], ids=["another share", "a number"])
+def test_a_checkpoint_with_another_height_is_told_and_the_level_stays(saved: sfo.Level | float) -> None:
+    other = scalar_steps([3.0], lower_bound=saved)
+    optimizer = scalar_steps([], lower_bound="level")
+    with pytest.warns(UserWarning, match="it was saved with lower_bound="):
+        optimizer.load_state_dict(other.state_dict())
+    x = optimizer.param_groups[0]["params"][0]
+    x.grad = torch.ones_like(x)
+    optimizer.step(loss=3.0)
+    assert height(optimizer, 3.0) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(

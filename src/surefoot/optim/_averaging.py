@@ -101,7 +101,7 @@ class Averaging:
         """Two factors of the step, and new values of the scalars in ``names``; asked if the averaging ``compares``.
 
         ``overlap`` is Σα⟨g, u⟩ with the direction u of the last step, ``decrease`` the batch's own Σα‖g‖_*². A
-        schedule acts on the smaller one of the first factor and its own, and the second multiplies both.
+        schedule takes the place of the first factor by and by (:func:`surefoot.theory.level.annealed`).
         """
         return 1.0, 1.0, {}
 

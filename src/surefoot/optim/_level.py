@@ -33,7 +33,8 @@ class Level(level.Rule, Height):
     * *Gradient accumulation*: the loss that :meth:`step <ModelBased.step>` is given or hears, the sum over micro
       batches. *DDP*: its mean over the ranks, so that all of them agree. *AMP*: a step that the scaler skips is none.
     * *Losses that are not finite* leave everything as it was, and are counted.
-    * All of it is in the checkpoint; :meth:`ModelBased.reset_level` forgets it, for new data or a new phase.
+    * All of it is in the checkpoint, and goes on from there, also from that of another run;
+      :meth:`ModelBased.reset_level` forgets it, for new data or a new phase.
 
     δ is the safe index with this height, F(1 − t) + ½t²q. Its bounds hold with max{f(u), C} in place of f(u): partial
     sums are no certificates.

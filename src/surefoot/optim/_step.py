@@ -18,7 +18,7 @@ from surefoot.optim._groups import Share
 from surefoot.optim._height import Sight
 from surefoot.optim._settings import Settings
 from surefoot.optim._sums import Tensors
-from surefoot.theory.arrays import minimum
+from surefoot.theory.level import annealed
 from surefoot.theory.training import clip_factor, proximal_step
 
 
@@ -128,7 +128,7 @@ def advance(
     new: dict[str, Scalar] = {"count": count, "bound": bound}
     if averaging.compares:
         agreed, damped, kept = averaging.pace(_dot(worth, overlaps), batch, past, count)
-        scales = [scale * damped * minimum(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
+        scales = [scale * damped * annealed(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
         new |= kept
 
     # x ← x − tα·direction, and whatever the averaging makes of it.

@@ -23,12 +23,13 @@ from surefoot.theory.training import average_weight
 class AgreedDirection(AveragedDirection):
     """An averaged direction whose step is as long as new batches agree with it.
 
-        a = clip(⟨g, u⟩/‖g‖_*, 0, 1)^power,    x⁺ = x − t·α·min{a, η}·min{1, q/q̄}·direction(d)
+        a = clip(⟨g, u⟩/‖g‖_*, 0, 1)^power,    x⁺ = x − t·α·a^η·η^(1 − η)·min{1, q/q̄}·direction(d)
 
     ⟨g, u⟩ is the slope that a new batch sees along the direction u of the *last* step, in which it has had no part, and
     ‖g‖_* the slope along its own; a uses running averages of both. Signal makes it 1, noise makes it small: the run
-    anneals itself. η is what a schedule has made of the rate: it shortens a step that is longer than it allows, not one
-    that is short already. q̄ is the running average of q = α‖g‖_*: a batch that is fitted already moves little.
+    anneals itself. η ≤ 1 is what a schedule has made of the rate. A schedule anneals the run, too, and takes that over
+    from a as it falls: a^η·η^(1 − η) lies between the two, is a without a schedule (η = 1) and η at its end. q̄ is the
+    running average of q = α‖g‖_*: a batch that is fitted already moves little.
 
     In a spectral geometry a step costs an orthogonalisation, of d, as Muon does, and the singular values of g for its
     norm; on devices that is a second orthogonalisation. (Those of d in their place would cost nothing, but the norm is
@@ -73,7 +74,7 @@ class Surefoot(NamedRow):
 
         d ← running average of the gradients,    u = direction(d),    q = α‖g‖_*
         F = (f − b)₊ + G,    G = share·(f₁ − b), at least |f₁|/10, at most b
-        x⁺ = x − min{1, F/max{q, q̄}}·α·min{a, η}·min{1, q/q̄}·u
+        x⁺ = x − min{1, F/max{q, q̄}}·α·a^η·η^(1 − η)·min{1, q/q̄}·u
 
     f is the loss of the batch, f₁ the first one and b the best smoothed one: see :class:`Level`. a is how far new
     batches agree with the last direction: see :class:`AgreedDirection`. Matrices and kernels move along the orthogonal
@@ -87,7 +88,7 @@ class Surefoot(NamedRow):
         params: ``model.parameters()``, ``model.named_parameters()`` or groups. Groups with ``"spectral": False`` have
             Adam's metric throughout; :func:`split` makes such groups of embeddings and the last layer.
         lr: a cap, not a rate: no element of a matrix moves by more than about 0.2·lr in a step. Schedulers of torch
-            work: η, the group's rate now over that at the beginning, limits the step as said above.
+            work: η is the group's rate now over that at the beginning, at most 1.
         beta: share of the past in d.
         share: of what has been gained, in (0, 1).
         **options: as for every optimizer, see :class:`ModelBased`; ``weight_decay`` is in proportion to the step.

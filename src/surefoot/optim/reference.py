@@ -283,13 +283,13 @@ class Surefoot:
         gain = gain if self.lowest < 0 or self.first <= 0 else min(gain, max(self.best, 0.0))
         height = max(f - self.best, 0.0) + gain
 
-        # How long the step is: Polyak's, shortened as far as batches disagree or the schedule says.
+        # How long the step is: Polyak's, shortened as far as batches disagree, and the more by a schedule as it falls.
         self.q_level += w * (q - self.q_level)
         w = 0.05 / (1 - 0.95**k)
         self.overlap += w * ((overlap if k > 1 else q) - self.overlap)
         self.q_mean += w * (q - self.q_mean)
         scale = min(1.0, height / (self.lr * max(q, self.q_level))) if q > 0 and height > 0 else 0.0
         agreed = min(max(self.overlap / self.q_mean, 0.0), 1.0) ** 0.6 if self.q_mean > 0 else 0.0
-        scale *= min(agreed, schedule) * (min(1.0, q / self.q_mean) if self.q_mean > 0 else 0.0)
+        scale *= agreed**schedule * schedule ** (1 - schedule) * (min(1.0, q / self.q_mean) if self.q_mean > 0 else 0.0)
         for p, u in zip(self.params, self.u, strict=True):
             p.sub_(scale * self.lr * u)

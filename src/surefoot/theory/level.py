@@ -144,3 +144,19 @@ def agreement(overlap: Array, promise: Array, power: float = 0.5) -> Array:
     # Clipped before the division, which overflows where the promise is tiny.
     overlap = xp.minimum(xp.maximum(overlap, 0.0 * overlap), promise)
     return (overlap / xp.where(promise > 0.0, promise, 1.0 + 0.0 * promise)) ** power
+
+
+def annealed(agreed: Array, schedule: Array) -> Array:
+    """The factor of the step that agreement a and a schedule's factor η give together, between the two of them.
+
+        a^η·η^(1 − η),    a where η ≥ 1
+
+    Without a schedule (η = 1) a alone shortens the step, and averages over noise. As a schedule takes that over, a
+    counts for less: where a < η the step is longer than a, and at the end of the schedule it is η.
+
+    >>> annealed(0.25, 1.0), annealed(0.25, 0.5), annealed(0.25, 0.0)
+    (0.25, 0.35355339059327373, 0.0)
+    """
+    xp, (agreed, schedule) = coerce(agreed, schedule)
+    eta = xp.minimum(schedule, 1.0 + 0.0 * schedule)
+    return xp.where(eta < 1.0, agreed**eta * eta ** (1.0 - eta), agreed)
