@@ -66,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=2, help="0 for those that tune takes")
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--horizon", type=int, default=1600)
+    parser.add_argument("--horizon", type=int, default=2400)
     parser.add_argument("--methods", nargs="+", default=["SGD+NGN"])
     options = parser.parse_args()
     for method in options.methods:
