@@ -92,6 +92,18 @@ def test_ctrl_c_keeps_finished_runs_and_leaves_nothing_behind_in_the_end(tmp_pat
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
+def test_a_run_that_was_killed_before_its_result_was_stored_is_stored(tmp_path, monkeypatch, assert_same_bits):
+    study, taken = make_study(), []
+    last = study.runs[3]
+    bench_of(study, tmp_path / "s.db.runs").do([Piece(key_of(last), 0, study.steps, saves=True)])
+    advance = NetworkRun.take_steps
+    monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(self.run), advance(self, k))[1])
+    found = study.run(tmp_path / "s.db", processes=1)
+    assert set(taken) == set(study.runs) - {last}
+    assert_same_bits(found.dataset, study.run(processes=1).dataset)
+    assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
+
+
 def test_steps_underway_are_told(tmp_path):
     study, told = make_study(), []
     lane = Lane(key_of(study.runs[0]), study.steps)

@@ -186,7 +186,7 @@ class Bench:
                 lane.take(found[0])
                 with _named(lane):
                     run.load_state_dict(found[1])
-            held = self._live[key] = _Held(run, lane, lane.recorded)
+            held = self._live[key] = _Held(run, lane, lane.recorded, run.trace() if lane.ended else None)
         self._live.move_to_end(key)
         while len(self._live) > self.max_states:
             self.put_aside(next(iter(self._live)))

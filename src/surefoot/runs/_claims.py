@@ -11,17 +11,11 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
-
-from surefoot.runs._connection import StoreError, connect
-from surefoot.runs._types import Key
-
-if TYPE_CHECKING:
-    from surefoot.runs._store import Store
+from typing import Self
 
 LEASE = 60.0
 """Seconds that a claim holds unless it is renewed."""
@@ -31,7 +25,7 @@ _living: set[str] = set()
 
 
 class Owner:
-    """One sweep of one process; a thread renews its claims as long as it is entered.
+    """One study or search of one process; a thread renews its claims as long as it is entered.
 
     Args:
         renew: Told to renew the claims of this owner, in another thread.
@@ -59,47 +53,6 @@ class Owner:
         while not self._ended.wait(LEASE / 4):
             with suppress(Exception):  # a full disk, say: the sweep itself will tell
                 self._renew(self.name)
-
-
-class Claims:
-    """The claims of this process in a store; they end with this context, however it ends.
-
-    Args:
-        store: Where the runs go to, open for writing.
-        context: Of the study.
-    """
-
-    def __init__(self, store: Store, context: str) -> None:
-        self._store, self._context = store, context
-        self._owner = Owner(self._renew)
-
-    def __enter__(self) -> Self:
-        self._owner.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._owner.__exit__(kind, error, trace)
-        with suppress(StoreError):  # a full disk: this owner is dead now, which ends its claims as well
-            self._store.release(self._owner.name)
-
-    def take(self, keys: Iterable[Key]) -> bool:
-        """Claim runs: all of them, or none if somebody else has one of them, or has stored it."""
-        return self._store.claim(self._context, keys, self._owner.name)
-
-    def release(self, keys: Iterable[Key]) -> None:
-        """Let others have some runs."""
-        self._store.unclaim(self._context, keys, self._owner.name)
-
-    def done(self) -> set[Key]:
-        """The runs that are stored."""
-        return self._store.done(self._context)
-
-    def _renew(self, owner: str) -> None:
-        """Called in another thread, which needs a connection of its own."""
-        with type(self._store)(self._store.path, connect(self._store.path, "rw")) as opened:
-            opened.renew(owner)
 
 
 def is_alive(owner: str, until: float, now: float) -> bool:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from surefoot.runs._claims import Claims
+from surefoot.runs._claims import Owner
+from surefoot.runs._connection import StoreError, connect
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._run_files import RunFiles
 from surefoot.runs._store import Store
-from surefoot.runs._types import FINAL_FIELDS, STEP_FIELDS, Record, Trace, record
+from surefoot.runs._types import FINAL_FIELDS, STEP_FIELDS, Key, Record, Trace, record
 
 
 class Keeper:
-    """An open store. Every process has a run for itself while it computes it, and lets it go when it does not.
+    """An open store. A process has runs for itself while it computes them, and lets them go when it does not.
 
     Args:
         path: The file.
         context: Hash of what the runs share.
         identities: What the methods are stored under, by name.
-        factories: Of a search in a study's store, by method: finished runs are read, and their files stay, because a
-            search hands out what it has trained. None where nobody asks for more than that a run is finished.
+        factories: Of a search, by method, which asks what runs have told. None for a study, which asks for no more than
+            whether a run is finished.
     """
 
     def __init__(
@@ -32,12 +33,13 @@ class Keeper:
     ) -> None:
         self.path, self.context, self._factories = path, context, factories
         self.files = RunFiles(str(Store.folder_of(path)), context, dict(identities))
-        self._open = ExitStack()
+        self._open, self._owner = ExitStack(), ""
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
             self.store = opened.enter_context(Store.write(self.path))
-            self._claims = opened.enter_context(Claims(self.store, self.context))
+            opened.callback(self._release_all)
+            self._owner = opened.enter_context(Owner(self._renew)).name
             self._open = opened.pop_all()
         return self
 
@@ -46,7 +48,7 @@ class Keeper:
 
     def claim(self, lanes: Sequence[Lane]) -> bool:
         """Have runs for oneself, brought up to date; False if somebody else has one of them, or has finished it."""
-        if not self._claims.take(map(self._key, lanes)):
+        if not self.store.claim(self.context, map(self._key, lanes), self._owner):
             return False
         for lane in lanes:
             self._take_up(lane)
@@ -54,11 +56,11 @@ class Keeper:
 
     def release(self, lanes: Iterable[Lane]) -> None:
         """Let others have runs."""
-        self._claims.release(map(self._key, lanes))
+        self.store.unclaim(self.context, map(self._key, lanes), self._owner)
 
     def restore(self, lanes: Iterable[Lane]) -> None:
         """Fill lanes with what is kept of their runs."""
-        done = self._claims.done()
+        done = self.store.done(self.context)
         for lane in lanes:
             self._take_up(lane)  # which tells more than a result
             if not lane.ended and self._key(lane) in done:
@@ -70,7 +72,7 @@ class Keeper:
         self.store.add(self.context, [record(trace, names[trace.run.method.name]) for trace in traces])
 
     def _take_up(self, lane: Lane) -> None:
-        told = self.files.told(lane.key)
+        told = None if self._factories is None else self.files.told(lane.key)
         if told is not None and told.begin + len(told.losses) > lane.recorded:
             lane.take(told)
 
@@ -89,5 +91,15 @@ class Keeper:
         deltas = np.maximum(values["delta"][:end], 0.0)
         lane.take(Told(0, values["loss"][:end], deltas, lost, None, proves, marks, last))
 
-    def _key(self, lane: Lane) -> Any:
+    def _key(self, lane: Lane) -> Key:
         return self.files.stored(lane.key)
+
+    def _renew(self, owner: str) -> None:
+        """Called in another thread, which needs a connection of its own."""
+        with Store(self.path, connect(self.path, "rw")) as opened:
+            opened.renew(owner)
+
+    def _release_all(self) -> None:
+        """End all claims: their owner has ended, too."""
+        with suppress(StoreError):  # a full disk: a dead owner has no claims
+            self.store.release(self._owner)

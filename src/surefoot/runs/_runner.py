@@ -115,9 +115,9 @@ class Runner:
         while left := [lane for lane in lanes if lane.is_behind(step)]:
             worked = self._advance(left, step, likely, tick or (lambda steps: None))
             self._release()
-            if self._keeper is not None:
+            if not worked and self._keeper is not None:
                 self._keeper.restore(left)
-                if not worked:
+                if all(lane.is_behind(step) for lane in left):
                     time.sleep(_WAIT_SECONDS)  # others compute them, or are dead and their claims have to expire
         for lane in lanes:
             lane.ask(step)
@@ -128,6 +128,11 @@ class Runner:
         with ExitStack() as stack:
             parallel = self._goes_parallel(groups)
             check = stack.enter_context(deferred_interrupt()) if parallel and not self._helps else lambda: None
+
+            def beat(steps: float) -> None:
+                tick(steps)
+                check()
+
             while groups := [group for group in groups if any(lane.is_behind(step) for lane in group)]:
                 own: Group | None = groups[0]
                 if self._goes_parallel(groups):
@@ -137,11 +142,11 @@ class Runner:
                     continue
                 if own is not None:
                     worked = True
-                    self._compute(own, step, tick)
+                    self._compute(own, step, beat)
                 elif self._underway:
                     worked = True
                     self._take(groups, step, _WAIT_SECONDS)
-                    tick(self._steps_underway())
+                    beat(self._steps_underway())
                 while self._underway and self._take(groups, step, 0.0):
                     pass
                 check()
@@ -201,7 +206,8 @@ class Runner:
         if self._keeper is not None:
             busy = {lane.key for group in self._underway.values() for lane in group}
             idle = [lane for key, lane in self._mine.items() if key not in busy]
-            self._keeper.release(idle)
+            if idle:
+                self._keeper.release(idle)
             for lane in idle:
                 del self._mine[lane.key]
 

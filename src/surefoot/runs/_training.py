@@ -179,6 +179,7 @@ class NetworkRun(Run):
         self._kept.copy_(state["kept"])
         self.epochs = {name: list(values) for name, values in state["epochs"].items()}
         self.last_loss = float(state["last_loss"])
+        self._trace = self._ended(self.step) if self.step == self.settings.steps else None
         self._rewind()
 
     def _rewind(self) -> None:

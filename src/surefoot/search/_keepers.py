@@ -72,7 +72,7 @@ def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: di
             _compare(folder, found, settings, identities)
     text = json.dumps([settings, [one.digest for one in identities.values()]], sort_keys=True)
     context = hashlib.sha256(text.encode()).hexdigest()
-    return Keeper(folder / _FILE, context, {name: name for name in factories})
+    return Keeper(folder / _FILE, context, {name: name for name in factories}, factories)
 
 
 def _compare(folder: Path, found: dict[str, Any], settings: dict[str, Any], identities: Mapping[str, Identity]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -31,14 +31,11 @@ from surefoot.runs import (
     Settings,
     Store,
     Tell,
-    Trace,
     bench_of,
     is_network,
     method_code,
     method_identity,
     parse_methods,
-    record,
-    tell_best,
     torch_ranks,
 )
 from surefoot.study._archive import FileArchive, MemoryArchive
@@ -272,7 +269,8 @@ class Study:
                 self._bench(RunFiles(folder), settings),
                 settings,
                 self.runs,
-                self._telling(settings, lambda traces: memory.add(self._records(traces))),
+                self._identities,
+                memory.add,
                 place=place,
                 advice="nothing was stored: give run() a store to be able to resume",
                 progress=progress,
@@ -296,7 +294,8 @@ class Study:
                 self._bench(keeper.files, settings),
                 settings,
                 missing,
-                self._telling(settings, keeper.finish),
+                self._identities,
+                lambda records: opened.add(context, records),
                 place=place,
                 advice=f"finished runs are kept: run the same study with the store {str(path)!r} to resume",
                 progress=progress,
@@ -327,19 +326,6 @@ class Study:
         if not self._shares or self._ranks() > 1:  # ranks have to end a run at the same step
             return self.shared
         return replace(self.shared, best=str(Path(folder, f"{self._context()[:20]}.best")))
-
-    def _telling(self, settings: Settings, keep: Callable[[list[Trace]], None]) -> Callable[[list[Trace]], None]:
-        """Keep finished runs, and tell the others the best of their bounds."""
-
-        def deliver(traces: list[Trace]) -> None:
-            keep(traces)
-            if settings.best is not None:
-                tell_best(settings.best, best_of(self._records(traces), settings))
-
-        return deliver
-
-    def _records(self, traces: Iterable[Trace]) -> list[Record]:
-        return [record(trace, self._identities[trace.run.method.name]) for trace in traces]
 
     @property
     def _shares(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from surefoot.runs import (
     Keeper,
     Key,
     Lane,
-    Method,
     Place,
     Record,
     Runner,
@@ -23,9 +22,12 @@ from surefoot.runs import (
     Tell,
     Trace,
     lower_bound_of,
+    record,
     reporter,
+    tell_best,
     torch_ranks,
 )
+from surefoot.study._shared_bound import best_of
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -40,7 +42,8 @@ def compute(
     bench: Bench | Chunks,
     settings: Settings,
     runs: Sequence[RunPlan],
-    keep: Callable[[list[Trace]], None],
+    identities: Mapping[str, str],
+    keep: Callable[[Iterable[Record]], None],
     *,
     place: Place,
     advice: str,
@@ -53,6 +56,7 @@ def compute(
         bench: Does the work.
         settings: What they share.
         runs: Those that are missing.
+        identities: Of the methods, by name.
         keep: Takes finished runs.
         place: Where.
         advice: Ends the message of an interruption.
@@ -72,12 +76,15 @@ def compute(
     with reporter(progress, total=len(runs)) as report:
 
         def deliver(traces: list[Trace]) -> None:
-            keep(traces)
+            records = [record(trace, identities[trace.run.method.name]) for trace in traces]
+            keep(records)
+            if settings.best is not None:
+                tell_best(settings.best, best_of(records, settings))
             for trace in traces:
                 if keeper is not None:
                     keeper.files.remove(Key(trace.run.method.name, trace.run.lr, trace.run.seed))
                 if trace.violations:
-                    _count(violations, trace.run.method, trace, settings.every)
+                    _count(violations, trace, settings.every)
             report(finished(), 0.0)
 
         def tick(steps: float) -> None:
@@ -112,7 +119,8 @@ def dismiss(settings: dict[str, Any], records: Iterable[Record]) -> None:
     torch_ranks.shared((settings, list(records)))
 
 
-def _count(violations: dict[str, tuple[int, int]], method: Method, trace: Trace, every: int) -> None:
+def _count(violations: dict[str, tuple[int, int]], trace: Trace, every: int) -> None:
+    method = trace.run.method
     bound = lower_bound_of(method)
     below = np.flatnonzero(trace.steps["loss"] < bound) if bound is not None else np.array([], int)
     first = int(below[0]) * every if len(below) else len(trace.steps["loss"]) * every
