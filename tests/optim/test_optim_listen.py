@@ -272,6 +272,24 @@ def test_torch_is_as_it_was_when_the_last_one_is_gone() -> None:
     assert silent is not None
 
 
+def test_an_optimizer_may_be_collected_during_the_backward_pass_of_another() -> None:
+    def trained() -> list[Any]:
+        problem = Problem()
+        optimizer = make("NGN", problem.params)
+        differentiate(problem, 0)
+        optimizer.step()
+        differentiate(problem, 1)
+        return [problem, optimizer]
+
+    old, (problem, optimizer) = trained(), trained()
+    optimizer.zero_grad()
+    first = next(iter(problem.params))
+    first.register_hook(lambda gradient: (old.clear(), gc.collect())[0])
+    loss = differentiate(problem, 2)
+    assert not old
+    assert optimizer.step() == loss
+
+
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
 def test_a_copy_listens_too(again: Callable[[Any], Any]) -> None:
     problem = Problem()

@@ -59,11 +59,11 @@ from surefoot.optim._rows import (
     NGNMomentumAdam,
     NGNMomentumMuon,
     NGNMuon,
-    Options,
     PowerStep,
     SPSAdam,
     SPSMuon,
 )
+from surefoot.optim._settings import Options
 from surefoot.optim._spectral import Spectral, SpectralBall, orthogonalise
 from surefoot.optim._spp import SPP, ProximalStep
 from surefoot.optim._surefoot import AgreedDirection, Surefoot, split

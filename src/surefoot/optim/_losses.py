@@ -141,6 +141,8 @@ class Losses:
         """Whether a backward pass has changed the gradients."""
         if before is None:
             return self._first() is not None
+        if self._optimizer() is None:  # collected meanwhile
+            return False
         return any(_version(p.grad) != old for p, old in zip(self._params(), before, strict=True))
 
     def hear(self, roots: list[tuple[Any, Tensor | None]]) -> None:

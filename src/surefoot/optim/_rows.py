@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar, Unpack
 
 import torch
 
-from surefoot.optim._averaging import Averaging, HeavyBall, Linearisations, Momentum
+from surefoot.optim._averaging import AveragedDirection, HeavyBall, Linearisations, Momentum
 from surefoot.optim._base import ModelBased
 from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
-from surefoot.optim._height import Height
+from surefoot.optim._level import Level
+from surefoot.optim._settings import Options
 from surefoot.optim._spectral import Spectral, SpectralBall
 from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated
 
@@ -25,6 +26,14 @@ class Row:
     lr: float
     geometry: Geometry = dataclasses.field(default_factory=Euclidean)
     averaging: Momentum = dataclasses.field(default_factory=lambda: Linearisations(0.0))
+    at_level: type[Momentum] | None = None
+    """The averaging at a level, where the row's own would take the level's protection away."""
+
+    def averaged(self, lower_bound: Any, changed: dict[str, Any]) -> Momentum:
+        """The row's averaging below such a bound, with other arguments than its own."""
+        if self.at_level is not None and (lower_bound == "level" or isinstance(lower_bound, Level)):
+            return self.at_level(**{"beta": self.averaging.beta} | changed)
+        return dataclasses.replace(self.averaging, **changed)
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -46,31 +55,16 @@ ROWS: dict[str, Row] = {
     "MoMo": Row(Truncated(), 1.0, averaging=Linearisations(0.9)),
     "NGNMomentum": Row(SquareRoot(), 1.0, averaging=HeavyBall(0.9)),
     "SPSAdam": Row(Truncated(), 1e-2, Diagonal(), Linearisations(0.0, bias_correction=True)),
-    "NGNAdam": Row(SquareRoot(), 1e-2, Diagonal(), Linearisations(0.9, bias_correction=True)),
+    "NGNAdam": Row(SquareRoot(), 1e-2, Diagonal(), Linearisations(0.9, bias_correction=True), AveragedDirection),
     "MoMoAdam": Row(Truncated(), 1e-2, Diagonal(), Linearisations(0.9, bias_correction=True)),
     "NGNMomentumAdam": Row(SquareRoot(), 1e-2, Diagonal(), HeavyBall(0.9)),
     "Muon": Row(Linear(), 0.02, SpectralBall(scale="original", polish=0), Linearisations(0.95, bias_correction=True)),
-    "SPSMuon": Row(Truncated(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True)),
-    "NGNMuon": Row(SquareRoot(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True)),
+    "SPSMuon": Row(Truncated(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True), AveragedDirection),
+    "NGNMuon": Row(SquareRoot(), 0.03, Spectral(), Linearisations(0.9, bias_correction=True), AveragedDirection),
     "NGNMomentumMuon": Row(SquareRoot(), 0.03, SpectralBall(), HeavyBall(0.9)),
 }
 
-
-class Options(TypedDict, total=False):
-    """What every optimizer takes beside its own arguments; explained at :class:`ModelBased`."""
-
-    weight_decay: float
-    weight_decay_mode: str
-    lower_bound: float | str | Height
-    max_grad_norm: float | None
-    on_nonfinite: str
-    process_group: Any
-    foreach: bool | None
-    fused: bool | None
-    listen: bool
-    maximize: bool
-    averaging: Averaging | None
-    """In place of the optimizer's own averaging."""
+Rate = float | torch.Tensor | None
 
 
 class NamedRow(ModelBased):
@@ -86,29 +80,21 @@ class NamedRow(ModelBased):
             shown = [p.replace(default=cls.row.defaults[p.name]) if p.default is None else p for p in parameters]
             cls.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
 
-    def _row(
-        self, params: Any, lr: float | torch.Tensor | None, options: Options, beta: float | None = None, **others: Any
-    ) -> None:
+    def _row(self, params: Any, lr: Rate, options: Options, beta: float | None = None, **others: Any) -> None:
         """Construct the row with other arguments of its averaging, or with another model or geometry."""
         given = {name: value for name, value in others.items() if value is not None}
         parts = {name: given.pop(name, getattr(self.row, name)) for name in ("model", "geometry")}
         if options.get("averaging") is None:
             given |= {} if beta is None else {"beta": beta}
-            options, beta = {**options, "averaging": dataclasses.replace(self.row.averaging, **given)}, None
+            averaging = self.row.averaged(options.get("lower_bound"), given)
+            options, beta = {**options, "averaging": averaging}, None
         ModelBased.__init__(self, params, self.row.lr if lr is None else lr, beta=beta or 0.0, **parts, **options)
 
 
 class AveragedRow(NamedRow):
     """A row with one β."""
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float | torch.Tensor | None = None,
-        *,
-        beta: float | None = None,
-        **options: Unpack[Options],
-    ) -> None:
+    def __init__(self, params: Any, lr: Rate = None, *, beta: float | None = None, **options: Unpack[Options]) -> None:
         self._row(params, lr, options, beta)
 
 
@@ -118,7 +104,7 @@ class AdamRow(NamedRow):
     def __init__(
         self,
         params: Any,
-        lr: float | torch.Tensor | None = None,
+        lr: Rate = None,
         *,
         betas: tuple[float, float] | None = None,
         eps: float | None = None,
@@ -137,7 +123,7 @@ class MuonRow(NamedRow):
     def __init__(
         self,
         params: Any,
-        lr: float | torch.Tensor | None = None,
+        lr: Rate = None,
         *,
         beta: float | None = None,
         geometry: Spectral | None = None,
@@ -219,7 +205,7 @@ class PowerStep(NamedRow):
     def __init__(
         self,
         params: Any,
-        lr: float | torch.Tensor | None = None,
+        lr: Rate = None,
         *,
         p: float | None = None,
         beta: float | None = None,
@@ -247,7 +233,7 @@ class MoMo(NamedRow):
     def __init__(
         self,
         params: Any,
-        lr: float | torch.Tensor | None = None,
+        lr: Rate = None,
         *,
         beta: float | None = None,
         bias_correction: bool = False,
@@ -288,6 +274,8 @@ class NGNAdam(AdamRow):
     """NGN in Adam's metric, on the running average of past linearisations (bias-corrected, as Adam's).
 
         D = √v̂ + ε,    size = α/(1 + α Σ(d²/D)/(2(f̃ − C))),    x⁺ = x − size·d/D
+
+    At a :class:`Level` it has an :class:`AveragedDirection` instead: averages promise too little to be protected.
 
     >>> x = torch.nn.Parameter(torch.tensor(2.0))
     >>> opt = NGNAdam([x], lr=0.1)
@@ -351,7 +339,8 @@ class SPSMuon(MuonRow):
 
     ‖·‖_* is a layer's nuclear norm, UVᵀ its orthogonal factor by Newton–Schulz; see :class:`Spectral` for what is not a
     matrix. With ``geometry=SpectralBall(scale="original", polish=0)`` it is the ball-constrained :class:`Muon` at
-    Muon's own rates, shortened where the model reaches C earlier: size = min{α, (f̃ − C)₊/Σ_l c⟨d, O⟩}.
+    Muon's own rates, shortened where the model reaches C earlier: size = min{α, (f̃ − C)₊/Σ_l c⟨d, O⟩}. At a
+    :class:`Level` it has an :class:`AveragedDirection` instead, as :class:`NGNAdam`.
 
     >>> W = torch.nn.Parameter(torch.eye(2))
     >>> opt = SPSMuon([W], lr=100.0)
@@ -368,7 +357,7 @@ class NGNMuon(MuonRow):
 
         q = Σ_l ‖d_l‖²_*,    size = α/(1 + αq/(2(f̃ − C))),    x⁺ = x − size·‖d‖_*·UVᵀ
 
-    The geometry is that of :class:`SPSMuon`, and so is its ball-constrained form.
+    The geometry is that of :class:`SPSMuon`, and so are its ball-constrained form and its average at a level.
 
     >>> W = torch.nn.Parameter(torch.eye(2))
     >>> opt = NGNMuon([W], lr=0.5)

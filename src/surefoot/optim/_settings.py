@@ -6,7 +6,7 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -25,6 +25,24 @@ COMMON_OPTIONS = frozenset(
     )
 )
 """Arguments of the constructors that are no option of a single parameter group, unless the settings say so."""
+
+
+class Options(TypedDict, total=False):
+    """What every optimizer takes beside its own arguments; explained at :class:`ModelBased`."""
+
+    weight_decay: float
+    weight_decay_mode: str
+    lower_bound: float | str | Height
+    max_grad_norm: float | None
+    on_nonfinite: str
+    process_group: Any
+    foreach: bool | None
+    fused: bool | None
+    listen: bool
+    maximize: bool
+    averaging: Averaging | None
+    """In place of the optimizer's own averaging."""
+
 
 HEIGHTS: dict[str, type[Height]] = {"estimate": Estimate, "level": Level}
 """What ``lower_bound`` may be in one word."""

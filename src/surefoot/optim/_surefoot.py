@@ -12,7 +12,8 @@ from surefoot.optim._arithmetic import Scalar
 from surefoot.optim._averaging import AveragedDirection
 from surefoot.optim._geometry import Diagonal
 from surefoot.optim._level import Level
-from surefoot.optim._rows import NamedRow, Options, Row
+from surefoot.optim._rows import NamedRow, Row
+from surefoot.optim._settings import Options
 from surefoot.optim._spectral import Spectral, SpectralBall
 from surefoot.theory import level
 from surefoot.theory.models import Truncated

@@ -17,7 +17,7 @@ from typing import Any
 
 _OURS = tuple(
     str(Path(__file__).parent.parent / room) + end
-    for room, end in (("watch", os.sep), ("monitor", os.sep), (os.path.join("optim", "_listen.py"), ""))
+    for room, end in (("watch", os.sep), ("monitor", os.sep), (os.path.join("optim", "_losses.py"), ""))
 )
 """Files whose frames a traceback of the script does not show: they stand between it and torch."""
 
