@@ -31,17 +31,23 @@ SMALL = ("language-1000", "images-1000")
 """Of the random draw that may be looked at: see ``_drawn_tasks.py``."""
 
 
+AVERAGINGS = {
+    "": None,
+    "one scale": sfo.AveragedDirection(0.9),
+    "linearisations": sfo.Linearisations(0.9, bias_correction=True),
+}
+"""*One scale* is momentum that a bad batch shortens as a whole: what NGNAdam, SPSMuon and NGNMuon have at a level."""
+
+
 def row(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-    """A row of the table of optimizers, at a level, or the same with one scale for the whole step."""
-    name, _, one_scale = name.partition(", ")
-    averaging = sfo.AveragedDirection(0.9) if one_scale else None
+    """A row of the table of optimizers, at a level, with its own averaging or with another one."""
+    name, _, averaging = name.partition(", ")
     made: Any = getattr(sfo, name)
-    return made(model.parameters(), lr, lower_bound="level", averaging=averaging)  # type: ignore[no-any-return]
+    return made(model.parameters(), lr, lower_bound="level", averaging=AVERAGINGS[averaging])  # type: ignore[no-any-return]
 
 
-DIAGONAL = ("SPSAdam", "NGNAdam", "MoMoAdam", "NGNMomentumAdam", "SPSAdam, one scale", "NGNAdam, one scale")
-SPECTRAL = ("SPSMuon", "NGNMuon", "NGNMomentumMuon", "SPSMuon, one scale", "NGNMuon, one scale")
-"""*One scale*: ``averaging=AveragedDirection(0.9)``, momentum that a bad batch shortens as a whole."""
+DIAGONAL = ("SPSAdam", "NGNAdam", "MoMoAdam", "NGNMomentumAdam", "SPSAdam, one scale", "NGNAdam, linearisations")
+SPECTRAL = ("SPSMuon", "NGNMuon", "NGNMomentumMuon", "SPSMuon, linearisations", "NGNMuon, linearisations")
 ROWS = {
     "AdamW": Method(plain("AdamW"), tuple(HALF_DECADES)),
     **{name: Method(partial(row, name), tuple(10 ** (k / 2) for k in range(-7, 2))) for name in DIAGONAL},

@@ -35,6 +35,16 @@ def test_every_row_passes_with_the_level(name: str) -> None:
     check_optimizer(lambda params: sfo.TABLE[name](params, RATES[name], lower_bound="level"))  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize(
+    ("name", "bound"), [("NGNAdam", "level"), ("SPSMuon", "level"), ("NGNMuon", sfo.Level(share=0.2)), ("NGNMuon", 0.0)]
+)
+def test_at_a_level_the_whole_step_has_one_scale(name: str, bound: sfo.Level | str | float) -> None:
+    here, one_scale = Problem(), Problem()
+    train(here, make(name, here.params, lower_bound=bound), range(5))
+    train(one_scale, make(name, one_scale.params, lower_bound=bound, averaging=sfo.AveragedDirection(0.9)), range(5))
+    assert equal(here.values(), one_scale.values()) == (bound != 0.0)
+
+
 def test_surefoot_passes() -> None:
     check_optimizer(lambda params: sfo.Surefoot(params))
 

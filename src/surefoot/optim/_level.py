@@ -36,8 +36,8 @@ class Level(level.Rule, Height):
     * All of it is in the checkpoint, and goes on from there, also from that of another run;
       :meth:`ModelBased.reset_level` forgets it, for new data or a new phase.
 
-    Rows that average linearisations (NGNAdam, SPSMuon, NGNMuon) are hardly protected by a level: an averaged
-    gradient promises little. Give them ``averaging=AveragedDirection(0.9)``.
+    A level hardly protects averages of linearisations, because an averaged gradient promises little: NGNAdam, SPSMuon
+    and NGNMuon have an :class:`AveragedDirection` with it; MoMo and MoMoAdam keep theirs.
 
     δ is the safe index with this height, F(1 − t) + ½t²q. Its bounds hold with max{f(u), C} in place of f(u): partial
     sums are no certificates.
