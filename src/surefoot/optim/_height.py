@@ -71,6 +71,10 @@ class Height(ABC):
         """The q at which the model is asked for its scale."""
         return sight.decrease
 
+    def progress(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
+        """How far the run has left its start, in [0, 1]; until then it does not matter whether batches agree."""
+        return 1.0
+
     def lowered(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
         """Whether the loss was found below C, and C lowered for it: such a step is counted as a violation."""
         return sight.value < -math.inf

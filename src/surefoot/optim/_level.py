@@ -69,6 +69,10 @@ class Level(level.Rule, Height):
         """The larger one of q and its running average."""
         return level.steady_decrease(self._seen(sight, past), sight.decrease)
 
+    def progress(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
+        """What has been gained, over what the first steps ask for."""
+        return level.progress(self._seen(sight, past), self.first)
+
     def index(self, delta: Scalar, excess: Scalar, decrease: Scalar, scale: Scalar) -> Scalar:
         """The safe index: the model's own holds below the infimum only."""
         return safe_delta(excess, decrease, 1.0, scale)

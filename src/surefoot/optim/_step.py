@@ -123,11 +123,12 @@ def advance(
     else:
         step = settings.model.step(value - bound, promised, ops.one)
 
-    # Where batches are compared with the last direction, a shorter step as far as they disagree.
+    # Where batches are compared with the last direction, a shorter step as far as they disagree, once there is a gain.
     scales = [step.size * clip for _ in shares]
     new: dict[str, Scalar] = {"count": count, "bound": bound}
     if averaging.compares:
         agreed, damped, kept = averaging.pace(_dot(worth, overlaps), batch, past, count)
+        agreed = 1.0 - height.progress(sight, past) * (1.0 - agreed)
         scales = [scale * damped * annealed(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
         new |= kept
 

@@ -24,12 +24,14 @@ from surefoot.theory.training import average_weight
 class AgreedDirection(AveragedDirection):
     """An averaged direction whose step is as long as new batches agree with it.
 
-        a = clip(⟨g, u⟩/‖g‖_*, 0, 1)^power,    x⁺ = x − t·α·a^η·η^(1 − η)·min{1, q/q̄}·direction(d)
+        a = 1 − p + p·clip(⟨g, u⟩/‖g‖_*, 0, 1)^power,    x⁺ = x − t·α·a^η·η^(1 − η)·min{1, q/q̄}·direction(d)
 
     ⟨g, u⟩ is the slope that a new batch sees along the direction u of the *last* step, in which it has had no part, and
     ‖g‖_* the slope along its own; a uses running averages of both. Signal makes it 1, noise makes it small: the run
-    anneals itself. η ≤ 1 is what a schedule has made of the rate. A schedule anneals the run, too, and takes that over
-    from a as it falls: a^η·η^(1 − η) lies between the two, is a without a schedule (η = 1) and η at its end. q̄ is the
+    anneals itself. p is how far the run has left its start, in [0, 1]: a :class:`Level` says what has been gained over
+    what the first steps ask for, other heights 1. Before that batches of a plateau agree on nothing, and short steps
+    would stay there. η ≤ 1 is what a schedule has made of the rate. A schedule anneals the run, too, and takes that
+    over from a as it falls: a^η·η^(1 − η) lies between the two, is a without a schedule (η = 1) and η at its end. q̄ is the
     running average of q = α‖g‖_*: a batch that is fitted already moves little.
 
     In a spectral geometry a step costs an orthogonalisation, of d, as Muon does, and the singular values of g for its

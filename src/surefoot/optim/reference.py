@@ -290,6 +290,8 @@ class Surefoot:
         self.q_mean += w * (q - self.q_mean)
         scale = min(1.0, height / (self.lr * max(q, self.q_level))) if q > 0 and height > 0 else 0.0
         agreed = min(max(self.overlap / self.q_mean, 0.0), 1.0) ** 0.6 if self.q_mean > 0 else 0.0
+        left = min(max((self.first - self.best) / (0.1 * (abs(self.first) or 1.0)), 0.0), 1.0)
+        agreed = 1.0 - left * (1.0 - agreed)
         scale *= agreed**schedule * schedule ** (1 - schedule) * (min(1.0, q / self.q_mean) if self.q_mean > 0 else 0.0)
         for p, u in zip(self.params, self.u, strict=True):
             p.sub_(scale * self.lr * u)

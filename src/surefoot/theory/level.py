@@ -103,11 +103,28 @@ def height(seen: Seen, value: Array, share: float, start: float = 0.1) -> Array:
     (0.2, 3.2)
     """
     xp, (value, best, first, lowest) = coerce(value, seen.best, seen.first, seen.lowest)
-    size = xp.maximum(first, -first)
-    size = xp.where(size > 0.0, size, 1.0 + 0.0 * size)
-    gained = xp.maximum(share * (first - best), start * size)
+    gained = xp.maximum(share * (first - best), start * _size(first))
     gained = xp.where((lowest < 0.0) | (first <= 0.0), gained, xp.minimum(gained, xp.maximum(best, 0.0 * best)))
     return xp.maximum(value - best, 0.0 * value) + gained
+
+
+def progress(seen: Seen, start: float = 0.1) -> Array:
+    """How far a run has left its start, in [0, 1]: what has been gained over what its first steps ask for.
+
+    >>> seen = observe(Seen(), loss=2.0, decrease=1.0)
+    >>> progress(seen), round(progress(seen._replace(best=1.9)), 6), progress(seen._replace(best=1.0))
+    (0.0, 0.5, 1.0)
+    """
+    xp, (best, first) = coerce(seen.best, seen.first)
+    share = (first - best) / (start * _size(first))
+    return xp.minimum(xp.maximum(share, 0.0 * share), 1.0 + 0.0 * share)
+
+
+def _size(loss: Array) -> Array:
+    """|f|, or 1 where that is 0."""
+    xp, (loss,) = coerce(loss)
+    size = xp.maximum(loss, -loss)
+    return xp.where(size > 0.0, size, 1.0 + 0.0 * size)
 
 
 def steady_decrease(seen: Seen, decrease: Array) -> Array:
