@@ -58,6 +58,19 @@ def test_surefoot_equals_its_twin() -> None:
     assert distance(here.values(), there.values()) <= 1e-9
 
 
+def test_before_a_gain_disagreeing_batches_shorten_nothing() -> None:
+    x = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    optimizer, sizes = sfo.Surefoot([x], beta=0.0, listen=False), []
+    for loss, sign in [(1.0, 1.0), (1.0, -1.0), (1.0, 1.0), (0.1, -1.0), (0.1, 1.0)]:
+        x.grad = torch.full_like(x, sign)
+        before = x.detach().clone()
+        optimizer.step(loss=loss)
+        sizes.append(float((x.detach() - before).abs().max()))
+    assert sizes[1] == pytest.approx(sizes[0])
+    assert sizes[2] == pytest.approx(sizes[0])
+    assert max(sizes[3:]) < 0.1 * sizes[0]
+
+
 def test_surefoot_with_a_schedule_equals_its_twin() -> None:
     here, there = Problem(), Problem()
     optimizer, twin = sfo.Surefoot(here.params), reference.Surefoot(there.params)

@@ -211,6 +211,15 @@ def test_agreement_is_a_factor_between_zero_and_one(overlap: float, promise: flo
         assert factor == 0
 
 
+@given(values=losses, start=share)
+def test_progress_begins_at_zero_and_ends_when_the_start_is_left(values: list[float], start: float) -> None:
+    seen = functools.reduce(lambda before, loss: level.observe(before, loss, 1.0), values, level.Seen())
+    assert level.progress(level.observe(level.Seen(), values[0], 1.0), start) == 0.0
+    assert 0.0 <= level.progress(seen, start) <= 1.0
+    asked = start * (abs(values[0]) or 1.0)
+    assert level.progress(seen._replace(best=values[0] - 2.0 * asked), start) == 1.0
+
+
 @given(agreed=st.floats(0, 1), schedule=st.floats(0, 1))
 def test_annealing_lies_between_agreement_and_schedule(agreed: float, schedule: float) -> None:
     factor = level.annealed(agreed, schedule)

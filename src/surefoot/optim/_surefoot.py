@@ -31,8 +31,8 @@ class AgreedDirection(AveragedDirection):
     anneals itself. p is how far the run has left its start, in [0, 1]: a :class:`Level` says what has been gained over
     what the first steps ask for, other heights 1. Before that batches of a plateau agree on nothing, and short steps
     would stay there. η ≤ 1 is what a schedule has made of the rate. A schedule anneals the run, too, and takes that
-    over from a as it falls: a^η·η^(1 − η) lies between the two, is a without a schedule (η = 1) and η at its end. q̄ is the
-    running average of q = α‖g‖_*: a batch that is fitted already moves little.
+    over from a as it falls: a^η·η^(1 − η) lies between the two, is a without a schedule (η = 1) and η at its end. q̄ is
+    the running average of q = α‖g‖_*: a batch that is fitted already moves little.
 
     In a spectral geometry a step costs an orthogonalisation, of d, as Muon does, and the singular values of g for its
     norm; on devices that is a second orthogonalisation. (Those of d in their place would cost nothing, but the norm is
@@ -80,9 +80,9 @@ class Surefoot(NamedRow):
         x⁺ = x − min{1, F/max{q, q̄}}·α·a^η·η^(1 − η)·min{1, q/q̄}·u
 
     f is the loss of the batch, f₁ the first one and b the best smoothed one: see :class:`Level`. a is how far new
-    batches agree with the last direction: see :class:`AgreedDirection`. Matrices and kernels move along the orthogonal
-    factor of d, as with Muon, and everything else in Adam's metric, at one common rate. Any unit of the parameters and
-    of the loss gives the same run, as long as the cap does not bind.
+    batches agree with the last direction, once something has been gained: see :class:`AgreedDirection`. Matrices and
+    kernels move along the orthogonal factor of d, as with Muon, and everything else in Adam's metric, at one common
+    rate. Any unit of the parameters and of the loss gives the same run, as long as the cap does not bind.
 
     Nothing of this is proved for networks. For convex losses the base inequality holds with δ (``last_step.delta``) and
     the level in place of a lower bound, without momentum: see docs/theory.md.
