@@ -87,7 +87,7 @@ def main() -> None:
     for folder in (options.out, options.cache.parent):
         folder.mkdir(parents=True, exist_ok=True)
     with Progress(console=Console(stderr=True)) as progress:
-        found = losses(Runs(options.cache), options.seeds, progress)
+        found = losses(Runs(options.cache, TUNED | DEFAULTS), options.seeds, progress)
     heads = ("task", "method", "rate", "start", "mean", "smallest", "largest")
     shown = Table(*heads, title=f"held-out loss after {STEPS} steps, {options.seeds} seeds")
     with (options.out / "loss-over-rate.csv").open("w", newline="") as file:
