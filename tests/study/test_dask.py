@@ -188,7 +188,7 @@ def test_a_run_of_a_search_that_raises_on_the_cluster_is_named(running):
 
 
 def test_a_worker_with_another_surefoot_is_refused(running, tmp_path):
-    shutil.copytree(Path(surefoot.__file__).parent, tmp_path / "surefoot", ignore=shutil.ignore_patterns("files"))
+    shutil.copytree(Path(surefoot.__file__).parent, tmp_path / "surefoot", ignore=shutil.ignore_patterns("*.xz"))
     (tmp_path / "surefoot" / "_version.py").write_text('__version__ = "0.0.7"\n')
     running.add_worker(path=tmp_path)
     running.wait_for(3)
