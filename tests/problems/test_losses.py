@@ -216,3 +216,11 @@ def test_pack_and_unpack_are_inverse():
     tiles = pack(problem, points)
     assert tiles.shape == (2, 3, 16, 5)
     assert np.array_equal(unpack(tiles)[:21], points)
+
+
+def test_a_predictor_without_a_loss_is_refused_before_any_work():
+    class Lossless(LinearPredictor):
+        name = "lossless"
+
+    with pytest.raises(TypeError, match="Lossless must define row_loss"):
+        Lossless(np.ones((4, 2)), np.ones(4))

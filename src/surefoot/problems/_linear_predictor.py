@@ -90,6 +90,9 @@ class LinearPredictor(TiledProblem):
         start: Start = "uniform",
         seed: int = 0,
     ) -> None:
+        own = type(self)
+        if own.row_loss is LinearPredictor.row_loss and own.mean_loss is LinearPredictor.mean_loss:
+            raise TypeError(f"{own.__name__} must define row_loss, the loss of a row and its derivative")
         self.A, self.y = _checked(features, targets)
         self.n_rows, self.features = self.A.shape
         self.A_valid, self.y_valid = (self.A[:0], self.y[:0]) if validation is None else _checked(*validation)

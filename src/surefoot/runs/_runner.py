@@ -292,9 +292,8 @@ class Runner:
                 return
             busy = lane.key in self._underway or lane.key in self._unlucky or id(lane) in known
             if lane.is_behind(last) and not busy and self._claim([lane]) and lane.is_behind(last):
-                end = self._bench.next_cut(
-                    self._bench.next_cut(lane.recorded)
-                )  # two pieces, while this process does one
+                # Two pieces, while this process does one.
+                end = self._bench.next_cut(self._bench.next_cut(lane.recorded))
                 self._give(free[0], [lane], min(end, last))
 
     def _own(self, wanted: Sequence[Group]) -> Group | None:
