@@ -71,6 +71,19 @@ def test_before_a_gain_disagreeing_batches_shorten_nothing() -> None:
     assert max(sizes[3:]) < 0.1 * sizes[0]
 
 
+def test_noise_that_averages_out_shortens_nothing_and_noise_that_stays_does() -> None:
+    def agreed(noisy: float, kept: float) -> float:
+        """After batches whose norm is 1, whose average has ``noisy`` of it, and which keep a share of that."""
+        averaging, past = sfo.AgreedDirection(), {"overlap": 0.0, "slope": 0.0, "promise": 0.0}
+        factor = 0.0
+        for count in range(1, 300):
+            factor, _, past = averaging.pace(kept * noisy, noisy, 1.0, past, float(count))
+        return float(factor)
+
+    assert agreed(1.0, 1.0) == pytest.approx(agreed(0.2, 1.0)) == pytest.approx(1.0)
+    assert agreed(1.0, 0.1) == pytest.approx(agreed(0.2, 0.1), rel=1e-3) == pytest.approx(0.1**0.6, rel=1e-3)
+
+
 def test_surefoot_with_a_schedule_equals_its_twin() -> None:
     here, there = Problem(), Problem()
     optimizer, twin = sfo.Surefoot(here.params), reference.Surefoot(there.params)

@@ -47,6 +47,8 @@ class Measured(NamedTuple):
     """Its ‖·‖_*²."""
     batch_sq: Scalar
     """‖g‖_*² of the batch's own gradient; None if nobody asks for it."""
+    slope: Scalar
+    """⟨d, direction(d)⟩ of the gradient or the average d that the directions belong to."""
     directions: Tensors
     factor: float
     """The directions are this times ``directions``."""
@@ -127,7 +129,8 @@ def advance(
     scales = [step.size * clip for _ in shares]
     new: dict[str, Scalar] = {"count": count, "bound": bound}
     if averaging.compares:
-        agreed, damped, kept = averaging.pace(_dot(worth, overlaps), batch, past, count)
+        slopes = [each.slope for each in measured]
+        agreed, damped, kept = averaging.pace(_dot(worth, overlaps), _dot(worth, slopes), batch, past, count)
         agreed = 1.0 - height.progress(sight, past) * (1.0 - agreed)
         scales = [scale * damped * annealed(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
         new |= kept
@@ -208,5 +211,5 @@ def _measure(
     if share.last is not None:
         torch._foreach_copy_(share.last, directions)
     if sees_average:
-        return Measured(share, along, along_sq, dual_sq, batch_sq, directions, factor)
-    return Measured(share, grads, grad_sq, batch_sq, batch_sq, directions, factor)
+        return Measured(share, along, along_sq, dual_sq, batch_sq, dual_sq, directions, factor)
+    return Measured(share, grads, grad_sq, batch_sq, batch_sq, dual_sq, directions, factor)

@@ -24,11 +24,13 @@ from surefoot.theory.training import average_weight
 class AgreedDirection(AveragedDirection):
     """An averaged direction whose step is as long as new batches agree with it.
 
-        a = 1 − p + p·clip(⟨g, u⟩/‖g‖_*, 0, 1)^power,    x⁺ = x − t·α·a^η·η^(1 − η)·min{1, q/q̄}·direction(d)
+        a = 1 − p + p·clip(⟨g, u⟩/‖d‖_*, 0, 1)^power,    x⁺ = x − t·α·a^η·η^(1 − η)·min{1, q/q̄}·direction(d)
 
     ⟨g, u⟩ is the slope that a new batch sees along the direction u of the *last* step, in which it has had no part, and
-    ‖g‖_* the slope along its own; a uses running averages of both. Signal makes it 1, noise makes it small: the run
-    anneals itself. p is how far the run has left its start, in [0, 1]: a :class:`Level` says what has been gained over
+    ‖d‖_* the slope that the average of the batches promises along its own; a uses running averages of both. It is 1
+    where new batches keep that promise, and small where the average holds little but their noise: the run anneals
+    itself. (‖g‖_* in the place of ‖d‖_* would shorten the steps of small batches, whose single gradients are long,
+    also where their average is good.) p is how far the run has left its start, in [0, 1]: a :class:`Level` says what has been gained over
     what the first steps ask for, other heights 1. Before that batches of a plateau agree on nothing, and short steps
     would stay there. η ≤ 1 is what a schedule has made of the rate. A schedule anneals the run, too, and takes that
     over from a as it falls: a^η·η^(1 − η) lies between the two, is a without a schedule (η = 1) and η at its end. q̄ is
@@ -45,7 +47,7 @@ class AgreedDirection(AveragedDirection):
     """Share of the past in the running averages."""
 
     label: ClassVar[str] = "an agreed direction"
-    names: ClassVar[tuple[str, ...]] = ("overlap", "promise")
+    names: ClassVar[tuple[str, ...]] = ("overlap", "slope", "promise")
     compares: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -61,15 +63,16 @@ class AgreedDirection(AveragedDirection):
         return False
 
     def pace(
-        self, overlap: Scalar, decrease: Scalar, past: Mapping[str, Scalar], count: Scalar
+        self, overlap: Scalar, slope: Scalar, decrease: Scalar, past: Mapping[str, Scalar], count: Scalar
     ) -> tuple[Scalar, Scalar, dict[str, Scalar]]:
         """a, and min{1, q/q̄}."""
         weight = average_weight(self.memory, count, bias_correction=True)
         begun = 1.0 * (count > 1.0)  # nothing to compare the first batch with
-        overlap = past["overlap"] + weight * (begun * overlap + (1.0 - begun) * decrease - past["overlap"])
+        overlap = past["overlap"] + weight * (begun * overlap + (1.0 - begun) * slope - past["overlap"])
+        slope = past["slope"] + weight * (slope - past["slope"])
         promise = past["promise"] + weight * (decrease - past["promise"])
-        agreed = level.agreement(overlap, promise, self.power)
-        return agreed, level.agreement(decrease, promise, 1.0), {"overlap": overlap, "promise": promise}
+        kept = {"overlap": overlap, "slope": slope, "promise": promise}
+        return level.agreement(overlap, slope, self.power), level.agreement(decrease, promise, 1.0), kept
 
 
 class Surefoot(NamedRow):

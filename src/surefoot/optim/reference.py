@@ -239,7 +239,7 @@ class Surefoot:
         self.params, self.lr, self.beta, self.share = list(params), lr, beta, share
         self.m, self.v, self.u = ([torch.zeros_like(p) for p in self.params] for _ in range(3))
         self.k, self.smooth, self.best, self.lowest = 0, 0.0, math.inf, math.inf
-        self.first = self.q_level = self.q_mean = self.overlap = 0.0
+        self.first = self.q_level = self.q_mean = self.overlap = self.slope = 0.0
 
     @staticmethod
     def orthogonal(G: Tensor) -> Tensor:
@@ -257,9 +257,9 @@ class Surefoot:
         self.k += 1
         f, k = float(loss), self.k
 
-        # What the batch sees along the last direction, and the norm of its own gradient.
+        # What the batch sees along the last direction, the norm of its own gradient, and that of the average.
         overlap = sum(float((p.grad * u).sum()) for p, u in zip(self.params, self.u, strict=True) if p.grad is not None)
-        q = 0.0
+        q = slope = 0.0
         for i, p in enumerate(self.params):
             g, m, v = p.grad, self.m[i], self.v[i]
             assert g is not None
@@ -273,6 +273,7 @@ class Surefoot:
                 D = (v / (1 - 0.99**k)).sqrt() + 1e-12
                 self.u[i] = m / D
                 q += float((g * g / D).sum())
+            slope += float((m * self.u[i]).sum())
 
         # The height of the loss over the level.
         w = 0.1 / (1 - 0.9**k)
@@ -286,10 +287,11 @@ class Surefoot:
         # How long the step is: Polyak's, shortened as far as batches disagree, and the more by a schedule as it falls.
         self.q_level += w * (q - self.q_level)
         w = 0.05 / (1 - 0.95**k)
-        self.overlap += w * ((overlap if k > 1 else q) - self.overlap)
+        self.overlap += w * ((overlap if k > 1 else slope) - self.overlap)
+        self.slope += w * (slope - self.slope)
         self.q_mean += w * (q - self.q_mean)
         scale = min(1.0, height / (self.lr * max(q, self.q_level))) if q > 0 and height > 0 else 0.0
-        agreed = min(max(self.overlap / self.q_mean, 0.0), 1.0) ** 0.6 if self.q_mean > 0 else 0.0
+        agreed = min(max(self.overlap / self.slope, 0.0), 1.0) ** 0.6 if self.slope > 0 else 0.0
         left = min(max((self.first - self.best) / (0.1 * (abs(self.first) or 1.0)), 0.0), 1.0)
         agreed = 1.0 - left * (1.0 - agreed)
         scale *= agreed**schedule * schedule ** (1 - schedule) * (min(1.0, q / self.q_mean) if self.q_mean > 0 else 0.0)

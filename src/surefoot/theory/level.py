@@ -147,12 +147,13 @@ def price(level: Array, comparator: Array) -> Array:
 
 
 def agreement(overlap: Array, promise: Array, power: float = 0.5) -> Array:
-    """How far batches agree with the direction that the last ones gave, as a factor of the step in [0, 1].
+    """How far a new batch agrees with what the ones before have promised, as a factor of the step in [0, 1].
 
-        a = clip(⟨g, u⟩/‖g‖_*, 0, 1)^power
+        a = clip(⟨g, u⟩/‖d‖_*, 0, 1)^power
 
-    with running averages of both: u is the last direction, which the new batch has had no part in. Where noise rules,
-    batches hardly agree with it, and shorter steps average over more of them.
+    with running averages of both: u is the last direction, which the new batch has had no part in, and ‖d‖_* the slope
+    of the average d along its own direction. Where noise rules, batches hardly agree, and shorter steps average over
+    more of them.
 
     >>> agreement(0.25, 1.0), agreement(-1.0, 1.0), agreement(2.0, 1.0)
     (0.5, 0.0, 1.0)
