@@ -29,12 +29,12 @@ class AgreedDirection(AveragedDirection):
     ⟨g, u⟩ is the slope that a new batch sees along the direction u of the *last* step, in which it has had no part, and
     ‖d‖_* the slope that the average of the batches promises along its own; a uses running averages of both. It is 1
     where new batches keep that promise, and small where the average holds little but their noise: the run anneals
-    itself. (‖g‖_* in the place of ‖d‖_* would shorten the steps of small batches, whose single gradients are long,
-    also where their average is good.) p is how far the run has left its start, in [0, 1]: a :class:`Level` says what has been gained over
-    what the first steps ask for, other heights 1. Before that batches of a plateau agree on nothing, and short steps
-    would stay there. η ≤ 1 is what a schedule has made of the rate. A schedule anneals the run, too, and takes that
-    over from a as it falls: a^η·η^(1 − η) lies between the two, is a without a schedule (η = 1) and η at its end. q̄ is
-    the running average of q = α‖g‖_*: a batch that is fitted already moves little.
+    itself. (‖g‖_* in the place of ‖d‖_* would shorten the steps of small batches, whose single gradients are long, also
+    where their average is good.) p is how far the run has left its start, in [0, 1]: a :class:`Level` says what has
+    been gained over what the first steps ask for, other heights 1. Before that batches of a plateau agree on nothing,
+    and short steps would stay there. η ≤ 1 is what a schedule has made of the rate. A schedule anneals the run, too,
+    and takes that over from a as it falls: a^η·η^(1 − η) lies between the two, is a without a schedule (η = 1) and η at
+    its end. q̄ is the running average of q = α‖g‖_*: a batch that is fitted already moves little.
 
     In a spectral geometry a step costs an orthogonalisation, of d, as Muon does, and the singular values of g for its
     norm; on devices that is a second orthogonalisation. (Those of d in their place would cost nothing, but the norm is
