@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.study.engine_cases import METHODS, PROBLEMS, numbers, run_batched, runs_of, small_logistic, sweep
+from tests.runs.engine_cases import METHODS, PROBLEMS, numbers, run_batched, runs_of, small_logistic, sweep
 
 from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic, SimpleProblem
 from surefoot.runs._engine import chunks_of
@@ -241,7 +241,7 @@ import time
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told its background jobs to ignore it
 sys.path.insert(0, sys.argv[1])
-from tests.study.engine_cases import run_batched, runs_of
+from tests.runs.engine_cases import run_batched, runs_of
 import numpy as np
 from surefoot.problems import LinearRegression
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from tests.processes import Program, wait_until
-from tests.study.network_cases import TRAIN, Noisy, make_problem, make_study
+from tests.runs.network_cases import TRAIN, Noisy, make_problem, make_study
 
 from surefoot._states import load_told, save_run
 from surefoot.problems import NetworkProblem, networks
@@ -129,7 +129,7 @@ SWEEP = {"methods": ["ngn", "adamw"], "lrs": [0.01], "seeds": 1, "epochs": 25, "
 """Two runs of 600 steps: about a second each."""
 PROGRAM = f"""
 import sys
-from tests.study.network_cases import make_study
+from tests.runs.network_cases import make_study
 from surefoot.runs import _bench
 _bench._SAVE_SECONDS, _bench._SAVE_SHARE = 0.05, 0.5
 make_study(**{SWEEP!r}).run(sys.argv[1], processes=int(sys.argv[2]))
@@ -253,7 +253,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit of the file size")
 def test_a_full_disk_ends_the_study_with_a_clear_error_and_keeps_finished_runs(tmp_path, assert_same_bits):
     """The limit is above what the store needs, and below the checkpoint of the large network."""
-    build = "import sys\nfrom functools import partial\nfrom tests.study.network_cases import *\n"
+    build = "import sys\nfrom functools import partial\nfrom tests.runs.network_cases import *\n"
     study_of = "make_study(make_problem(partial(Noisy, {width})), methods=['sgd'], lrs=[0.01], epochs={epochs})"
     program = (
         LIMIT

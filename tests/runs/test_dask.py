@@ -26,7 +26,7 @@ from surefoot.study import ClusterError, Method, RunFailed, Study
 pytest.importorskip("distributed")
 
 from tests.processes import Program, ready, wait_until
-from tests.study.dask_cluster import cluster
+from tests.runs.dask_cluster import cluster
 
 NETWORK = {
     "problem": "digits-mlp",

@@ -160,7 +160,7 @@ class TestSweep:
             found.dataset.delta.sel(algorithm="sgd", lr=1.0), whole.delta.sel(algorithm="sgd", lr=1.0)
         )
 
-        script = Path(__file__).parents[2] / "scripts" / "record.py"
+        script = Path(__file__).parents[3] / "scripts" / "record.py"
         monkeypatch.setattr(sys, "argv", [str(script), str(store), "-o", str(tmp_path / "record.csv")])
         runpy.run_path(str(script), run_name="__main__")
         assert "sgd at 2 rates, sps at 1 rates" in capsys.readouterr().out

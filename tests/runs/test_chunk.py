@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from tests.study.engine_cases import METHODS, PROBLEMS, runs_of, sweep
+from tests.runs.engine_cases import METHODS, PROBLEMS, runs_of, sweep
 
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._types import STEP_FIELDS

@@ -242,7 +242,7 @@ class TestEvidence:
         assert table["cifar-warmup"]["small"].verdict == "holds"
 
     def test_the_script_prints_one_row_a_claim_and_one_column_a_size(self, monkeypatch, capsys):
-        script = Path(__file__).parents[2] / "scripts" / "claims_table.py"
+        script = Path(__file__).parents[3] / "scripts" / "claims_table.py"
         monkeypatch.setattr(sys, "argv", [str(script), "small", "smoke"])
         runpy.run_path(str(script), run_name="__main__")
         header, _, *rows = capsys.readouterr().out.splitlines()

@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 
-from surefoot.problems import LogisticRegression
+from surefoot.problems import LinearRegression, LogisticRegression
 from surefoot.runs._types import STEP_FIELDS
 from surefoot.search import ProblemRun
 from surefoot.study import Study
+
+
+@pytest.fixture(scope="module")
+def regression():
+    return LinearRegression(noise=0.5)
 
 
 def same_bits(one, other):

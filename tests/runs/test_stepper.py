@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests.study.network_cases import TRAIN, Noisy
+from tests.runs.network_cases import TRAIN, Noisy
 from torch import nn
 
 import surefoot.optim as sfo

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tests.study.network_cases import make_study
-from tests.study.test_network_resume import do, stopped_in_the_middle
+from tests.runs.network_cases import make_study
+from tests.runs.test_bench import do, stopped_in_the_middle
 
 from surefoot.problems import LinearRegression
 from surefoot.runs._store import Store

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.processes import Program
-from tests.study.network_cases import make_study
-from tests.study.test_kill import PROGRAM, SWEEP
+from tests.runs.network_cases import make_study
+from tests.study.test_sweep import PROGRAM, SWEEP
 
 from surefoot.runs import RunFiles, _claims
 from surefoot.runs._bench import Bench

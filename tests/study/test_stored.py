@@ -83,7 +83,7 @@ def test_every_process_finds_the_same_identity(load, tmp_path):
     load()
     program = (
         f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n"
-        "import mycode; from tests.study.test_identity import key_of, study_of; print(key_of(study_of(mycode)))"
+        "import mycode; from tests.study.test_stored import key_of, study_of; print(key_of(study_of(mycode)))"
     )
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "77"
     environment = {**os.environ, "PYTHONHASHSEED": seed}

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tests.study.network_cases import TRAIN, VALID, Noisy, make_problem, make_study
+from tests.runs.network_cases import TRAIN, VALID, Noisy, make_problem, make_study
 from torch import nn
 from torch.nn import functional
 
