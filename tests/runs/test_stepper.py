@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 from tests.runs.network_cases import TRAIN, Noisy
+from tests.runs.torch_recipe import batches, recipe, same, squared
 from torch import nn
 
 import surefoot.optim as sfo
 from surefoot.runs._stepper import Stepper, certifies
+from surefoot.search import TorchRun, tune
 from surefoot.theory import models, schedules
 
 INPUTS, TARGETS = TRAIN
@@ -206,3 +208,106 @@ def test_optimizers_with_modes_are_in_the_right_one():
 def test_indices_that_may_stand_in_a_bound(optimizer, expected):
     model = Noisy()
     assert certifies(optimizer(model.parameters()), model) is expected
+
+
+# Hooks, clipping, accumulation and mixed precision, as runs have them.
+
+
+def clipped(parameters, lr):
+    optimizer = torch.optim.SGD(parameters, lr=lr)
+
+    def clip(optimizer, args, kwargs):
+        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 0.01)
+
+    optimizer.register_step_pre_hook(clip)
+    return optimizer
+
+
+def halved():
+    layer = nn.Linear(3, 1)
+    layer.weight.register_hook(lambda gradient: gradient / 2)
+    return layer
+
+
+def replaced(parameters, lr):
+    optimizer = torch.optim.SGD(parameters, lr=lr)
+    optimizer.step = lambda: None
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"optimizer": clipped}, {"optimizer": replaced}, {"model": halved, "optimizer": torch.optim.SGD}],
+    ids=["step hook", "another step", "gradient hook"],
+)
+def test_hooks_leave_no_certificate(changes):
+    factory = changes.get("optimizer")
+    model = changes.get("model", lambda: nn.Linear(3, 1))
+    runs = TorchRun(model, batches, squared, factory)
+    assert tune(runs, [0.01, 0.1], 10, objective="bound", bias=2.0).certificate is None
+
+
+def test_the_index_of_a_clipped_step_is_that_of_the_step():
+    hooked = TorchRun(lambda: nn.Linear(3, 1), batches, squared, clipped, lr=0.1).advance(5)
+    asked = TorchRun(lambda: nn.Linear(3, 1), batches, squared, torch.optim.SGD, clip=0.01, lr=0.1).advance(5)
+    plain = TorchRun(lambda: nn.Linear(3, 1), batches, squared, torch.optim.SGD, lr=0.1).advance(5)
+    np.testing.assert_allclose(hooked.deltas, asked.deltas, rtol=1e-5)
+    assert max(asked.deltas) < 0.1 * min(plain.deltas)
+
+
+def test_clipping_is_torch_s():
+    run = TorchRun(lambda: nn.Linear(3, 1), batches, squared, torch.optim.SGD, clip=0.01, lr=0.1)
+    run.advance(10)
+    by_hand = TorchRun(lambda: nn.Linear(3, 1), batches, squared, clipped, lr=0.1)
+    by_hand.advance(10)
+    assert same(run, by_hand)
+    assert not run.certifies
+    with pytest.raises(ValueError, match="max_grad_norm"):
+        recipe(sfo.SGD, clip=1.0)(0.1)
+
+
+@pytest.mark.parametrize("optimizer", [sfo.NGN, torch.optim.SGD])
+def test_accumulated_batches_are_one_large_one(optimizer):
+    def large(seed):
+        parts = batches(seed)
+        pairs = (parts[0], parts[1]), (parts[2], parts[3])
+        return [(torch.cat([a[0], b[0]]), torch.cat([a[1], b[1]])) for a, b in pairs]
+
+    def make(data, **options):
+        factory = lambda parameters, lr: optimizer(parameters, lr=lr)  # noqa: E731
+        return TorchRun(lambda: nn.Linear(3, 1), data, squared, factory, lr=0.1, **options)
+
+    one, two = make(large), make(lambda seed: batches(seed)[:4], accumulate=2)
+    for ours, theirs in zip(two.advance(6), one.advance(6), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+    again = make(lambda seed: batches(seed)[:4], accumulate=2)
+    again.load_state_dict(two.state_dict())
+    two.advance(3)
+    again.advance(3)
+    assert same(two, again)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("optimizer", [sfo.NGN, torch.optim.SGD])
+def test_mixed_precision_trains_and_goes_on(dtype, optimizer):
+    runs = recipe(optimizer, autocast=dtype)
+    straight, first, second = runs(0.1), runs(0.1), runs(0.1)
+    losses, deltas = straight.advance(40)
+    assert losses[-1] < 0.5 * losses[0]
+    assert min(deltas) >= 0
+    first.advance(15)
+    second.load_state_dict(first.state_dict())
+    second.advance(25)
+    assert same(straight, second)
+    assert not straight.certifies
+
+
+def test_a_gradient_too_large_for_float16_takes_no_step():
+    runs = TorchRun(
+        lambda: nn.Linear(3, 1), batches, lambda m, b: 1e4 * squared(m, b), torch.optim.SGD, autocast="float16", lr=1e-9
+    )
+    losses, deltas = runs.advance(30)
+    assert np.isfinite(losses).all()
+    assert np.isfinite(deltas).all()
+    assert runs._stepper._scaler.get_scale() < 2**16
+    assert runs.distance() > 0

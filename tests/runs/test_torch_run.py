@@ -3,34 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from tests.runs.torch_recipe import LRS, X, Y, batches, recipe, same, squared
 from torch import nn
 
 import surefoot.optim as sfo
 from surefoot.problems import LinearRegression
 from surefoot.search import ProblemRun, RunError, TorchRun, tune
 from surefoot.theory import schedules
-
-X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
-Y = X @ torch.tensor([1.0, -2.0, 0.5]) + 0.1
-LRS = np.geomspace(1e-3, 1e2, 9)
-
-
-def batches(seed):
-    order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
-    return [(X[rows], Y[rows]) for rows in order.split(8)]
-
-
-def squared(model, batch):
-    return 0.5 * (model(batch[0]).squeeze(-1) - batch[1]).square().mean()
-
-
-def recipe(optimizer=sfo.SGD, model=lambda: nn.Linear(3, 1), **options):
-    return TorchRun(model, batches, squared, lambda parameters, lr: optimizer(parameters, lr=lr), **options)
-
-
-def same(one, other):
-    pairs = zip(one.model.parameters(), other.model.parameters(), strict=True)
-    return all(torch.equal(p, q) for p, q in pairs)
 
 
 @pytest.mark.parametrize("objective", ["loss", "bound"])
@@ -331,106 +310,6 @@ def test_batches_that_differ_at_every_call_are_refused_by_name():
         tune(runs, LRS, 20)
 
 
-def clipped(parameters, lr):
-    optimizer = torch.optim.SGD(parameters, lr=lr)
-
-    def clip(optimizer, args, kwargs):
-        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 0.01)
-
-    optimizer.register_step_pre_hook(clip)
-    return optimizer
-
-
-def halved():
-    layer = nn.Linear(3, 1)
-    layer.weight.register_hook(lambda gradient: gradient / 2)
-    return layer
-
-
-def replaced(parameters, lr):
-    optimizer = torch.optim.SGD(parameters, lr=lr)
-    optimizer.step = lambda: None
-    return optimizer
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"optimizer": clipped}, {"optimizer": replaced}, {"model": halved, "optimizer": torch.optim.SGD}],
-    ids=["step hook", "another step", "gradient hook"],
-)
-def test_hooks_leave_no_certificate(changes):
-    factory = changes.get("optimizer")
-    model = changes.get("model", lambda: nn.Linear(3, 1))
-    runs = TorchRun(model, batches, squared, factory)
-    assert tune(runs, [0.01, 0.1], 10, objective="bound", bias=2.0).certificate is None
-
-
-def test_the_index_of_a_clipped_step_is_that_of_the_step():
-    hooked = TorchRun(lambda: nn.Linear(3, 1), batches, squared, clipped, lr=0.1).advance(5)
-    asked = TorchRun(lambda: nn.Linear(3, 1), batches, squared, torch.optim.SGD, clip=0.01, lr=0.1).advance(5)
-    plain = TorchRun(lambda: nn.Linear(3, 1), batches, squared, torch.optim.SGD, lr=0.1).advance(5)
-    np.testing.assert_allclose(hooked.deltas, asked.deltas, rtol=1e-5)
-    assert max(asked.deltas) < 0.1 * min(plain.deltas)
-
-
-def test_clipping_is_torch_s():
-    run = TorchRun(lambda: nn.Linear(3, 1), batches, squared, torch.optim.SGD, clip=0.01, lr=0.1)
-    run.advance(10)
-    by_hand = TorchRun(lambda: nn.Linear(3, 1), batches, squared, clipped, lr=0.1)
-    by_hand.advance(10)
-    assert same(run, by_hand)
-    assert not run.certifies
-    with pytest.raises(ValueError, match="max_grad_norm"):
-        recipe(sfo.SGD, clip=1.0)(0.1)
-
-
-@pytest.mark.parametrize("optimizer", [sfo.NGN, torch.optim.SGD])
-def test_accumulated_batches_are_one_large_one(optimizer):
-    def large(seed):
-        parts = batches(seed)
-        pairs = (parts[0], parts[1]), (parts[2], parts[3])
-        return [(torch.cat([a[0], b[0]]), torch.cat([a[1], b[1]])) for a, b in pairs]
-
-    def make(data, **options):
-        factory = lambda parameters, lr: optimizer(parameters, lr=lr)  # noqa: E731
-        return TorchRun(lambda: nn.Linear(3, 1), data, squared, factory, lr=0.1, **options)
-
-    one, two = make(large), make(lambda seed: batches(seed)[:4], accumulate=2)
-    for ours, theirs in zip(two.advance(6), one.advance(6), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4)
-    again = make(lambda seed: batches(seed)[:4], accumulate=2)
-    again.load_state_dict(two.state_dict())
-    two.advance(3)
-    again.advance(3)
-    assert same(two, again)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("optimizer", [sfo.NGN, torch.optim.SGD])
-def test_mixed_precision_trains_and_goes_on(dtype, optimizer):
-    runs = recipe(optimizer, autocast=dtype)
-    straight, first, second = runs(0.1), runs(0.1), runs(0.1)
-    losses, deltas = straight.advance(40)
-    assert losses[-1] < 0.5 * losses[0]
-    assert min(deltas) >= 0
-    first.advance(15)
-    second.load_state_dict(first.state_dict())
-    second.advance(25)
-    assert same(straight, second)
-    assert not straight.certifies
-
-
-def test_a_gradient_too_large_for_float16_takes_no_step():
-    runs = TorchRun(
-        lambda: nn.Linear(3, 1), batches, lambda m, b: 1e4 * squared(m, b), torch.optim.SGD, autocast="float16", lr=1e-9
-    )
-    losses, deltas = runs.advance(30)
-    assert np.isfinite(losses).all()
-    assert np.isfinite(deltas).all()
-    assert runs._stepper._scaler.get_scale() < 2**16
-    assert runs.distance() > 0
-
-
 def test_the_optimizer_factory_may_take_the_model():
     def groups(model, lr):
         return torch.optim.SGD([{"params": [model.weight]}, {"params": [model.bias], "lr": lr / 10}], lr=lr)
@@ -456,75 +335,3 @@ def test_steps_of_rate_zero_are_allowed(place):
 def test_bad_options_are_named(name, value):
     with pytest.raises((ValueError, TypeError), match=name):
         recipe(**{name: value})
-
-
-# What a store of a search is remembered by.
-
-DECAY = 0.0
-
-
-def decayed(parameters, lr):
-    return torch.optim.SGD(parameters, lr=lr, weight_decay=DECAY)
-
-
-def size_of(rows):
-    return lambda seed: [(X[part], Y[part]) for part in torch.arange(40).split(rows)]
-
-
-def weighted(scale):
-    return lambda model, batch: scale * squared(model, batch)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"loss_fn": weighted(2.0)},
-        {"loss_fn": lambda model, batch: squared(model, batch).sqrt()},
-        {"data_factory": size_of(4)},
-        {"optimizer_factory": lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, weight_decay=0.1)},
-        {"optimizer_factory": torch.optim.Adam},
-        {"model_factory": lambda: nn.Linear(3, 1, bias=False)},
-        {"clip": 1.0},
-        {"accumulate": 2},
-        {"autocast": "bfloat16"},
-        {"model_seed": 1},
-        {"evaluate": lambda model: float(squared(model, (X, Y)))},
-        {"version": "2"},
-    ],
-    ids=["loss", "code of the loss", "batch size", "decay", "optimizer", "model", "clip", "accumulate", "autocast",
-         "model_seed", "evaluate", "version"],
-)  # fmt: skip
-def test_another_recipe_does_not_get_the_old_table(tmp_path, change):
-    parts = {
-        "model_factory": lambda: nn.Linear(3, 1),
-        "data_factory": size_of(8),
-        "loss_fn": weighted(1.0),
-        "optimizer_factory": decayed,
-    }
-    tune(TorchRun(**parts), [0.01, 0.1], 10, store=tmp_path / "search")
-    tune(TorchRun(**parts), [0.01, 0.1], 10, store=tmp_path / "search")
-    with pytest.raises(ValueError, match="belongs to another search: methods differ in"):
-        tune(TorchRun(**(parts | change)), [0.01, 0.1], 10, store=tmp_path / "search")
-
-
-def test_a_global_that_a_factory_reads_counts_and_is_named(tmp_path, monkeypatch):
-    runs = recipe(decayed)
-    tune(recipe(decayed), [0.01, 0.1], 10, store=tmp_path / "search")
-    monkeypatch.setitem(decayed.__globals__, "DECAY", 0.1)
-    with pytest.raises(ValueError, match=r"methods differ in .*DECAY"):
-        tune(recipe(decayed), [0.01, 0.1], 10, store=tmp_path / "search")
-    assert runs.identity().parts
-
-
-def test_what_cannot_be_identified_needs_a_version(tmp_path):
-    (tmp_path / "scale").write_text("2")
-    with (tmp_path / "scale").open() as file:
-
-        def loss(model, batch):
-            file.seek(0)
-            return float(file.read()) * squared(model, batch)
-
-        parts = (lambda: nn.Linear(3, 1), batches, loss, torch.optim.SGD)
-        with pytest.raises(ValueError, match=r"file \(TextIOWrapper\) cannot be identified. Give version="):
-            tune(TorchRun(*parts), [0.01, 0.1], 10, store=tmp_path / "search")
-        tune(TorchRun(*parts, version="1"), [0.01, 0.1], 10, store=tmp_path / "search")

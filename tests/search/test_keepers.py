@@ -6,11 +6,14 @@ import textwrap
 
 import numpy as np
 import pytest
+import torch
 from tests.processes import Program, wait_until
+from tests.runs.torch_recipe import X, Y, batches, recipe, squared
+from torch import nn
 
 from surefoot._states import load_run, save_run
 from surefoot.problems import LinearRegression
-from surefoot.search import ProblemRun, SearchError, tune
+from surefoot.search import ProblemRun, SearchError, TorchRun, tune
 from surefoot.study import Result, StoreError, Study, rescue
 
 LRS = np.geomspace(1e-3, 1e2, 9)
@@ -268,3 +271,84 @@ def test_killed_without_warning(tmp_path):
     pieces = [line.rsplit(" ", 1)[0] for line in log.read_text().splitlines()]
     together = 8  # the runs of one piece
     assert len(pieces) - len(set(pieces)) <= together
+
+
+# What a store of a search is remembered by.
+
+DECAY = 0.0
+
+
+def decayed(parameters, lr):
+    return torch.optim.SGD(parameters, lr=lr, weight_decay=DECAY)
+
+
+def size_of(rows):
+    return lambda seed: [(X[part], Y[part]) for part in torch.arange(40).split(rows)]
+
+
+def weighted(scale):
+    return lambda model, batch: scale * squared(model, batch)
+
+
+PARTS = {
+    "model_factory": lambda: nn.Linear(3, 1),
+    "data_factory": size_of(8),
+    "loss_fn": weighted(1.0),
+    "optimizer_factory": decayed,
+}
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """The store of a search, which the same recipe gets again."""
+    path = tmp_path_factory.mktemp("search") / "search"
+    first = tune(TorchRun(**PARTS), [0.01, 0.1], 10, store=path)
+    assert tune(TorchRun(**PARTS), [0.01, 0.1], 10, store=path).table == first.table
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"loss_fn": weighted(2.0)},
+        {"loss_fn": lambda model, batch: squared(model, batch).sqrt()},
+        {"data_factory": size_of(4)},
+        {"optimizer_factory": lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, weight_decay=0.1)},
+        {"optimizer_factory": torch.optim.Adam},
+        {"model_factory": lambda: nn.Linear(3, 1, bias=False)},
+        {"clip": 1.0},
+        {"accumulate": 2},
+        {"autocast": "bfloat16"},
+        {"model_seed": 1},
+        {"evaluate": lambda model: float(squared(model, (X, Y)))},
+        {"version": "2"},
+    ],
+    ids=["loss", "code of the loss", "batch size", "decay", "optimizer", "model", "clip", "accumulate", "autocast",
+         "model_seed", "evaluate", "version"],
+)  # fmt: skip
+def test_another_recipe_does_not_get_the_old_table(searched, change):
+    with pytest.raises(ValueError, match="belongs to another search: methods differ in"):
+        tune(TorchRun(**(PARTS | change)), [0.01, 0.1], 10, store=searched)
+
+
+def test_a_global_that_a_factory_reads_counts_and_is_named(tmp_path, monkeypatch):
+    runs = recipe(decayed)
+    tune(recipe(decayed), [0.01, 0.1], 10, store=tmp_path / "search")
+    monkeypatch.setitem(decayed.__globals__, "DECAY", 0.1)
+    with pytest.raises(ValueError, match=r"methods differ in .*DECAY"):
+        tune(recipe(decayed), [0.01, 0.1], 10, store=tmp_path / "search")
+    assert runs.identity().parts
+
+
+def test_what_cannot_be_identified_needs_a_version(tmp_path):
+    (tmp_path / "scale").write_text("2")
+    with (tmp_path / "scale").open() as file:
+
+        def loss(model, batch):
+            file.seek(0)
+            return float(file.read()) * squared(model, batch)
+
+        parts = (lambda: nn.Linear(3, 1), batches, loss, torch.optim.SGD)
+        with pytest.raises(ValueError, match=r"file \(TextIOWrapper\) cannot be identified. Give version="):
+            tune(TorchRun(*parts), [0.01, 0.1], 10, store=tmp_path / "search")
+        tune(TorchRun(*parts, version="1"), [0.01, 0.1], 10, store=tmp_path / "search")
