@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from surefoot.data import load
-from surefoot.data.catalog import BUNDLED, CATALOG, PINNED_SHA256
+from surefoot.data.catalog import BUNDLED, CATALOG, FOLDERS, PINNED_SHA256
 
 FILES = ["vowel.scale", "vowel.scale.t", "dna.scale", "dna.scale.t"]
 
@@ -63,3 +63,12 @@ def test_bundled_data_need_no_folder_and_no_network(monkeypatch, home):
     monkeypatch.setenv("SUREFOOT_LIBSVM_URL", "http://127.0.0.1:9")
     load("vowel", "test")
     assert list(home.iterdir()) == []
+
+
+def test_catalog_files_are_distinct():
+    files = [file for source in CATALOG.values() for file in (source.train, source.test) if file]
+    assert len(set(files)) == len(files)
+
+
+def test_catalog_folders_are_those_of_the_site():
+    assert {source.folder for source in CATALOG.values()} == set(FOLDERS)

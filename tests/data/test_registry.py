@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from surefoot.data import ChecksumError, available, digits, folders, get, load
-from surefoot.data.catalog import CATALOG, FOLDERS
+from surefoot.data.catalog import CATALOG
 from surefoot.data.registry import IMAGES
 
 OWN = b"-1 1:2\n1 3:4\n-1 2:1\n"
@@ -199,12 +199,3 @@ def test_list_has_each_name_once_and_what_is_here_first():
     infos = available()
     assert len({info.name for info in infos}) == len(infos) == len(CATALOG) + len(IMAGES)
     assert [info.name for info in infos[:3]] == ["vowel", "dna", "digits"]
-
-
-def test_catalog_files_are_distinct():
-    files = [file for source in CATALOG.values() for file in (source.train, source.test) if file]
-    assert len(set(files)) == len(files)
-
-
-def test_catalog_folders_are_those_of_the_site():
-    assert {source.folder for source in CATALOG.values()} == set(FOLDERS)
