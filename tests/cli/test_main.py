@@ -76,13 +76,6 @@ def test_data_list():
     assert {row["name"] for row in rows} >= {"vowel", "dna"}
 
 
-def test_import_and_help_stay_light():
-    """What takes long to import is imported where it is used."""
-    heavy = ("torch", "jax", "matplotlib", "xarray", "pandas", "scipy", "pydantic", "plotly")
-    code = "import sys, surefoot, surefoot.cli; print([name for name in %r if name in sys.modules])" % (heavy,)  # noqa: UP031
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
-
-
 def test_unknown_attribute_of_the_package():
     with pytest.raises(AttributeError, match="no attribute 'Studdy'"):
         surefoot.Studdy  # noqa: B018

@@ -1,8 +1,6 @@
 """Running, resuming and refusing studies."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -222,25 +220,6 @@ def test_a_foreign_file_stops_a_study_before_it_starts(study, tmp_path):
     with pytest.raises(StoreError, match="not a surefoot study"):
         study.run(tmp_path / "s.db")
     assert (tmp_path / "s.db").read_text() == "my notes"
-
-
-def test_importing_studies_imports_nothing_heavy():
-    code = (
-        "import sys, surefoot.study; "
-        "print([m for m in 'torch matplotlib pandas xarray scipy.stats rich jax'.split() if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "[]\n"
-
-
-def test_a_convex_study_never_imports_torch():
-    code = (
-        "import sys; from surefoot.study import Study; "
-        "r = Study('linear-regression', methods=['sgd', 'spp'], lrs=[0.1], seeds=1, epochs=1, batch_size=5).run(); "
-        "r.bound(1.0); r.sensitivity(1.0); print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "False\n"
 
 
 # Stop rules: where runs end, and that the others do not notice.
