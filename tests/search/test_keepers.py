@@ -25,12 +25,19 @@ SEARCHES = [
 ]
 
 
-def recorded(tape, regression, seeds=2):
-    """Real numbers in runs that count their steps."""
+@pytest.fixture(scope="module")
+def numbers(regression):
+    """Rates, losses and indices of real runs."""
     lrs = list(np.geomspace(1e-3, 1e2, 65))  # refinements are among them
-    study = Study(regression, methods="sgd", lrs=lrs, epochs=10, batch_size=5, seeds=seeds)
+    study = Study(regression, methods="sgd", lrs=lrs, epochs=10, batch_size=5, seeds=2)
     data = study.run().dataset.isel(algorithm=0)
-    return tape(study.lrs, data.loss.values, data.delta.values)
+    return study.lrs, data.loss.values, data.delta.values
+
+
+@pytest.fixture
+def runs(tape, numbers):
+    """Runs with these numbers, which count their steps."""
+    return tape(*numbers)
 
 
 class Nearest:
@@ -43,12 +50,15 @@ class Nearest:
         return self.runs(min(self.runs.lrs, key=lambda known: abs(np.log(known / lr))), seed)
 
 
-@pytest.mark.parametrize("options", SEARCHES)
+@pytest.fixture(scope="module", params=SEARCHES)
+def search(request, tape, numbers):
+    """The options of a search, and what it finds if nobody interrupts it."""
+    return request.param, tune(Nearest(tape(*numbers)), LRS, 100, **request.param)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_interrupted_and_resumed(tape, regression, tmp_path, options, share):
-    runs = recorded(tape, regression)
-    whole = tune(Nearest(runs), LRS, 100, **options)
-    runs.counts = {"total": 0}
+def test_interrupted_and_resumed(runs, search, tmp_path, share):
+    options, whole = search
     runs.fail_after = int(share * whole.steps)
     with pytest.raises(KeyboardInterrupt):
         tune(Nearest(runs), LRS, 100, store=tmp_path / "search", **options)
@@ -60,8 +70,7 @@ def test_interrupted_and_resumed(tape, regression, tmp_path, options, share):
     assert runs.counts["total"] == whole.steps
 
 
-def test_a_finished_search_costs_nothing_when_asked_again(tape, regression, tmp_path):
-    runs = recorded(tape, regression)
+def test_a_finished_search_costs_nothing_when_asked_again(runs, tmp_path):
     first = tune(Nearest(runs), LRS, 100, store=tmp_path / "search")
     taken = runs.counts["total"]
     second = tune(Nearest(runs), LRS, 100, store=tmp_path / "search")
@@ -79,8 +88,7 @@ def test_what_proves_nothing_proves_nothing_after_a_resumption(tape, tmp_path):
     assert tune(runs, [0.1, 1.0], 10, **options).certificate is None
 
 
-def test_another_objective_uses_what_is_there(tape, regression, tmp_path):
-    runs = recorded(tape, regression)
+def test_another_objective_uses_what_is_there(runs, tmp_path):
     tune(Nearest(runs), LRS, 100, store=tmp_path / "search")
     tune(Nearest(runs), LRS, 100, store=tmp_path / "search", objective="bound", bias=1.0)
     assert not runs.repeated
@@ -181,7 +189,7 @@ def test_a_state_that_would_need_pickle_is_refused(tmp_path):
 
 class TestStudies:
     def study(self, **changes):
-        settings = {"methods": ["sgd", "sps"], "lrs": LRS, "epochs": 10, "batch_size": 5, "seeds": 2}
+        settings = {"methods": ["sgd", "sps"], "lrs": LRS, "epochs": 5, "batch_size": 5, "seeds": 2}
         return Study(LinearRegression(noise=0.5), **(settings | changes))
 
     @pytest.mark.parametrize("options", [{}, {"objective": "bound"}, {"objective": "bound", "bias": 2.0}])

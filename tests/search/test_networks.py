@@ -1,6 +1,5 @@
 """Searches on studies of networks: the study's numbers to the last bit, shared with its store in both directions."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -8,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import surefoot.optim as sfo
 from surefoot._states import load_told
+from surefoot.cli._main import app
 from surefoot.problems import NetworkProblem
 from surefoot.runs import NetworkRuns, _bench
 from surefoot.runs._training import NetworkRun
@@ -179,7 +180,9 @@ def test_thinned_traces_are_refused():
         tune(make_study(every=2))
 
 
-def test_the_command_tunes_a_network_of_the_user_s(tmp_path):
+def test_the_command_tunes_a_network_of_the_user_s(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.chdir(Path(__file__).parent)  # the module lies beside the spec, not here
     (tmp_path / "mine.py").write_text(
         "import torch\n"
         "from surefoot.problems import NetworkProblem\n\n"
@@ -192,8 +195,9 @@ def test_the_command_tunes_a_network_of_the_user_s(tmp_path):
         'problem = "mine:problem"\nmethods = ["sgd", "adamw"]\nlrs = { from = 1e-3, to = 1e1, count = 5 }\n'
         "epochs = 3\nbatch_size = 4\nseeds = 1\n\n[problem_options]\nwidth = 16\n"
     )
-    command = [sys.executable, "-m", "surefoot", "tune", str(tmp_path / "study.toml"), "--quiet"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+    ended = CliRunner().invoke(app, ["tune", str(tmp_path / "study.toml"), "--quiet"], catch_exceptions=False)
+    sys.modules.pop("mine", None)
+    assert ended.exit_code == 0
     assert "of the grid's steps" in ended.stdout
     assert (tmp_path / "study.db").exists()
 

@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -32,37 +33,51 @@ def key_of(study):
     return study._context(), tuple(study._identities.values())
 
 
-@pytest.fixture
-def load(tmp_path, monkeypatch):
-    """Import the user's two modules anew, after an edit of one of them."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.syspath_prepend(str(tmp_path))
+@contextmanager
+def modules_in(folder):
+    """Gives what imports the user's two modules anew, after an edit of one of them."""
 
     def run(file=None, old=None, new=None):
         sources = {"code": CODE, "helpers": HELPERS}
         if file is not None:
             assert old in sources[file], old
             sources[file] = sources[file].replace(old, new)
-        (tmp_path / "helpers.py").write_text(sources["helpers"])
-        (tmp_path / "mycode.py").write_text(sources["code"])
+        (folder / "helpers.py").write_text(sources["helpers"])
+        (folder / "mycode.py").write_text(sources["code"])
         for name in ("helpers", "mycode"):
             sys.modules.pop(name, None)
         importlib.invalidate_caches()
         return importlib.import_module("mycode")
 
-    yield run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)
+        patch.syspath_prepend(str(folder))
+        yield run
     for name in ("helpers", "mycode"):
         sys.modules.pop(name, None)
 
 
+@pytest.fixture
+def load(tmp_path):
+    with modules_in(tmp_path) as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def unedited(tmp_path_factory):
+    """What the runs of the code without an edit are remembered under."""
+    with modules_in(tmp_path_factory.mktemp("unedited")) as run:
+        return key_of(study_of(run()))
+
+
 @pytest.mark.parametrize(("file", "old", "new"), [case[1:] for case in SEEN], ids=[case[0] for case in SEEN])
-def test_an_edit_that_changes_numbers_is_seen(load, file, old, new):
-    assert key_of(study_of(load(file, old, new))) != key_of(study_of(load()))
+def test_an_edit_that_changes_numbers_is_seen(load, unedited, file, old, new):
+    assert key_of(study_of(load(file, old, new))) != unedited
 
 
 @pytest.mark.parametrize(("file", "old", "new"), [case[1:] for case in UNSEEN], ids=[case[0] for case in UNSEEN])
-def test_an_edit_that_changes_nothing_is_not(load, file, old, new):
-    assert key_of(study_of(load(file, old, new))) == key_of(study_of(load()))
+def test_an_edit_that_changes_nothing_is_not(load, unedited, file, old, new):
+    assert key_of(study_of(load(file, old, new))) == unedited
 
 
 def test_the_table_has_at_least_forty_edits():
