@@ -99,7 +99,7 @@ def test_bits_depend_on_no_processor(compiled: Any, tmp_path: Path) -> None:
     flags = [flag for flag in native._FLAGS if flag != "-O3"]
     plain = tmp_path / "plain.so"
     command = [compiler, *flags, "-O1", "-Wno-psabi", str(native._SOURCE), "-o", str(plain), "-lm"]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
     results = []
     for function in (compiled, native._load(plain)):
         m, g, p, v = randoms(4)

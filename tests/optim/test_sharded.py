@@ -143,7 +143,9 @@ def test_the_script_of_the_guide_runs_on_two_ranks(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(block.group(1), encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     loss = re.match(r"loss ([\d.]+), step [\d.]+, delta -?[\d.]+\n", done.stdout)
     assert loss is not None, done.stdout

@@ -78,7 +78,8 @@ def test_squares_after_a_fork(threads: None) -> None:
     child = context.Process(target=_child, args=(queue,))
     child.start()
     assert queue.get(timeout=60) == 5_000_000
-    child.join()
+    child.join(60)
+    assert child.exitcode == 0
 
 
 def test_inner_products() -> None:

@@ -93,7 +93,7 @@ loaded = [name for name in ("PEPit", "cvxpy", "torch") if name in sys.modules]
 found = pep.verify({[NGN, SPS]!r}, processes=2, cache=False, progress=False)
 print(json.dumps([loaded, [each.result.worst_case for each in found]]))
 """)
-    ended = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "")
     return json.loads(ended.stdout)
 

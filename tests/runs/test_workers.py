@@ -36,7 +36,9 @@ class Picky(Exception):
 def answers(workers, count):
     found = []
     while len(found) < count:
-        found += workers.take(60)
+        some = workers.take(60)
+        assert some, "no answer within a minute"
+        found += some
     return found
 
 
