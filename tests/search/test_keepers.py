@@ -189,7 +189,7 @@ def test_a_state_that_would_need_pickle_is_refused(tmp_path):
 
 class TestStudies:
     def study(self, **changes):
-        settings = {"methods": ["sgd", "sps"], "lrs": LRS, "epochs": 5, "batch_size": 5, "seeds": 2}
+        settings = {"methods": ["sgd", "sps"], "lrs": LRS, "epochs": 10, "batch_size": 5, "seeds": 2}
         return Study(LinearRegression(noise=0.5), **(settings | changes))
 
     @pytest.mark.parametrize("options", [{}, {"objective": "bound"}, {"objective": "bound", "bias": 2.0}])
