@@ -42,7 +42,7 @@ lint: $(VENV)/.dev
 # The report's tests drive a real browser; where it cannot be installed they are skipped, and say so.
 $(VENV)/.browser: $(VENV)/.python
 	@command -v chromium >/dev/null || (command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
-	  && apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null) \
+	  && echo "installing chromium" && apt-get update -q && apt-get install -q -y --no-install-recommends chromium) \
 	  || echo "chromium is not installed: the tests of the report's page will be skipped"
 	@touch $@
 

@@ -27,9 +27,22 @@ from tests import processes  # noqa: E402  (it remembers the environment)
 
 @pytest.fixture(scope="module")
 def ready_workers():
-    """Processes that the package spawns are forked from a ready one; ``tests/runs`` and plain scripts do without."""
+    """Processes that the package spawns are forked from a ready one; tests of workers and plain scripts do without."""
     with processes.ready_when_spawned():
         yield
+
+
+@pytest.fixture(scope="session")
+def assert_same_bits():
+    """Checks that two data sets have the same bits in every variable."""
+
+    def check(one, other):
+        assert list(one.variables) == list(other.variables)
+        for name in one.variables:
+            assert one[name].dims == other[name].dims
+            assert one[name].values.tobytes() == other[name].values.tobytes(), name
+
+    return check
 
 
 @pytest.fixture(scope="module")

@@ -56,12 +56,20 @@ def ready_when_spawned() -> Iterator[None]:
         yield
 
 
-def run_ranks(worker: Callable[..., None], arguments: tuple[Any, ...], ranks: int) -> None:
+def run_ranks(worker: Callable[..., None], arguments: tuple[Any, ...], ranks: int, seconds: float = 600) -> None:
     """Call a function with each rank and the arguments, each rank in a process of its own, and wait for all."""
     import torch.multiprocessing
 
     ready()
-    torch.multiprocessing.start_processes(worker, arguments, nprocs=ranks, start_method="forkserver")
+    started = torch.multiprocessing.start_processes(
+        worker, arguments, nprocs=ranks, join=False, start_method="forkserver"
+    )
+    deadline = time.monotonic() + seconds
+    while not started.join(timeout=1):
+        if time.monotonic() > deadline:
+            for process in started.processes:
+                process.kill()
+            raise AssertionError(f"the ranks are still at work after {seconds} seconds")
 
 
 def wait_until(condition: Callable[[], object], process: Any = None, seconds: float = 120) -> None:
@@ -99,10 +107,15 @@ class Program:
         self.close()
 
     def close(self) -> None:
-        """Wait for its end."""
-        self._process.join()
+        """Wait for its end, which has to come soon: what is at work for long is killed, and an error."""
+        self._process.join(300)
+        late = self.returncode is None
+        if late:
+            self.kill()
+            self._process.join()
         self.stdout.close()
         Path(self._errors).unlink()
+        assert not late, "still at work after 300 seconds"
 
     @property
     def pid(self) -> int:

@@ -31,7 +31,7 @@ SLOW += ("your-script.md",)
 EXACT = ("extending.md", "theory.md")
 """Pages whose shown numbers do not depend on the machine: short float64 computations."""
 
-NOT_HERE = {"dist.init_process_group": "needs several processes: tests/optim/test_optim_sharded.py starts them"}
+NOT_HERE = {"dist.init_process_group": "needs several processes: tests/optim/test_sharded.py starts them"}
 """Text in a block that is not run here, and why."""
 
 EXTRAS = {
@@ -79,7 +79,8 @@ def run_shell(code: str) -> str:
         words = shlex.split(line, comments=True)
         if words[:2] == ["surefoot", "watch"]:  # it takes a process of its own
             arguments = [sys.executable, "-m", *words]
-            run = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"})
+            environment = {**os.environ, "COLUMNS": "100"}
+            run = subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=300)
             assert run.returncode == 0, f"{line}\n{run.stderr}"
             printed += run.stdout
         elif words[:1] == ["surefoot"]:

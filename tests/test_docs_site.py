@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 def build(folder: Path) -> subprocess.CompletedProcess[str]:
     arguments = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
-    return subprocess.run(arguments, capture_output=True, text=True, cwd=folder)
+    return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def site(project):
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
-    thread.join()
+    thread.join(60)
     server.server_close()
 
 

@@ -92,7 +92,7 @@ def commands():
     blocked += ["lightning", "optuna", "tensorboard", "transformers", "accelerate"]
     code = WITHOUT_EXTRAS.format(blocked=blocked, commands=[*FINE, "pep spp", "claims spp-worst-case --json"])
     environment = {**os.environ, "SUREFOOT_PEP_CACHE": "off"}  # what was solved before needs no package
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 

@@ -28,6 +28,6 @@ print(int((result.dataset.status == "finished").sum()))
 
 def test_a_script_without_a_guard_runs_once_and_its_own_problem_goes_to_its_processes(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
-    result = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
+    result = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["started", "80"]

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.slow
 
 def run(*arguments, cwd):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    found = subprocess.run([str(word) for word in arguments], capture_output=True, text=True, cwd=cwd, env=environment)
+    words = [str(word) for word in arguments]
+    found = subprocess.run(words, capture_output=True, text=True, cwd=cwd, env=environment, timeout=1800)
     assert found.returncode == 0, f"{arguments}\n{found.stdout}\n{found.stderr}"
     return found.stdout
 

@@ -103,7 +103,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     thread.start()
     yield state
     server.shutdown()
-    thread.join()
+    thread.join(60)
     server.server_close()
 
 

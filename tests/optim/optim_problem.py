@@ -100,3 +100,11 @@ def distance(left: list[Tensor], right: list[Tensor]) -> float:
 
 def equal(left: list[Tensor], right: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def prepared(name: str = "NGN", **options: Any) -> tuple[Problem, sfo.ModelBased, Tensor]:
+    """A problem, an optimizer after two steps on it, and the loss of the third."""
+    problem = Problem()
+    optimizer = make(name, problem.params, listen=False, **options)
+    train(problem, optimizer, range(2))
+    return problem, optimizer, problem.backward(2)

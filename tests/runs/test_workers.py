@@ -11,6 +11,11 @@ import pytest
 from surefoot.runs._workers import CannotTravel, WorkerDied, Workers
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _quick_workers():
+    """How a process starts is tested here, too: none is forked from a ready one."""
+
+
 class Server:
     """Does what a function does."""
 
@@ -31,7 +36,9 @@ class Picky(Exception):
 def answers(workers, count):
     found = []
     while len(found) < count:
-        found += workers.take(60)
+        some = workers.take(60)
+        assert some, "no answer within a minute"
+        found += some
     return found
 
 

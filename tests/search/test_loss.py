@@ -124,17 +124,6 @@ def test_the_table_says_plainly_that_a_rate_never_started(regression):
     assert (frame.loss.isna() == (frame.outcome == "never started")).all()
 
 
-def test_a_search_on_convex_problems_does_not_need_torch():
-    import subprocess
-    import sys
-
-    code = (
-        "import sys; from surefoot.problems import LinearRegression; from surefoot.search import ProblemRun, tune;"
-        "tune(ProblemRun(LinearRegression(), 'sgd', batch_size=5), [0.01, 0.1], 20); assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 class Scored(Run):
     """A run whose loss falls with the rate until it is too large, and that can be evaluated."""
 

@@ -36,19 +36,6 @@ def result(study):
     return study.run()
 
 
-@pytest.fixture(scope="session")
-def assert_same_bits():
-    """Checks that two data sets have the same bits in every variable."""
-
-    def check(one, other):
-        assert list(one.variables) == list(other.variables)
-        for name in one.variables:
-            assert one[name].dims == other[name].dims
-            assert one[name].values.tobytes() == other[name].values.tobytes(), name
-
-    return check
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _quick_workers(ready_workers):
     """Worker processes start at once."""

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 from tests.processes import Program
-from tests.study.network_cases import make_study
+from tests.runs.network_cases import make_study
 
 from surefoot.problems import LinearRegression
 from surefoot.search import ProblemRun, tune

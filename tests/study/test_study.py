@@ -1,13 +1,12 @@
 """Running, resuming and refusing studies."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import xarray as xr
 
+from surefoot.monitor import DeltaExplosion, NonFinite, PartialBound
 from surefoot.problems import Problem
 from surefoot.runs._store import Store
 from surefoot.study import LowerBoundWarning, Plan, Result, StoreError, Study, StudyInterrupted
@@ -223,20 +222,50 @@ def test_a_foreign_file_stops_a_study_before_it_starts(study, tmp_path):
     assert (tmp_path / "s.db").read_text() == "my notes"
 
 
-def test_importing_studies_imports_nothing_heavy():
-    code = (
-        "import sys, surefoot.study; "
-        "print([m for m in 'torch matplotlib pandas xarray scipy.stats rich jax'.split() if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "[]\n"
+# Stop rules: where runs end, and that the others do not notice.
+
+STOPPED = {"methods": ["sgd", "sps"], "lrs": [0.01, 0.1, 1.0, 10.0], "seeds": 2, "epochs": 10, "batch_size": 5}
 
 
-def test_a_convex_study_never_imports_torch():
-    code = (
-        "import sys; from surefoot.study import Study; "
-        "r = Study('linear-regression', methods=['sgd', 'spp'], lrs=[0.1], seeds=1, epochs=1, batch_size=5).run(); "
-        "r.bound(1.0); r.sensitivity(1.0); print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "False\n"
+@pytest.fixture(scope="module")
+def plain():
+    return Study("linear-regression", **STOPPED).run().dataset
+
+
+@pytest.fixture(scope="module")
+def stopped():
+    rules = [PartialBound(best=0.1), DeltaExplosion()]
+    return Study("linear-regression", **STOPPED, distance=1.0, stop=rules).run().dataset
+
+
+def test_unstable_runs_end_early_and_good_ones_do_not(stopped):
+    status = stopped.status
+    assert (status.sel(algorithm="sgd", lr=[1.0, 10.0]) != "finished").all()
+    assert (status.sel(algorithm="sps", lr=[0.1, 1.0, 10.0]) == "finished").all()
+    assert (status == "stopped").any()
+
+
+def test_runs_that_finish_are_the_same_to_the_bit(plain, stopped):
+    same = (stopped.status == "finished").values
+    for name in ("loss", "delta", "train_loss", "last_loss"):
+        np.testing.assert_array_equal(stopped[name].values[same], plain[name].values[same])
+
+
+def test_numbers_of_a_stopped_run_end_in_infinity_never_nan(plain, stopped):
+    ended = (stopped.status == "stopped").values
+    loss = stopped.loss.values[ended]
+    assert not np.isnan(loss).any()
+    assert np.isinf(loss[:, -1]).all()
+    kept = np.isfinite(loss)
+    np.testing.assert_array_equal(loss[kept], plain.loss.values[ended][kept])
+
+
+def test_rules_are_part_of_what_a_store_keeps_apart(tmp_path):
+    store = tmp_path / "study.db"
+    Study("linear-regression", **STOPPED).run(store)
+    assert Study("linear-regression", **STOPPED, stop=[NonFinite()]).plan(store).todo == 16
+
+
+def test_what_is_no_stop_rule_is_refused():
+    with pytest.raises(TypeError, match="stop must be stop rules"):
+        Study("linear-regression", **STOPPED, stop=["explosion"])

@@ -1,0 +1,306 @@
+"""Any torch model, data and loss as a problem: its numbers, what tells two of them apart, and what is refused."""
+
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from tests.processes import Program
+from torch import nn
+from torch.nn import functional
+
+from surefoot.data import digits
+from surefoot.problems import ImageInputs, NetworkProblem, TensorInputs, create, networks
+
+X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(20) % 3
+MODEL = partial(networks.MLP, 4, (5,), 3)
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.layer, self.scale = nn.Linear(4, 3), scale
+
+    def forward(self, inputs):
+        return self.scale * self.layer(inputs)
+
+
+def make(model=MODEL, data=(X, Y), **options):
+    return NetworkProblem(model, data, **options)
+
+
+def same(one, other):
+    return all(torch.equal(p, q) for p, q in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_sizes():
+    problem = make(validation=(X[:5], Y[:5]))
+    assert (problem.n_rows, problem.n_valid, problem.dimension) == (20, 5, 4 * 5 + 5 + 5 * 3 + 3)
+
+
+def test_frozen_parameters_are_no_dimensions():
+    def frozen():
+        model = MODEL()
+        model.layers[0].requires_grad_(False)
+        return model
+
+    problem = make(frozen)
+    assert problem.dimension == 5 * 3 + 3
+    assert problem.initial_point().shape == (18,)
+
+
+def test_every_model_starts_at_the_initial_point():
+    problem = make()
+    one, other = problem.model(), problem.model()
+    assert same(one, other)
+    start = np.concatenate([p.detach().double().numpy().ravel() for p in one.parameters()])
+    np.testing.assert_array_equal(problem.initial_point(), start)
+
+
+def test_the_seed_of_the_model_sets_the_start():
+    assert not same(make(model_seed=1).model(), make(model_seed=2).model())
+
+
+def test_random_numbers_of_others_are_left_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    make().model()
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_losses_are_those_of_the_model():
+    problem = make(validation=(X[:7], Y[:7]))
+    model = problem.model()
+    with torch.no_grad():
+        expected = functional.cross_entropy(model(X), Y)
+        assert problem.full_loss(model) == pytest.approx(float(expected))
+        assert problem.validation_loss(model) == pytest.approx(float(functional.cross_entropy(model(X[:7]), Y[:7])))
+    rows = np.array([3, 1])
+    assert torch.equal(problem.batch_loss(model, rows), functional.cross_entropy(model(X[rows]), Y[rows]))
+
+
+def test_losses_over_many_rows_are_means_over_the_rows():
+    """More rows than are evaluated at once, and not a multiple of them."""
+    inputs = torch.randn(1300, 4, generator=torch.Generator().manual_seed(1))
+    targets = torch.arange(1300) % 3
+    problem = make(data=(inputs, targets))
+    model = problem.model()
+    with torch.no_grad():
+        expected = functional.cross_entropy(model(inputs).double(), targets)
+    assert problem.full_loss(model) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_full_losses_are_taken_in_evaluation_mode_and_leave_the_mode_as_it_was():
+    problem = make(lambda: nn.Sequential(MODEL(), nn.Dropout(0.9)))
+    model = problem.model()
+    assert model.training
+    assert problem.full_loss(model) == problem.full_loss(model)
+    assert model.training
+
+
+def test_a_loss_of_one_s_own():
+    problem = make(lambda: nn.Linear(4, 1), (X, X.sum(dim=1, keepdim=True)), loss=functional.mse_loss)
+    model = problem.model()
+    with torch.no_grad():
+        assert problem.full_loss(model) == pytest.approx(float((model(X) - X.sum(dim=1, keepdim=True)).square().mean()))
+
+
+def test_problems_without_validation_rows_say_so():
+    with pytest.raises(ValueError, match="network has no validation rows"):
+        make().validation_loss(make().model())
+
+
+def test_threads_are_those_asked_for_and_put_back():
+    before = torch.get_num_threads()
+    with make(threads=2).one_run():
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == before
+
+
+def test_bfloat16_runs_the_model_in_mixed_precision():
+    kinds = []
+
+    class Watched(Scaled):
+        def forward(self, inputs):
+            found = super().forward(inputs)
+            kinds.append(found.dtype)
+            return found
+
+    problem = make(Watched, autocast="bfloat16")
+    model = problem.model()
+    exact = make(Watched).batch_loss(model, np.arange(20)).detach()
+    kinds.clear()
+    rounded = problem.batch_loss(model, np.arange(20)).detach()
+    assert kinds == [torch.bfloat16]
+    assert float(rounded) == pytest.approx(float(exact), rel=0.05)
+
+
+def test_channels_last_is_given_to_the_model_and_the_images():
+    seen = []
+
+    class Watched(nn.Conv2d):
+        def forward(self, inputs):
+            seen.append(inputs.is_contiguous(memory_format=torch.channels_last))
+            return super().forward(inputs).mean((2, 3))
+
+    images = torch.randn(6, 4, 5, 5)
+    problem = make(partial(Watched, 4, 3, 3), (images, Y[:6]), channels_last=True)
+    model = problem.model()
+    problem.batch_loss(model, np.arange(6))
+    assert all(seen)
+    assert model.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_device_with_a_number_is_the_same_problem():
+    assert make(device="cpu:0").fingerprint() == make().fingerprint()
+
+
+def test_batches_are_made_on_the_device():
+    asked = []
+
+    class Watched(TensorInputs):
+        def to(self, device):
+            asked.append(device)
+            return super().to(device)
+
+    problem = make(data=Watched(X, Y), device="cpu:0")
+    problem.full_loss(problem.model())
+    assert asked == ["cpu:0"]
+
+
+def test_augmentation_is_set_by_the_seed_and_left_out_without_one():
+    problem = make(partial(networks.MLP, 64, (), 10), ImageInputs(digits("train"), padding=2))
+    model, rows = problem.model(), np.arange(32)
+    losses = [float(problem.batch_loss(model, rows, seed).detach()) for seed in (1, 1, 2, None, None)]
+    assert losses[0] == losses[1] != losses[2]
+    assert losses[3] == losses[4] != losses[0]
+
+
+# What tells two problems apart.
+
+CHANGES = {
+    "rows": {"data": (X + 1, Y)},
+    "validation": {"validation": (X[:3], Y[:3])},
+    "width": {"model": partial(networks.MLP, 4, (6,), 3)},
+    "start": {"model_seed": 1},
+    "loss": {"loss": lambda outputs, targets: functional.cross_entropy(outputs, targets)},
+    "layout": {"channels_last": True},
+    "precision": {"autocast": "bfloat16"},
+    "threads": {"threads": 2},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_changes_the_numbers_changes_the_fingerprint(change):
+    assert make(**change).fingerprint() != make().fingerprint()
+
+
+def test_the_name_does_not_change_the_fingerprint():
+    assert make(name="another").fingerprint() == make().fingerprint()
+
+
+def test_settings_of_a_model_that_are_no_tensors_change_the_fingerprint():
+    assert make(partial(Scaled, 2.0)).fingerprint() != make(Scaled).fingerprint()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(label_smoothing=0.1),
+        nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0])),
+        partial(functional.cross_entropy, label_smoothing=0.1),
+        partial(functional.cross_entropy, weight=torch.tensor([1.0, 2.0, 3.0])),
+    ],
+)
+def test_settings_of_a_loss_change_the_fingerprint(loss):
+    plain = {nn.CrossEntropyLoss: nn.CrossEntropyLoss()}.get(type(loss), partial(functional.cross_entropy))
+    assert make(loss=loss).fingerprint() != make(loss=plain).fingerprint()
+
+
+def test_the_code_of_a_model_changes_the_fingerprint():
+    class Other(Scaled):
+        def forward(self, inputs):
+            return torch.tanh(super().forward(inputs))
+
+    Other.__qualname__, Other.__name__ = Scaled.__qualname__, Scaled.__name__  # as after an edit
+    assert make(Other).fingerprint() != make(Scaled).fingerprint()
+
+
+def test_another_process_finds_the_same_fingerprint():
+    program = "from surefoot.problems import create; print(create('digits-mlp').fingerprint())"
+    with Program(program) as process:
+        found, _ = process.communicate(timeout=120)
+    assert found.strip() == create("digits-mlp").fingerprint()
+
+
+def test_a_pickled_problem_is_the_same():
+    problem = make(validation=(X[:5], Y[:5]))
+    problem.full_loss(problem.model())
+    again = pickle.loads(pickle.dumps(problem))
+    assert again.fingerprint() == problem.fingerprint()
+    assert again.initial_losses == problem.initial_losses
+
+
+@pytest.mark.parametrize("name", ["digits-mlp", "digits-cnn"])
+def test_named_networks_know_the_digits(name):
+    problem = create(name)
+    assert (problem.n_rows, problem.n_valid) == (1437, 360)
+    assert problem.initial_losses[0] == pytest.approx(np.log(10), abs=1.0)
+
+
+def test_characters_of_a_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("the quick brown fox jumps over the lazy dog. " * 40)
+    problem = create("characters", data=str(path), context=16, d=8)
+    assert problem.initial_losses[0] == pytest.approx(np.log(28), abs=1.5)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"model": 3}, TypeError, "model_factory must be a function, got 3"),
+        ({"loss": "mse"}, TypeError, "loss must be a function, got 'mse'"),
+        ({"autocast": "float16"}, ValueError, "autocast must be None or 'bfloat16', got 'float16'"),
+        ({"threads": 0}, ValueError, "threads must be a whole number of at least 1, got 0"),
+        ({"threads": True}, ValueError, "threads must be a whole number"),
+        ({"model_seed": -1}, ValueError, "model_seed must be a whole number of at least 0, got -1"),
+        ({"device": "gpu"}, ValueError, "device must be a device of torch such as 'cpu' or 'cuda', got 'gpu'"),
+        ({"data": 5}, TypeError, "data must be surefoot.data.Images"),
+        ({"data": (X, Y[:3])}, ValueError, "inputs has 20 rows and targets 3"),
+    ],
+)
+def test_bad_arguments(options, error, message):
+    with pytest.raises(error, match=message):
+        make(**options)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_here():
+    with pytest.raises(ValueError, match="device must be one that is here, got 'cuda'"):
+        make(device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"model": lambda: 3}, TypeError, "model_factory must give a torch.nn.Module, got 3"),
+        ({"model": nn.ReLU}, ValueError, "model_factory must give a model with parameters to train"),
+        (
+            {"loss": partial(functional.cross_entropy, reduction="none")},
+            TypeError,
+            r"loss must give one number for a batch, such as the mean over its rows, as a tensor; got \(2,\)",
+        ),
+        ({"loss": lambda outputs, targets: 3.0}, TypeError, "loss must give one number .* got float"),
+        ({"model": partial(nn.Linear, 5, 3)}, RuntimeError, "mat1 and mat2 shapes cannot be multiplied"),
+        ({"data": (X, Y + 9)}, RuntimeError, "network: model and loss fail on the first rows: IndexError: Target"),
+    ],
+)
+def test_bad_models_and_losses_show_before_any_work(options, error, message):
+    with pytest.raises(error, match=message):
+        make(**options).fingerprint()

@@ -1,0 +1,362 @@
+"""Killed and resumed: the same answer, and no step taken twice."""
+
+import signal
+import sqlite3
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from tests.processes import Program, wait_until
+from tests.runs.torch_recipe import X, Y, batches, recipe, squared
+from torch import nn
+
+from surefoot._states import load_run, save_run
+from surefoot.problems import LinearRegression
+from surefoot.search import ProblemRun, SearchError, TorchRun, tune
+from surefoot.study import Result, StoreError, Study, rescue
+
+LRS = np.geomspace(1e-3, 1e2, 9)
+SEARCHES = [
+    {"objective": "loss"},
+    {"objective": "bound", "bias": 1.0},
+    {"objective": "bound", "bias": 1.0, "seeds": 2, "refine": 1},
+    {"objective": "loss", "seeds": 2, "refine": 1},
+]
+
+
+@pytest.fixture(scope="module")
+def numbers(regression):
+    """Rates, losses and indices of real runs."""
+    lrs = list(np.geomspace(1e-3, 1e2, 65))  # refinements are among them
+    study = Study(regression, methods="sgd", lrs=lrs, epochs=10, batch_size=5, seeds=2)
+    data = study.run().dataset.isel(algorithm=0)
+    return study.lrs, data.loss.values, data.delta.values
+
+
+@pytest.fixture
+def runs(tape, numbers):
+    """Runs with these numbers, which count their steps."""
+    return tape(*numbers)
+
+
+class Nearest:
+    """Finds the recorded run of a rate up to rounding, as refined rates need."""
+
+    def __init__(self, runs):
+        self.runs = runs
+
+    def __call__(self, lr, seed):
+        return self.runs(min(self.runs.lrs, key=lambda known: abs(np.log(known / lr))), seed)
+
+
+@pytest.fixture(scope="module", params=SEARCHES)
+def search(request, tape, numbers):
+    """The options of a search, and what it finds if nobody interrupts it."""
+    return request.param, tune(Nearest(tape(*numbers)), LRS, 100, **request.param)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_interrupted_and_resumed(runs, search, tmp_path, share):
+    options, whole = search
+    runs.fail_after = int(share * whole.steps)
+    with pytest.raises(KeyboardInterrupt):
+        tune(Nearest(runs), LRS, 100, store=tmp_path / "search", **options)
+    runs.fail_after = None
+    again = tune(Nearest(runs), LRS, 100, store=tmp_path / "search", **options)
+    assert (again.lr, again.bound, again.loss, again.steps) == (whole.lr, whole.bound, whole.loss, whole.steps)
+    assert again.table == whole.table
+    assert not runs.repeated
+    assert runs.counts["total"] == whole.steps
+
+
+def test_a_finished_search_costs_nothing_when_asked_again(runs, tmp_path):
+    first = tune(Nearest(runs), LRS, 100, store=tmp_path / "search")
+    taken = runs.counts["total"]
+    second = tune(Nearest(runs), LRS, 100, store=tmp_path / "search")
+    assert second.table == first.table
+    assert runs.counts["total"] == taken
+    assert second.run.step == 100
+
+
+def test_what_proves_nothing_proves_nothing_after_a_resumption(tape, tmp_path):
+    deltas = np.ones((2, 1, 10))
+    deltas[1, 0, 3] = -0.5
+    runs = tape([0.1, 1.0], np.ones((2, 1, 10)), deltas)
+    options = {"objective": "bound", "bias": 5.0, "store": tmp_path / "search"}
+    assert tune(runs, [0.1, 1.0], 10, **options).certificate is None
+    assert tune(runs, [0.1, 1.0], 10, **options).certificate is None
+
+
+def test_another_objective_uses_what_is_there(runs, tmp_path):
+    tune(Nearest(runs), LRS, 100, store=tmp_path / "search")
+    tune(Nearest(runs), LRS, 100, store=tmp_path / "search", objective="bound", bias=1.0)
+    assert not runs.repeated
+
+
+@pytest.mark.parametrize("max_states", [1, 2, 30])
+def test_few_states_in_memory(regression, max_states):
+    """Where states are kept does not change a bit of the answer."""
+    runs = ProblemRun(regression, "ngn", batch_size=5)
+    few = tune(runs, LRS, 100, max_states=max_states, seeds=2)
+    many = tune(runs, LRS, 100, max_states=100, seeds=2)
+    assert few.table == many.table
+
+
+def test_states_are_spilled_beyond_the_cap(regression, monkeypatch):
+    from surefoot.runs import _run_files
+
+    spilled = []
+    monkeypatch.setattr(_run_files, "save_run", lambda path, *what: spilled.append(path) or save_run(path, *what))
+    tune(ProblemRun(regression, "ngn", batch_size=5), LRS, 100, max_states=2)
+    assert spilled
+    assert not any(path.parent.exists() for path in spilled)  # and cleaned up
+
+
+def test_a_store_of_another_search_is_refused(regression, tmp_path):
+    runs = ProblemRun(regression, "sgd", batch_size=5)
+    tune(runs, LRS, 50, store=tmp_path / "search")
+    with pytest.raises(ValueError, match="belongs to another search: horizon is 50 there and 60 here"):
+        tune(runs, LRS, 60, store=tmp_path / "search")
+    with pytest.raises(ValueError, match="belongs to another search: methods"):
+        tune(ProblemRun(regression, "ngn", batch_size=5), LRS, 50, store=tmp_path / "search")
+
+
+def test_a_folder_with_other_things_is_left_alone(regression, tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(ValueError, match="other things in it"):
+        tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path)
+    with pytest.raises(ValueError, match="store must be a folder"):
+        tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path / "thesis.txt")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path / "no" / "search")
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"broken", lambda data: data[:100], lambda data: data[:-9000]])
+def test_a_damaged_store_is_named(regression, tmp_path, damage):
+    runs = ProblemRun(regression, "sgd", batch_size=5)
+    tune(runs, LRS, 50, store=tmp_path / "search")
+    store = tmp_path / "search" / "runs.db"
+    store.write_bytes(damage(store.read_bytes()))
+    with pytest.raises(StoreError, match=r"runs\.db: (not a surefoot study|the file is damaged)"):
+        tune(runs, LRS, 50, store=tmp_path / "search")
+
+
+def test_a_search_is_rescued(regression, tmp_path):
+    """Changed through SQLite itself, so that only the seal can tell; its runs are files of their own."""
+    runs = ProblemRun(regression, "sgd", batch_size=5)
+    whole = tune(runs, LRS, 50, store=tmp_path / "search")
+    path = tmp_path / "search" / "runs.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE facts SET value = '{}' WHERE rowid = 1")
+    connection.close()
+    with pytest.raises(StoreError, match=r"runs\.db: .*damaged.*rescue"):
+        tune(runs, LRS, 50, store=tmp_path / "search")
+    (tmp_path / "new").mkdir()
+    assert rescue(path, tmp_path / "new" / "runs.db").lost == ("fact 1",)
+    assert tune(runs, LRS, 50, store=tmp_path / "new").table == whole.table
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda data: data[:100], lambda data: data[100:], lambda data: b"", lambda data: b"hi"]
+)
+def test_a_damaged_run_is_named(regression, tmp_path, cut):
+    runs = ProblemRun(regression, "sgd", batch_size=5)
+    tune(runs, LRS, 50, store=tmp_path / "search")
+    for path in (tmp_path / "search").glob("*/*.run"):
+        path.write_bytes(cut(path.read_bytes()))
+    with pytest.raises(SearchError, match=r"\.run is damaged .*; delete .*, and its run is computed anew"):
+        tune(runs, LRS, 50, store=tmp_path / "search", objective="bound", bias=1.0)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"x": np.arange(3.0), "n": 3, "name": "a", "none": None, "yes": True},
+        {"nested": {1: [np.ones(2), (2.5, "b")], "deep": {"big": 2**80}}},
+    ],
+)
+def test_states_come_back_as_they_were(tmp_path, state):
+    save_run(tmp_path / "state", {"told": 1}, state)
+    assert repr(load_run(tmp_path / "state")) == repr(({"told": 1}, state))
+
+
+def test_a_state_that_would_need_pickle_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="state_dict must hold arrays, tensors, numbers and strings"):
+        save_run(tmp_path / "state", {}, {"f": lambda: 1})
+    assert not list(tmp_path.iterdir())
+
+
+class TestStudies:
+    def study(self, **changes):
+        settings = {"methods": ["sgd", "sps"], "lrs": LRS, "epochs": 10, "batch_size": 5, "seeds": 2}
+        return Study(LinearRegression(noise=0.5), **(settings | changes))
+
+    @pytest.mark.parametrize("options", [{}, {"objective": "bound"}, {"objective": "bound", "bias": 2.0}])
+    def test_the_store_changes_nothing(self, tmp_path, options):
+        with_store = tune(self.study(), store=tmp_path / "study.db", **options)
+        assert with_store.table == tune(self.study(), **options).table
+
+    def test_finished_runs_are_those_of_the_study(self, tmp_path):
+        """What a search adds to the store is bit for bit what the study would have computed."""
+        study = self.study()
+        tune(study, store=tmp_path / "study.db")
+        done = study.plan(tmp_path / "study.db").done
+        assert 0 < done < len(study.runs)
+        there = Result.load(tmp_path / "study.db").dataset
+        fresh = study.run().dataset
+        known = there.status != "missing"
+        for name in there.data_vars:
+            one, other = there[name].where(known, drop=False), fresh[name].where(known, drop=False)
+            assert one.identical(other) or np.array_equal(one.values, other.values, equal_nan=True), name
+
+    def test_a_complete_study_answers_without_a_step(self, tmp_path, monkeypatch):
+        study = self.study()
+        study.run(tmp_path / "study.db")
+        monkeypatch.setattr(ProblemRun, "advance_together", lambda *_: pytest.fail("a step was taken"))
+        found = tune(study, store=tmp_path / "study.db", objective="bound", bias=1.0)
+        total = study.run(tmp_path / "study.db").bound(distance=1.0).total
+        assert found.bound == total.min()
+        assert found.run is None
+
+    def test_the_distance_of_the_study_is_the_bias(self):
+        found = tune(self.study(distance=1.0), objective="bound")
+        assert found.certificate.bias == "distance 1"
+
+    def test_a_spec_file(self, tmp_path):
+        spec = tmp_path / "study.toml"
+        spec.write_text(
+            'problem = "linear-regression"\nmethods = ["sgd"]\nlrs = { from = 1e-3, to = 1e1, count = 5 }\n'
+            "epochs = 5\nbatch_size = 5\nseeds = 1\n"
+        )
+        assert tune(Study.from_spec(spec), store=tmp_path / "study.db").lr == 0.1
+
+    @pytest.mark.parametrize("name", ["seeds", "schedule"])
+    def test_what_the_study_tells_cannot_be_given(self, name):
+        with pytest.raises(TypeError, match=name):
+            tune(self.study(), **{name: 1})
+
+    def test_thinned_traces_are_refused(self):
+        with pytest.raises(ValueError, match="every must be 1"):
+            tune(self.study(every=2))
+
+
+SCRIPT = """
+    import sys, time
+    import numpy as np
+    from surefoot.problems import LinearRegression
+    from surefoot.search import ProblemRun, tune
+
+    class Slow(ProblemRun):
+        def advance_together(self, runs, k):
+            time.sleep(0.02)
+            with open(sys.argv[2], "a") as log:
+                for run in runs:
+                    log.write(f"{run.lr} {run.seed} {run.step} {k}\\n")
+            return super().advance_together(runs, k)
+
+    found = tune(Slow(LinearRegression(), "ngn", batch_size=5), np.geomspace(1e-3, 1e2, 9), 400, store=sys.argv[1])
+    print(found.lr, found.loss, found.steps)
+"""
+
+
+def test_killed_without_warning(tmp_path):
+    """kill -9 in the middle: a fresh process goes on, and only the piece in flight may be taken again."""
+
+    def start(name):
+        return Program(textwrap.dedent(SCRIPT), tmp_path / name, tmp_path / f"{name}.log")
+
+    with start("straight") as process:
+        straight, _ = process.communicate(timeout=60)
+    assert straight
+    log = tmp_path / "killed.log"
+    with start("killed") as victim:
+        wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 20, victim)
+        victim.kill()
+    assert victim.returncode == -signal.SIGKILL
+    with start("killed") as process:
+        assert process.communicate(timeout=60)[0] == straight
+    pieces = [line.rsplit(" ", 1)[0] for line in log.read_text().splitlines()]
+    together = 8  # the runs of one piece
+    assert len(pieces) - len(set(pieces)) <= together
+
+
+# What a store of a search is remembered by.
+
+DECAY = 0.0
+
+
+def decayed(parameters, lr):
+    return torch.optim.SGD(parameters, lr=lr, weight_decay=DECAY)
+
+
+def size_of(rows):
+    return lambda seed: [(X[part], Y[part]) for part in torch.arange(40).split(rows)]
+
+
+def weighted(scale):
+    return lambda model, batch: scale * squared(model, batch)
+
+
+PARTS = {
+    "model_factory": lambda: nn.Linear(3, 1),
+    "data_factory": size_of(8),
+    "loss_fn": weighted(1.0),
+    "optimizer_factory": decayed,
+}
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """The store of a search, which the same recipe gets again."""
+    path = tmp_path_factory.mktemp("search") / "search"
+    first = tune(TorchRun(**PARTS), [0.01, 0.1], 10, store=path)
+    assert tune(TorchRun(**PARTS), [0.01, 0.1], 10, store=path).table == first.table
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"loss_fn": weighted(2.0)},
+        {"loss_fn": lambda model, batch: squared(model, batch).sqrt()},
+        {"data_factory": size_of(4)},
+        {"optimizer_factory": lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, weight_decay=0.1)},
+        {"optimizer_factory": torch.optim.Adam},
+        {"model_factory": lambda: nn.Linear(3, 1, bias=False)},
+        {"clip": 1.0},
+        {"accumulate": 2},
+        {"autocast": "bfloat16"},
+        {"model_seed": 1},
+        {"evaluate": lambda model: float(squared(model, (X, Y)))},
+        {"version": "2"},
+    ],
+    ids=["loss", "code of the loss", "batch size", "decay", "optimizer", "model", "clip", "accumulate", "autocast",
+         "model_seed", "evaluate", "version"],
+)  # fmt: skip
+def test_another_recipe_does_not_get_the_old_table(searched, change):
+    with pytest.raises(ValueError, match="belongs to another search: methods differ in"):
+        tune(TorchRun(**(PARTS | change)), [0.01, 0.1], 10, store=searched)
+
+
+def test_a_global_that_a_factory_reads_counts_and_is_named(tmp_path, monkeypatch):
+    runs = recipe(decayed)
+    tune(recipe(decayed), [0.01, 0.1], 10, store=tmp_path / "search")
+    monkeypatch.setitem(decayed.__globals__, "DECAY", 0.1)
+    with pytest.raises(ValueError, match=r"methods differ in .*DECAY"):
+        tune(recipe(decayed), [0.01, 0.1], 10, store=tmp_path / "search")
+    assert runs.identity().parts
+
+
+def test_what_cannot_be_identified_needs_a_version(tmp_path):
+    (tmp_path / "scale").write_text("2")
+    with (tmp_path / "scale").open() as file:
+
+        def loss(model, batch):
+            file.seek(0)
+            return float(file.read()) * squared(model, batch)
+
+        parts = (lambda: nn.Linear(3, 1), batches, loss, torch.optim.SGD)
+        with pytest.raises(ValueError, match=r"file \(TextIOWrapper\) cannot be identified. Give version="):
+            tune(TorchRun(*parts), [0.01, 0.1], 10, store=tmp_path / "search")
+        tune(TorchRun(*parts, version="1"), [0.01, 0.1], 10, store=tmp_path / "search")
