@@ -45,8 +45,7 @@ class Method:
         return self.model is None and self.optimizer is None
 
 
-@dataclass(frozen=True)
-class RunPlan:
+class RunPlan(NamedTuple):
     """One training run; the problem, the schedule and the batches' size are the study's."""
 
     method: Method
