@@ -87,8 +87,8 @@ class Steps:
             np.subtract(self._loss, self._bounds, out=self._height)
             for model, part, point, _, _ in self._own_heights:
                 point.height[...] = model.height(self._loss[part], model.lower_bound)
-        np.multiply(self.rate, self._grad_sq, out=self._decrease)
-        np.divide(self._decrease, self._height, out=self._z)
+        np.multiply(self.rate, self._grad_sq, self._decrease)
+        np.divide(self._decrease, self._height, self._z)
         if self._has_deltas:
             np.multiply(self._decrease, 0.5, out=self._half)
         for model, _, point, sizes, deltas in self._parts:

@@ -34,6 +34,7 @@ class Tiles:
 
     def __init__(self, problem: TiledProblem, points: Floats, total: Floats, start: Floats) -> None:
         self._problem, self._points, self._gradients = problem, points, np.empty_like(points)
+        self._vectors = _vectors(self._gradients)
         self.told = np.empty((len(TOLD), len(points), WIDTH))
         self._loss, self._grad_sq, self._size, self._delta, distance_sq = self.told
         scale = self._size[:, None, :, None]
@@ -45,7 +46,8 @@ class Tiles:
         for begin in range(0, len(points), size):
             here = points[begin : begin + size]
             others = (array[begin : begin + size] for array in (total, self._gradients, scale, distance_sq))
-            self._parts.append((here, *others, start[: len(here)], work[: len(here)]))
+            room = work[: len(here)]
+            self._parts.append((here, *others, start[: len(here)], room, _vectors(room)))
 
     def step(
         self,
@@ -69,26 +71,33 @@ class Tiles:
         """
         problem, points, gradients = self._problem, self._points, self._gradients
         self._loss[...] = problem.loss_and_gradient(points, batch, gradients)
-        _norm_sq(gradients, self._grad_sq)
+        _norm_sq(self._vectors, self._grad_sq)
         if sizes is not None:
             sizes()
-        for here, total, steps, scale, distance_sq, start, work in self._parts:
+        for here, total, steps, scale, distance_sq, start, work, vectors in self._parts:
             if wants_distance:
-                _norm_sq(np.subtract(here, start, out=work), distance_sq)
-            total += here if factor is None else np.multiply(here, factor, out=work)
+                np.subtract(here, start, work)
+                _norm_sq(vectors, distance_sq)
+            np.add(total, here if factor is None else np.multiply(here, factor, work), total)
             if sizes is not None:
-                steps *= scale
-                here -= steps
+                np.multiply(steps, scale, steps)
+                np.subtract(here, steps, here)
         if sizes is None:
             found = problem.prox(points, rows, rates)
-            moved = _norm_sq(np.subtract(found.points, points, out=gradients), np.empty_like(rates))
+            np.subtract(found.points, points, gradients)
+            moved = _norm_sq(self._vectors, np.empty_like(rates))
             self._size[...] = np.where(self._grad_sq > 0, np.sqrt(moved / self._grad_sq), rates)
             self._delta[...] = exact_delta(self._loss, found.losses, moved, rates)
             points[...] = found.points
 
 
+def _vectors(points: Floats) -> Floats:
+    """Points (tiles, blocks, WIDTH, features), without an axis of one block."""
+    return points[:, 0] if points.shape[1] == 1 else points
+
+
 def _norm_sq(vectors: Floats, out: Floats) -> Floats:
-    """Squared norms (tiles, WIDTH) of vectors (tiles, blocks, WIDTH, features)."""
-    if vectors.shape[1] == 1:
-        return np.vecdot(vectors[:, 0], vectors[:, 0], out=out)
+    """Squared norms (tiles, WIDTH) of what :func:`_vectors` gives."""
+    if vectors.ndim == 3:
+        return np.vecdot(vectors, vectors, out)
     return np.add.reduce(np.vecdot(vectors, vectors), axis=1, out=out)

@@ -81,7 +81,7 @@ class Settings:
         return -(-self.steps // self.every)
 
 
-@dataclass
+@dataclass(slots=True)
 class Trace:
     """What is kept of a finished run. Arrays are float64; after divergence they hold ∞, never NaN."""
 
