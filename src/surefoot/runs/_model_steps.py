@@ -164,8 +164,8 @@ def _knows_size(model: Model) -> bool:
 
 def _deltas(model: Model, loss: Floats, grad_sq: Floats, rate: Floats) -> Floats:
     if isinstance(model, Linear):  # what is not finite shows in the loss or the gradient
-        half: Floats = model.solve(NUMPY, Point(1.0, grad_sq, rate, (0.5 * rate) * grad_sq, 1.0, True))[1]
-        return half
+        half: Floats = model.solve(NUMPY, Point(1.0, 0.0, 0.0, (0.5 * rate) * grad_sq, 1.0, True))[1]
+        return half  # the sizes are known: they are not found again
     height, decrease = model.height(loss, model.lower_bound), rate * grad_sq
     z = decrease / height
     found: Floats = model.solve(NUMPY, Point(height, grad_sq, rate, 0.5 * decrease, z, True))[1]
