@@ -15,12 +15,11 @@ from surefoot.runs._best_bound import live_rules
 from surefoot.runs._levels import Levels
 from surefoot.runs._model_steps import StepSizes
 from surefoot.runs._row_orders import row_orders
-from surefoot.runs._tile import Tiles
+from surefoot.runs._tile import TOLD, Tiles
 from surefoot.runs._types import Floats, RunPlan, Settings, Trace
 from surefoot.runs._workers import Stopped
 from surefoot.theory.models import Linear
 
-_TRACED = ("loss", "grad_sq", "size", "delta", "distance")
 _BLOCK = 64
 """Steps between two looks at which runs have diverged; their numbers stay in the cache until they are kept."""
 
@@ -87,7 +86,7 @@ class _State:
         self.stopped_at = np.full(shape, -1)
         self.violations = np.zeros(shape, int)
         # Of a run that ends early the rest is filled with ∞ when all is done.
-        self.steps = np.empty((len(_TRACED), *shape, settings.kept))
+        self.steps = np.empty((len(TOLD), *shape, settings.kept))
         self.train = np.full((*shape, settings.epochs + 1), np.inf)
         self.valid = np.full((*shape, settings.epochs + 1 if problem.n_valid else 0), np.inf)
         self.last, self.average = np.full(shape, np.inf), np.full(shape, np.inf)
@@ -97,10 +96,12 @@ class _State:
         """What depends on which tiles are alive."""
         tiles = np.arange(len(self.lr))[self.alive]
         self.tiles = Tiles(self.problem, self.points, self.total, self.start)
-        self.block = np.empty((len(_TRACED), _BLOCK, len(tiles), WIDTH))
+        self.block = np.empty((len(TOLD), _BLOCK, len(tiles), WIDTH))
         self.places = (tiles[:, None] * WIDTH + np.arange(WIDTH)).reshape(-1)
         methods = [self.slots[place].method for place in self.places.tolist()]
-        self.sizes = None if self.is_exact else StepSizes([m.model if m.level is None else None for m in methods])
+        told = self.tiles.told.reshape(len(TOLD), -1)
+        models = [method.model if method.level is None else None for method in methods]
+        self.sizes = None if self.is_exact else StepSizes(models, told)
         bounds = [-np.inf if m.model is None or m.level is not None else m.model.lower_bound for m in methods]
         self.bounds = np.array(bounds).reshape(len(tiles), WIDTH)
         self.seeds = [self.slots[tile * WIDTH].seed for tile in tiles.tolist()]
@@ -138,26 +139,16 @@ class _State:
         batches = self.problem.batches(rows)
         rates = self.lr[self.alive] * schedule[first : first + len(rows), None, None]
         if self.sizes is not None:
-            self.sizes.begin(rates, block[2])
-        steps = zip(batches, rows, rates, zip(*block, strict=True), strict=True)
-        for step, (batch, chosen, self.rates, told) in enumerate(steps, start=first):
+            self.sizes.set_rates(rates[0].reshape(-1))
+        steps = enumerate(zip(batches, rows, rates, strict=True), start=first)
+        for place, (step, (batch, chosen, self.rates)) in enumerate(steps):
             if self.sizes is not None and not self.is_constant:
                 self.sizes.set_rates(self.rates.reshape(-1))
             if step == last_step:
                 self.last[self.alive] = self.problem.full_loss(self.points)
-            loss, grad_sq, size, delta, distance_sq = told
-            self.tiles.step(
-                batch,
-                chosen,
-                self.rates,
-                None if self.is_constant else float(schedule[step]),
-                sizes,
-                loss,
-                grad_sq,
-                size,
-                delta,
-                distance_sq if step % every == 0 else None,
-            )
+            factor = None if self.is_constant else float(schedule[step])
+            self.tiles.step(batch, chosen, self.rates, factor, sizes, step % every == 0)
+            block[:, place] = self.tiles.told
             if (step + 1) % per_epoch == 0:
                 reached[(step + 1) // per_epoch] = self.points.copy()
         self._measure(reached)
@@ -168,12 +159,12 @@ class _State:
         if self.settings.rules and self.seeds:
             self._ask_rules(first, len(rows))
 
-    def _write_sizes(self, loss: Floats, grad_sq: Floats, size: Floats, delta: Floats) -> None:
+    def _write_sizes(self) -> None:
         """The sizes of the models, and those of levels with their indices."""
         assert self.sizes is not None
-        self.sizes.write(loss, grad_sq, size, delta)
-        flat = (loss, grad_sq, self.rates, size, delta)
-        self.levels.step(self.places, *(values.reshape(-1) for values in flat))
+        self.sizes.write()
+        loss, grad_sq, size, delta, _ = self.tiles.told.reshape(len(TOLD), -1)
+        self.levels.step(self.places, loss, grad_sq, self.rates.reshape(-1), size, delta)
 
     def _keep(self, first: int, block: Floats) -> None:
         """Keep the traces of a block, and look for runs that diverged in it."""
@@ -251,7 +242,7 @@ class _State:
         """What is kept of each run."""
         settings, count = self.settings, len(self.slots)
         rate = self.first_rates[:, None] * settings.schedule[:: settings.every]
-        steps = self.steps.reshape(len(_TRACED), count, -1)
+        steps = self.steps.reshape(len(TOLD), count, -1)
         np.sqrt(steps[-1], out=steps[-1])  # distances
         train, valid = self.train.reshape(count, -1), self.valid.reshape(count, -1)
         last, average, diverged, stopped = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -53,16 +54,18 @@ class Chunks:
     def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
         """The runs in chunks, in the order in which they should be done."""
         by_key = {lane.key: lane for lane in lanes}
-        chunks = chunks_of(self.problem, [self._plan(key) for key in by_key], self.settings)
-        return [[by_key[_key(run)] for tile in chunk.tiles for run in tile] for chunk in chunks]
+        plans = [self._plan(key) for key in by_key]
+        by_plan = {id(plan): lane for plan, lane in zip(plans, by_key.values(), strict=True)}
+        chunks = chunks_of(self.problem, plans, self.settings)
+        return [[by_plan[id(run)] for tile in chunk.tiles for run in tile] for chunk in chunks]
 
     def workers(self, groups: Sequence[Sequence[Lane]]) -> int:
         """One process a core for sweeps that take more than a few seconds, else none."""
         problem, settings, seconds = self.problem, self.settings, 0.0
         for group in groups:
-            runs = [self._plan(lane.key) for lane in group]
-            tile = _tile_seconds(problem, settings, runs[0].method.model is None)
-            seconds += settings.steps * (_STEP_SECONDS + len(tiles_of(runs)) * tile)
+            tiles = sum(-(-count // WIDTH) for count in Counter(lane.key.seed for lane in group).values())
+            tile = _tile_seconds(problem, settings, self.methods[group[0].key.method].model is None)
+            seconds += settings.steps * (_STEP_SECONDS + tiles * tile)
         return cores() if seconds > _PARALLEL_SECONDS else 1
 
     def copy(self, count: int) -> Chunks:
@@ -71,11 +74,12 @@ class Chunks:
 
     def do(self, pieces: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
         """Run a chunk to its end."""
-        chunk = Chunk(tuple(tiles_of([self._plan(piece.key) for piece in pieces])))
+        plans = [self._plan(piece.key) for piece in pieces]
         with one_blas_thread():
-            traces = {_key(trace.run): trace for trace in advance(self.problem, chunk, self.settings, stop)}
+            traces = advance(self.problem, Chunk(tuple(tiles_of(plans))), self.settings, stop)
+        by_plan = {id(trace.run): trace for trace in traces}
         nothing = np.empty(0)
-        return [Told(0, nothing, nothing, trace=traces[piece.key]) for piece in pieces]
+        return [Told(0, nothing, nothing, trace=by_plan[id(plan)]) for plan in plans]
 
     def underway(self) -> int:
         """Chunks are short: what is not finished is not counted."""
@@ -83,10 +87,6 @@ class Chunks:
 
     def _plan(self, key: Key) -> RunPlan:
         return RunPlan(self.methods[key.method], key.lr, key.seed)
-
-
-def _key(run: RunPlan) -> Key:
-    return Key(run.method.name, run.lr, run.seed)
 
 
 def chunks_of(problem: TiledProblem, runs: Sequence[RunPlan], settings: Settings) -> list[Chunk]:

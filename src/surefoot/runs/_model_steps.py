@@ -31,49 +31,64 @@ class Steps:
     Args:
         models: The model of each slot.
         places: The slots whose steps are written.
+        told: Losses, squared gradients, sizes and indices of all slots, of shape (at least 4, slots): the first two
+            are read at every step, the others written.
         later: Leave out the indices of models that know their size without them; ``left_out`` has these models, each
             with its places.
     """
 
     def __init__(
-        self, models: Sequence[Model] | Mapping[int, Model], places: Sequence[int], *, later: bool = False
+        self,
+        models: Sequence[Model] | Mapping[int, Model],
+        places: Sequence[int],
+        told: Floats,
+        *,
+        later: bool = False,
     ) -> None:
         groups: dict[int, list[int]] = {}
         for place in places:
             groups.setdefault(id(models[place]), []).append(place)
         self.order = np.array([place for group in groups.values() for place in group], np.intp)
         self._places = together(self.order)
-        self.rate, self._grad_sq, self._height, self._half, self._size, self._delta, self._bounds, self._zeros = (
-            np.zeros(len(self.order)) for _ in range(8)
-        )
+        self._told = told[:4]
+        self._gathers = not isinstance(self._places, slice)
+        # Neighbours are read and written where they are; others are gathered, and put back.
+        self._mine = np.zeros((4, len(self.order))) if self._gathers else self._told[:, self._places]
+        self._loss, self._grad_sq, self._size, self._delta = self._mine
+        self.rate, self._half, self._zeros, self._bounds = (np.zeros(len(self.order)) for _ in range(4))
         self._checked = np.zeros((2, len(self.order)))
         self._decrease, self._z = self._checked
-        self._parts: list[tuple[Any, slice, Point, Floats, Floats | None]] = []
-        end = 0
-        for group in groups.values():
-            model, part = models[group[0]], slice(end, end := end + len(group))
+        chosen = [models[group[0]] for group in groups.values()]
+        ends = np.cumsum([len(group) for group in groups.values()]).tolist()
+        parts = [slice(end - len(group), end) for group, end in zip(groups.values(), ends, strict=True)]
+        for model, part in zip(chosen, parts, strict=True):
             self._bounds[part] = model.lower_bound
+        has_own = [type(model).height is not Model.height for model in chosen]
+        self._is_bounded = any(has_own) or bool(self._bounds.any())
+        self._height = np.zeros(len(self.order)) if self._is_bounded else self._loss  # f − 0 is f
+        self._parts: list[tuple[Any, slice, Point, Floats, Floats | None]] = []
+        for model, part in zip(chosen, parts, strict=True):
             point = Point(
                 self._height[part], self._grad_sq[part], self.rate[part], self._half[part], self._z[part], True
             )
             delta = None if later and _knows_size(model) else self._delta[part]
             self._parts.append((model, part, point, self._size[part], delta))
-        self._own_heights = [part for part in self._parts if type(part[0]).height is not Model.height]
+        self._own_heights = [part for part, is_own in zip(self._parts, has_own, strict=True) if is_own]
         self.left_out = [
             (model, together(self.order[part])) for model, part, _, _, delta in self._parts if delta is None
         ]
         self._has_deltas = len(self.left_out) < len(self._parts)
 
-    def write(self, loss: Floats, grad_sq: Floats, size: Floats, delta: Floats) -> None:
-        """Write sizes and indices, from losses and squared gradients in any shape; floating-point warnings are off."""
-        places = self._places
-        loss, grad_sq = loss.reshape(-1)[places], grad_sq.reshape(-1)[places]
-        np.subtract(loss, self._bounds, out=self._height)
-        for model, part, point, _, _ in self._own_heights:
-            point.height[...] = model.height(loss[part], model.lower_bound)
-        self._grad_sq[...] = grad_sq
-        np.multiply(self.rate, grad_sq, out=self._decrease)
-        np.divide(self._decrease, self._height, out=self._z)
+    def write(self) -> None:
+        """Write sizes and indices, from losses and squared gradients; floating-point warnings are off."""
+        if self._gathers:
+            self._told[:2].take(self._places, axis=1, out=self._mine[:2], mode="clip")
+        if self._is_bounded:
+            np.subtract(self._loss, self._bounds, out=self._height)
+            for model, part, point, _, _ in self._own_heights:
+                point.height[...] = model.height(self._loss[part], model.lower_bound)
+        np.multiply(self.rate, self._grad_sq, self._decrease)
+        np.divide(self._decrease, self._height, self._z)
         if self._has_deltas:
             np.multiply(self._decrease, 0.5, out=self._half)
         for model, _, point, sizes, deltas in self._parts:
@@ -82,17 +97,20 @@ class Steps:
             else:
                 sizes[...], deltas[...] = model.solve(NUMPY, point)
         if not (np.minimum.reduce(self._checked, axis=None) > _TINY and np.dot(self._z, self._zeros) == 0.0):
-            self._write_special(loss)  # 0·∞ is NaN
-        size.reshape(-1)[places] = self._size
-        if self._has_deltas:
-            delta.reshape(-1)[places] = self._delta
+            self._write_special()  # 0·∞ is NaN
+        if self._gathers:
+            self._told[2, self._places] = self._size
+            if self._has_deltas:
+                self._told[3, self._places] = self._delta
 
-    def _write_special(self, loss: Floats) -> None:
+    def _write_special(self) -> None:
         special = ~_are_regular(self._decrease, self._z)
         for model, part, _, sizes, deltas in self._parts:
             here = special[part]
             if here.any():
-                sizes[here], found = model.step(loss[part][here], self._grad_sq[part][here], self.rate[part][here])
+                sizes[here], found = model.step(
+                    self._loss[part][here], self._grad_sq[part][here], self.rate[part][here]
+                )
                 if deltas is not None:
                     deltas[here] = found
 
@@ -100,31 +118,27 @@ class Steps:
 class StepSizes:
     """The steps of a fixed set of slots, each with its model, or None: these are left alone.
 
-    At every step only sizes that depend on it are written. Most indices can wait, and are found for many steps in one
-    go, as are the sizes of the linear model, which are its rates.
+    At every step only sizes that depend on it are written; those of the linear model are its rates. Most indices can
+    wait, and are found for many steps in one go. ``told`` is that of :class:`Steps`.
     """
 
-    def __init__(self, models: Sequence[Model | None]) -> None:
+    def __init__(self, models: Sequence[Model | None], told: Floats) -> None:
         is_fixed = {id(model): isinstance(model, Linear) for model in {id(model): model for model in models}.values()}
         self._fixed = together(np.array([i for i, model in enumerate(models) if is_fixed[id(model)]], np.intp))
         moving = {i: model for i, model in enumerate(models) if not (model is None or is_fixed[id(model)])}
-        self._moving = Steps(moving, list(moving), later=True)
+        self._size = told[2]
+        self._moving = Steps(moving, list(moving), told, later=True)
         self._left_out = [(Linear(), self._fixed), *self._moving.left_out]
 
-    def begin(self, rates: Floats, size: Floats) -> None:
-        """Write the sizes of the linear model for several steps, and take the rates of the first; time comes first."""
-        rates = rates.reshape(len(rates), -1)
-        size.reshape(rates.shape)[:, self._fixed] = rates[:, self._fixed]
-        self.set_rates(rates[0])
-
     def set_rates(self, rates: Floats) -> None:
-        """Take the rates of the steps to come."""
+        """Take the rates of the steps to come; those of the linear model are its sizes."""
+        self._size[self._fixed] = rates[self._fixed]
         self._moving.rate[...] = rates[self._moving.order]
 
-    def write(self, loss: Floats, grad_sq: Floats, size: Floats, delta: Floats) -> None:
+    def write(self) -> None:
         """Write the other sizes of a step, and those of its indices that do not wait."""
         if len(self._moving.order):
-            self._moving.write(loss, grad_sq, size, delta)
+            self._moving.write()
 
     def write_deltas(self, *arrays: Floats) -> None:
         """Write the indices that have waited, from losses, squared gradients and rates of several steps."""
@@ -150,8 +164,8 @@ def _knows_size(model: Model) -> bool:
 
 def _deltas(model: Model, loss: Floats, grad_sq: Floats, rate: Floats) -> Floats:
     if isinstance(model, Linear):  # what is not finite shows in the loss or the gradient
-        half: Floats = model.solve(NUMPY, Point(1.0, grad_sq, rate, (0.5 * rate) * grad_sq, 1.0, True))[1]
-        return half
+        half: Floats = model.solve(NUMPY, Point(1.0, 0.0, 0.0, (0.5 * rate) * grad_sq, 1.0, True))[1]
+        return half  # the sizes are known: they are not found again
     height, decrease = model.height(loss, model.lower_bound), rate * grad_sq
     z = decrease / height
     found: Floats = model.solve(NUMPY, Point(height, grad_sq, rate, 0.5 * decrease, z, True))[1]

@@ -15,11 +15,9 @@ from surefoot.runs._methods import code_of, identity, lower_bound_of, parse_meth
 from surefoot.runs._model_steps import Steps
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import Floats, Progress, Run
-from surefoot.runs._tile import Tiles
+from surefoot.runs._tile import TOLD, Tiles
 from surefoot.runs._types import Method, RunPlan, Settings, Trace, close
 from surefoot.theory.models import Model
-
-TRACED = ("loss", "grad_sq", "size", "delta", "distance")
 
 
 class ProblemRun(Run):
@@ -205,7 +203,7 @@ class ProblemRun(Run):
         self.before = self.point.copy()
         self.total = np.zeros_like(self.point)
         """Σ η_t x_t."""
-        self.numbers = {name: np.empty(0) for name in TRACED}
+        self.numbers = {name: np.empty(0) for name in TOLD}
         self.epochs = {"train": [], "valid": []}
         self._measure_epoch()
 
@@ -217,9 +215,9 @@ class ProblemRun(Run):
         points, totals = (_tile([getattr(run, name) for run in slots], shape) for name in ("point", "total"))
         start = problem.initial_point().reshape(problem.blocks, 1, problem.features)
         tiles = Tiles(problem, points, totals, start)
-        kept = {name: np.empty((k, WIDTH)) for name in TRACED}
+        kept = np.empty((len(TOLD), k, WIDTH))
         lr = np.array([run.lr for run in slots], float)
-        solver = None if model is None else Steps([model] * WIDTH, range(WIDTH))
+        solver = None if model is None else Steps([model] * WIDTH, range(WIDTH), tiles.told[:, 0])
         factor = np.nan
         per_epoch = problem.n_rows // self.batch_size
         is_constant = self.schedule is None or bool((self.schedule == self.schedule[0]).all())
@@ -233,17 +231,20 @@ class ProblemRun(Run):
                     solver.rate[:] = rates
             if index == k - 1:
                 before = points.copy()
-            told = (kept[name][index : index + 1] for name in TRACED)
             weight = None if is_constant else eta
-            tiles.step(batch, rows[index][None], rates[None], weight, None if solver is None else solver.write, *told)
+            tiles.step(batch, rows[index][None], rates[None], weight, None if solver is None else solver.write)
+            kept[:, index] = tiles.told[:, 0]
             if (step + 1) % per_epoch == 0:
                 for slot, run in enumerate(runs):
                     run.point = _slot(points, slot)
                     run._measure_epoch()
-        np.sqrt(kept["distance"], out=kept["distance"])
+        np.sqrt(kept[-1], out=kept[-1])
         for slot, run in enumerate(runs):
             run.point, run.before, run.total = (_slot(tile, slot) for tile in (points, before, totals))
-            run.numbers = {name: np.concatenate([run.numbers[name], kept[name][:, slot]]) for name in TRACED}
+            run.numbers = {
+                name: np.concatenate([run.numbers[name], values[:, slot]])
+                for name, values in zip(TOLD, kept, strict=True)
+            }
             run.step += k
 
     def _order(self, seed: int) -> _Order:

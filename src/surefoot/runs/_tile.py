@@ -7,20 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.problems import TiledProblem
+from surefoot.problems import WIDTH, TiledProblem
 from surefoot.runs._run import Floats
 from surefoot.theory.models import exact_delta
 
 _CACHE = 1 << 15
 """Numbers of one array that are updated in one go, so that what belongs to them stays in the processor's cache."""
 
-Sizes = Callable[[Floats, Floats, Floats, Floats], None]
-"""Writes the sizes of a step, the third array, from losses and squared gradients, the first two; it may write the
-indices, the fourth."""
+TOLD = ("loss", "grad_sq", "size", "delta", "distance")
+"""What a step tells of each run; for the last, its square."""
 
 
 class Tiles:
     """Tiles of a problem, with room for the numbers on the way.
+
+    ``told`` is what the last step has told, of shape (fields of TOLD, tiles, WIDTH): f(x_t, s_t), ‖g_t‖², the multiple
+    of g_t (for a proximal point that of a step along g_t that is as long), δ_t and ‖x_t − x_1‖². It is the same memory
+    at every step, so that whoever finds the sizes has views of it.
 
     Args:
         problem: What is minimised.
@@ -31,16 +34,20 @@ class Tiles:
 
     def __init__(self, problem: TiledProblem, points: Floats, total: Floats, start: Floats) -> None:
         self._problem, self._points, self._gradients = problem, points, np.empty_like(points)
+        self._vectors = _vectors(self._gradients)
+        self.told = np.empty((len(TOLD), len(points), WIDTH))
+        self._loss, self._grad_sq, self._size, self._delta, distance_sq = self.told
+        scale = self._size[:, None, :, None]
         size = max(_CACHE // (points[0].size or 1), 1) if len(points) else 1
         # As long as a part: broadcasting inside of one would be slow.
         start = np.ascontiguousarray(np.broadcast_to(start, points[:size].shape))
         work = np.empty_like(start)
         self._parts = []
         for begin in range(0, len(points), size):
-            part = slice(begin, begin + size)
-            here = points[part]
-            mine = (here, total[part], self._gradients[part], start[: len(here)], work[: len(here)])
-            self._parts.append((part, *mine))
+            here = points[begin : begin + size]
+            others = (array[begin : begin + size] for array in (total, self._gradients, scale, distance_sq))
+            room = work[: len(here)]
+            self._parts.append((here, *others, start[: len(here)], room, _vectors(room)))
 
     def step(
         self,
@@ -48,50 +55,49 @@ class Tiles:
         rows: Any,
         rates: Floats,
         factor: float | None,
-        sizes: Sizes | None,
-        loss: Floats,
-        grad_sq: Floats,
-        size: Floats,
-        delta: Floats,
-        distance_sq: Floats | None,
+        sizes: Callable[[], None] | None,
+        wants_distance: bool = True,
     ) -> None:
-        """Take a step with all runs; what it tells is written to the last arrays, of shape (tiles, WIDTH).
+        """Take a step with all runs, and write ``told``.
 
         Args:
             batch: What the problem makes of the rows.
             rows: The rows of each tile.
             rates: α_t of each run.
             factor: η_t, the weight of the points in the total; None for 1.
-            sizes: The models' step sizes; None takes proximal points.
-            loss: f(x_t, s_t).
-            grad_sq: ‖g_t‖².
-            size: The multiple of g_t, or of the proximal point that of a step along g_t that is as long.
-            delta: δ_t of a proximal point; of a model, what ``sizes`` writes.
-            distance_sq: ‖x_t − x_1‖², unless it is not wanted.
+            sizes: Writes the models' step sizes to ``told``, from its losses and squared gradients, and indices if it
+                wants to; None takes proximal points.
+            wants_distance: Whether the distance from the start is to be told.
         """
         problem, points, gradients = self._problem, self._points, self._gradients
-        loss[...] = problem.loss_and_gradient(points, batch, gradients)
-        _norm_sq(gradients, grad_sq)
+        self._loss[...] = problem.loss_and_gradient(points, batch, gradients)
+        _norm_sq(self._vectors, self._grad_sq)
         if sizes is not None:
-            sizes(loss, grad_sq, size, delta)
-        scale = size[:, None, :, None]
-        for part, here, total, steps, start, work in self._parts:
-            if distance_sq is not None:
-                _norm_sq(np.subtract(here, start, out=work), distance_sq[part])
-            total += here if factor is None else np.multiply(here, factor, out=work)
+            sizes()
+        for here, total, steps, scale, distance_sq, start, work, vectors in self._parts:
+            if wants_distance:
+                np.subtract(here, start, work)
+                _norm_sq(vectors, distance_sq)
+            np.add(total, here if factor is None else np.multiply(here, factor, work), total)
             if sizes is not None:
-                steps *= scale[part]
-                here -= steps
+                np.multiply(steps, scale, steps)
+                np.subtract(here, steps, here)
         if sizes is None:
             found = problem.prox(points, rows, rates)
-            moved = _norm_sq(np.subtract(found.points, points, out=gradients), np.empty_like(rates))
-            size[...] = np.where(grad_sq > 0, np.sqrt(moved / grad_sq), rates)
-            delta[...] = exact_delta(loss, found.losses, moved, rates)
+            np.subtract(found.points, points, gradients)
+            moved = _norm_sq(self._vectors, np.empty_like(rates))
+            self._size[...] = np.where(self._grad_sq > 0, np.sqrt(moved / self._grad_sq), rates)
+            self._delta[...] = exact_delta(self._loss, found.losses, moved, rates)
             points[...] = found.points
 
 
+def _vectors(points: Floats) -> Floats:
+    """Points (tiles, blocks, WIDTH, features), without an axis of one block."""
+    return points[:, 0] if points.shape[1] == 1 else points
+
+
 def _norm_sq(vectors: Floats, out: Floats) -> Floats:
-    """Squared norms (tiles, WIDTH) of vectors (tiles, blocks, WIDTH, features)."""
-    if vectors.shape[1] == 1:
-        return np.vecdot(vectors[:, 0], vectors[:, 0], out=out)
+    """Squared norms (tiles, WIDTH) of what :func:`_vectors` gives."""
+    if vectors.ndim == 3:
+        return np.vecdot(vectors, vectors, out)
     return np.add.reduce(np.vecdot(vectors, vectors), axis=1, out=out)

@@ -45,8 +45,7 @@ class Method:
         return self.model is None and self.optimizer is None
 
 
-@dataclass(frozen=True)
-class RunPlan:
+class RunPlan(NamedTuple):
     """One training run; the problem, the schedule and the batches' size are the study's."""
 
     method: Method
@@ -82,7 +81,7 @@ class Settings:
         return -(-self.steps // self.every)
 
 
-@dataclass
+@dataclass(slots=True)
 class Trace:
     """What is kept of a finished run. Arrays are float64; after divergence they hold ∞, never NaN."""
 
