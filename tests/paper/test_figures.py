@@ -28,7 +28,7 @@ def test_figure_is_written_whole_with_its_numbers(name, tmp_path):
 
 
 def test_unknown_figure_is_named():
-    with pytest.raises(ValueError, match="unknown figure 'toy'; did you mean"):
+    with pytest.raises(ValueError, match="figure must be .*, got 'toy'; did you mean"):
         figures.load("toy")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from surefoot.paper.curves import Found
 from surefoot.runs import Store
 from surefoot.study import Result, Study
-from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import one_of
 
 PRESETS = ("smoke", "small", "medium", "paper")
 """From seconds to days."""
@@ -50,8 +50,7 @@ _ADAM = ["adamw", "momo-adam", "sps-adam", "ngn-adam"]
 
 def check(preset: str) -> None:
     """Refuse a preset that there is not."""
-    if preset not in PRESETS:
-        raise unknown("preset", preset, PRESETS)
+    one_of("preset", preset, PRESETS)
 
 
 def sweep(name: str, preset: str = DEFAULT, *, device: str = "cpu", data: str | None = None) -> Sweep:
@@ -69,10 +68,8 @@ def sweep(name: str, preset: str = DEFAULT, *, device: str = "cpu", data: str | 
     >>> cifar.parts["warmup"]["schedule"], cifar.parts["warmup"]["epochs"], cifar.parts["warmup"]["distance"]
     ('warmup(steps=100)', 20, 50.0)
     """
-    if name not in _SWEEPS:
-        raise unknown("sweep", name, _SWEEPS)
     check(preset)
-    return _SWEEPS[name](preset, device, data)
+    return _SWEEPS[one_of("sweep", name, _SWEEPS)](preset, device, data)
 
 
 def described(swept: Sweep) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from surefoot.pep._statement import Worst, grid, positive, statement
 from surefoot.theory import models, proximal
-from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import one_of
 
 METHODS: Mapping[str, models.Model] = {
     "sgd": models.Linear(),
@@ -120,8 +120,7 @@ def one_step_index(*, method: str, lr: float, loss: float = 1.0, grad_sq: float 
     >>> one_step_index(method="ngn", lr=1.0).verdict
     'above'
     """
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
+    one_of("method", method, METHODS)
     positive(lr=lr, loss=loss, grad_sq=grad_sq)
     step = METHODS[method].step(float(loss), float(grad_sq), float(lr))
 

@@ -11,7 +11,7 @@ from surefoot.pep._indices import base_inequality
 from surefoot.pep._solver import LARGE
 from surefoot.pep._statement import Worst, grid, positive, statement
 from surefoot.theory import bounds, models
-from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import one_of
 
 METHODS = {"sps": models.Truncated, "ngn": models.SquareRoot}
 """Methods that know a lower bound."""
@@ -35,8 +35,7 @@ def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, g
     >>> one_step_level(method="ngn", lr=10.0, level=0.5).verdict
     'tight'
     """
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
+    one_of("method", method, METHODS)
     positive(lr=lr, loss=loss, grad_sq=grad_sq)
     if isinstance(level, bool) or not isinstance(level, int | float) or not -math.inf < level < loss:
         raise ValueError(f"level must be a finite number below the loss, {loss:g}, got {level!r}")
@@ -75,8 +74,7 @@ def last_iterate_level(
     'above'
     """
     positive(lr=lr, level=level, distance=distance)
-    if price not in PRICES:
-        raise unknown("price", price, PRICES)
+    one_of("price", price, PRICES)
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 <= scale <= 1:
         raise ValueError(f"scale must be a number from 0 to 1, got {scale!r}")
     rates = np.array([lr, lr])

@@ -12,7 +12,7 @@ from surefoot._spawn import cores, done_in_processes
 from surefoot.pep._cache import Cache, folder
 from surefoot.pep._solver import SolverError
 from surefoot.pep._statement import STATEMENTS, Case, Verification
-from surefoot.theory.arguments import unknown, whole
+from surefoot.theory.arguments import one_of, whole
 
 Progress = Callable[[int, int], None]
 Job = tuple[str, Case]
@@ -94,10 +94,7 @@ def run(
         >>> len(rows), all(row.ok for row in rows)
         (18, True)
     """
-    chosen = list(STATEMENTS if names is None else names)
-    for name in chosen:
-        if name not in STATEMENTS:
-            raise unknown("statement", name, STATEMENTS)
+    chosen = [one_of("statement", name, STATEMENTS) for name in (STATEMENTS if names is None else names)]
     jobs = [(name, case) for name in chosen for case in STATEMENTS[name].cases]
     return verify(jobs, processes=processes, progress=progress, cache=cache)
 

@@ -12,7 +12,7 @@ from surefoot.paper import experiments, presets
 from surefoot.paper.summary import Summary, recorded, summarise
 from surefoot.plots import label_of
 from surefoot.study import Result, Sensitivity
-from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import one_of
 
 Verdict = Literal["holds", "fails", "not-run"]
 SIZES = ("paper", "medium", "small")
@@ -188,10 +188,7 @@ def check(
         progress: Told how many are done, how many there are, and the next one's id.
     """
     known = all_claims()
-    chosen = list(known if ids is None else ids)
-    for name in chosen:
-        if name not in known:
-            raise unknown("claim", name, known)
+    chosen = [one_of("claim", name, known) for name in (known if ids is None else ids)]
     evidence = Evidence(folder)
     rows = []
     for position, name in enumerate(chosen):
