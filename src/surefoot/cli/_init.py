@@ -52,8 +52,8 @@ STARTS = {
         _MODELS, _DECADES, seeds=1, epochs=5, batch_size=128,
         options=(
             ("rows = 10000", "the first images only; leave it out for all 50,000"),
-            ('autocast = "bfloat16"', "mixed precision"),
             ('# device = "cuda"', "where it trains"),
+            ('# autocast = "bfloat16"', "mixed precision, for a GPU"),
         ),
     ),
     "characters": _Start(
