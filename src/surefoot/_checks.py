@@ -21,7 +21,7 @@ LARGEST_SEED = 2**31 - 1
 """What every file format that results go to can hold."""
 
 
-def number(name: str, value: Any, *, positive: bool = False, least: float = -math.inf) -> float:
+def number(name: str, value: Any, *, positive: bool = False, least: float = -math.inf, most: float = math.inf) -> float:
     """A finite number."""
     value = value.item() if isinstance(value, np.generic) else value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -31,6 +31,8 @@ def number(name: str, value: Any, *, positive: bool = False, least: float = -mat
         raise ValueError(f"{name} must be above 0, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least:g}, got {value!r}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most:g}, got {value!r}")
     return float(value)
 
 

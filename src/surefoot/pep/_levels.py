@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from surefoot import _checks
 from surefoot.pep._indices import base_inequality
 from surefoot.pep._solver import LARGE
 from surefoot.pep._statement import Worst, grid, positive, statement
 from surefoot.theory import bounds, models
 from surefoot.theory.arguments import one_of
 
-METHODS = {"sps": models.Truncated, "ngn": models.SquareRoot}
+METHODS = {name: models.NAMED[name] for name in ("sps", "ngn")}
 """Methods that know a lower bound."""
 PRICES = ("paid", "left out")
 
@@ -37,8 +37,8 @@ def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, g
     """
     one_of("method", method, METHODS)
     positive(lr=lr, loss=loss, grad_sq=grad_sq)
-    if isinstance(level, bool) or not isinstance(level, int | float) or not -math.inf < level < loss:
-        raise ValueError(f"level must be a finite number below the loss, {loss:g}, got {level!r}")
+    if not _checks.number("level", level) < loss:
+        raise ValueError(f"level must be below the loss, {loss:g}, got {level!r}")
     size = METHODS[method](lower_bound=float(level)).step(float(loss), float(grad_sq), float(lr)).size
 
     def build(problem: Any) -> dict[str, Any]:
@@ -75,8 +75,7 @@ def last_iterate_level(
     """
     positive(lr=lr, level=level, distance=distance)
     one_of("price", price, PRICES)
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 <= scale <= 1:
-        raise ValueError(f"scale must be a number from 0 to 1, got {scale!r}")
+    _checks.number("scale", scale, least=0, most=1)
     rates = np.array([lr, lr])
     weights = [float(bounds.last_iterate(rates, one, 0.0).total) for one in np.eye(2)]
     bias = float(bounds.last_iterate(rates, np.zeros(2), distance).total)
