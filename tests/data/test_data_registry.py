@@ -148,7 +148,7 @@ def test_unknown_name_suggests_images_too():
 
 
 def test_unknown_name_suggests_close_ones():
-    with pytest.raises(ValueError, match="data set must be .*, got 'Mushroms'; did you mean 'mushrooms'"):
+    with pytest.raises(ValueError, match=r"data set must be .*, got 'Mushroms'; did you mean 'mushrooms'"):
         load("Mushroms")
 
 

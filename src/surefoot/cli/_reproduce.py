@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
+from surefoot._progress import reporter
 from surefoot._spawn import cores, done_in_processes
-from surefoot.cli._claims import checked, summary
-from surefoot.cli._output import bar
+from surefoot.cli._claims import summary
 from surefoot.paper import figures
-from surefoot.paper.claims import all_claims
+from surefoot.paper.claims import all_claims, check
 
 if TYPE_CHECKING:
     from surefoot.paper.figures.networks import NetworkFigure
@@ -64,7 +64,7 @@ def reproduce(
     on_cifar = preset != "smoke" and bool(set(trained) & set(figures.CIFAR10))
     ids = [name for name in all_claims() if not names or (on_cifar and name.startswith("cifar-"))]
     if not names or on_cifar:
-        rows = checked(ids, studies, quiet)
+        rows = check(ids, folder=studies, progress=not quiet)
         console.print(f"\n[bold]Claims of the paper[/]; `surefoot claims --store {escape(str(studies))}` has all rules")
         for line in summary(rows):
             console.print(f"  {line}", soft_wrap=True)
@@ -76,10 +76,10 @@ def _write(titles: dict[str, str], studies: Path, out: Path, console: Console, q
     """Compute and write figures on all cores, and say so as each is done."""
     order = sorted(titles, key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else 99)
     calls = {name: (name, studies, out) for name in order}
-    with bar(quiet, "figures") as tell:
+    with reporter(not quiet, total=len(order), unit="figures") as tell:
         for done, (name, seconds) in enumerate(done_in_processes(make, calls, cores()), 1):
             _tell(console, name, titles[name], seconds)
-            tell(done, len(order))
+            tell(done)
 
 
 def make(name: str, studies: Path, out: Path) -> float:
@@ -165,12 +165,12 @@ def _finished(figure: NetworkFigure) -> dict[str, Result]:
 def _train(figure: NetworkFigure, console: Console, quiet: bool) -> dict[str, Result]:
     """Run what is missing of a figure's sweep, with a bar over all of it; runs take minutes, so all of them count."""
     start, computed = time.perf_counter(), 0
-    with bar(quiet, f"runs of {figure.sweep} ({figure.preset})") as tell:
+    with reporter(not quiet, about=f"runs of {figure.sweep} ({figure.preset})") as tell:
 
         def count(done: int, total: int) -> None:
             nonlocal computed
             computed = done
-            tell(done, total)
+            tell(done, total=total)
 
         results = figure.run(count)
     total = sum(result.dataset.status.size for result in results.values())
