@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,7 @@ from surefoot.pep._statement import Worst, grid, positive, statement
 from surefoot.theory import models, proximal
 from surefoot.theory.arguments import one_of
 
-METHODS: Mapping[str, models.Model] = {
-    "sgd": models.Linear(),
-    "sps": models.Truncated(),
-    "ngn": models.SquareRoot(),
-}
+METHODS: dict[str, models.Model] = {name: models.NAMED[name]() for name in ("sgd", "sps", "ngn")}
 """Methods whose step is fixed by loss, gradient norm and rate, with C = 0."""
 LIPSCHITZ = (0.5, 1.0, 2.0)
 """Values of G in the figure of Λ."""
