@@ -23,7 +23,7 @@ from surefoot.plots.style import entitled
 from surefoot.theory.arguments import one_of, unknown
 
 FIGURES: dict[str, Recipe] = {**theory.FIGURES, **convex.FIGURES, **worst_cases.FIGURES, **networks.FIGURES}
-"""Every figure by its name, in the order in which they are recipe."""
+"""Every figure by its name, in the order in which they are made."""
 
 NETWORKS = tuple(name for name, recipe in FIGURES.items() if recipe.sweep)
 """Figures of networks, which are made only when they are asked for by name."""
