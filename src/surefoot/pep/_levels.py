@@ -13,7 +13,7 @@ from surefoot.pep._statement import Worst, grid, positive, statement
 from surefoot.theory import bounds, models
 from surefoot.theory.arguments import one_of
 
-METHODS = {name: models.NAMED[name] for name in ("sps", "ngn")}
+METHODS = {"sps": models.Truncated, "ngn": models.SquareRoot}
 """Methods that know a lower bound."""
 PRICES = ("paid", "left out")
 
