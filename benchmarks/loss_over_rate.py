@@ -25,6 +25,7 @@ from rich.table import Table
 from _tasks import HELD_OUT, TASKS
 from no_rate import DEFAULTS, TUNED, Key, Runs
 from surefoot.plots import look
+from surefoot.plots.methods import GREY
 from surefoot.plots.style import key, legend_below, mark_edge, new_figure
 
 KINDS = {
@@ -66,7 +67,7 @@ def draw(table: dict[tuple[str, str, float], tuple[float, np.ndarray]], path: Pa
         flat = table[task, "Surefoot", METHODS["Surefoot"][0]][1]
         ax.axhline(flat.mean(), color=ours.colour, linewidth=2.2, label=f"{ours.label}, no rate")
         ax.axhspan(flat.min(), flat.max(), color=ours.colour, alpha=0.18, linewidth=0)
-        ax.axhline(start, color="#777777", linestyle=":", linewidth=1.0, label="loss at the start")
+        ax.axhline(start, color=GREY, linestyle=":", linewidth=1.0, label="loss at the start")
         ax.set(xscale="log", xlabel="learning rate of AdamW", ylim=(None, top), xlim=(rates[0] / 2, rates[-1] * 2))
         ax.set_title(KINDS[TASKS[task].kind], fontsize=10)
     axes[0].set_ylabel(f"held-out loss after {STEPS} steps")

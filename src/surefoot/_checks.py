@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.theory import schedules
-from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import one_of
 from surefoot.theory.arguments import whole as whole
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -21,7 +21,7 @@ LARGEST_SEED = 2**31 - 1
 """What every file format that results go to can hold."""
 
 
-def number(name: str, value: Any, *, positive: bool = False, least: float = -math.inf) -> float:
+def number(name: str, value: Any, *, positive: bool = False, least: float = -math.inf, most: float = math.inf) -> float:
     """A finite number."""
     value = value.item() if isinstance(value, np.generic) else value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -31,16 +31,14 @@ def number(name: str, value: Any, *, positive: bool = False, least: float = -mat
         raise ValueError(f"{name} must be above 0, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least:g}, got {value!r}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most:g}, got {value!r}")
     return float(value)
 
 
 def sampling(value: Any) -> str:
     """``shuffle`` or ``iid``."""
-    if not isinstance(value, str):
-        raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {value!r}")
-    if value not in SAMPLINGS:
-        raise unknown("sampling", value, SAMPLINGS)
-    return value
+    return one_of("sampling", value, SAMPLINGS)
 
 
 def rates(value: Any) -> tuple[float, ...]:
@@ -103,8 +101,7 @@ def factors(schedule: Any, steps: int | None, *, may_rest: bool = False) -> tupl
 def _log_spaced(value: Mapping[str, Any]) -> list[float]:
     allowed = ("from", "to", "count")
     for key in value:
-        if key not in allowed:
-            raise unknown("key of lrs", str(key), allowed)
+        one_of("key of lrs", key, allowed)
     for key in allowed:
         if key not in value:
             raise ValueError(f"lrs must have the keys from, to and count, got {dict(value)!r}")

@@ -33,3 +33,9 @@ def replacing(path: Path, what: str, *, sync: bool = True) -> Iterator[BinaryIO]
         raise OSError(error.errno, f"cannot store {what}: {error.strerror}", str(part)) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: str | bytes, what: str, *, sync: bool = True) -> None:
+    """Make or replace a file with this content; the arguments are those of :func:`replacing`."""
+    with replacing(path, what, sync=sync) as file:
+        file.write(content.encode() if isinstance(content, str) else content)

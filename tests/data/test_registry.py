@@ -148,13 +148,13 @@ def test_unknown_name_suggests_images_too():
 
 
 def test_unknown_name_suggests_close_ones():
-    with pytest.raises(ValueError, match="unknown data set 'Mushroms': did you mean 'mushrooms'"):
+    with pytest.raises(ValueError, match=r"data set must be .*, got 'Mushroms'; did you mean 'mushrooms'"):
         load("Mushroms")
 
 
 @pytest.mark.parametrize("name", ["", "binary/../../secret", "binary/", "multilabel/bibtex", "no/such/file"])
 def test_name_that_means_nothing(name):
-    with pytest.raises(ValueError, match="unknown data set"):
+    with pytest.raises(ValueError, match="data set must be a name"):
         load(name)
 
 

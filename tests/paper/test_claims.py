@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from surefoot.paper import claims
@@ -27,7 +29,7 @@ def rows(tmp_path_factory):
 def test_every_row_says_what_was_measured(rows):
     assert list(rows) == QUICK
     for row in rows.values():
-        assert set(row.as_dict()) == {"id", "claim", "rule", "measured", "verdict"}
+        assert set(dataclasses.asdict(row)) == {"id", "claim", "rule", "measured", "verdict"}
         assert row.rule
         assert row.measured or row.verdict == "not-run"
 
@@ -47,14 +49,14 @@ def test_a_rule_that_is_not_met_is_reported_as_failing():
 
 def test_ids_are_unique_and_unknown_ones_are_named():
     assert len(claims.all_claims()) >= 20
-    with pytest.raises(ValueError, match="unknown claim 'orabonna'; did you mean 'orabona'"):
+    with pytest.raises(ValueError, match=r"claim must be .*, got 'orabonna'; did you mean 'orabona'"):
         claims.check(["orabonna"])
 
 
 def test_progress_is_told():
     told = []
     claims.check(["quadratics"], progress=lambda *state: told.append(state))
-    assert told == [(0, 1, "quadratics")]
+    assert told == [(1, 1)]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ QUICK = ["toy-function", "stability-index", "power-law", "universal-curves"]
 
 @pytest.mark.parametrize("name", QUICK)
 def test_figure_is_written_whole_with_its_numbers(name, tmp_path):
-    columns = figures.load(name).data()
+    columns = figures.load(name).columns()
     written = figures.save(name, columns, tmp_path)
     assert sorted(path.suffix for path in written) == [".csv", ".pdf", ".png"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in written)
@@ -28,14 +28,14 @@ def test_figure_is_written_whole_with_its_numbers(name, tmp_path):
 
 
 def test_unknown_figure_is_named():
-    with pytest.raises(ValueError, match="unknown figure 'toy'; did you mean"):
+    with pytest.raises(ValueError, match=r"figure must be .*, got 'toy'; did you mean"):
         figures.load("toy")
 
 
 class TestToyFunction:
     """The caption of Fig. 1 in numbers."""
 
-    columns = figures.load("toy-function").data()
+    columns = figures.load("toy-function").columns()
 
     def of(self, method, column):
         return self.columns[column][self.columns["method"] == method]
@@ -57,7 +57,7 @@ class TestToyFunction:
 
 
 def test_gap_in_the_stability_index_figure_is_delta():
-    columns = figures.load("stability-index").data()
+    columns = figures.load("stability-index").columns()
     for method, model in (("sgd", models.Linear()), ("ngn", models.SquareRoot())):
         for lr in np.unique(columns["lr"]):
             chosen = (columns["method"] == method) & (columns["lr"] == lr)

@@ -38,7 +38,7 @@ def test_the_last_iterate_bound_fails_without_it():
         (
             pep.one_step_level,
             {"method": "sps", "lr": 1.0, "level": 1.0},
-            "level must be a finite number below the loss",
+            "level must be below the loss",
         ),
         (pep.last_iterate_level, {"lr": 1.0, "level": 0.0}, "level"),
         (pep.last_iterate_level, {"lr": 1.0, "level": 1.0, "price": "free"}, "free"),

@@ -28,16 +28,16 @@ def test_names_give_problems(name, options, kind):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("linear-regresion", {}, "unknown problem 'linear-regresion'; did you mean 'linear-regression'"),
+        ("linear-regresion", {}, "problem must be .*, got 'linear-regresion'; did you mean 'linear-regression'"),
         (
             "linear-regression",
             {"nois": 1.0},
-            "unknown option of .* 'nois'; did you mean 'noise'",
+            "option of .* must be .*, got 'nois'; did you mean 'noise'",
         ),
         ("logistic-regression", {}, "problem 'logistic-regression' needs the option 'data'"),
         ("surefoot.nowhere:factory", {}, "must be 'module:factory'"),
         ("surefoot.problems:nothing", {}, "must be 'module:factory'"),
-        ("logistic-regression", {"data": "vowl"}, "unknown data set 'vowl'"),
+        ("logistic-regression", {"data": "vowl"}, "data set must be .*, got 'vowl'"),
     ],
 )
 def test_wrong_names_and_options_are_named(name, options, message):

@@ -77,10 +77,10 @@ def test_networks_hand_it_to_the_optimizer():
     ("spec", "message"),
     [
         ("sps(lower_bound=level(share=2))", r"share must be a number in \(0, 1\), got 2"),
-        ("sps(lower_bound=level(part=0.1))", "unknown parameter of 'level' 'part'"),
+        ("sps(lower_bound=level(part=0.1))", "parameter of 'level' must be .*, got 'part'"),
         ("sps(lower_bound='floor')", "lower_bound must be a number, level or"),
         ("sps(lower_bound=floor)", "with plain numbers"),
-        ("sgd(lower_bound=level)", "unknown parameter of method 'sgd'"),
+        ("sgd(lower_bound=level)", "parameter of method 'sgd' must be"),
     ],
 )
 def test_bad_levels_are_named(spec, message):

@@ -39,11 +39,11 @@ def test_the_name_of_a_model_parses_back_to_it(model):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("spz", "unknown method 'spz'; did you mean 'sps'"),
-        ("rmsprop", "Known: sgd, sps, ngn, log-ngn, power, spp, momo"),
+        ("spz", "got 'spz'; did you mean 'sps'"),
+        ("rmsprop", "one of sgd, sps, ngn, log-ngn, power, spp, momo"),
         ("sps(lowerbound=1)", "did you mean 'lower_bound'"),
-        ("sgd(lower_bound=1)", "unknown parameter of method 'sgd' 'lower_bound'"),
-        ("spp(lower_bound=1)", "unknown parameter of method 'spp'"),
+        ("sgd(lower_bound=1)", "parameter of method 'sgd' must be one of none, got 'lower_bound'"),
+        ("spp(lower_bound=1)", "parameter of method 'spp' must be"),
         ("sps(lower_bound=True)", "must be a number, got True"),
         ("sps(lower_bound='x')", "must be a number, level or level(share=...), got 'x'"),
         ("power", "needs its exponent"),

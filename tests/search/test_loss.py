@@ -220,5 +220,5 @@ def test_progress_and_schedule_as_in_a_study(capsys):
     found = tune(runs, [0.01, 0.1, 1.0], 200, schedule="linear", progress=True)
     assert found.table == tune(runs, [0.01, 0.1, 1.0], 200, schedule=schedules.linear(200)).table
     assert "steps" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="unknown schedule 'lineer'"):
+    with pytest.raises(ValueError, match=r"schedule must be .*, got 'lineer'"):
         tune(runs, [0.01, 0.1, 1.0], 200, schedule="lineer")

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from surefoot.cli._output import bar
-from surefoot.paper.claims import Checked, check, sections
+from surefoot.paper.claims import SECTIONS, Checked
 
 _COLOURS = {"holds": "green", "fails": "red", "not-run": "yellow"}
-
-
-def checked(ids: Sequence[str] | None, store: Path | None, quiet: bool) -> list[Checked]:
-    """The rows, with a progress bar."""
-    with bar(quiet, "claims") as tell:
-        return check(ids, folder=store, progress=tell)
 
 
 def summary(rows: Sequence[Checked]) -> Iterator[str]:
     """One line a section of claims, and a sentence a claim that fails."""
     found = {row.id: row for row in rows}
-    for section, ids in sections().items():
+    for section, ids in SECTIONS.items():
         here = [found[name] for name in ids if name in found]
         if not here:
             continue

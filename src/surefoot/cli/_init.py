@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot._files import replacing
+from surefoot._files import write_whole
 from surefoot.theory.arguments import unknown
 
 
@@ -52,8 +52,8 @@ STARTS = {
         _MODELS, _DECADES, seeds=1, epochs=5, batch_size=128,
         options=(
             ("rows = 10000", "the first images only; leave it out for all 50,000"),
-            ('autocast = "bfloat16"', "mixed precision"),
             ('# device = "cuda"', "where it trains"),
+            ('# autocast = "bfloat16"', "mixed precision, for a GPU"),
         ),
     ),
     "characters": _Start(
@@ -146,11 +146,11 @@ def init(spec: Path, problem: str, force: bool) -> list[Path]:
         raise FileNotFoundError(f"the folder {str(spec.parent)!r} does not exist")
     if spec.exists() and not force:
         raise FileExistsError(f"{str(spec)!r} exists already: choose another name, or --force to overwrite it")
-    _write(spec, _text(spec, problem))
+    write_whole(spec, _text(spec, problem), "a spec")
     beside = spec.parent / f"{module}.py"
     if not colon or "." in module or beside.exists():
         return [spec]
-    _write(beside, _MODULE.format(spec=spec.name, module=module, factory=factory))
+    write_whole(beside, _MODULE.format(spec=spec.name, module=module, factory=factory), "a module")
     return [spec, beside]
 
 
@@ -175,8 +175,3 @@ def _text(spec: Path, problem: str) -> str:
         batch_size=start.batch_size,
         options="\n".join(f"{line:<28} # {what}" for line, what in start.options),
     )
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path, "a spec") as file:
-        file.write(text.encode())

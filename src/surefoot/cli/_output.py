@@ -1,24 +1,14 @@
-"""What commands print: JSON for machines, tables and bars for people."""
+"""What commands print: JSON for machines, tables for people."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
@@ -45,23 +35,6 @@ def print_table(head: Iterable[str], rows: Iterable[Iterable[str | Text]], title
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
     Console().print(table)
-
-
-@contextmanager
-def bar(quiet: bool, about: str) -> Iterator[Callable[..., None]]:
-    """A bar on stderr that goes when its work is done; what it gives is told how much is done, of how much, at what."""
-    columns = (
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
-    shown = Console(stderr=True)
-    with Progress(*columns, console=shown, disable=quiet, transient=True, speed_estimate_period=1e9) as progress:
-        task = progress.add_task(about, total=None)
-
-        def tell(done: int, total: int, what: str = about) -> None:
-            progress.update(task, completed=done, total=total, description=what)
-
-        yield tell
 
 
 def _without_nonfinite(value: Any) -> Any:

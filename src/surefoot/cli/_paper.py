@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,12 +95,13 @@ def claims(
     """
     from rich.console import Console
 
-    from surefoot.cli._claims import checked, table
+    from surefoot.cli._claims import table
     from surefoot.cli._output import print_json
+    from surefoot.paper.claims import check
 
-    rows = checked(ids or None, store, quiet or as_json)
+    rows = check(ids or None, folder=store, progress=not (quiet or as_json))
     if as_json:
-        print_json([row.as_dict() for row in rows])
+        print_json([asdict(row) for row in rows])
     else:
         Console().print(table(rows))
 
@@ -109,7 +111,9 @@ def pep(
     names: Annotated[
         list[str] | None,
         Argument(
-            metavar="NAME", help="Names of statements; none means all.", autocompletion=completing("surefoot.pep:NAMES")
+            metavar="NAME",
+            help="Names of statements; none means all.",
+            autocompletion=completing("surefoot.pep:STATEMENTS"),
         ),
     ] = None,
     cases: Annotated[bool, Option("--cases", help="One row a case instead of one a statement.")] = False,

@@ -5,23 +5,19 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 
+from surefoot._progress import reporter
 from surefoot._spawn import cores, done_in_processes
-from surefoot.cli._claims import checked, summary
-from surefoot.cli._output import bar
-from surefoot.paper import figures
-from surefoot.paper.claims import all_claims
-
-if TYPE_CHECKING:
-    from surefoot.paper.figures.networks import NetworkFigure
-    from surefoot.study import Result
-
-LONGEST_FIRST = ("dna", "vowel", "pep-bounds", "level", "pep")
-"""Figures that take seconds; the others are drawn while these are computed."""
+from surefoot.cli._claims import summary
+from surefoot.paper import figures, presets
+from surefoot.paper.claims import all_claims, check
+from surefoot.paper.curves import MissingRuns
+from surefoot.paper.summary import summarise
+from surefoot.paper.summary import write as write_summary
+from surefoot.study import Result
 
 
 def reproduce(
@@ -40,16 +36,10 @@ def reproduce(
     chosen = figures.expanded(names) or figures.available()
     studies = out / "studies"
     console = Console(quiet=quiet, highlight=False)
-    # All are loaded first: an unknown name or preset stops everything before work starts.
-    plain = {name: figures.load(name, studies).TITLE for name in chosen if name not in figures.NETWORKS}
+    plain = [name for name in chosen if name not in figures.NETWORKS]
     trained = [name for name in chosen if name in figures.NETWORKS]
-    networks: dict[str, NetworkFigure] = {}
     if trained:
-        from surefoot.paper import presets
-        from surefoot.paper.figures.networks import NetworkFigure
-
-        presets.check(preset)
-        networks = {name: NetworkFigure(name, studies, preset, device, data) for name in trained}
+        presets.check(preset)  # what is wrong stops everything before work starts
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=out):
         pass  # who cannot write there is told so now, not after the work
@@ -57,14 +47,21 @@ def reproduce(
     console.print(f"[bold]Figures[/], each as .png, .pdf and .csv in {escape(str(out))}")
     if plain:
         _write(plain, studies, out, console, quiet)
-    if networks:
-        _write_networks(networks, out, console, quiet, finished)
+    for sweep in dict.fromkeys(figures.FIGURES[name].sweep for name in trained):
+        if finished:
+            results = _finished(sweep, preset, studies)
+        else:
+            results = _train(sweep, preset, studies, device, data, console, quiet)
+        shown = [name for name in trained if figures.FIGURES[name].sweep == sweep]
+        _write_networks(shown, presets.sweep(sweep, preset), results, out, console)
+        write_summary(summarise(results), out / f"{sweep}-{preset}.csv")
+        console.print(f"  {sweep}-{preset}.csv: losses, bound and distance, one row a method and rate")
     if not names:
         _tell_left_out(console)
     on_cifar = preset != "smoke" and bool(set(trained) & set(figures.CIFAR10))
     ids = [name for name in all_claims() if not names or (on_cifar and name.startswith("cifar-"))]
     if not names or on_cifar:
-        rows = checked(ids, studies, quiet)
+        rows = check(ids, folder=studies, progress=not quiet)
         console.print(f"\n[bold]Claims of the paper[/]; `surefoot claims --store {escape(str(studies))}` has all rules")
         for line in summary(rows):
             console.print(f"  {line}", soft_wrap=True)
@@ -72,49 +69,41 @@ def reproduce(
         _tell_next(console, _report(studies, out))
 
 
-def _write(titles: dict[str, str], studies: Path, out: Path, console: Console, quiet: bool) -> None:
-    """Compute and write figures on all cores, and say so as each is done."""
-    order = sorted(titles, key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else 99)
+def _write(names: list[str], studies: Path, out: Path, console: Console, quiet: bool) -> None:
+    """Compute and write figures on all cores, the slow ones first, and say so as each is done."""
+    order = sorted(names, key=lambda name: not figures.FIGURES[name].is_slow)
     calls = {name: (name, studies, out) for name in order}
-    with bar(quiet, "figures") as tell:
+    with reporter(not quiet, total=len(order), unit="figures") as tell:
         for done, (name, seconds) in enumerate(done_in_processes(make, calls, cores()), 1):
-            _tell(console, name, titles[name], seconds)
-            tell(done, len(order))
+            _tell(console, name, seconds)
+            tell(done)
 
 
 def make(name: str, studies: Path, out: Path) -> float:
     """Compute and write one figure; returns the seconds that it took."""
     start = time.perf_counter()
-    figures.save(name, figures.load(name, studies).data(), out)
+    figures.save(name, figures.load(name).columns(studies), out)
     return time.perf_counter() - start
 
 
 def _write_networks(
-    networks: dict[str, NetworkFigure], out: Path, console: Console, quiet: bool, finished: bool
+    names: list[str], sweep: presets.Sweep, results: dict[str, Result], out: Path, console: Console
 ) -> None:
-    """Train what is missing, then draw; what lacks runs is named."""
-    from surefoot.paper import summary
-    from surefoot.paper.curves import MissingRuns
-
-    results: dict[str, dict[str, Result]] = {}
-    for name, figure in networks.items():
-        if figure.sweep not in results:
-            results[figure.sweep] = _finished(figure) if finished else _train(figure, console, quiet)
-            path = out / f"{figure.sweep}-{figure.preset}.csv"
-            summary.write(summary.summarise(results[figure.sweep]), path)
-            console.print(f"  {path.name}: losses, bound and distance, one row a method and rate")
+    """Draw figures from the results of their sweep; what lacks runs is named."""
+    for name in names:
         start = time.perf_counter()
         try:
-            columns = figure.table(results[figure.sweep])
+            columns = figures.load(name).data(sweep, results)
         except MissingRuns as absent:
             console.print(f"  {name} is left out: there are no finished runs of {absent.args[0]}")
             continue
         figures.save(name, columns, out)
-        _tell(console, name, figure.TITLE, time.perf_counter() - start)
+        _tell(console, name, time.perf_counter() - start, f", {presets.described(sweep)}")
 
 
-def _tell(console: Console, name: str, title: str, seconds: float) -> None:
-    console.print(f"  {name:23} {seconds:5.1f} s  {escape(figures.title_of(name, title))}", soft_wrap=True)
+def _tell(console: Console, name: str, seconds: float, more: str = "") -> None:
+    words = escape(f"{figures.FIGURES[name].heading}{more}")
+    console.print(f"  {name:23} {seconds:5.1f} s  {words}", soft_wrap=True)
 
 
 def _tell_left_out(console: Console) -> None:
@@ -142,38 +131,35 @@ def _tell_next(console: Console, page: Path) -> None:
 
 
 def _report(studies: Path, out: Path) -> Path:
-    from surefoot.paper import experiments
+    from surefoot.paper.experiments import EXPERIMENTS, run
     from surefoot.report import write_many
 
-    titles = {name: experiments.experiment(name).title for name in figures.SWEEPS}
-    return write_many({titles[name]: experiments.run(name, studies) for name in titles}, out / "report.html")
+    results = {experiment.title: run(name, studies) for name, experiment in EXPERIMENTS.items()}
+    return write_many(results, out / "report.html")
 
 
-def _finished(figure: NetworkFigure) -> dict[str, Result]:
-    """What is there of a figure's sweep, without running more of it."""
-    from surefoot.paper import presets
-
-    assert figure.folder is not None
-    found = presets.finished(figure.sweep, figure.preset, figure.folder)
+def _finished(sweep: str, preset: str, studies: Path) -> dict[str, Result]:
+    """What is there of a sweep, without running more of it."""
+    found = presets.finished(sweep, preset, studies)
     if found is None:
-        raise FileNotFoundError(
-            f"no finished runs of {figure.sweep} in {presets.store_of(figure.sweep, figure.preset, figure.folder)}"
-        )
+        raise FileNotFoundError(f"no finished runs of {sweep} in {presets.store_of(sweep, preset, studies)}")
     return found
 
 
-def _train(figure: NetworkFigure, console: Console, quiet: bool) -> dict[str, Result]:
-    """Run what is missing of a figure's sweep, with a bar over all of it; runs take minutes, so all of them count."""
+def _train(
+    sweep: str, preset: str, studies: Path, device: str, data: str | None, console: Console, quiet: bool
+) -> dict[str, Result]:
+    """Run what is missing of a sweep, with a bar over all of it; runs take minutes, so all of them count."""
     start, computed = time.perf_counter(), 0
-    with bar(quiet, f"runs of {figure.sweep} ({figure.preset})") as tell:
+    with reporter(not quiet, about=f"runs of {sweep} ({preset})") as tell:
 
         def count(done: int, total: int) -> None:
             nonlocal computed
             computed = done
-            tell(done, total)
+            tell(done, total=total)
 
-        results = figure.run(count)
+        results = presets.run(sweep, preset, studies, device=device, data=data, progress=count)
     total = sum(result.dataset.status.size for result in results.values())
     seconds = time.perf_counter() - start
-    console.print(f"{figure.sweep} ({figure.preset}): {total} runs, {computed} of them computed now in {seconds:.0f} s")
+    console.print(f"{sweep} ({preset}): {total} runs, {computed} of them computed now in {seconds:.0f} s")
     return results

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from surefoot._files import replacing
+from surefoot._files import replacing, write_whole
+from surefoot._progress import Report, reporter
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
     from importlib.resources.abc import Traversable
-
-    from rich.progress import Progress
 
 DATA_VARIABLE = "SUREFOOT_DATA"
 URL_VARIABLE = "SUREFOOT_LIBSVM_URL"
@@ -169,8 +168,7 @@ def download(
             file.write(chunk)
         found = digest.hexdigest()
         if sha256 is None:  # recorded in the format of the command ``sha256sum``
-            with replacing(path.with_name(path.name + RECORD_SUFFIX), "a checksum") as record:
-                record.write(f"{found}  {path.name}\n".encode())
+            write_whole(path.with_name(path.name + RECORD_SUFFIX), f"{found}  {path.name}\n", "a checksum")
         elif found != sha256:
             raise ChecksumError(f"{url} has SHA-256 {found}, but the published file has {sha256}; nothing was stored")
 
@@ -218,7 +216,7 @@ def _checked_chunks(
     if announced is not None and announced > limit_bytes:
         raise _BadAnswer(f"the file has {announced:,} bytes, and at most {limit_bytes:,} are taken")
     with ExitStack() as stack:
-        bar: Progress | None = None
+        tell: Report | None = None
         while chunk := response.read1(_CHUNK_BYTES):
             if received == 0 and chunk.lstrip().startswith(b"<"):
                 raise _BadAnswer("the answer is a web page, not data (a login page of this network?)")
@@ -228,21 +226,13 @@ def _checked_chunks(
                 raise _BadAnswer(f"the file has more than {limit_bytes:,} bytes, the most that are taken")
             if elapsed > limit_seconds:
                 raise _BadAnswer(f"it took more than {limit_seconds:g} seconds, and {received:,} bytes had arrived")
-            if progress and bar is None and (sys.stderr.isatty() or elapsed > _PATIENCE_SECONDS):
-                bar = stack.enter_context(_progress_bar())
-                bar.add_task(name, total=announced)
-            if bar is not None:
-                bar.update(bar.task_ids[0], completed=received)
+            if progress and tell is None and (sys.stderr.isatty() or elapsed > _PATIENCE_SECONDS):
+                total = None if announced is None else announced // 1000
+                tell = stack.enter_context(reporter(True, total=total, unit="kB", about=name))
+            if tell is not None:
+                tell(received // 1000)
             yield chunk
     if announced is not None and received != announced:
         raise _BadAnswer(f"only {received} of {announced} bytes arrived")
     if received == 0:
         raise _BadAnswer("the answer is empty")
-
-
-def _progress_bar() -> "Progress":
-    from rich.console import Console
-    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
-
-    columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, console=Console(stderr=True))

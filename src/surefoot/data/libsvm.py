@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Literal, NamedTuple, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot._files import replacing
+from surefoot._files import write_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -265,5 +265,4 @@ def write_libsvm(path: str | os.PathLike[str], X: "ArrayLike | csr_array[np.floa
         lines.append(" ".join([f"{label:.17g}", *(f"{column + 1}:{value:.17g}" for column, value in pairs)]) + "\n")
     target = Path(path)
     compress = _COMPRESSORS.get(target.suffix, bytes)
-    with replacing(target, "the rows") as file:
-        file.write(compress("".join(lines).encode()))
+    write_whole(target, compress("".join(lines).encode()), "the rows")

@@ -1,6 +1,5 @@
 """Data sets by name: inside the package, on this machine, CIFAR-10, and the rest of the LIBSVM collection."""
 
-import difflib
 import os
 import re
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +15,7 @@ from surefoot.data.catalog import BUNDLED, CATALOG, FOLDERS, PINNED_SHA256, Sour
 from surefoot.data.dataset import Dataset
 from surefoot.data.images import Images
 from surefoot.data.libsvm import count_rows, read_libsvm
+from surefoot.theory.arguments import closest
 
 IMAGES = ("digits", "cifar10")
 """Names of images, which `load` gives as rows of pixels; `digits` and `cifar10` give them as images."""
@@ -186,14 +186,12 @@ def _source(name: str | os.PathLike[str]) -> Source:
     if own is not None:
         test = own.with_name(own.name + ".t")
         return Source(text, folder="", train=str(own), test=str(test) if test.is_file() else None)
-    known = {name.lower(): name for name in (*CATALOG, *IMAGES, *(source.name for source in _own_files()))}
-    close = [known[key] for key in difflib.get_close_matches(text.lower(), known, n=3)]
-    hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+    known = (*CATALOG, *IMAGES, *(source.name for source in _own_files()))
     searched = ", ".join(str(folder) for folder in cache.folders())
     raise ValueError(
-        f"unknown data set {text!r}: {hint}`surefoot data list` shows all names; a file of the LIBSVM site is named "
-        f"with its folder ({', '.join(f'{folder}/FILE' for folder in FOLDERS)}), a file of your own by its path, "
-        f"or by its name if it lies in {searched}"
+        f"data set must be a name that `surefoot data list --all` shows, a file of the LIBSVM site with its folder "
+        f"({', '.join(f'{folder}/FILE' for folder in FOLDERS)}), or a file of your own by its path, or by its name if "
+        f"it lies in {searched}, got {text!r}{closest(text, known)}"
     )
 
 

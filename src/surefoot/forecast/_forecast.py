@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot._progress import Tell, reporter
 from surefoot.forecast import _fit, _read, _schedules
 from surefoot.forecast._answers import BestSchedule, Choice, Option, Prediction
 from surefoot.forecast._fit import Fit
 from surefoot.forecast._read import Run
 from surefoot.forecast._schedules import Floats, Schedule
-from surefoot.runs import reporter
 from surefoot.theory import forecast as form
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def forecast(
     groups: Sequence[str] | None = None,
     share: bool = True,
     seed: int = 0,
-    progress: bool | Callable[[int, int], None] | None = None,
+    progress: Tell | None = None,
 ) -> Forecast:
     """Fit finished or partial runs, and forecast the loss of other rates, schedules and lengths.
 
@@ -325,7 +325,7 @@ def forecast(
                 refused[group] = str(error)
             if share and prior is None and fits:
                 prior = next(iter(fits.values())).prior()
-            tell(done + 1, 0.0)
+            tell(done + 1)
     if not fits:
         raise ValueError(f"runs must have one group that can be fitted, of {len(ordered)}: {refused[ordered[0]]}")
     found = Forecast(fits, refused, [])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.theory import schedules
-from surefoot.theory.arguments import parse_call, unknown
+from surefoot.theory.arguments import one_of, parse_call
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Schedule = str | Sequence[float] | Floats | Callable[[int], Any]
@@ -117,23 +117,19 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     there = {key: value for key, value in given.items() if value is not None and value == value}  # NaN: an empty cell
     named = {OPTION_ALIASES.get(key, key): value for key, value in there.items()}
     for key in named:
-        if key not in OPTIONS:
-            raise unknown("option of a schedule", key, OPTIONS)
+        one_of("option of a schedule", key, OPTIONS)
     return named
 
 
 def _named(name: str, steps: int, default_warmup: int, options: dict[str, Any]) -> Floats:
     kind = _canonical(name)
-    if kind not in NAMES:
-        raise unknown("schedule", name, NAMES)
+    one_of("schedule", kind, NAMES)
     warmup = whole("warmup", options.get("warmup", default_warmup), 0)
     if warmup >= steps:
         raise ValueError(f"steps must be more than the warmup of {warmup} steps, got {steps}")
     end = _share("end", options.get("end", 0.0))
     decay = _share("decay_fraction", options.get("decay_fraction", 0.2 if kind == "wsd" else 0.0))
-    shape = options.get("decay_shape") or "linear"
-    if shape not in SHAPES:
-        raise unknown("decay_shape", str(shape), SHAPES)
+    shape = one_of("decay_shape", options.get("decay_shape") or "linear", SHAPES)
     body = np.ones(steps - warmup)
     if kind == "linear":
         body = end + (1 - end) * schedules.linear(len(body))

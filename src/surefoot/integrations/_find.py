@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 
 from surefoot import _checks
+from surefoot._progress import Tell
 from surefoot.integrations._trainings import Trainings
-from surefoot.runs import Tell
 from surefoot.search import Found, tune
 
 Rates = float | Iterable[float] | Mapping[str, float] | None

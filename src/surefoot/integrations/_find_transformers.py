@@ -10,11 +10,11 @@ import torch
 from torch.optim import Optimizer
 from transformers import Trainer, TrainerCallback
 
+from surefoot._progress import Tell
 from surefoot.integrations import _find
 from surefoot.integrations._restore import Snapshot
 from surefoot.integrations._trainings import Training, Trainings, stacked
 from surefoot.problems import seeded
-from surefoot.runs import Tell
 from surefoot.search import Found
 
 

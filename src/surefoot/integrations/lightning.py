@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from surefoot.integrations._missing import missing
+from surefoot._missing import missing
 from surefoot.integrations._watching import attached, latest, stops
 from surefoot.monitor import StabilityMonitor
 
@@ -13,7 +13,7 @@ try:
 
     from surefoot.integrations._find_lightning import find_lr
 except ImportError as error:
-    raise missing("lightning", error) from error
+    raise missing(__name__, error, "lightning") from error
 
 __all__ = ["StabilityCallback", "find_lr"]
 

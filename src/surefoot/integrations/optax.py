@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any, NamedTuple
 
-from surefoot.integrations._missing import missing
+from surefoot._missing import missing
 from surefoot.theory import level
 from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated, safe_delta
 
@@ -43,7 +43,7 @@ try:
     import jax.numpy as jnp
     import optax  # type: ignore[import-untyped, unused-ignore]
 except ImportError as error:
-    raise missing("optax", error, extra="jax") from error
+    raise missing(__name__, error, "jax") from error
 
 Rate = Any
 """A number, a 0-d array, or a schedule: a function from the count of updates to the rate."""
@@ -115,7 +115,7 @@ def ngn(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.GradientT
 
 
 def log_ngn(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.GradientTransformationExtraArgs:
-    """The Lambert-W step, the exponential model: size = ((f − C)/‖g‖²)·W₀(α‖g‖²/(f − C)) (App. D).
+    """The exponential model, the paper's Lambert-W step: size = ((f − C)/‖g‖²)·W₀(α‖g‖²/(f − C)) (App. D).
 
     Its step grows without limit in α: it is not safe at any rate.
 
@@ -132,7 +132,7 @@ def log_ngn(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.Gradi
 def power_step(
     learning_rate: Rate = 1.0, *, p: float = 0.75, lower_bound: Any = 0.0
 ) -> optax.GradientTransformationExtraArgs:
-    """The power family: p = 1 is SPS, ½ NGN, 0 the Lambert-W step; only p ≥ ½ stays within twice Polyak's step.
+    """The power family: p = 1 is SPS, ½ NGN, 0 LogNGN; only p ≥ ½ stays within twice Polyak's step.
 
     The exponent ``p`` is a number of at most 1; under ``optax.inject_hyperparams`` it is one of its ``static_args``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from surefoot.integrations._missing import missing
+from surefoot._missing import missing
 from surefoot.monitor import PartialBound, StabilityMonitor
 
 try:
@@ -12,7 +12,7 @@ try:
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial, TrialState
 except ImportError as error:
-    raise missing("optuna", error) from error
+    raise missing(__name__, error, "optuna") from error
 
 _BIAS, _STOPPED = "surefoot:bias", "surefoot:stopped"
 

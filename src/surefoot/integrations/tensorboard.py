@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from surefoot.integrations._missing import missing
+from surefoot._missing import missing
 from surefoot.integrations._watching import by_step, of_verdict
 from surefoot.monitor import StabilityMonitor
 
 try:
     from torch.utils.tensorboard import SummaryWriter
 except ImportError as error:
-    raise missing("tensorboard", error) from error
+    raise missing(__name__, error, "tensorboard") from error
 
 
 class TensorBoardWriter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from surefoot.integrations._missing import missing
+from surefoot._missing import missing
 from surefoot.integrations._watching import attached, latest, stops
 from surefoot.monitor import StabilityMonitor
 
@@ -13,7 +13,7 @@ try:
 
     from surefoot.integrations._find_transformers import bare, find_lr
 except ImportError as error:
-    raise missing("transformers", error) from error
+    raise missing(__name__, error, "transformers") from error
 
 __all__ = ["StabilityCallback", "find_lr"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from surefoot.monitor._counterfactual import counterfactual
 from surefoot.rules import Floats, History
-from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import one_of
 from surefoot.theory.models import Linear, Model
 
 if TYPE_CHECKING:
@@ -52,10 +52,7 @@ def tracked(track: Any) -> tuple[str, ...]:
     """What to track, each name checked."""
     if isinstance(track, str) or not isinstance(track, Sequence) or not track:
         raise TypeError(f"track must be a sequence of {', '.join(TRACKED)}, got {track!r}")
-    for name in track:
-        if name not in TRACKED:
-            raise unknown("track", str(name), TRACKED)
-    return tuple(track)
+    return tuple(one_of("track", name, TRACKED) for name in track)
 
 
 class Interval(NamedTuple):

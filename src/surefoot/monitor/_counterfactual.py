@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.rules import Floats
-from surefoot.theory.arguments import parse_call, unknown
+from surefoot.theory.arguments import one_of, parse_call
 from surefoot.theory.models import NAMED, Model, Step
 
 
@@ -51,8 +51,7 @@ def _parse(spec: Any, lower_bound: float) -> tuple[str, Model]:
     if not isinstance(spec, str):
         raise TypeError(f"models must hold names or models, got {spec!r}")
     name, options = parse_call(spec)
-    if name not in NAMED:
-        raise unknown("model", name, NAMED)
+    one_of("model", name, NAMED)
     if name != "sgd":
         options.setdefault("lower_bound", lower_bound)
     try:

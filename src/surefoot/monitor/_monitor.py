@@ -47,7 +47,7 @@ class StabilityMonitor:
     and the slope ⟨g, x_t − x_1⟩ of the whole way. :meth:`verdict` follows from these after a tenth of the horizon, for
     SGD, momentum, Adam, Muon and ours alike.
 
-    From f, ‖g‖² and α follow the *counterfactual* steps: the size and index δ that SGD, SPS, NGN or the Lambert-W step
+    From f, ‖g‖² and α follow the *counterfactual* steps: the size and index δ that SGD, SPS, NGN or LogNGN
     would have had at the same point (:mod:`surefoot.theory.models`), and the noise that the run has added so far to the
     bound of its last iterate, Ω = D²/(2 S_1) + Σ w_t δ_t (Theorem 3.4, telescoped).
 
@@ -222,13 +222,13 @@ class StabilityMonitor:
         }
         return build_trace(columns, history, self.models, self.track, attributes)
 
-    def numbers(self, since: int = 0) -> dict[str, Floats]:
-        """The measured numbers of the steps from the ``since``-th that was looked at on, as plain arrays.
+    def numbers(self) -> dict[str, Floats]:
+        """The measured numbers of all steps that were looked at, as plain arrays.
 
         For whoever follows a run while it is going on: ``loss``, ``grad_sq``, ``rate`` and the other columns of which
         :meth:`trace` is made. ∞ is what is not finite, NaN what was not measured.
         """
-        return self._columns(self._ring.all()[since:])
+        return self._columns(self._ring.all())
 
     def bound(self) -> Bound:
         """The partial bound Ω of the last iterate: ``bias``, the ``noise`` of the steps so far, and their ``total``.

@@ -12,6 +12,7 @@ import numpy as np
 
 from surefoot.monitor._verdict import COLOURS, State, Verdict
 from surefoot.plots.methods import GREY, VERMILION, looks
+from surefoot.plots.style import new_figure
 from surefoot.rules import Floats
 
 if TYPE_CHECKING:
@@ -24,10 +25,8 @@ _SMOOTH = 12
 
 def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> Figure:
     """Four panels over the steps, under the verdict; what is not finite leaves a gap."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.0, 6.2), layout="constrained")
-    (loss, kept), (rate, delta) = figure.subplots(2, 2, sharex=True)
+    figure, axes = new_figure(2, 2, width=4.5, height=3.1)
+    loss, kept, rate, delta = axes
     lost = np.flatnonzero(np.isinf(trace.loss.values))
     if len(lost):  # what comes after says nothing
         trace = trace.isel(step=slice(0, lost[0]))
@@ -63,9 +62,7 @@ def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> 
     delta.set_title("stability index δ")
     for ax in (rate, delta):
         ax.set_xlabel("step")
-    for ax in (loss, kept, rate, delta):
-        ax.grid(alpha=0.25)
-        ax.spines[["top", "right"]].set_visible(False)
+    for ax in axes:
         if len(lost):
             ax.axvline(float(lost[0]) * (steps[1] - steps[0] if len(steps) > 1 else 1), color=COLOURS[State.TOO_LARGE])
         if ax.get_legend_handles_labels()[0]:

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from surefoot._text import html_table
+from surefoot.plots import pages
+
 
 class State(StrEnum):
     """Where a rate stands; each is the text of its name, so that ``state == "too small"`` can be asked."""
@@ -18,13 +21,15 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-COLOURS = {
-    State.TOO_SMALL: "#3b6ea5",
-    State.HOLDS: "#2e7d32",
-    State.AT_THE_EDGE: "#b26a00",
-    State.TOO_LARGE: "#b3261e",
-    State.UNKNOWN: "#666666",
+_NAMES = {
+    State.TOO_SMALL: "accent",
+    State.HOLDS: "good",
+    State.AT_THE_EDGE: "warn",
+    State.TOO_LARGE: "bad",
+    State.UNKNOWN: "soft",
 }
+COLOURS = {state: pages.COLOURS[name][0] for state, name in _NAMES.items()}
+"""Of verdicts, in figures and notebooks."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,10 @@ class Verdict:
     def _repr_html_(self) -> str:
         """A box in a notebook."""
         text = html.escape(str(self).split(": ", 1)[1])
-        rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{v:.3g}</td></tr>" for k, v in self.details.items())
+        table = html_table([("number", "value"), *((name, f"{value:.3g}") for name, value in self.details.items())])
         colour = COLOURS[self.state]
         return (
             f'<div style="border-left:4px solid {colour};padding:.4em .8em"><b style="color:{colour}">'
             f"{self.state.capitalize()}</b>: {text}"
-            f"<details><summary>numbers</summary><table>{rows}</table></details></div>"
+            f"<details><summary>numbers</summary>{table}</details></div>"
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from surefoot.problems import Constants, constants
 from surefoot.study import Result, Study
-from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import one_of
 
 _REGRESSION: dict[str, Any] = {
     "problem": "linear-regression",
@@ -72,9 +72,7 @@ def experiment(name: str) -> Experiment:
     >>> experiment("v2").settings["batch_size"]
     25
     """
-    if name not in EXPERIMENTS:
-        raise unknown("experiment", name, EXPERIMENTS)
-    return EXPERIMENTS[name]
+    return EXPERIMENTS[one_of("experiment", name, EXPERIMENTS)]
 
 
 def study(name: str, **changes: Any) -> Study:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from surefoot._files import write_whole
+from surefoot._text import csv_text
 from surefoot.paper.curves import Curve, Floats, Found, MissingRuns, curves, polyak_ratio
 from surefoot.study import Result, Sensitivity, measure_windows
 
@@ -63,13 +65,12 @@ def summarise(results: Mapping[str, Result]) -> dict[str, Summary]:
 
 def write(summaries: Mapping[str, Summary], path: Path) -> None:
     """Write a table with one row a method and rate; what was not kept is left empty."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("method", "lr", *COLUMNS))
-        for label, summary in summaries.items():
-            for position, lr in enumerate(summary.lrs):
-                values = (summary.columns[name][position] for name in COLUMNS)
-                writer.writerow((label, float(lr), *("" if np.isnan(value) else f"{value:.6g}" for value in values)))
+    rows: list[tuple[object, ...]] = []
+    for label, summary in summaries.items():
+        for position, lr in enumerate(summary.lrs):
+            values = (summary.columns[name][position] for name in COLUMNS)
+            rows.append((label, float(lr), *("" if np.isnan(value) else f"{value:.6g}" for value in values)))
+    write_whole(path, csv_text(("method", "lr", *COLUMNS), rows), "the summary")
 
 
 def read(path: Path | Traversable) -> dict[str, Summary]:

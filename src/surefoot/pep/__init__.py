@@ -31,12 +31,8 @@ from surefoot.pep._run import Row, run, summary, table, verify
 from surefoot.pep._solver import SolverError
 from surefoot.pep._statement import STATEMENTS, Statement, Verification
 
-NAMES = {name: statement.description for name, statement in STATEMENTS.items()}
-"""Name of each statement, with its description in one line."""
-
 __all__ = [
     "CACHE_VARIABLE",
-    "NAMES",
     "STATEMENTS",
     "Row",
     "SolverError",

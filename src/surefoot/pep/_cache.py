@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot import data, pep, theory
-from surefoot._files import replacing
+from surefoot._files import write_whole
 from surefoot.pep._solver import versions
 from surefoot.pep._statement import Case, Verification
 
@@ -62,8 +62,7 @@ class Cache:
         text = json.dumps(dataclasses.asdict(result), indent=1, allow_nan=False)
         with contextlib.suppress(OSError):
             self.where.mkdir(parents=True, exist_ok=True)
-            with replacing(path, "a result", sync=False) as file:
-                file.write(text.encode())
+            write_whole(path, text, "a result", sync=False)
 
     def _path(self, statement: str, parameters: Case) -> Path:
         assert self.where is not None

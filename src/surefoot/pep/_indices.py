@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from surefoot.pep._statement import Worst, grid, positive, statement
 from surefoot.theory import models, proximal
-from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import one_of
 
-METHODS: Mapping[str, models.Model] = {
-    "sgd": models.Linear(),
-    "sps": models.Truncated(),
-    "ngn": models.SquareRoot(),
-}
+METHODS: dict[str, models.Model] = {name: models.NAMED[name]() for name in ("sgd", "sps", "ngn")}
 """Methods whose step is fixed by loss, gradient norm and rate, with C = 0."""
 LIPSCHITZ = (0.5, 1.0, 2.0)
 """Values of G in the figure of Λ."""
@@ -120,8 +115,7 @@ def one_step_index(*, method: str, lr: float, loss: float = 1.0, grad_sq: float 
     >>> one_step_index(method="ngn", lr=1.0).verdict
     'above'
     """
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
+    one_of("method", method, METHODS)
     positive(lr=lr, loss=loss, grad_sq=grad_sq)
     step = METHODS[method].step(float(loss), float(grad_sq), float(lr))
 

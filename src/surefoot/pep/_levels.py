@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
+from surefoot import _checks
 from surefoot.pep._indices import base_inequality
 from surefoot.pep._solver import LARGE
 from surefoot.pep._statement import Worst, grid, positive, statement
 from surefoot.theory import bounds, models
-from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import one_of
 
 METHODS = {"sps": models.Truncated, "ngn": models.SquareRoot}
 """Methods that know a lower bound."""
@@ -35,11 +35,10 @@ def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, g
     >>> one_step_level(method="ngn", lr=10.0, level=0.5).verdict
     'tight'
     """
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
+    one_of("method", method, METHODS)
     positive(lr=lr, loss=loss, grad_sq=grad_sq)
-    if isinstance(level, bool) or not isinstance(level, int | float) or not -math.inf < level < loss:
-        raise ValueError(f"level must be a finite number below the loss, {loss:g}, got {level!r}")
+    if not _checks.number("level", level) < loss:
+        raise ValueError(f"level must be below the loss, {loss:g}, got {level!r}")
     size = METHODS[method](lower_bound=float(level)).step(float(loss), float(grad_sq), float(lr)).size
 
     def build(problem: Any) -> dict[str, Any]:
@@ -75,10 +74,8 @@ def last_iterate_level(
     'above'
     """
     positive(lr=lr, level=level, distance=distance)
-    if price not in PRICES:
-        raise unknown("price", price, PRICES)
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 <= scale <= 1:
-        raise ValueError(f"scale must be a number from 0 to 1, got {scale!r}")
+    one_of("price", price, PRICES)
+    _checks.number("scale", scale, least=0, most=1)
     rates = np.array([lr, lr])
     weights = [float(bounds.last_iterate(rates, one, 0.0).total) for one in np.eye(2)]
     bias = float(bounds.last_iterate(rates, np.zeros(2), distance).total)

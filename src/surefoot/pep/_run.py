@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
+from surefoot._progress import Tell, reporter
 from surefoot._spawn import cores, done_in_processes
 from surefoot.pep._cache import Cache, folder
 from surefoot.pep._solver import SolverError
 from surefoot.pep._statement import STATEMENTS, Case, Verification
-from surefoot.theory.arguments import unknown, whole
+from surefoot.theory.arguments import one_of, whole
 
-Progress = Callable[[int, int], None]
 Job = tuple[str, Case]
 """Name of a statement, and the arguments of its function."""
 
@@ -70,13 +70,13 @@ def run(
     names: Iterable[str] | None = None,
     *,
     processes: int | None = None,
-    progress: Progress | bool | None = None,
+    progress: Tell | None = None,
     cache: bool | str | Path | None = None,
 ) -> list[Row]:
     """Verify the statements of these names (default: all) on their registered cases; the rows are in that order.
 
     Args:
-        names: Keys of ``NAMES``.
+        names: Keys of ``STATEMENTS``.
         processes: Worker processes, each of which solves one problem at a time; 1 solves in this process. Default: as
             many as there are cores, at most four, and fewer for few problems. With more than one, a script must guard
             its start with ``if __name__ == "__main__":``.
@@ -94,10 +94,7 @@ def run(
         >>> len(rows), all(row.ok for row in rows)
         (18, True)
     """
-    chosen = list(STATEMENTS if names is None else names)
-    for name in chosen:
-        if name not in STATEMENTS:
-            raise unknown("statement", name, STATEMENTS)
+    chosen = [one_of("statement", name, STATEMENTS) for name in (STATEMENTS if names is None else names)]
     jobs = [(name, case) for name in chosen for case in STATEMENTS[name].cases]
     return verify(jobs, processes=processes, progress=progress, cache=cache)
 
@@ -106,7 +103,7 @@ def verify(
     jobs: Sequence[Job],
     *,
     processes: int | None = None,
-    progress: Progress | bool | None = None,
+    progress: Tell | None = None,
     cache: bool | str | Path | None = None,
 ) -> list[Row]:
     """Verify any cases, as pairs of a statement's name and its arguments; the rest is as for :func:`run`.
@@ -114,8 +111,6 @@ def verify(
     >>> verify([("one-step", {"method": "ngn", "lr": 1.0})], cache=False)[0].verified().verdict
     'above'
     """
-    from surefoot.runs import reporter  # not at the top: workers do without
-
     if processes is not None:
         whole("processes", processes, 1)
     store = Cache(folder(cache))
@@ -124,12 +119,12 @@ def verify(
     missing = {index: job for index, job in enumerate(jobs) if index not in rows}
     shown = sys.stderr.isatty() if progress is None else progress
     with reporter(shown, total=len(jobs), unit="worst cases") as tell:
-        tell(len(rows), 0.0)
+        tell(len(rows))
         for index, row in _solve_all(missing, processes or _default_processes(len(missing))):
             rows[index] = row
             if row.result is not None:
                 store.store(row.parameters, row.result)
-            tell(len(rows), 0.0)
+            tell(len(rows))
     return [rows[index] for index in range(len(jobs))]
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
+from surefoot._missing import missing
+
 PACKAGES = ("PEPit", "cvxpy", "clarabel", "scs")
 """What the extra ``surefoot[pep]`` installs."""
 
@@ -87,7 +89,7 @@ def _attempt(build: Build, solver: str, options: Mapping[str, Any]) -> Solution 
         import cvxpy
         from PEPit import PEP
     except ImportError as error:
-        raise _missing(error.name or "PEPit") from error
+        raise missing("worst-case verification", error, "pep") from error
     problem = PEP()
     expressions = build(problem)
     # PEPit prints about large gaps, cvxpy warns of inaccurate solutions: here both are failures with a reason.
@@ -121,11 +123,5 @@ def versions() -> dict[str, str]:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError as error:
-            raise _missing(package) from error
+            raise missing("worst-case verification", f"{package} is not installed", "pep") from error
     return found
-
-
-def _missing(package: str) -> ImportError:
-    return ImportError(
-        f"worst-case verification needs {package}, which is not installed: pip install 'surefoot[pep]'", name=package
-    )

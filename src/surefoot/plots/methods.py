@@ -18,18 +18,16 @@ OCHRE, BROWN, SKY, PLUM = "#df9f22", "#681f04", "#5ab4e5", "#3e063f"
 GREY = "#777777"
 """For what is no method: levels, guides, keys."""
 
-PALETTE = (VERMILION, BLUE, GREEN, PURPLE, OCHRE, BROWN, SKY, PLUM)
+PALETTE = (VERMILION, BLUE, GREEN, PURPLE, BROWN, OCHRE, SKY, PLUM)
 """Colours that were chosen by search to stay apart for every kind of colour vision; those of SGD, SPS, NGN, SPP and
-LogNGN also differ in lightness, for paper without colours. A test simulates it."""
+LogNGN also differ in lightness, for paper without colours. A test simulates it. Methods that nobody knows have the last
+one that is free."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 """Names of matplotlib's markers, one a method of a picture."""
 
 LINES = ("-", "-.", (0, (5, 1, 1, 1, 1, 1)))
 """Line styles of losses, in the order in which they are needed; dashes mean bounds."""
-
-OWN = (PLUM, SKY, OCHRE, BROWN, PURPLE, GREEN, BLUE, VERMILION)
-"""Colours for methods that nobody knows, the first that is free."""
 
 Line = str | tuple[int, tuple[int, ...]]
 
@@ -100,7 +98,7 @@ def look(name: str) -> Look:
     if base in _KNOWN:
         colour, marker = _KNOWN[base][1]
         return Look(name, label_of(name), colour, marker)
-    return Look(name, label_of(name), OWN[0], MARKERS[-1])
+    return Look(name, label_of(name), PALETTE[-1], MARKERS[-1])
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
@@ -118,7 +116,7 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     found: dict[str, Look] = {}
     for place, name in enumerate(sorted(given, key=_rank)):
         wanted = look(name)
-        colour = _free(wanted.colour, OWN, colours)
+        colour = _free(wanted.colour, PALETTE[::-1], colours)
         marker = _free(wanted.marker, MARKERS, markers)
         found[name] = replace(wanted, colour=colour, marker=marker, line=LINES[place // len(PALETTE) % len(LINES)])
         colours[colour] += 1

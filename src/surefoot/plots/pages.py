@@ -9,13 +9,27 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
+COLOURS = {
+    "paper": ("#ffffff", "#15181d"),
+    "card": ("#f5f7f9", "#1d2229"),
+    "ink": ("#1b1f26", "#e9e7e2"),
+    "soft": ("#59616d", "#a7aeb9"),
+    "rule": ("#e2e5ea", "#2d343e"),
+    "accent": ("#0b5cad", "#84bdff"),
+    "on-accent": ("#ffffff", "#10151c"),
+    "good": ("#2e7d32", "#7fce85"),
+    "warn": ("#8f5400", "#f0b357"),
+    "bad": ("#b3261e", "#ff9d94"),
+}
+"""What pages and verdicts are drawn in, on a light and on a dark page; methods have colours of their own."""
+
 
 @cache
 def part(room: str, name: str) -> str:
     """A file of a room's page.
 
-    >>> part("plots", "page.css").partition(" ")[0]
-    ':root'
+    >>> part("watch", "page.html").partition(" ")[0]
+    '<!doctype'
     """
     return resources.files(f"surefoot.{room}").joinpath("page", name).read_text(encoding="utf-8")
 
@@ -23,7 +37,8 @@ def part(room: str, name: str) -> str:
 @cache
 def stylesheet(room: str) -> str:
     """The colours of all pages, then the room's own style."""
-    return part("plots", "page.css") + part(room, "page.css")
+    colours = " ".join(f"--{name}: light-dark({light}, {dark});" for name, (light, dark) in COLOURS.items())
+    return f":root {{ {colours} }}\n{part('plots', 'page.css')}{part(room, 'page.css')}"
 
 
 @cache

@@ -19,12 +19,12 @@ KEY = "key"
 """Marks what explains a picture and belongs to no method; it stands at the end of a legend."""
 
 
-def new_figure(columns: int, *, width: float = 4.2, height: float = 3.4) -> tuple[Figure, list[Any]]:
-    """A figure with a row of panels, independent of any display."""
+def new_figure(columns: int, rows: int = 1, *, width: float = 4.2, height: float = 3.4) -> tuple[Figure, list[Any]]:
+    """A figure with rows of panels, each of this width and height, independent of any display."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width * columns, height), layout="constrained")
-    axes = [figure.add_subplot(1, columns, column + 1) for column in range(columns)]
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    axes = [figure.add_subplot(rows, columns, place + 1) for place in range(rows * columns)]
     for ax in axes:
         ax.grid(alpha=0.25, linewidth=0.6)
         ax.spines[["top", "right"]].set_visible(False)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from surefoot._files import replacing
+from surefoot._files import write_whole
 from surefoot.plots import looks, pages
 from surefoot.report._payload import payload, title_of
 from surefoot.study import Result, StoreError
@@ -80,8 +80,7 @@ def write_many(
             blocks.append(_block(name, payload(result, name, drawn)))
         except ValueError as error:
             raise ValueError(f"study {name!r} has no page: {error}") from error
-    with replacing(path, "the page") as file:
-        file.write(_page(title, blocks).encode())
+    write_whole(path, _page(title, blocks), "the page")
     return path
 
 

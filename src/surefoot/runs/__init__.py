@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from surefoot._progress import Tell, reporter, tell
 from surefoot.runs._bench import Bench, cuts_of
 from surefoot.runs._best_bound import tell_best
 from surefoot.runs._connection import StoreError
@@ -32,7 +33,6 @@ from surefoot.runs._methods import (
 )
 from surefoot.runs._place import ClusterError, Place
 from surefoot.runs._problem_run import ProblemRun
-from surefoot.runs._progress import Tell, reporter, tell
 from surefoot.runs._rescue import Rescued, rescue
 from surefoot.runs._run import Floats, Progress, Run, RunError, RunFactory, SearchError
 from surefoot.runs._run_files import CheckpointError, RunFiles

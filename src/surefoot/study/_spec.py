@@ -85,8 +85,8 @@ class Spec:
         known = {each.name: each for each in fields(cls)}
         for key in table:
             if key not in known:
-                hint = unknown("key", key, known)
-                raise ValueError(f"{source}: {hint}. What only the problem knows goes under [problem_options]")
+                wrong = unknown("key", key, known)
+                raise ValueError(f"{source}: {wrong} (what only the problem knows goes under [problem_options])")
         values, errors = {}, []
         for name, each in known.items():
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -38,16 +38,36 @@ def _value(node: ast.expr) -> Any:
     return ast.unparse(node) if isinstance(word, ast.Name) and word.id == "level" else ast.literal_eval(node)
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
+def unknown(kind: str, given: object, known: Iterable[str]) -> ValueError:
     """An error for a name that does not exist, with the closest ones that do.
 
     >>> str(unknown("method", "spz", ["sgd", "sps"]))
-    "unknown method 'spz'; did you mean 'sps'? Known: sgd, sps"
+    "method must be one of sgd, sps, got 'spz'; did you mean 'sps'?"
     """
     names = list(known)
-    close = [known for known in names if name and known.startswith(name)] or difflib.get_close_matches(name, names, n=2)
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
-    return ValueError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+    return ValueError(f"{kind} must be one of {', '.join(names)}, got {given!r}{closest(given, names)}")
+
+
+def closest(given: object, known: Iterable[str]) -> str:
+    """The end of an error about a name: those that it may be meant for, in small letters or capitals.
+
+    >>> closest("Cosin", ["cosine", "linear"]), closest("x", ["cosine"])
+    ("; did you mean 'cosine'?", '')
+    """
+    names, word = {name.lower(): name for name in known}, str(given).lower()
+    close = [name for name in names if word and name.startswith(word)] or difflib.get_close_matches(word, names, n=2)
+    return f"; did you mean {' or '.join(repr(names[name]) for name in close)}?" if close else ""
+
+
+def one_of(kind: str, given: Any, known: Collection[str]) -> str:
+    """A name that exists; the error says which do.
+
+    >>> one_of("method", "sps", ["sgd", "sps"])
+    'sps'
+    """
+    if not isinstance(given, str) or given not in known:
+        raise unknown(kind, given, known)
+    return given
 
 
 def whole(name: str, value: Any, least: int) -> int:

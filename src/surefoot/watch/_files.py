@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from surefoot._files import replacing
+from surefoot._files import write_whole
 
 COLUMNS = ("optimizer", "step", "loss", "lr", "grad_norm")
 """Of the trace. What is not finite is ``inf``; what was not measured is empty."""
@@ -65,5 +65,4 @@ class Folder:
 
     def replace_page(self, text: str) -> None:
         """Put a page in the place of the last one, which a reader has seen whole or not at all."""
-        with replacing(self.page, "the page of a watched run", sync=False) as file:
-            file.write(text.encode())
+        write_whole(self.page, text, "the page of a watched run", sync=False)

@@ -6,6 +6,7 @@ import time
 from html import escape
 from typing import TYPE_CHECKING
 
+from surefoot._text import html_table
 from surefoot.monitor import State
 from surefoot.plots import pages
 from surefoot.watch._chart import chart, number
@@ -52,10 +53,7 @@ def _section(watched: Watched) -> str:
     )
     state = State.UNKNOWN if watched.verdict is None else watched.verdict.state
     kind = state.replace(" ", "-")
-    changes = "".join(
-        f"<tr><td>{step}</td><td>{escape(str(verdict))}</td></tr>" for step, verdict in watched.changes[-12:]
-    )
-    table = f"<table><thead><tr><th>step</th><th>verdict</th></tr></thead><tbody>{changes}</tbody></table>"
+    table = html_table([("step", "verdict"), *((str(step), str(verdict)) for step, verdict in watched.changes[-12:])])
     earlier = (
         f"<details><summary>How the verdict has changed</summary>{table}</details>" if len(watched.changes) > 1 else ""
     )

@@ -19,7 +19,7 @@ from surefoot.paper.summary import summarise
 from surefoot.study import Result
 
 LRS = np.logspace(-2, 2, 9).tolist()
-IDS = claims.sections()["ResNet20 on CIFAR-10"]
+IDS = list(claims.SECTIONS["ResNet20 on CIFAR-10"])
 
 # Final losses of ResNet20 over LRS in kind: SGD fails from α = 1 on, warmup buys it a decade, SPS and NGN hold to 10.
 LOSSES = {

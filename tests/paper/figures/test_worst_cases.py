@@ -22,12 +22,12 @@ def indices(no_cache):
     with pytest.MonkeyPatch.context() as patch:
         statement = STATEMENTS["spp"]
         patch.setitem(STATEMENTS, "spp", dataclasses.replace(statement, cases=statement.cases[::6]))
-        return figures.load("pep").data()
+        return figures.load("pep").columns()
 
 
 @pytest.fixture(scope="module")
 def runs(no_cache):
-    return figures.load("pep-bounds").data()
+    return figures.load("pep-bounds").columns()
 
 
 def test_program_and_formula_agree(indices):

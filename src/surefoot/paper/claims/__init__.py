@@ -1,10 +1,11 @@
 """Every claim of the paper's theory and experiments, as a check on real runs that prints its numbers."""
 
 from surefoot.paper.claims import _convex, _networks, _theory  # noqa: F401  they register
-from surefoot.paper.claims._claim import Checked, Claim, Evidence, Finding, NotRun, all_claims, check, judge, sections
+from surefoot.paper.claims._claim import SECTIONS, Checked, Claim, Evidence, Finding, NotRun, all_claims, check, judge
 from surefoot.paper.claims._networks import compared
 
 __all__ = [
+    "SECTIONS",
     "Checked",
     "Claim",
     "Evidence",
@@ -14,5 +15,4 @@ __all__ = [
     "check",
     "compared",
     "judge",
-    "sections",
 ]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from surefoot._progress import Tell, reporter
 from surefoot.paper import experiments, presets
 from surefoot.paper.summary import Summary, recorded, summarise
 from surefoot.plots import label_of
 from surefoot.study import Result, Sensitivity
-from surefoot.theory.arguments import unknown
+from surefoot.theory.arguments import one_of
 
 Verdict = Literal["holds", "fails", "not-run"]
 SIZES = ("paper", "medium", "small")
@@ -123,10 +124,6 @@ class Checked:
     measured: str
     verdict: Verdict
 
-    def as_dict(self) -> dict[str, Any]:
-        """The row as JSON has it."""
-        return asdict(self)
-
 
 SECTIONS: dict[str, dict[str, Claim]] = {
     "theory": {},
@@ -165,39 +162,27 @@ def all_claims() -> dict[str, Claim]:
     return {name: claim for claims in SECTIONS.values() for name, claim in claims.items()}
 
 
-def sections() -> dict[str, list[str]]:
-    """The ids of all claims by what they are about.
-
-    >>> list(sections())
-    ['theory', 'stability indices', 'linear regression', 'logistic regression', 'ResNet20 on CIFAR-10']
-    """
-    return {section: list(claims) for section, claims in SECTIONS.items()}
-
-
 def check(
     ids: Iterable[str] | None = None,
     *,
     folder: Path | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Tell | None = None,
 ) -> list[Checked]:
     """Check the claims with these ids, or all.
 
     Args:
         ids: Which; None means all.
         folder: Where the studies are kept, to be found again.
-        progress: Told how many are done, how many there are, and the next one's id.
+        progress: True for a bar, or a function of (claims done, all).
     """
     known = all_claims()
-    chosen = list(known if ids is None else ids)
-    for name in chosen:
-        if name not in known:
-            raise unknown("claim", name, known)
+    chosen = [one_of("claim", name, known) for name in (known if ids is None else ids)]
     evidence = Evidence(folder)
-    rows = []
-    for position, name in enumerate(chosen):
-        if progress is not None:
-            progress(position, len(chosen), name)
-        rows.append(judge(known[name], evidence))
+    rows: list[Checked] = []
+    with reporter(progress, total=len(chosen), unit="claims") as tell:
+        for name in chosen:
+            rows.append(judge(known[name], evidence))
+            tell(len(rows))
     return rows
 
 

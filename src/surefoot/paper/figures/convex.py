@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.paper.experiments import Experiment, constants_of, experiment, run, study
-from surefoot.paper.figures import Plain
+from surefoot.paper.experiments import EXPERIMENTS, Experiment, constants_of, study
+from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.methods import GREY, look, looks
 from surefoot.plots.panels import Columns, Row, as_columns, constant, draw_rates, draw_traces, methods_of
 from surefoot.plots.style import drawable, key, legend_below, mark_edge, new_figure
@@ -22,77 +21,62 @@ if TYPE_CHECKING:
     from surefoot.study import Result
 
 
-@dataclass(frozen=True)
-class SweepFigure:
-    """The figure of one experiment; runs are kept in a folder if one is given.
+def experiment_data(name: str, result: Result) -> Columns:
+    """A long table: losses, bounds, indices and constants of an experiment."""
+    rows: list[Row] = []
+    losses = result.dataset.last_loss
+    with np.errstate(over="ignore"):
+        for kind, values in (
+            ("loss", losses.mean("seed")),
+            ("loss-low", losses.min("seed")),
+            ("loss-high", losses.max("seed")),
+            ("bound", result.bound().total),
+            ("bound-envelope", result.bound(bias="envelope").total),
+            ("bound-safe", result.bound(index="safe").total),
+        ):
+            rows += _table(kind, result, values.values)
+        rows += _indices(EXPERIMENTS[name], result)
+    rows += _constants(name)
+    rows.append(("constant", "initial_loss", 0.0, -1, result.initial_loss))
+    rows.append(("constant", "optimal_loss", 0.0, -1, result.optimal_loss))
+    return as_columns(rows)
+
+
+def draw_experiment(name: str, columns: Columns) -> Figure:
+    """Three panels: loss and bound, the indices, and every method.
 
     Left: the paper's picture, mean loss f(x_T) over the data orders (solid, with their range) and its bound f⋆ + Ω_T
     with the paper's D (dashed). Middle: E[δ_t] over time at three rates. Right: every method, with the Moreau envelope
     in place of D²/(2S₁), which bounds f itself.
     """
+    experiment = EXPERIMENTS[name]
+    figure, (left, middle, right) = new_figure(3)
+    start, lowest = constant(columns, "initial_loss"), constant(columns, "optimal_loss")
+    draw_rates(left, columns, experiment.shown, start, lowest=lowest)
+    draw_rates(right, columns, methods_of(columns, "loss"), start, bound="bound-envelope")
+    draw_traces(middle, columns, experiment.shown)
+    distance = experiment.settings["distance"]
+    zero = abs(lowest) < 1e-9 * start  # Ω bounds f − f⋆
+    words = f"Ω (D = {distance:g})" if zero else f"f⋆ + Ω (f⋆ = {lowest:.3g}, D = {distance:g})"
+    left.set_title(f"loss, and its bound {words}")
+    middle.set_title("mean over the data orders, at three rates")
+    named = (constant(columns, name) for name in ("sigma_sq", "standard_error", "lower_bound_error"))
+    sigma, error, gap = (round(value, 12) + 0.0 for value in named)  # what is zero up to rounding is zero
+    right.set_title(f"all methods, bound without D\nσ² = {sigma:.3g} ± {error:.1g}, $ε_{{lb}}$ = {gap:.3g}")
+    left.set_ylabel("loss at the last iterate, $f(x_T)$")
+    middle.set_ylabel("stability index, E[$δ_t$]")
+    right.set_ylabel("loss at the last iterate, $f(x_T)$")
+    legend_below(figure, (left, right, middle))
+    return figure
 
-    name: str
-    folder: Path | None = None
 
-    @property
-    def experiment(self) -> Experiment:
-        """The study behind the figure."""
-        return experiment(self.name)
-
-    @property
-    def TITLE(self) -> str:
-        """What the figure shows."""
-        return self.experiment.title
-
-    def data(self) -> Columns:
-        """A long table: losses, bounds, indices and constants of the experiment."""
-        result = run(self.name, self.folder)
-        rows: list[Row] = []
-        losses = result.dataset.last_loss
-        with np.errstate(over="ignore"):
-            for kind, values in (
-                ("loss", losses.mean("seed")),
-                ("loss-low", losses.min("seed")),
-                ("loss-high", losses.max("seed")),
-                ("bound", result.bound().total),
-                ("bound-envelope", result.bound(bias="envelope").total),
-                ("bound-safe", result.bound(index="safe").total),
-            ):
-                rows += _table(kind, result, values.values)
-            rows += self._indices(result)
-        rows += _constants(self.name)
-        rows.append(("constant", "initial_loss", 0.0, -1, result.initial_loss))
-        rows.append(("constant", "optimal_loss", 0.0, -1, result.optimal_loss))
-        return as_columns(rows)
-
-    def _indices(self, result: Result) -> Iterable[Row]:
-        for lr in self.experiment.rates:
-            chosen = result.dataset.delta.sel(lr=lr, method="nearest").mean("seed")
-            for method in self.experiment.shown:
-                values = chosen.sel(algorithm=method).values
-                for step, value in zip(result.dataset.step.values.tolist(), values.tolist(), strict=True):
-                    yield "delta", method, float(chosen.lr), step, value
-
-    def draw(self, columns: Columns) -> Figure:
-        """Three panels."""
-        figure, (left, middle, right) = new_figure(3)
-        start, lowest = constant(columns, "initial_loss"), constant(columns, "optimal_loss")
-        draw_rates(left, columns, self.experiment.shown, start, lowest=lowest)
-        draw_rates(right, columns, methods_of(columns, "loss"), start, bound="bound-envelope")
-        draw_traces(middle, columns, self.experiment.shown)
-        distance = self.experiment.settings["distance"]
-        zero = abs(lowest) < 1e-9 * start  # Ω bounds f − f⋆
-        words = f"Ω (D = {distance:g})" if zero else f"f⋆ + Ω (f⋆ = {lowest:.3g}, D = {distance:g})"
-        left.set_title(f"loss, and its bound {words}")
-        middle.set_title("mean over the data orders, at three rates")
-        named = (constant(columns, name) for name in ("sigma_sq", "standard_error", "lower_bound_error"))
-        sigma, error, gap = (round(value, 12) + 0.0 for value in named)  # what is zero up to rounding is zero
-        right.set_title(f"all methods, bound without D\nσ² = {sigma:.3g} ± {error:.1g}, $ε_{{lb}}$ = {gap:.3g}")
-        left.set_ylabel("loss at the last iterate, $f(x_T)$")
-        middle.set_ylabel("stability index, E[$δ_t$]")
-        right.set_ylabel("loss at the last iterate, $f(x_T)$")
-        legend_below(figure, (left, right, middle))
-        return figure
+def _indices(experiment: Experiment, result: Result) -> Iterable[Row]:
+    for lr in experiment.rates:
+        chosen = result.dataset.delta.sel(lr=lr, method="nearest").mean("seed")
+        for method in experiment.shown:
+            values = chosen.sel(algorithm=method).values
+            for step, value in zip(result.dataset.step.values.tolist(), values.tolist(), strict=True):
+                yield "delta", method, float(chosen.lr), step, value
 
 
 def _table(kind: str, result: Result, values: Any) -> list[Row]:
@@ -214,11 +198,24 @@ def level(columns: Columns) -> Figure:
     return figure
 
 
+def _of_experiment(name: str, number: str) -> Recipe:
+    data, draw = partial(experiment_data, name), partial(draw_experiment, name)
+    return Recipe(number, EXPERIMENTS[name].title, data, draw, study=name, is_slow=name in ("vowel", "dna"))
+
+
+NUMBERS = {"linear-regression": "6", "v1": "7 (left)", "v2": "7 (middle)", "v3": "7 (right)", "vowel": "8", "dna": "12"}
+"""The experiments, and their figures in the paper."""
+
 FIGURES = {
-    "interpolation": Plain(
-        "larger batches: less noise σ², and longer windows for SPP", interpolation_data, interpolation
+    **{name: _of_experiment(name, number) for name, number in NUMBERS.items()},
+    "interpolation": Recipe(
+        "", "larger batches: less noise σ², and longer windows for SPP", interpolation_data, interpolation
     ),
-    "level": Plain(
-        "a level in place of a lower bound: SPS and NGN with C = 0, C = −2 and the level", level_data, level
+    "level": Recipe(
+        "",
+        "a level in place of a lower bound: SPS and NGN with C = 0, C = −2 and the level",
+        level_data,
+        level,
+        is_slow=True,
     ),
 }

@@ -7,21 +7,18 @@ is −1 where a number belongs to a whole run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from surefoot.paper import presets
 from surefoot.paper.curves import Curve, Floats, curves, polyak_units, pool
-from surefoot.paper.figures import CIFAR10, title_of
+from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.methods import GREY, looks
 from surefoot.plots.panels import Columns, Row, as_columns, constant, draw_rates, draw_traces, methods_of, series
-from surefoot.plots.style import KEY, drawable, entitled, key, legend_below, mark_edge, new_figure
+from surefoot.plots.style import KEY, drawable, key, legend_below, mark_edge, new_figure
 from surefoot.theory import bounds
-from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -40,59 +37,17 @@ MODELS = ("sps", "ngn", "log-ngn")
 GUESSING = "loss of guessing, ln 10"
 
 
-@dataclass(frozen=True)
-class NetworkFigure:
-    """One figure of a sweep; runs are kept in a folder if one is given, and options are those of ``presets.sweep``."""
+def table(rows: Callable[[presets.Sweep, Results], Rows], sweep: presets.Sweep, results: Results) -> Columns:
+    """The table of a figure: what is trained, what losses are compared with, and the figure's own rows.
 
-    name: str
-    folder: Path | None = None
-    preset: str = presets.DEFAULT
-    device: str = "cpu"
-    data_path: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.name not in KINDS:
-            raise unknown("figure", self.name, KINDS)
-
-    @property
-    def sweep(self) -> str:
-        """Name of the sweep whose runs it shows."""
-        return "cifar10" if self.name in CIFAR10 else self.name
-
-    @property
-    def TITLE(self) -> str:
-        """What the figure shows."""
-        return f"{KINDS[self.name].title}, {presets.described(presets.sweep(self.sweep, self.preset))}"
-
-    def data(self) -> Columns:
-        """A long table, from runs that are computed if the folder does not hold them."""
-        return self.table(self.run())
-
-    def run(self, progress: presets.Progress | None = None) -> dict[str, Result]:
-        """The results of the figure's sweep, which other figures of the same sweep can use as well."""
-        return presets.run(
-            self.sweep, self.preset, self.folder, progress=progress, device=self.device, data=self.data_path
-        )
-
-    def table(self, results: Results) -> Columns:
-        """The table from the results of the sweep.
-
-        Raises:
-            MissingRuns: The sweep is not finished, and the figure needs what it lacks.
-        """
-        if self.sweep == "cifar10":
-            curves(results)["sgd"]  # what the others are compared with
-        sweep = presets.sweep(self.sweep, self.preset)
-        reference = _first(results).initial_loss if sweep.reference is None else sweep.reference
-        described: Row = ("problem", presets.described(sweep), 0.0, -1, 0.0)
-        return as_columns([described, _constant("reference", reference), *KINDS[self.name].rows(sweep, results)])
-
-    def draw(self, columns: Columns) -> Figure:
-        """The panels of the figure."""
-        problem = str(columns["method"][columns["kind"] == "problem"][0])
-        figure = KINDS[self.name].draw(columns)
-        legend_below(figure, figure.axes)
-        return entitled(figure, f"{title_of(self.name, KINDS[self.name].title)}\n{problem}", figure.axes)
+    Raises:
+        MissingRuns: The sweep is not finished, and the figure needs what it lacks.
+    """
+    if "constant" in sweep.parts:
+        curves(results)["sgd"]  # what the others are compared with
+    reference = _first(results).initial_loss if sweep.reference is None else sweep.reference
+    described: Row = ("problem", presets.described(sweep), 0.0, -1, 0.0)
+    return as_columns([described, _constant("reference", reference), *rows(sweep, results)])
 
 
 def _over_rates(kind: str, curve: Curve, values: Floats | xr.DataArray) -> Rows:
@@ -339,32 +294,48 @@ def _bound_words(columns: Columns) -> str:
     return f"bound Ω, D = {constant(columns, 'distance'):g} (f⋆ = 0)"
 
 
-class Kind(NamedTuple):
-    """How a figure is made: its title, the rows of its table, and how they are drawn."""
-
-    title: str
-    rows: Callable[[presets.Sweep, Results], Rows]
-    draw: Callable[[Columns], Figure]
+def _with_legend(draw: Callable[[Columns], Figure], columns: Columns) -> Figure:
+    figure = draw(columns)
+    legend_below(figure, figure.axes)
+    return figure
 
 
-KINDS = {
-    "cifar10-loss-and-bound": Kind(
+def _recipe(
+    number: str,
+    title: str,
+    rows: Callable[[presets.Sweep, Results], Rows],
+    draw: Callable[[Columns], Figure],
+    sweep: str = "cifar10",
+) -> Recipe:
+    return Recipe(number, title, partial(table, rows), partial(_with_legend, draw), sweep=sweep)
+
+
+FIGURES = {
+    "cifar10-loss-and-bound": _recipe(
+        "4",
         "training loss and its bound, without and with warmup",
         partial(_loss_and_bound, "last_loss"),
         partial(_draw_two_sides, "training loss at the last iterate, $f(x_T)$"),
     ),
-    "cifar10-delta": Kind("stability index over time, without and with warmup", partial(_traces, "delta"), _draw_delta),
-    "cifar10-distances": Kind("the bound for several guesses of D", _many_distances, _draw_many_distances),
-    "cifar10-half": Kind("training loss and its bound after half the epochs", _half, _draw_half),
-    "cifar10-validation": Kind(
+    "cifar10-delta": _recipe(
+        "5", "stability index over time, without and with warmup", partial(_traces, "delta"), _draw_delta
+    ),
+    "cifar10-distances": _recipe("9", "the bound for several guesses of D", _many_distances, _draw_many_distances),
+    "cifar10-half": _recipe("10", "training loss and its bound after half the epochs", _half, _draw_half),
+    "cifar10-validation": _recipe(
+        "11",
         "validation loss, and the bound",
         partial(_loss_and_bound, "valid_loss"),
         partial(_draw_two_sides, "validation loss at the end"),
     ),
-    "cifar10-travel": Kind("how far runs get from their start, and the guess D", _travel, _draw_travel),
-    "cifar10-pool-bias": Kind("the bound without D, from visited points", _pool_bias, _draw_pool_bias),
-    "cifar10-log-ngn": Kind("LogNGN beside SPS and NGN", _log_ngn, _draw_log_ngn),
-    "cifar10-geometries": Kind("averaged gradients, Adam's geometry and Surefoot", _losses, _draw_geometries),
-    "characters": Kind("SGD, AdamW and NGNAdam over their rates, Surefoot over its cap", _losses, _draw_characters),
+    "cifar10-travel": _recipe("", "how far runs get from their start, and the guess D", _travel, _draw_travel),
+    "cifar10-pool-bias": _recipe("", "the bound without D, from visited points", _pool_bias, _draw_pool_bias),
+    "cifar10-log-ngn": _recipe("", "LogNGN beside SPS and NGN", _log_ngn, _draw_log_ngn),
+    "cifar10-geometries": _recipe(
+        "", "averaged gradients, Adam's geometry and Surefoot", _losses, _draw_geometries, "cifar10-geometries"
+    ),
+    "characters": _recipe(
+        "", "SGD, AdamW and NGNAdam over their rates, Surefoot over its cap", _losses, _draw_characters, "characters"
+    ),
 }
 """Every figure of a network study by its name."""

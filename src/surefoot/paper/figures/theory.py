@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.paper.figures import Plain
+from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.methods import GREY, look, looks
 from surefoot.plots.panels import Columns
 from surefoot.plots.style import key, legend_below, legend_beside, new_figure
@@ -16,12 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-NAMED: dict[str, models.Model] = {
-    "sgd": models.Linear(),
-    "sps": models.Truncated(),
-    "ngn": models.SquareRoot(),
-    "log-ngn": models.Exponential(),
-}
+NAMED: dict[str, models.Model] = {name: models.NAMED[name]() for name in ("sgd", "sps", "ngn", "log-ngn")}
 
 
 def toy_function_data() -> Columns:
@@ -203,10 +198,12 @@ def universal_curves(columns: Columns) -> Figure:
 
 
 FIGURES = {
-    "toy-function": Plain("one step on the toy function from x = −3", toy_function_data, toy_function),
-    "stability-index": Plain("the stability index δ as a gap, for SGD and NGN", stability_index_data, stability_index),
-    "power-law": Plain("the bound Ω if δ grows like a power of the rate", power_law_data, power_law),
-    "universal-curves": Plain(
-        "index and step of every model depend on z = α‖g‖²/F alone", universal_curves_data, universal_curves
+    "toy-function": Recipe("1", "one step on the toy function from x = −3", toy_function_data, toy_function),
+    "stability-index": Recipe(
+        "3", "the stability index δ as a gap, for SGD and NGN", stability_index_data, stability_index
+    ),
+    "power-law": Recipe("2 (left)", "the bound Ω if δ grows like a power of the rate", power_law_data, power_law),
+    "universal-curves": Recipe(
+        "", "index and step of every model depend on z = α‖g‖²/F alone", universal_curves_data, universal_curves
     ),
 }

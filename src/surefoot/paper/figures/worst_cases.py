@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot import pep
-from surefoot.paper.figures import Plain
-from surefoot.plots.methods import BLUE, GREEN, GREY, OCHRE, PURPLE, VERMILION
+from surefoot.paper.figures._recipe import Recipe
+from surefoot.plots.methods import BLUE, GREEN, GREY, MARKERS, OCHRE, PURPLE, VERMILION
 from surefoot.plots.panels import Columns
 from surefoot.plots.style import key, legend_below, new_figure
 from surefoot.theory import models, proximal
@@ -63,9 +63,7 @@ def indices(columns: Columns) -> Figure:
 
 
 ITERATES = {"last-iterate": "last iterate", "average-iterate": "average iterate"}
-COLOURS = {"constant": BLUE, "inverse_sqrt": OCHRE, "linear": VERMILION}
-SHAPES = {"constant": "o", "inverse_sqrt": "s", "linear": "^"}
-MARKERS = ("o", "s", "^")
+SCHEDULES = {"constant": BLUE, "inverse_sqrt": OCHRE, "linear": VERMILION}
 
 
 def whole_runs_data() -> Columns:
@@ -93,17 +91,16 @@ def whole_runs(columns: Columns) -> Figure:
     factor = columns["lr"] * np.sqrt(columns["steps"])
     horizons = np.unique(columns["steps"])
     for ax, (iterate, title) in zip(axes, ITERATES.items(), strict=False):
-        for schedule, colour in COLOURS.items():
+        for (schedule, colour), marker in zip(SCHEDULES.items(), MARKERS, strict=False):
             rows = _rows(columns, iterate=iterate, schedule=schedule, steps=horizons[-1])
             ax.plot(factor[rows], columns["bound"][rows], "--", color=colour, linewidth=1.0)
             label = f"{schedule.replace('_', ' ')} rate"
-            shape = SHAPES[schedule]
-            ax.plot(factor[rows], columns["worst"][rows], color=colour, marker=shape, markersize=4, label=label)
+            ax.plot(factor[rows], columns["worst"][rows], color=colour, marker=marker, markersize=4, label=label)
         ax.set(title=f"{title}, T = {horizons[-1]}", ylabel="f − f⋆", ylim=(0, None))
     key(axes[0], "worst case", linestyle="-")
     key(axes[0], "bound", linestyle="--")
     for iterate, colour in zip(ITERATES, ("black", PURPLE), strict=True):
-        for horizon, marker in zip(horizons, MARKERS, strict=True):
+        for horizon, marker in zip(horizons, MARKERS, strict=False):
             rows = _rows(columns, iterate=iterate, schedule="constant", steps=horizon)
             label = f"{iterate.replace('-', ' ')}, T = {horizon}"
             axes[2].plot(factor[rows], columns["ratio"][rows], marker + "-", color=colour, markersize=4, label=label)
@@ -122,8 +119,20 @@ def _rows(columns: Columns, **wanted: Any) -> np.ndarray[Any, Any]:
 
 
 FIGURES = {
-    "pep": Plain("the largest index δ that SPP can have on a convex loss", indices_data, indices),
-    "pep-bounds": Plain(
-        "how tight the bounds of whole runs are: worst cases of subgradient descent", whole_runs_data, whole_runs
+    "pep": Recipe(
+        "2 (right)",
+        "the largest index δ that SPP can have on a convex loss",
+        indices_data,
+        indices,
+        extra="pep",
+        is_slow=True,
+    ),
+    "pep-bounds": Recipe(
+        "",
+        "how tight the bounds of whole runs are: worst cases of subgradient descent",
+        whole_runs_data,
+        whole_runs,
+        extra="pep",
+        is_slow=True,
     ),
 }
