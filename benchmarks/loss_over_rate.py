@@ -3,10 +3,10 @@
     python benchmarks/loss_over_rate.py [--out out] [--seeds 3] [--cache out/no_rate.jsonl]
 
 AdamW at twelve rates that are √10 apart, and Surefoot as it comes, on one network of each of three kinds: a transformer
-on characters, a convolutional network on digits, a perceptron whose weights are in other units. They are the
-*held-out* tasks of their kinds (``_tasks.py``), which nobody looked at while the rule was chosen. 200 steps at a
-constant rate. Lines are means over the seeds, bands go from the smallest to the largest loss. Runs are kept in a file,
-which ``no_rate.py`` shares. Writes loss-over-rate.png and loss-over-rate.csv, and prints the table.
+on characters, a convolutional network on digits, a perceptron whose weights are in other units. They are the first
+of the *drawn* tasks of their kinds (``_drawn_tasks.py``), which nobody looked at while the rule was chosen. 200 steps
+at a constant rate. Lines are means over the seeds, bands go from the smallest to the largest loss. Runs are kept in a
+file, which ``no_rate.py`` shares. Writes loss-over-rate.png and loss-over-rate.csv, and prints the table.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from _tasks import HELD_OUT, TASKS
+from _drawn_tasks import LAST
 from no_rate import DEFAULTS, TUNED, Key, Runs
 from surefoot.plots import look
 from surefoot.plots.methods import GREY
 from surefoot.plots.style import key, legend_below, mark_edge, new_figure
 
-KINDS = {
-    "gpt": "a transformer on characters",
-    "cnn-norm": "a convolutional network on digits",
-    "units": "a perceptron in other units",
+TASKS = {
+    f"language-{LAST[0]}": "a transformer on characters",
+    f"images-{LAST[0]}": "a convolutional network on digits",
+    f"units-{LAST[0]}": "a perceptron in other units",
 }
 STEPS = 200
 METHODS = {"AdamW": TUNED["AdamW"].rates, "Surefoot": DEFAULTS["Surefoot"].rates}
@@ -39,8 +39,7 @@ METHODS = {"AdamW": TUNED["AdamW"].rates, "Surefoot": DEFAULTS["Surefoot"].rates
 
 def losses(runs: Runs, seeds: int, progress: Progress) -> dict[tuple[str, str, float], tuple[float, np.ndarray]]:
     """(task, method, rate) → held-out loss before, and after for every seed."""
-    tasks = [name for kind in KINDS for name in HELD_OUT if TASKS[name].kind == kind]
-    wanted = [(task, method, lr) for task in tasks for method, rates in METHODS.items() for lr in rates]
+    wanted = [(task, method, lr) for task in TASKS for method, rates in METHODS.items() for lr in rates]
     found = {}
     for task, method, lr in progress.track(wanted, description="runs"):
         pairs = [runs.get(Key(method, task, lr, seed, STEPS, "constant")) for seed in range(seeds)]
@@ -69,7 +68,7 @@ def draw(table: dict[tuple[str, str, float], tuple[float, np.ndarray]], path: Pa
         ax.axhspan(flat.min(), flat.max(), color=ours.colour, alpha=0.18, linewidth=0)
         ax.axhline(start, color=GREY, linestyle=":", linewidth=1.0, label="loss at the start")
         ax.set(xscale="log", xlabel="learning rate of AdamW", ylim=(None, top), xlim=(rates[0] / 2, rates[-1] * 2))
-        ax.set_title(KINDS[TASKS[task].kind], fontsize=10)
+        ax.set_title(TASKS[task], fontsize=10)
     axes[0].set_ylabel(f"held-out loss after {STEPS} steps")
     key(axes[0], "loss above the axis", linestyle="none", marker="^", fillstyle="none")
     if any(np.isinf(ends).any() for _, ends in table.values()):
