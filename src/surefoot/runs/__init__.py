@@ -44,11 +44,9 @@ from surefoot.runs._types import (
     STEP_FIELDS,
     Key,
     Method,
-    Record,
     RunPlan,
     Settings,
     Trace,
-    record,
 )
 from surefoot.runs._types import (
     close as closed_trace,
@@ -67,10 +65,10 @@ _NEED_TORCH = {
 __all__ = [
     "EPOCH_FIELDS", "EXACT", "FINAL_FIELDS", "IDENTITY_RULE", "NUMERICS_VERSION", "STEP_FIELDS", "Bench",
     "CheckpointError", "Chunks", "ClusterError", "Floats", "Keeper", "Key", "Lane", "Method", "NetworkRun",
-    "NetworkRuns", "Place", "ProblemRun", "Progress", "Record", "Rescued", "Run", "RunError", "RunFactory", "RunFiles",
+    "NetworkRuns", "Place", "ProblemRun", "Progress", "Rescued", "Run", "RunError", "RunFactory", "RunFiles",
     "RunPlan", "Runner", "SearchError", "Settings", "Store", "StoreError", "StudyEntry", "Tell", "TorchRun", "Trace",
     "bench_of", "closed_trace", "cuts_of", "factory_of", "has_level", "is_network", "lower_bound_of", "method_code",
-    "method_identity", "parse_method", "parse_methods", "record", "reporter", "rescue", "tell", "tell_best",
+    "method_identity", "parse_method", "parse_methods", "reporter", "rescue", "tell", "tell_best",
 ]  # fmt: skip
 
 

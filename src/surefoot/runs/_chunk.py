@@ -282,7 +282,7 @@ class _State:
             loss, grad_sq, size, delta, distance, rates, train_loss, valid_loss = mine
             result.append(
                 Trace(
-                    run,
+                    run.key,
                     "diverged" if end >= 0 else "stopped" if halted >= 0 else "finished",
                     end,
                     {

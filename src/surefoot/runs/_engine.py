@@ -54,7 +54,7 @@ class Chunks:
         """The runs in chunks, in the order in which they should be done."""
         by_key = {lane.key: lane for lane in lanes}
         chunks = chunks_of(self.problem, [self._plan(key) for key in by_key], self.settings)
-        return [[by_key[_key(run)] for tile in chunk.tiles for run in tile] for chunk in chunks]
+        return [[by_key[run.key] for tile in chunk.tiles for run in tile] for chunk in chunks]
 
     def workers(self, groups: Sequence[Sequence[Lane]]) -> int:
         """One process a core for sweeps that take more than a few seconds, else none."""
@@ -73,7 +73,7 @@ class Chunks:
         """Run a chunk to its end."""
         chunk = Chunk(tuple(tiles_of([self._plan(piece.key) for piece in pieces])))
         with one_blas_thread():
-            traces = {_key(trace.run): trace for trace in advance(self.problem, chunk, self.settings, stop)}
+            traces = {trace.key: trace for trace in advance(self.problem, chunk, self.settings, stop)}
         nothing = np.empty(0)
         return [Told(0, nothing, nothing, trace=traces[piece.key]) for piece in pieces]
 
@@ -83,10 +83,6 @@ class Chunks:
 
     def _plan(self, key: Key) -> RunPlan:
         return RunPlan(self.methods[key.method], key.lr, key.seed)
-
-
-def _key(run: RunPlan) -> Key:
-    return Key(run.method.name, run.lr, run.seed)
 
 
 def chunks_of(problem: TiledProblem, runs: Sequence[RunPlan], settings: Settings) -> list[Chunk]:

@@ -14,7 +14,7 @@ from surefoot.runs._connection import StoreError, connect
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._run_files import RunFiles
 from surefoot.runs._store import Store
-from surefoot.runs._types import FINAL_FIELDS, STEP_FIELDS, Key, Record, Trace, record
+from surefoot.runs._types import Key, Trace
 
 
 class Keeper:
@@ -68,8 +68,7 @@ class Keeper:
 
     def finish(self, traces: Iterable[Trace]) -> None:
         """Add finished runs of a study to its results."""
-        names = self.files.identities or {}
-        self.store.add(self.context, [record(trace, names[trace.run.method.name]) for trace in traces])
+        self.store.add(self.context, [trace._replace(key=self.files.stored(trace.key)) for trace in traces])
 
     def _take_up(self, lane: Lane) -> None:
         told = None if self._factories is None else self.files.told(lane.key)
@@ -81,15 +80,14 @@ class Keeper:
         if self._factories is None:
             lane.ended = True
             return
-        found: Record = next(self.store.records(self.context, self._key(lane)))
-        values = dict(zip(STEP_FIELDS, found.steps, strict=True))
+        found = next(self.store.traces(self.context, self._key(lane)))
         lost = found.diverged_at if found.diverged_at >= 0 else None
         end = lane.horizon if lost is None else lost + 1
         proves = bool(getattr(self._factories[lane.key.method], "certifies", True))
-        marks = () if lost is not None else ((end, float(values["distance"][-1])),)
-        last = None if lost is not None else found.final[FINAL_FIELDS.index("last_loss")]
-        deltas = np.maximum(values["delta"][:end], 0.0)
-        lane.take(Told(0, values["loss"][:end], deltas, lost, None, proves, marks, last))
+        marks = () if lost is not None else ((end, float(found.steps["distance"][-1])),)
+        last = None if lost is not None else found.final["last_loss"]
+        deltas = np.maximum(found.steps["delta"][:end], 0.0)
+        lane.take(Told(0, found.steps["loss"][:end], deltas, lost, None, proves, marks, last))
 
     def _key(self, lane: Lane) -> Key:
         return self.files.stored(lane.key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +45,22 @@ class Method:
         return self.model is None and self.optimizer is None
 
 
+class Key(NamedTuple):
+    """What tells two runs of the same problem and settings apart."""
+
+    method: str
+    """The method's identity in a store, its name in a search."""
+    lr: float
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}, seed {self.seed}"
+
+    def stem(self, folder: Path, context: str = "") -> Path:
+        """Where the file of this run lies, without the suffix."""
+        return folder / hashlib.sha256(json.dumps([context, *self]).encode()).hexdigest()[:20]
+
+
 @dataclass(frozen=True)
 class RunPlan:
     """One training run; the problem, the schedule and the batches' size are the study's."""
@@ -52,6 +68,11 @@ class RunPlan:
     method: Method
     lr: float
     seed: int
+
+    @property
+    def key(self) -> Key:
+        """What tells it from the other runs of its study, with the method's name."""
+        return Key(self.method.name, float(self.lr), int(self.seed))
 
 
 @dataclass(frozen=True)
@@ -82,20 +103,19 @@ class Settings:
         return -(-self.steps // self.every)
 
 
-@dataclass
-class Trace:
+class Trace(NamedTuple):
     """What is kept of a finished run. Arrays are float64; after divergence they hold ∞, never NaN."""
 
-    run: RunPlan
+    key: Key
     status: str
     """``finished``, ``diverged`` or ``stopped``."""
     diverged_at: int
     """Index of the first step whose loss, gradient or iterate was not finite; −1 if none was."""
-    steps: dict[str, Floats] = field(default_factory=dict)
+    steps: Mapping[str, Floats]
     """One array for each of STEP_FIELDS, of equal length."""
-    epochs: dict[str, Floats] = field(default_factory=dict)
-    """One array for each of EPOCH_FIELDS, of length epochs + 1 (NaN-free; valid_loss is empty without validation)."""
-    final: dict[str, float] = field(default_factory=dict)
+    epochs: Mapping[str, Floats]
+    """One array for each of EPOCH_FIELDS, of length epochs + 1; without validation rows valid_loss is empty, or NaN."""
+    final: Mapping[str, float]
     """One number for each of FINAL_FIELDS."""
     violations: int = 0
     """Steps whose loss was below the method's lower bound."""
@@ -139,7 +159,7 @@ def close(
     average = np.inf if is_cut or np.isinf(final["average_loss"]) else final["average_loss"]
     best = min(float(losses["train_loss"][: settings.epochs].min()), last)
     return Trace(
-        run,
+        run.key,
         "diverged" if diverged_at >= 0 else "stopped" if stopped_at >= 0 else "finished",
         diverged_at,
         {name: rates if name == "rate" else values[name] for name in STEP_FIELDS},
@@ -155,49 +175,3 @@ def padded(values: Sequence[float] | Floats, length: int) -> Floats:
     known = np.asarray(values, float)[:length]
     result[: len(known)] = np.where(np.isfinite(known), known, np.inf)
     return result
-
-
-class Key(NamedTuple):
-    """What tells two runs of the same problem and settings apart."""
-
-    method: str
-    """The method's identity in a store, its name in a search."""
-    lr: float
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}, seed {self.seed}"
-
-    def stem(self, folder: Path, context: str = "") -> Path:
-        """Where the file of this run lies, without the suffix."""
-        return folder / hashlib.sha256(json.dumps([context, *self]).encode()).hexdigest()[:20]
-
-
-class Record(NamedTuple):
-    """A finished run, its arrays stacked in the order of ``STEP_FIELDS``, ``EPOCH_FIELDS`` and ``FINAL_FIELDS``."""
-
-    key: Key
-    status: str
-    diverged_at: int
-    violations: int
-    final: tuple[float, ...]
-    steps: Floats
-    """Shape (fields, kept steps)."""
-    epochs: Floats
-    """Shape (fields, epochs + 1); NaN where there are no validation rows."""
-
-
-def record(trace: Trace, identity: str) -> Record:
-    """What is kept of a trace, under the identity of its method."""
-    run = trace.run
-    epochs = [trace.epochs[name] for name in EPOCH_FIELDS]
-    length = max(len(values) for values in epochs)
-    return Record(
-        Key(identity, float(run.lr), int(run.seed)),
-        trace.status,
-        int(trace.diverged_at),
-        int(trace.violations),
-        tuple(float(trace.final[name]) for name in FINAL_FIELDS),
-        np.array([trace.steps[name] for name in STEP_FIELDS]),
-        np.array([values if len(values) else np.full(length, np.nan) for values in epochs]),
-    )

@@ -7,22 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surefoot.runs import Key, Record, Store
+from surefoot.runs import Key, Store, Trace
 
 
 @dataclass
 class MemoryArchive:
     """Runs and facts that live as long as the result."""
 
-    runs: dict[Key, Record] = field(default_factory=dict)
+    runs: dict[Key, Trace] = field(default_factory=dict)
     known: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, records: Iterable[Record]) -> None:
-        """Keep finished runs."""
-        for run in records:
-            self.runs.setdefault(run.key, run)
+    def add(self, traces: Iterable[Trace]) -> None:
+        """Keep finished runs; copies, because their arrays may be small parts of large ones."""
+        for run in traces:
+            steps, epochs = ({name: row.copy() for name, row in rows.items()} for rows in (run.steps, run.epochs))
+            self.runs.setdefault(run.key, run._replace(steps=steps, epochs=epochs))
 
-    def records(self) -> Iterable[Record]:
+    def traces(self) -> Iterable[Trace]:
         """All finished runs."""
         return self.runs.values()
 
@@ -43,10 +44,10 @@ class FileArchive:
     context: str
     problem: str
 
-    def records(self) -> Iterator[Record]:
+    def traces(self) -> Iterator[Trace]:
         """All finished runs, of other studies of the same problem and settings too."""
         with Store.read(self.path) as store:
-            yield from store.records(self.context)
+            yield from store.traces(self.context)
 
     def facts(self) -> dict[str, Any]:
         """What was computed about the problem: JSON-able values by name."""

@@ -9,37 +9,26 @@ no later. So every run is cut where ``PartialBound(best=Ω)`` ends it, which is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
 from surefoot.rules import History, first_stop, is_shared, with_best
-from surefoot.runs import (
-    EPOCH_FIELDS,
-    FINAL_FIELDS,
-    STEP_FIELDS,
-    Floats,
-    Record,
-    RunPlan,
-    Settings,
-    closed_trace,
-    lower_bound_of,
-    record,
-)
+from surefoot.runs import RunPlan, Settings, Trace, closed_trace, lower_bound_of
 
 
-def best_of(records: Iterable[Record], settings: Settings) -> float:
+def best_of(traces: Iterable[Trace], settings: Settings) -> float:
     """The smallest bound of the finished runs, ∞ if there are none."""
-    return min((_bound(found, settings) for found in records if found.status == "finished"), default=math.inf)
+    return min((_bound(found, settings) for found in traces if found.status == "finished"), default=math.inf)
 
 
-def _bound(found: Record, settings: Settings) -> float:
+def _bound(found: Trace, settings: Settings) -> float:
     """Ω of a run. Where indices are negative its largest partial sum, so that it too is never ended by itself."""
     history = _history(found, settings)
     return float(history.partial_noise().max()) + history.bias()
 
 
-def cut(found: Record, run: RunPlan, settings: Settings, best: float, has_validation: bool) -> Record:
+def cut(found: Trace, run: RunPlan, settings: Settings, best: float, has_validation: bool) -> Trace:
     """A run ended where the shared rules end it with the best bound of all."""
     history = _history(found, settings)
     stop = first_stop(with_best([rule for rule in settings.rules if is_shared(rule)], best), history)
@@ -49,24 +38,19 @@ def cut(found: Record, run: RunPlan, settings: Settings, best: float, has_valida
     trace = closed_trace(
         run,
         settings,
-        _named(STEP_FIELDS, found.steps),
-        _named(EPOCH_FIELDS, found.epochs),
-        dict(zip(FINAL_FIELDS, found.final, strict=True)),
+        found.steps,
+        found.epochs,
+        found.final,
         -1,
         stop.step,
         0 if bound is None else int((losses < bound).sum()),
         has_validation,
     )
-    return record(trace, found.key.method)
+    return trace._replace(key=found.key)
 
 
-def _history(found: Record, settings: Settings) -> History:
+def _history(found: Trace, settings: Settings) -> History:
     """The steps of a run that are known; the others are ∞."""
-    values = _named(STEP_FIELDS, found.steps)
-    known = int(np.isfinite(values["loss"]).sum())
-    loss, grad_sq, delta = (values[name][:known] for name in ("loss", "grad_sq", "delta"))
+    known = int(np.isfinite(found.steps["loss"]).sum())
+    loss, grad_sq, delta = (found.steps[name][:known] for name in ("loss", "grad_sq", "delta"))
     return History(loss, grad_sq, delta, found.key.lr * settings.schedule, settings.distance, settings.every)
-
-
-def _named(names: Sequence[str], rows: Floats) -> Mapping[str, Floats]:
-    return dict(zip(names, rows, strict=True))

@@ -25,12 +25,12 @@ from surefoot.runs import (
     Key,
     Method,
     Place,
-    Record,
     RunFiles,
     RunPlan,
     Settings,
     Store,
     Tell,
+    Trace,
     bench_of,
     is_network,
     method_code,
@@ -251,13 +251,13 @@ class Study:
                 )
             place = Place(processes=1)
             if torch_ranks.number() > 0:
-                settings, records = follow(self._bench(RunFiles(""), self.shared))
+                settings, traces = follow(self._bench(RunFiles(""), self.shared))
                 memory = MemoryArchive()
-                memory.add(records)
+                memory.add(traces)
                 return Result(settings, memory, problem=self.problem)
         result = self._run_stored(Path(store), place, progress) if store is not None else self._run(place, progress)
         if count > 1:
-            dismiss(result.settings, result._archive.records())
+            dismiss(result.settings, result._archive.traces())
         return result
 
     def _run(self, place: Place, progress: Tell) -> Result:
@@ -276,9 +276,9 @@ class Study:
                 progress=progress,
             )
         if self._shares:
-            study, records = self._settled(memory.records())
+            study, traces = self._settled(memory.traces())
             memory = MemoryArchive()
-            memory.add(records)
+            memory.add(traces)
         return Result(study._settings(), memory, problem=self.problem)
 
     def _run_stored(self, path: Path, place: Place, progress: Tell) -> Result:
@@ -295,17 +295,17 @@ class Study:
                 settings,
                 missing,
                 self._identities,
-                lambda records: opened.add(context, records),
+                lambda traces: opened.add(context, traces),
                 place=place,
                 advice=f"finished runs are kept: run the same study with the store {str(path)!r} to resume",
                 progress=progress,
                 keeper=keeper,
             )
             if self._shares:
-                study, records = self._settled(opened.records(context))
+                study, traces = self._settled(opened.traces(context))
                 context = study._context()
                 opened.register(context, study._settings())
-                opened.add(context, records)
+                opened.add(context, traces)
         if settings.best is not None:
             best = Path(settings.best)
             for left in (best, *best.parent.glob(f".{best.name}.*")):  # and what a killed process was writing
@@ -332,10 +332,10 @@ class Study:
         """Whether runs are ended by the bounds of others."""
         return any(is_shared(rule) for rule in self.stop)
 
-    def _settled(self, records: Iterable[Record]) -> tuple[Study, list[Record]]:
+    def _settled(self, traces: Iterable[Trace]) -> tuple[Study, list[Trace]]:
         """This study with the smallest bound of all its runs in place of a shared one, and the runs cut by that."""
         runs = {Key(self._identities[run.method.name], run.lr, run.seed): run for run in self.runs}
-        own = [found for found in records if found.key in runs]
+        own = [found for found in traces if found.key in runs]
         study, best = copy.copy(self), best_of(own, self.shared)
         study.stop = with_best(self.stop, best)
         return study, [cut(found, runs[found.key], self.shared, best, self.problem.n_valid > 0) for found in own]

@@ -12,17 +12,14 @@ from surefoot.runs import (
     Bench,
     Chunks,
     Keeper,
-    Key,
     Lane,
     Place,
-    Record,
     Runner,
     RunPlan,
     Settings,
     Tell,
     Trace,
     lower_bound_of,
-    record,
     reporter,
     tell_best,
     torch_ranks,
@@ -43,7 +40,7 @@ def compute(
     settings: Settings,
     runs: Sequence[RunPlan],
     identities: Mapping[str, str],
-    keep: Callable[[Iterable[Record]], None],
+    keep: Callable[[Iterable[Trace]], None],
     *,
     place: Place,
     advice: str,
@@ -66,7 +63,8 @@ def compute(
     if not runs:
         return
     violations: dict[str, tuple[int, int]] = {}
-    lanes = [Lane(Key(run.method.name, run.lr, run.seed), settings.steps) for run in runs]
+    bounds = {run.method.name: lower_bound_of(run.method) for run in runs}
+    lanes = [Lane(run.key, settings.steps) for run in runs]
     if keeper is not None:  # begun ones first
         lanes.sort(key=lambda lane: not keeper.files.exists(lane.key))
 
@@ -76,15 +74,15 @@ def compute(
     with reporter(progress, total=len(runs)) as report:
 
         def deliver(traces: list[Trace]) -> None:
-            records = [record(trace, identities[trace.run.method.name]) for trace in traces]
-            keep(records)
+            stored = [trace._replace(key=trace.key._replace(method=identities[trace.key.method])) for trace in traces]
+            keep(stored)
             if settings.best is not None:
-                tell_best(settings.best, best_of(records, settings))
+                tell_best(settings.best, best_of(stored, settings))
             for trace in traces:
                 if keeper is not None:
-                    keeper.files.remove(Key(trace.run.method.name, trace.run.lr, trace.run.seed))
+                    keeper.files.remove(trace.key)
                 if trace.violations:
-                    _count(violations, trace, settings.every)
+                    _count(violations, trace, bounds[trace.key.method], settings.every)
             report(finished(), 0.0)
 
         def tick(steps: float) -> None:
@@ -105,24 +103,23 @@ def compute(
         )
 
 
-def follow(bench: Bench | Chunks) -> tuple[dict[str, Any], list[Record]]:
-    """What the other ranks do: the runs that rank 0 does. They end up with its settings and records."""
+def follow(bench: Bench | Chunks) -> tuple[dict[str, Any], list[Trace]]:
+    """What the other ranks do: the runs that rank 0 does. They end up with its settings and traces."""
     assert isinstance(bench, Bench)
     bench.follow()
-    settings, records = torch_ranks.shared(None)
-    return settings, records
+    settings, traces = torch_ranks.shared(None)
+    return settings, traces
 
 
-def dismiss(settings: dict[str, Any], records: Iterable[Record]) -> None:
+def dismiss(settings: dict[str, Any], traces: Iterable[Trace]) -> None:
     """End :func:`follow` on the other ranks."""
     torch_ranks.shared(None)
-    torch_ranks.shared((settings, list(records)))
+    torch_ranks.shared((settings, list(traces)))
 
 
-def _count(violations: dict[str, tuple[int, int]], trace: Trace, every: int) -> None:
-    method = trace.run.method
-    bound = lower_bound_of(method)
+def _count(violations: dict[str, tuple[int, int]], trace: Trace, bound: float | None, every: int) -> None:
+    method = trace.key.method
     below = np.flatnonzero(trace.steps["loss"] < bound) if bound is not None else np.array([], int)
     first = int(below[0]) * every if len(below) else len(trace.steps["loss"]) * every
-    count, step = violations.get(method.name, (0, first))
-    violations[method.name] = (count + trace.violations, min(step, first))
+    count, step = violations.get(method, (0, first))
+    violations[method] = (count + trace.violations, min(step, first))
