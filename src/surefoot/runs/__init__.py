@@ -14,7 +14,7 @@ from surefoot.runs._bench import Bench, cuts_of
 from surefoot.runs._best_bound import tell_best
 from surefoot.runs._connection import StoreError
 from surefoot.runs._engine import IDENTITY_RULE, NUMERICS_VERSION, Chunks
-from surefoot.runs._keeper import Keeper
+from surefoot.runs._keeper import Keeper, StoreKeeper
 from surefoot.runs._kinds import bench_of, factory_of, is_network
 from surefoot.runs._lane import Lane
 from surefoot.runs._methods import (
@@ -65,10 +65,10 @@ _NEED_TORCH = {
 __all__ = [
     "EPOCH_FIELDS", "EXACT", "FINAL_FIELDS", "IDENTITY_RULE", "NUMERICS_VERSION", "STEP_FIELDS", "Bench",
     "CheckpointError", "Chunks", "ClusterError", "Floats", "Keeper", "Key", "Lane", "Method", "NetworkRun",
-    "NetworkRuns", "Place", "ProblemRun", "Progress", "Rescued", "Run", "RunError", "RunFactory", "RunFiles",
-    "RunPlan", "Runner", "SearchError", "Settings", "Store", "StoreError", "StudyEntry", "Tell", "TorchRun", "Trace",
-    "bench_of", "closed_trace", "cuts_of", "factory_of", "has_level", "is_network", "lower_bound_of", "method_code",
-    "method_identity", "parse_method", "parse_methods", "reporter", "rescue", "tell", "tell_best",
+    "NetworkRuns", "Place", "ProblemRun", "Progress", "Rescued", "Run", "RunError", "RunFactory", "RunFiles", "RunPlan",
+    "Runner", "SearchError", "Settings", "Store", "StoreError", "StoreKeeper", "StudyEntry", "Tell", "TorchRun",
+    "Trace", "bench_of", "closed_trace", "cuts_of", "factory_of", "has_level", "is_network", "lower_bound_of",
+    "method_code", "method_identity", "parse_method", "parse_methods", "reporter", "rescue", "tell", "tell_best",
 ]  # fmt: skip
 
 

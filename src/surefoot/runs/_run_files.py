@@ -31,9 +31,14 @@ class RunFiles:
 
     folder: str
     context: str = ""
-    """Hash of what the runs share."""
+    """Hash of what the runs share; empty for runs that nobody else goes on with."""
     identities: Mapping[str, str] | None = None
     """What the methods are stored under, by name."""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the files are those of a store, from which others go on."""
+        return bool(self.context)
 
     def stored(self, key: Key) -> Key:
         """The key that a run is stored under."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +19,6 @@ from surefoot.runs import (
     Place,
     Run,
     RunFactory,
-    RunFiles,
     Runner,
     SearchError,
     Tell,
@@ -33,7 +31,7 @@ from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
 from surefoot.search._candidate import Candidate, make_candidate
 from surefoot.search._found import Certificate, Dropped, Found, Row, Table
-from surefoot.search._keepers import factories_of_study, keeper_of_factories, keeper_of_study
+from surefoot.search._keepers import factories_of_study, keeper_of_factories, warn_of_old_runs
 from surefoot.search._loss import LossSearch
 from surefoot.search._notes import confidence, notes, spoiled_by
 from surefoot.search._race import Race
@@ -178,31 +176,29 @@ def tune(
     if maximize or (objective == "bound" and not rule.is_known):
         _check_runs(factories, rates[0], orders[0], maximize)
     cuts = cuts_of(horizon, Race(rates, [""] * len(rates), horizon).rungs() if objective == "loss" else ())
-    keeper: Keeper | None = None
-    if store is not None and study is not None:
-        keeper = keeper_of_study(study, Path(store), run_factory)  # type: ignore[arg-type]
-    elif store is not None:
+    path = None if store is None else Path(store)
+    keeping: AbstractContextManager[Keeper] = Keeper()
+    if path is not None and study is not None:
+        warn_of_old_runs(study, path)
+        keeping = study._keeping(path, factories)
+    elif path is not None:
         shared = hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest()
         settings = {"horizon": horizon, "schedule": shared, "methods": list(factories)}
-        keeper = keeper_of_factories(Path(store), factories, settings)
+        keeping = keeper_of_factories(path, factories, settings)
     piece = math.ceil(horizon / 32)
 
     candidates = [make_candidate(method, lr, factors, orders) for method in factories for lr in rates]
     with ExitStack() as opened:
-        if keeper is None:
-            files = RunFiles(opened.enter_context(tempfile.TemporaryDirectory(prefix="surefoot-search-")))
-        else:
-            files = opened.enter_context(keeper).files
+        keeper = opened.enter_context(keeping)
         report = opened.enter_context(reporter(progress, total=len(candidates) * len(orders) * horizon, unit="steps"))
-        bench = Bench(factories, horizon, cuts, files, max_states, saves=keeper is not None)
-        finished = None if keeper is None or study is None else keeper.finish
+        bench = Bench(factories, horizon, cuts, keeper.files, max_states)
+        finished = None if path is None or study is None else keeper.finish
         runner = opened.enter_context(Runner(bench, keeper=keeper, place=place, finished=finished))
 
         def restore(candidates: list[Candidate]) -> None:
-            if keeper is not None:
-                keeper.restore(lane for candidate in candidates for lane in candidate.lanes)
+            keeper.restore(lane for candidate in candidates for lane in candidate.lanes)
 
-        if study is not None and keeper is not None and (done := len(keeper.store.done(keeper.context))):
+        if study is not None and (done := len(keeper.done())):
             tell(None, f"{done} runs are in {store} already; the match rests on {study.identity()}")
         restore(candidates)
 

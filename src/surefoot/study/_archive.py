@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surefoot.runs import Key, Store, Trace
+from surefoot.runs import Store, Trace
 
 
 @dataclass
 class MemoryArchive:
     """Runs and facts that live as long as the result."""
 
-    runs: dict[Key, Trace] = field(default_factory=dict)
+    runs: Sequence[Trace]
     known: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, traces: Iterable[Trace]) -> None:
-        """Keep finished runs; copies, because their arrays may be small parts of large ones."""
-        for run in traces:
-            steps, epochs = ({name: row.copy() for name, row in rows.items()} for rows in (run.steps, run.epochs))
-            self.runs.setdefault(run.key, run._replace(steps=steps, epochs=epochs))
 
     def traces(self) -> Iterable[Trace]:
         """All finished runs."""
-        return self.runs.values()
+        return self.runs
 
     def facts(self) -> dict[str, Any]:
         """What was computed about the problem."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,13 +39,9 @@ def compute(
     bench: Bench | Chunks,
     settings: Settings,
     runs: Sequence[RunPlan],
-    identities: Mapping[str, str],
-    keep: Callable[[Iterable[Trace]], None],
-    *,
+    keeper: Keeper,
     place: Place,
-    advice: str,
     progress: Tell,
-    keeper: Keeper | None = None,
 ) -> None:
     """Take some runs to their end.
 
@@ -53,20 +49,17 @@ def compute(
         bench: Does the work.
         settings: What they share.
         runs: Those that are missing.
-        identities: Of the methods, by name.
-        keep: Takes finished runs.
+        keeper: Takes finished runs; others may compute the same ones for it.
         place: Where.
-        advice: Ends the message of an interruption.
         progress: As in ``Study.run``.
-        keeper: The store, if there is one, in which others may compute the same runs.
     """
     if not runs:
         return
     violations: dict[str, tuple[int, int]] = {}
     bounds = {run.method.name: lower_bound_of(run.method) for run in runs}
     lanes = [Lane(run.key, settings.steps) for run in runs]
-    if keeper is not None:  # begun ones first
-        lanes.sort(key=lambda lane: not keeper.files.exists(lane.key))
+    if keeper.files.lasts:
+        lanes.sort(key=lambda lane: not keeper.files.exists(lane.key))  # begun ones first
 
     def finished() -> int:
         return sum(lane.ended for lane in lanes)
@@ -74,12 +67,11 @@ def compute(
     with reporter(progress, total=len(runs)) as report:
 
         def deliver(traces: list[Trace]) -> None:
-            stored = [trace._replace(key=trace.key._replace(method=identities[trace.key.method])) for trace in traces]
-            keep(stored)
+            keeper.finish(traces)
             if settings.best is not None:
-                tell_best(settings.best, best_of(stored, settings))
+                tell_best(settings.best, best_of(traces, settings))
             for trace in traces:
-                if keeper is not None:
+                if keeper.files.lasts:
                     keeper.files.remove(trace.key)
                 if trace.violations:
                     _count(violations, trace, bounds[trace.key.method], settings.every)
@@ -92,7 +84,7 @@ def compute(
             with Runner(bench, keeper=keeper, place=place, whole=True, finished=deliver) as runner:
                 runner.advance(lanes, settings.steps, tick=tick)
         except KeyboardInterrupt:
-            raise StudyInterrupted(f"interrupted after {finished()} of {len(runs)} runs; {advice}") from None
+            raise StudyInterrupted(f"interrupted after {finished()} of {len(runs)} runs; {keeper.advice}") from None
         report(len(runs), 0.0)
     for name, (count, step) in violations.items():
         warnings.warn(
