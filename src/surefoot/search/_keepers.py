@@ -17,6 +17,7 @@ from typing import Any
 
 from surefoot._identity import Identity, digest, identify, require
 from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Store, StoreKeeper, factory_of, tell
+from surefoot.search._arguments import OfRate
 from surefoot.study import Study
 
 _FILE = "runs.db"
@@ -107,8 +108,8 @@ def identity_of(factory: Any) -> Identity:
     Of an object of a class of yours only the code counts: what it holds may change while it makes runs. Give it a
     method ``fingerprint()`` to say what counts.
     """
-    if isinstance(factory, FunctionType) and factory.__module__ == "surefoot.search._arguments" and factory.__closure__:
-        factory = factory.__closure__[0].cell_contents  # a function of the rate alone
+    if isinstance(factory, OfRate):
+        factory = factory.function
     if callable(getattr(factory, "identity", None)):
         told: Identity = factory.identity()
         return told

@@ -30,7 +30,7 @@ from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, schedul
 from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
 from surefoot.search._candidate import Candidate, make_candidate
-from surefoot.search._found import Certificate, Dropped, Found, Row, Table
+from surefoot.search._found import Certificate, Found, Row, Table
 from surefoot.search._keepers import factories_of_study, keeper_of_factories, warn_of_old_runs
 from surefoot.search._loss import LossSearch
 from surefoot.search._notes import confidence, notes, spoiled_by
@@ -236,7 +236,7 @@ def tune(
             winner = search.best(candidates)
         if winner is None:
             raise NoRateWorks(_failure(candidates, objective))
-        return _found(candidates, winner, search, rule, orders, tolerance, steps, lower_bound)
+        return _found(candidates, winner, search, rule, orders, steps, lower_bound, maximize)
 
 
 def _count_finished(candidates: list[Candidate], runner: Runner) -> None:
@@ -264,25 +264,19 @@ def _found(
     search: LossSearch | BestFirst,
     rule: Bias,
     seeds: tuple[int, ...],
-    tolerance: float,
     steps: int,
     lower_bound: float,
+    maximize: bool,
 ) -> Found:
     runner, objective = search.runner, "loss" if isinstance(search, LossSearch) else "bound"
     biases = rule(candidates)
-    rows, dropped = [], []
-    for candidate, bias in zip(candidates, biases, strict=True):
-        noise = candidate.noise()
-        rows.append(_row(candidate, bias, noise, winner, runner.horizon, objective))
-        if candidate is winner:
-            own = bias + noise
-        else:
-            dropped.append(Dropped(candidate.method, candidate.lr, candidate.done, bias, noise))
+    rows = [_row(candidate, bias, winner, objective) for candidate, bias in zip(candidates, biases, strict=True)]
+    own = next(row for row in rows if row.outcome == "chosen").bound
     certificate = None
     proved = all(lane.certifies for candidate in candidates for lane in candidate.lanes)
     if objective == "bound" and rule.is_known and proved:
-        certificate = Certificate(winner.method, winner.lr, own, rule.name, tolerance, tuple(dropped))
-    window = -(-runner.horizon // 10)
+        others = tuple(row for row in rows if row.outcome != "chosen")
+        certificate = Certificate(winner.method, winner.lr, own, rule.name, search.tolerance, others)
     sure: float | None = None
     start, words = math.nan, tuple[str, ...]()
     if isinstance(search, LossSearch):
@@ -292,8 +286,8 @@ def _found(
     return Found(
         lr=winner.lr,
         method=winner.method,
-        loss=winner.loss_at(runner.horizon, window) if _maximizes(search) else winner.final_loss(window),
-        score=winner.final_loss(window),
+        loss=winner.last_loss() if maximize else winner.final_loss(),
+        score=winner.final_loss(),
         bound=own,
         certificate=certificate,
         confidence=sure,
@@ -308,18 +302,12 @@ def _found(
     )
 
 
-def _maximizes(search: LossSearch | BestFirst) -> bool:
-    return isinstance(search, LossSearch) and search.maximize
-
-
-def _row(candidate: Candidate, bias: float, noise: float, winner: Candidate, horizon: int, objective: str) -> Row:
-    window = -(-horizon // 10)
+def _row(candidate: Candidate, bias: float, winner: Candidate, objective: str) -> Row:
     reason = candidate.reason
     if candidate is winner:
         outcome, reason = "chosen", ""
     elif candidate.diverged:
-        step = min(lane.ended_at for lane in candidate.lanes if lane.ended_at is not None)
-        outcome, reason = "diverged", f"at step {step}"
+        outcome, reason = "diverged", f"at step {candidate.ended_at}"
     elif candidate.dead:
         outcome = "dead"
     elif candidate.complete:
@@ -328,16 +316,15 @@ def _row(candidate: Candidate, bias: float, noise: float, winner: Candidate, hor
         outcome = "dropped" if candidate.done else "never started"
         if objective == "bound":
             reason = f"{'partial sum' if candidate.done else 'bias'} above the smallest bound"
-    loss = candidate.final_loss(window) if candidate.complete else candidate.recent_loss(window)
-    return Row(candidate.method, candidate.lr, candidate.done, outcome, reason, loss, bias, noise)
+    loss = candidate.final_loss() if candidate.complete else candidate.recent_loss()
+    return Row(candidate.method, candidate.lr, candidate.done, outcome, reason, loss, bias, candidate.noise())
 
 
 def _failure(candidates: list[Candidate], objective: str) -> str:
     ends = []
     for candidate in candidates:
-        lanes = [lane.ended_at for lane in candidate.lanes if lane.ended_at is not None]
-        if lanes:
-            ends.append(f"{candidate.name}: not finite at step {min(lanes)}")
+        if candidate.diverged:
+            ends.append(f"{candidate.name}: not finite at step {candidate.ended_at}")
         elif candidate.dead:
             ends.append(f"{candidate.name}: {candidate.reason}")
         else:
