@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from surefoot.runs._bench import Bench, cuts_of
-from surefoot.runs._best_bound import tell_best
+from surefoot.runs._best_bound import best_of, cut, forget_best, tell_best
 from surefoot.runs._connection import StoreError
 from surefoot.runs._engine import IDENTITY_RULE, NUMERICS_VERSION, Chunks
 from surefoot.runs._keeper import Keeper, StoreKeeper
@@ -48,9 +48,6 @@ from surefoot.runs._types import (
     Settings,
     Trace,
 )
-from surefoot.runs._types import (
-    close as closed_trace,
-)
 
 if TYPE_CHECKING:
     from surefoot.runs._torch_run import TorchRun
@@ -67,8 +64,9 @@ __all__ = [
     "CheckpointError", "Chunks", "ClusterError", "Floats", "Keeper", "Key", "Lane", "Method", "NetworkRun",
     "NetworkRuns", "Place", "ProblemRun", "Progress", "Rescued", "Run", "RunError", "RunFactory", "RunFiles", "RunPlan",
     "Runner", "SearchError", "Settings", "Store", "StoreError", "StoreKeeper", "StudyEntry", "Tell", "TorchRun",
-    "Trace", "bench_of", "closed_trace", "cuts_of", "factory_of", "has_level", "is_network", "lower_bound_of",
-    "method_code", "method_identity", "parse_method", "parse_methods", "reporter", "rescue", "tell", "tell_best",
+    "Trace", "bench_of", "best_of", "cut", "cuts_of", "factory_of", "forget_best", "has_level", "is_network",
+    "lower_bound_of", "method_code", "method_identity", "parse_method", "parse_methods", "reporter", "rescue", "tell",
+    "tell_best",
 ]  # fmt: skip
 
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from surefoot._spawn import cores
+from surefoot.problems import one_blas_thread
 from surefoot.runs import torch_ranks
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._run import LOOK_EVERY, Floats, Run, RunError, RunFactory
 from surefoot.runs._run_files import RunFiles
-from surefoot.runs._threads import one_thread
 from surefoot.runs._types import Key, Trace
 from surefoot.runs._workers import Stop, Stopped
 
@@ -127,7 +127,7 @@ class Bench:
             torch_ranks.shared(pieces)
         factory: Any = self.factories[pieces[0].key.method]
         try:
-            with nullcontext() if getattr(factory, "keeps_threads", False) else one_thread():
+            with nullcontext() if getattr(factory, "keeps_threads", False) else _one_thread():
                 held = [self._take(piece.key, piece.known) for piece in pieces]
                 if hasattr(factory, "advance_together") and len(pieces) > 1:
                     for piece, mine in zip(pieces, held, strict=True):
@@ -289,6 +289,24 @@ def _named(lane: Lane, more: str = "") -> Iterator[None]:
     except Exception as error:
         where = f"{lane.key}, after {lane.recorded} steps{more}"
         raise RunError(f"the run at {where} raised {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread in torch, if it is in use, and in NumPy's linear algebra.
+
+    Then sums do not depend on the cores of the machine, and runs side by side do not crowd them.
+    """
+    torch = sys.modules.get("torch")
+    before = 1 if torch is None else torch.get_num_threads()
+    if before > 1:
+        torch.set_num_threads(1)  # type: ignore[union-attr]
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        if before > 1:
+            torch.set_num_threads(before)  # type: ignore[union-attr]
 
 
 def cuts_of(horizon: int, stops: Sequence[int] = ()) -> list[int]:

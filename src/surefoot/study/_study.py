@@ -32,6 +32,9 @@ from surefoot.runs import (
     Tell,
     Trace,
     bench_of,
+    best_of,
+    cut,
+    forget_best,
     is_network,
     method_code,
     method_identity,
@@ -40,7 +43,6 @@ from surefoot.runs import (
 )
 from surefoot.study._archive import FileArchive, MemoryArchive
 from surefoot.study._result import Result
-from surefoot.study._shared_bound import best_of, cut
 from surefoot.study._stored import adopt, check_size, context_of, settings_of, tell_reuse
 from surefoot.study._sweep import compute, dismiss, follow
 from surefoot.theory.models import Model
@@ -274,10 +276,7 @@ class Study:
                 keeper.store.add(study._context(), traces)
         if path is None:
             return Result(study._settings(), MemoryArchive(list(traces)), problem=self.problem)
-        if settings.best is not None:
-            best = Path(settings.best)
-            for left in (best, *best.parent.glob(f".{best.name}.*")):  # and what a killed process was writing
-                left.unlink(missing_ok=True)
+        forget_best(settings)
         with suppress(OSError):  # it is not there, or another study has begun runs in it
             Store.folder_of(path).rmdir()
         archive = FileArchive(path, study._context(), self._fingerprint)

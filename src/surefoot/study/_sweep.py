@@ -24,7 +24,6 @@ from surefoot.runs import (
     tell_best,
     torch_ranks,
 )
-from surefoot.study._shared_bound import best_of
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -68,8 +67,7 @@ def compute(
 
         def deliver(traces: list[Trace]) -> None:
             keeper.finish(traces)
-            if settings.best is not None:
-                tell_best(settings.best, best_of(traces, settings))
+            tell_best(traces, settings)
             for trace in traces:
                 if keeper.files.lasts:
                     keeper.files.remove(trace.key)
