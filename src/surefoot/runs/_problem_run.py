@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._identity import Identity, digest, identify, merged
-from surefoot.problems import WIDTH, Problem, TiledProblem, one_blas_thread
+from surefoot.problems import WIDTH, Problem, TiledProblem, one_blas_thread, pack, unpack
 from surefoot.runs._engine import NUMERICS_VERSION
-from surefoot.runs._methods import code_of, identity, lower_bound_of, parse_method
+from surefoot.runs._methods import lower_bound_of, method_code, method_identity, parse_method
 from surefoot.runs._model_steps import Steps
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import Floats, Progress, Run
@@ -111,9 +111,9 @@ class ProblemRun(Run):
 
     def identity(self) -> Identity:
         """What the numbers of the runs depend on, and what that rests on."""
-        parts = [self.problem.fingerprint(), identity(self.method), self.batch_size, self.sampling]
+        parts = [self.problem.fingerprint(), method_identity(self.method), self.batch_size, self.sampling]
         settings = [np.__version__, [] if self.schedule is None else self.schedule.tolist()]
-        return merged([self.problem.identity(), code_of(self.method), identify(parts, settings)])
+        return merged([self.problem.identity(), method_code(self.method), identify(parts, settings)])
 
     def fingerprint(self) -> str:
         """A hash of all that the numbers of the runs depend on."""
@@ -158,9 +158,9 @@ class ProblemRun(Run):
         ended = int(bad.argmax()) if bad.any() else -1
         if ended < 0 and self.step < settings.steps:
             return None
+        bound, counted = lower_bound_of(self.method), settings.steps if ended < 0 else ended
         if ended < 0 and not np.isfinite(self.point).all():
             ended = settings.steps - 1
-        bound, counted = lower_bound_of(self.method), int(bad.argmax()) if bad.any() else settings.steps
         assert self.lr is not None
         return close(
             RunPlan(self.method, float(self.lr), self.seed),
@@ -179,7 +179,8 @@ class ProblemRun(Run):
 
     def full_loss(self, point: Floats) -> float:
         """The loss over all training rows."""
-        return float(self._measured(self.problem.full_loss, point))
+        with np.errstate(all="ignore"), one_blas_thread():
+            return float(self.problem.full_loss(pack(self.problem, point))[0, 0])
 
     def state_dict(self) -> dict[str, Any]:
         """Point, sum of points, and what was recorded."""
@@ -207,18 +208,16 @@ class ProblemRun(Run):
         """Σ η_t x_t."""
         self.numbers = {name: np.empty(0) for name in TRACED}
         self.epochs = {"train": [], "valid": []}
-        self._measure_epoch()
+        self._measure([self], pack(self.problem, self.point))
 
     def _advance_tile(self, runs: Sequence[ProblemRun], k: int) -> None:
-        """At most WIDTH runs of one data order; the tile is filled up with copies of the first."""
+        """At most WIDTH runs of one data order; the tile is filled up with copies of the last."""
         problem, model, first = self.problem, self.method.model, runs[0]
-        slots = [*runs, *[first] * (WIDTH - len(runs))]
-        shape = (1, problem.blocks, WIDTH, problem.features)
-        points, totals = (_tile([getattr(run, name) for run in slots], shape) for name in ("point", "total"))
+        points, totals = (pack(problem, [getattr(run, name) for run in runs]) for name in ("point", "total"))
         start = problem.initial_point().reshape(problem.blocks, 1, problem.features)
         tiles = Tiles(problem, points, totals, start)
         kept = {name: np.empty((k, WIDTH)) for name in TRACED}
-        lr = np.array([run.lr for run in slots], float)
+        lr = np.array([run.lr for run in (*runs, *[runs[-1]] * (WIDTH - len(runs)))], float)
         solver = None if model is None else Steps([model] * WIDTH, range(WIDTH))
         factor = np.nan
         per_epoch = problem.n_rows // self.batch_size
@@ -237,12 +236,11 @@ class ProblemRun(Run):
             weight = None if is_constant else eta
             tiles.step(batch, rows[index][None], rates[None], weight, None if solver is None else solver.write, *told)
             if (step + 1) % per_epoch == 0:
-                for slot, run in enumerate(runs):
-                    run.point = _slot(points, slot)
-                    run._measure_epoch()
+                self._measure(runs, points)
         np.sqrt(kept["distance"], out=kept["distance"])
+        found = [unpack(tile) for tile in (points, before, totals)]
         for slot, run in enumerate(runs):
-            run.point, run.before, run.total = (_slot(tile, slot) for tile in (points, before, totals))
+            run.point, run.before, run.total = (tile[slot].copy() for tile in found)
             run.numbers = {name: np.concatenate([run.numbers[name], kept[name][:, slot]]) for name in TRACED}
             run.step += k
 
@@ -252,15 +250,16 @@ class ProblemRun(Run):
             self._orders[seed] = _Order(orders)
         return self._orders[seed]
 
-    def _measure_epoch(self) -> None:
-        self.epochs["train"].append(self.full_loss(self.point))
+    def _measure(self, runs: Sequence[ProblemRun], tile: Floats) -> None:
+        """Note the full losses of runs at the points of a tile."""
+        measures = {"train": self.problem.full_loss}
         if self.problem.n_valid:
-            self.epochs["valid"].append(float(self._measured(self.problem.validation_loss, self.point)))
-
-    def _measured(self, measure: Any, point: Floats) -> Any:
-        shape = (1, self.problem.blocks, WIDTH, self.problem.features)
+            measures["valid"] = self.problem.validation_loss
         with np.errstate(all="ignore"), one_blas_thread():
-            return measure(_tile([point] * WIDTH, shape))[0, 0]
+            for name, measure in measures.items():
+                losses = measure(tile)[0].tolist()
+                for slot, run in enumerate(runs):
+                    run.epochs[name].append(losses[slot])
 
 
 class _Order:
@@ -280,12 +279,3 @@ class _Order:
         begin, end = step // per_epoch, -(-(step + k) // per_epoch)
         rows = np.concatenate(self._known[begin:end])
         return rows[step - begin * per_epoch :][:k]
-
-
-def _tile(points: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
-    _, blocks, width, features = shape
-    return np.ascontiguousarray(np.stack(points).reshape(1, width, blocks, features).transpose(0, 2, 1, 3))
-
-
-def _slot(tile: Floats, slot: int) -> Floats:
-    return tile[0, :, slot].reshape(-1).copy()
