@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import surefoot.optim as sfo
-from surefoot.runs._methods import identity, lower_bound_of
+from surefoot.runs._methods import lower_bound_of
+from surefoot.runs._methods import method_identity as identity
 from surefoot.runs._optimizers import NAMED, build
 from surefoot.study import Method, Study, parse_method
 from surefoot.theory import models

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from surefoot.runs._methods import identity, parse_methods
+from surefoot.runs._methods import method_identity as identity
+from surefoot.runs._methods import parse_methods
 from surefoot.study import Method, parse_method
 from surefoot.theory import models
 

@@ -21,14 +21,10 @@ from surefoot.runs._methods import (
     EXACT,
     has_level,
     lower_bound_of,
+    method_code,
+    method_identity,
     parse_method,
     parse_methods,
-)
-from surefoot.runs._methods import (
-    code_of as method_code,
-)
-from surefoot.runs._methods import (
-    identity as method_identity,
 )
 from surefoot.runs._place import ClusterError, Place
 from surefoot.runs._problem_run import ProblemRun

@@ -88,7 +88,7 @@ def parse_methods(
     if not methods:
         raise ValueError(f"methods must name at least one method, got {specs!r}; known: {', '.join(KNOWN)}")
     names = [method.name for method in methods]
-    identities = [identity(method) for method in methods]
+    identities = [method_identity(method) for method in methods]
     for position, method in enumerate(methods):
         if method.name in names[:position] or identities[position] in identities[:position]:
             raise ValueError(f"methods must be distinct, got {method.name!r} twice")
@@ -105,13 +105,13 @@ def lower_bound_of(method: Method) -> float | None:
     return bound if bound > float("-inf") else None
 
 
-def identity(method: Method) -> str:
+def method_identity(method: Method) -> str:
     """What a method's numbers depend on, as text: its shortest name, and for models from elsewhere also their code.
 
     Runs are remembered under this text, so that a model of your own that was edited since is computed anew.
 
     >>> from surefoot.theory import models
-    >>> identity(Method("my favourite", models.Truncated(lower_bound=-2)))
+    >>> method_identity(Method("my favourite", models.Truncated(lower_bound=-2)))
     'sps(lower_bound=-2)'
     """
     model = method.model
@@ -119,10 +119,10 @@ def identity(method: Method) -> str:
         return EXACT if method.optimizer is None else _optimizers.identity(method)
     if type(model) in _NAMES:
         return _model_name(model, method.level)
-    return f"{_model_name(model, method.level)}#{code_of(method).digest}"
+    return f"{_model_name(model, method.level)}#{method_code(method).digest}"
 
 
-def code_of(method: Method) -> Identity:
+def method_code(method: Method) -> Identity:
     """What of a method's numbers rests on code of the user's."""
     if method.model is None:
         return _optimizers.code_of(method)

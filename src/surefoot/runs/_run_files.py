@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,8 +48,7 @@ class RunFiles:
 
     def path(self, key: Key) -> Path:
         """Where a run is."""
-        stem = self.stored(key).stem(Path(self.folder), self.context)
-        return stem.with_name(stem.name + _SUFFIX)
+        return Path(self.folder, hashlib.sha256(json.dumps(self._name(key)).encode()).hexdigest()[:20] + _SUFFIX)
 
     def exists(self, key: Key) -> bool:
         """Whether a run was put aside."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,10 +52,6 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}, seed {self.seed}"
-
-    def stem(self, folder: Path, context: str = "") -> Path:
-        """Where the file of this run lies, without the suffix."""
-        return folder / hashlib.sha256(json.dumps([context, *self]).encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True)
