@@ -16,10 +16,8 @@ from surefoot.runs._model_steps import Steps
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import Floats, Progress, Run
 from surefoot.runs._tile import Tiles
-from surefoot.runs._types import Method, RunPlan, Settings, Trace, close
+from surefoot.runs._types import TRACED, Method, RunPlan, Settings, Trace, close
 from surefoot.theory.models import Model
-
-TRACED = ("loss", "grad_sq", "size", "delta", "distance")
 
 
 class ProblemRun(Run):

@@ -125,13 +125,9 @@ def tables(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
     return connection.execute(query).fetchall()
 
 
-def expected_tables(migrations: list[Callable[[sqlite3.Connection], None]]) -> list[tuple[Any, ...]]:
-    """What :func:`tables` tells about a sound file."""
-    return _expected(tuple(migrations))
-
-
 @lru_cache(maxsize=8)
-def _expected(migrations: tuple[Callable[[sqlite3.Connection], None], ...]) -> list[tuple[Any, ...]]:
+def expected_tables(migrations: tuple[Callable[[sqlite3.Connection], None], ...]) -> list[tuple[Any, ...]]:
+    """What :func:`tables` tells about a sound file."""
     with sqlite3.connect(":memory:") as connection:
         for migration in migrations:
             migration(connection)

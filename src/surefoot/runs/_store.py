@@ -266,7 +266,7 @@ class Store:
         state = _state(self.path)
         if state in _sound:
             return
-        if tables(self._connection) != expected_tables(MIGRATIONS):
+        if tables(self._connection) != expected_tables(tuple(MIGRATIONS)):
             raise self.damaged("its tables are not described as they were")
         found = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":

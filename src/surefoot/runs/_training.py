@@ -18,9 +18,7 @@ from surefoot.runs._optimizers import build
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import LOOK_EVERY, Progress, Run
 from surefoot.runs._stepper import Stepper, certifies
-from surefoot.runs._types import Floats, Method, RunPlan, Settings, Trace, close
-
-_TRACED = ("loss", "grad_sq", "size", "delta", "distance")
+from surefoot.runs._types import TRACED, Floats, Method, RunPlan, Settings, Trace, close
 
 
 class NetworkRun(Run):
@@ -50,7 +48,7 @@ class NetworkRun(Run):
         self._start = [p.detach().clone() for p in trained]
         self._stepper = Stepper(model, build(run.method, trained, run.lr, model), settings.schedule, run.seed)
         self._called = torch_ranks.wrapped(model)
-        self._kept = torch.full((len(_TRACED), settings.steps), torch.inf, dtype=torch.float64, device=problem.device)
+        self._kept = torch.full((len(TRACED), settings.steps), torch.inf, dtype=torch.float64, device=problem.device)
         self._rewind()
 
     @property
@@ -101,7 +99,7 @@ class NetworkRun(Run):
 
     def numbers(self) -> dict[str, Floats]:
         """What the steps so far have told, one entry a step."""
-        return dict(zip(_TRACED, self._kept[:, : self.step].cpu().numpy(), strict=True))
+        return dict(zip(TRACED, self._kept[:, : self.step].cpu().numpy(), strict=True))
 
     def diverged_at(self, since: int = 0) -> int:
         """The first step, from ``since`` on, whose loss, gradient or iterate was not finite; −1 if none was."""

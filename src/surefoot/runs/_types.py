@@ -16,6 +16,9 @@ from surefoot.theory.models import Model
 STEP_FIELDS = ("loss", "grad_sq", "rate", "size", "delta", "distance")
 """Kept at every (k-th) step: f(x_t, s_t), ‖g_t‖², α_t, multiplier of g_t, δ_t, ‖x_t − x_1‖."""
 
+TRACED = tuple(name for name in STEP_FIELDS if name != "rate")
+"""What has to be recorded of them: rates are known in advance."""
+
 EPOCH_FIELDS = ("train_loss", "valid_loss")
 """Kept at the start (entry 0) and after every epoch: losses over all training and all validation rows."""
 
@@ -142,7 +145,7 @@ def close(
     end = diverged_at if diverged_at >= 0 else stopped_at + 1 if stopped_at >= 0 else settings.steps
     known = -(-end // settings.every)
     rates: Floats = run.lr * settings.schedule[:: settings.every]
-    values = {name: padded(steps[name][:known], settings.kept) for name in STEP_FIELDS if name != "rate"}
+    values = {name: padded(steps[name][:known], settings.kept) for name in TRACED}
     measured = (end - 1 if stopped_at >= 0 and diverged_at < 0 else end) // settings.steps_per_epoch + 1
     losses = {
         name: padded(epochs[name][:measured], settings.epochs + 1 if name == "train_loss" or has_validation else 0)
