@@ -17,15 +17,7 @@ from surefoot.runs._engine import IDENTITY_RULE, NUMERICS_VERSION, Chunks
 from surefoot.runs._keeper import Keeper, StoreKeeper
 from surefoot.runs._kinds import bench_of, factory_of, is_network
 from surefoot.runs._lane import Lane
-from surefoot.runs._methods import (
-    EXACT,
-    has_level,
-    lower_bound_of,
-    method_code,
-    method_identity,
-    parse_method,
-    parse_methods,
-)
+from surefoot.runs._methods import EXACT, Method, has_level, parse_method, parse_methods
 from surefoot.runs._place import ClusterError, Place
 from surefoot.runs._problem_run import ProblemRun
 from surefoot.runs._progress import Tell, reporter, tell
@@ -39,7 +31,6 @@ from surefoot.runs._types import (
     FINAL_FIELDS,
     STEP_FIELDS,
     Key,
-    Method,
     RunPlan,
     Settings,
     Trace,
@@ -61,7 +52,7 @@ __all__ = [
     "NetworkRuns", "Place", "ProblemRun", "Progress", "Rescued", "Run", "RunError", "RunFactory", "RunFiles", "RunPlan",
     "Runner", "SearchError", "Settings", "Store", "StoreError", "StoreKeeper", "StudyEntry", "Tell", "TorchRun",
     "Trace", "bench_of", "best_of", "cut", "cuts_of", "factory_of", "forget_best", "has_level", "is_network",
-    "lower_bound_of", "method_code", "method_identity", "parse_method", "parse_methods", "reporter", "rescue", "tell",
+    "parse_method", "parse_methods", "reporter", "rescue", "tell",
     "tell_best",
 ]  # fmt: skip
 

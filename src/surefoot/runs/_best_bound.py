@@ -18,7 +18,6 @@ import numpy as np
 from surefoot._files import replacing
 from surefoot._states import seal_of
 from surefoot.rules import ROUNDING, History, StopRule, first_stop, is_shared, with_best
-from surefoot.runs._methods import lower_bound_of
 from surefoot.runs._types import RunPlan, Settings, Trace, close
 
 
@@ -74,7 +73,7 @@ def cut(found: Trace, run: RunPlan, settings: Settings, best: float, has_validat
     stop = first_stop(with_best([rule for rule in settings.rules if is_shared(rule)], best), history)
     if stop is None:
         return found
-    bound, losses = lower_bound_of(run.method), history.loss[: stop.step // settings.every + 1]
+    bound, losses = run.method.lower_bound, history.loss[: stop.step // settings.every + 1]
     below = 0 if bound is None else int((losses < bound).sum())
     trace = close(run, settings, found.steps, found.epochs, found.final, -1, stop.step, below, has_validation)
     return trace._replace(key=found.key)

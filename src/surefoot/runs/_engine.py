@@ -12,7 +12,8 @@ from surefoot.problems import WIDTH, TiledProblem, one_blas_thread
 from surefoot.runs._bench import Piece
 from surefoot.runs._chunk import Chunk, advance, tiles_of
 from surefoot.runs._lane import Lane, Told
-from surefoot.runs._types import Key, Method, RunPlan, Settings
+from surefoot.runs._methods import Method
+from surefoot.runs._types import Key, RunPlan, Settings
 from surefoot.runs._workers import Stop
 
 NUMERICS_VERSION = 3

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from surefoot.problems import NetworkProblem, Problem, TiledProblem
 from surefoot.runs._bench import Bench, cuts_of
 from surefoot.runs._engine import Chunks
+from surefoot.runs._methods import Method
 from surefoot.runs._problem_run import ProblemRun
 from surefoot.runs._run_files import RunFiles
-from surefoot.runs._types import Method, Settings
+from surefoot.runs._types import Settings
 
 if TYPE_CHECKING:
     from surefoot.runs._training import NetworkRuns

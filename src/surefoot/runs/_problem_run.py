@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike
 from surefoot._identity import Identity, digest, identify, merged
 from surefoot.problems import WIDTH, Problem, TiledProblem, one_blas_thread, pack, unpack
 from surefoot.runs._engine import NUMERICS_VERSION
-from surefoot.runs._methods import lower_bound_of, method_code, method_identity, parse_method
+from surefoot.runs._methods import Method, parse_method
 from surefoot.runs._model_steps import Steps
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import Floats, Progress, Run
 from surefoot.runs._tile import Tiles
-from surefoot.runs._types import TRACED, Method, RunPlan, Settings, Trace, close
+from surefoot.runs._types import TRACED, RunPlan, Settings, Trace, close
 from surefoot.theory.models import Model
 
 
@@ -109,9 +109,9 @@ class ProblemRun(Run):
 
     def identity(self) -> Identity:
         """What the numbers of the runs depend on, and what that rests on."""
-        parts = [self.problem.fingerprint(), method_identity(self.method), self.batch_size, self.sampling]
+        parts = [self.problem.fingerprint(), self.method.identity, self.batch_size, self.sampling]
         settings = [np.__version__, [] if self.schedule is None else self.schedule.tolist()]
-        return merged([self.problem.identity(), method_code(self.method), identify(parts, settings)])
+        return merged([self.problem.identity(), self.method.code, identify(parts, settings)])
 
     def fingerprint(self) -> str:
         """A hash of all that the numbers of the runs depend on."""
@@ -156,7 +156,7 @@ class ProblemRun(Run):
         ended = int(bad.argmax()) if bad.any() else -1
         if ended < 0 and self.step < settings.steps:
             return None
-        bound, counted = lower_bound_of(self.method), settings.steps if ended < 0 else ended
+        bound, counted = self.method.lower_bound, settings.steps if ended < 0 else ended
         if ended < 0 and not np.isfinite(self.point).all():
             ended = settings.steps - 1
         assert self.lr is not None

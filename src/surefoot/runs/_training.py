@@ -13,12 +13,12 @@ from surefoot.problems import NetworkProblem, Rows
 from surefoot.rules import History, first_stop
 from surefoot.runs import torch_ranks
 from surefoot.runs._best_bound import live_rules
-from surefoot.runs._methods import lower_bound_of
+from surefoot.runs._methods import Method
 from surefoot.runs._optimizers import build
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import LOOK_EVERY, Progress, Run
 from surefoot.runs._stepper import Stepper, certifies
-from surefoot.runs._types import TRACED, Floats, Method, RunPlan, Settings, Trace, close
+from surefoot.runs._types import TRACED, Floats, RunPlan, Settings, Trace, close
 
 
 class NetworkRun(Run):
@@ -141,7 +141,7 @@ class NetworkRun(Run):
         """What a study keeps of a run that ended at a step, or came to its end."""
         values, settings = self.numbers(), self.settings
         end = diverged_at if diverged_at >= 0 else stopped_at + 1 if stopped_at >= 0 else settings.steps
-        bound = lower_bound_of(self.run.method)
+        bound = self.run.method.lower_bound
         return close(
             self.run,
             settings,

@@ -1,17 +1,18 @@
-"""The types of a sweep: a method, a planned run and its key, what runs share, and what is kept of a run."""
+"""The types of a sweep: a planned run and its key, what runs share, and what is kept of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from surefoot.rules import Floats as Floats
 from surefoot.rules import StopRule
-from surefoot.theory.level import Rule
-from surefoot.theory.models import Model
+
+if TYPE_CHECKING:
+    from surefoot.runs._methods import Method
 
 STEP_FIELDS = ("loss", "grad_sq", "rate", "size", "delta", "distance")
 """Kept at every (k-th) step: f(x_t, s_t), ‖g_t‖², α_t, multiplier of g_t, δ_t, ‖x_t − x_1‖."""
@@ -25,24 +26,6 @@ EPOCH_FIELDS = ("train_loss", "valid_loss")
 FINAL_FIELDS = ("last_loss", "average_loss", "best_loss")
 """Full training loss at x_T (what the last-iterate bound speaks of), at the α-weighted average of x_1 … x_T, and the
 smallest of those that were measured."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method of a sweep: a model of the loss, or the exact one (``model=None``), which needs the problem's prox."""
-
-    name: str
-    """How it was asked for, in its shortest form: ``sps``, ``sps(lower_bound=-2)``, ``power(p=0.25)``, ``spp``."""
-    model: Model | None = None
-    optimizer: Callable[[Any, float], Any] | None = None
-    """For networks, in place of a model: ``optimizer(parameters, lr)`` gives any torch optimizer."""
-    level: Rule | None = None
-    """In place of the model's lower bound, ``sps(lower_bound=level)``."""
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether it is SPP."""
-        return self.model is None and self.optimizer is None
 
 
 class Key(NamedTuple):

@@ -24,7 +24,6 @@ from surefoot.runs import (
     Store,
     StudyEntry,
     is_network,
-    lower_bound_of,
     tell,
 )
 
@@ -82,7 +81,7 @@ def settings_of(study: Study) -> dict[str, Any]:
             "description": problem.describe(),
         },
         "methods": [
-            {"name": method.name, "identity": study._identities[method.name], "lower_bound": lower_bound_of(method)}
+            {"name": method.name, "identity": study._identities[method.name], "lower_bound": method.lower_bound}
             for method in study.methods
         ],
         "lrs": list(study.lrs),

@@ -36,8 +36,6 @@ from surefoot.runs import (
     cut,
     forget_best,
     is_network,
-    method_code,
-    method_identity,
     parse_methods,
     torch_ranks,
 )
@@ -116,7 +114,7 @@ class Study:
         if lower_bound is not None:
             lower_bound = _checks.number("lower_bound", lower_bound)
         self.methods = parse_methods(methods, lower_bound=lower_bound)
-        self._identities = {method.name: method_identity(method) for method in self.methods}
+        self._identities = {method.name: method.identity for method in self.methods}
         self.lrs = _checks.rates(lrs)
         self.seeds = _checks.seeds(seeds)
         self.epochs = _checks.whole("epochs", epochs, 1)
@@ -343,7 +341,7 @@ class Study:
     @cached_property
     def _identity(self) -> Identity:
         rules = [identify(rule) for rule in self.stop if not is_foreign(type(rule))]
-        return merged([self.problem.identity(), *map(method_code, self.methods), *rules])
+        return merged([self.problem.identity(), *(method.code for method in self.methods), *rules])
 
     def _context(self) -> str:
         """Hash of all that the runs of this study share and that their numbers depend on."""

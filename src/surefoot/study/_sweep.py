@@ -19,7 +19,6 @@ from surefoot.runs import (
     Settings,
     Tell,
     Trace,
-    lower_bound_of,
     reporter,
     tell_best,
     torch_ranks,
@@ -55,7 +54,7 @@ def compute(
     if not runs:
         return
     violations: dict[str, tuple[int, int]] = {}
-    bounds = {run.method.name: lower_bound_of(run.method) for run in runs}
+    bounds = {run.method.name: run.method.lower_bound for run in runs}
     lanes = [Lane(run.key, settings.steps) for run in runs]
     if keeper.files.lasts:
         lanes.sort(key=lambda lane: not keeper.files.exists(lane.key))  # begun ones first
