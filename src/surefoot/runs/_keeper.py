@@ -60,9 +60,10 @@ class Keeper:
     def finish(self, traces: Iterable[Trace]) -> None:
         """Keep finished runs; copies, because their arrays may be small parts of large ones."""
         for run in traces:
-            steps, epochs = ({name: row.copy() for name, row in rows.items()} for rows in (run.steps, run.epochs))
-            key = self.files.stored(run.key)
-            self._finished.setdefault(key, run._replace(key=key, steps=steps, epochs=epochs))
+            key, steps = self.files.stored(run.key), np.array(list(run.steps.values()))
+            epochs = {name: row.copy() for name, row in run.epochs.items()}
+            copied = dict(zip(run.steps, steps, strict=True))
+            self._finished.setdefault(key, Trace(key, *run[1:3], copied, epochs, *run[5:]))
 
     def traces(self) -> Iterable[Trace]:
         """The finished runs."""

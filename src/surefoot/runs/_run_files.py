@@ -44,7 +44,7 @@ class RunFiles:
 
     def stored(self, key: Key) -> Key:
         """The key that a run is stored under."""
-        return key if self.identities is None else key._replace(method=self.identities[key.method])
+        return key if self.identities is None else Key(self.identities[key.method], key.lr, key.seed)
 
     def path(self, key: Key) -> Path:
         """Where a run is."""

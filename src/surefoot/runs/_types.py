@@ -51,7 +51,7 @@ class RunPlan:
     @property
     def key(self) -> Key:
         """What tells it from the other runs of its study, with the method's name."""
-        return Key(self.method.name, float(self.lr), int(self.seed))
+        return Key(self.method.name, self.lr, self.seed)
 
 
 @dataclass(frozen=True)

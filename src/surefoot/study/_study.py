@@ -329,10 +329,10 @@ class Study:
 
     def _key(self, run: RunPlan) -> Key:
         """What a run is kept under."""
-        return run.key._replace(method=self._identities[run.method.name])
+        return Key(self._identities[run.method.name], run.lr, run.seed)
 
     def _missing(self, done: set[Key]) -> list[RunPlan]:
-        return [run for run in self.runs if self._key(run) not in done]
+        return [run for run in self.runs if self._key(run) not in done] if done else self.runs
 
     @cached_property
     def _fingerprint(self) -> str:

@@ -54,7 +54,7 @@ def compute(
     if not runs:
         return
     violations: dict[str, tuple[int, int]] = {}
-    bounds = {run.method.name: run.method.lower_bound for run in runs}
+    methods = {run.method.name: run.method for run in runs}
     lanes = [Lane(run.key, settings.steps) for run in runs]
     if keeper.files.lasts:
         lanes.sort(key=lambda lane: not keeper.files.exists(lane.key))  # begun ones first
@@ -71,7 +71,7 @@ def compute(
                 if keeper.files.lasts:
                     keeper.files.remove(trace.key)
                 if trace.violations:
-                    _count(violations, trace, bounds[trace.key.method], settings.every)
+                    _count(violations, trace, methods[trace.key.method].lower_bound, settings.every)
             report(finished(), 0.0)
 
         def tick(steps: float) -> None:
