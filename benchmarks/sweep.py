@@ -26,7 +26,7 @@ from rich.table import Table
 
 from _timing import Turns
 from surefoot.problems import LinearRegression, LogisticRegression, Problem
-from surefoot.runs import Chunks, Key, Lane, Place, Runner, RunPlan, Settings, Trace
+from surefoot.runs import Chunks, Lane, Place, Runner, RunPlan, Settings, Trace
 from surefoot.runs._methods import parse_method
 
 BASE_LRS = np.logspace(-3, 2, 16)
@@ -56,7 +56,7 @@ def run_batched(
     """A sweep without a study, in this process."""
     settings = Settings(steps_per_epoch, epochs, batch_size, schedule, "shuffle", 1)
     chunks = Chunks(problem, {run.method.name: run.method for run in runs}, settings)
-    lanes = [Lane(Key(run.method.name, run.lr, run.seed), settings.steps) for run in runs]
+    lanes = [Lane(run.key, settings.steps) for run in runs]
     with Runner(chunks, place=Place(processes=1), whole=True, finished=on_chunk) as runner:
         runner.advance(lanes, settings.steps)
 

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,7 +36,8 @@ def save_run(path: Path, told: Any, state: Any) -> None:
     content, told_content = _packed(state), _with_arrays(told)
     length = f"{len(told_content):0{_LENGTH_BYTES}x}".encode()
     parts = (content, seal_of(content), told_content, length, seal_of(told_content + length))
-    write_whole(path, lambda file: [file.write(part) for part in parts])
+    with replacing(path, "a state", sync=False) as file:
+        file.writelines(parts)
 
 
 def load_told(path: Path) -> Any:
@@ -60,12 +60,6 @@ def load_run(path: Path) -> tuple[Any, Any]:
 def seal_of(content: bytes) -> bytes:
     """A checksum."""
     return hashlib.blake2b(content, digest_size=_SEAL_BYTES // 2).hexdigest().encode()
-
-
-def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file beside its place and move it there, so that nobody ever sees a part of it."""
-    with replacing(path, "a state", sync=False) as file:
-        write(file)
 
 
 def _read_told(file: IO[bytes]) -> tuple[bytes, int]:

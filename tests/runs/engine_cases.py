@@ -3,7 +3,7 @@
 import numpy as np
 
 from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
-from surefoot.runs import Chunks, Key, Lane, Place, Runner, Settings
+from surefoot.runs import Chunks, Lane, Place, Runner, Settings
 from surefoot.runs._methods import parse_method
 from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, RunPlan
 
@@ -45,7 +45,7 @@ def run_batched(
         steps_per_epoch, epochs, batch_size, np.asarray(schedule), sampling, every, tuple(rules), distance
     )
     chunks = Chunks(problem, {run.method.name: run.method for run in runs}, settings)
-    lanes = [Lane(Key(run.method.name, run.lr, run.seed), settings.steps) for run in runs]
+    lanes = [Lane(run.key, settings.steps) for run in runs]
     with Runner(chunks, place=Place(processes=processes), whole=True, finished=on_chunk) as runner:
         runner.advance(lanes, settings.steps)
 
@@ -57,7 +57,7 @@ def sweep(problem, runs, batch_size, epochs=2, schedule=None, **options):
     found = {}
 
     def keep(traces):
-        found.update({(trace.run.method.name, trace.run.lr, trace.run.seed): trace for trace in traces})
+        found.update({trace.key: trace for trace in traces})
 
     run_batched(
         problem,
@@ -69,7 +69,7 @@ def sweep(problem, runs, batch_size, epochs=2, schedule=None, **options):
         on_chunk=keep,
         **options,
     )
-    return [found[run.method.name, run.lr, run.seed] for run in runs]
+    return [found[run.key] for run in runs]
 
 
 def numbers(trace):

@@ -88,7 +88,7 @@ def test_a_network_spares_the_steps_of_runs_that_are_ruled_out(tmp_path, assert_
     study = Study(**NETWORK, stop=CERTIFIED)
     result = study.run(path, processes=1)
     with Store.read(path) as store:
-        taken = {found.key: np.isfinite(found.steps[0]).sum() for found in store.records(study._context())}
+        taken = {found.key: np.isfinite(found.steps["loss"]).sum() for found in store.traces(study._context())}
     assert len(taken) == 6
     assert min(taken.values()) < study.steps
     assert not list(tmp_path.glob("*.runs"))

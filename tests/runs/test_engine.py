@@ -82,7 +82,7 @@ def test_nothing_is_nan_for_any_rate():
         runs = runs_of(METHODS, [1e-300, 1e-8, 1e6, 1e150, 1e300], [0])
         for trace in sweep(problem, runs, batch_size, epochs=1):
             for values in [*trace.steps.values(), *trace.epochs.values(), np.array(list(trace.final.values()))]:
-                assert not np.isnan(values).any(), trace.run
+                assert not np.isnan(values).any(), trace.key
 
 
 @pytest.mark.parametrize("every", [3, 7, 60])

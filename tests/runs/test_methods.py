@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from surefoot.runs._methods import identity, parse_methods
+from surefoot.runs._methods import parse_methods
 from surefoot.study import Method, parse_method
 from surefoot.theory import models
 
@@ -86,7 +86,7 @@ def test_a_name_alone_is_a_list_of_one():
 
 
 def test_the_name_in_a_legend_does_not_change_what_is_run():
-    assert identity(Method("mine", models.Truncated(-2.0))) == identity(parse_method("sps(lower_bound=-2)"))
+    assert Method("mine", models.Truncated(-2.0)).identity == parse_method("sps(lower_bound=-2)").identity
 
 
 def _composite(scale):
@@ -94,7 +94,7 @@ def _composite(scale):
 
 
 def test_own_models_are_told_apart_by_what_they_compute():
-    one, same, other = (identity(parse_method(_composite(scale))) for scale in (2.0, 2.0, 3.0))
+    one, same, other = (parse_method(_composite(scale)).identity for scale in (2.0, 2.0, 3.0))
     assert one == same
     assert one != other
 
@@ -105,7 +105,7 @@ def test_own_models_are_told_apart_by_their_code():
         code = f"class Mine(Truncated):\n    def relative_value(self, xp, drop):\n        return {factor} * drop\n"
         names = {"Truncated": models.Truncated, "__name__": "elsewhere"}
         exec(code, names)
-        return identity(parse_method(dataclass(frozen=True)(names["Mine"])()))
+        return parse_method(dataclass(frozen=True)(names["Mine"])()).identity
 
     assert make(1) == make(1)
     assert make(1) != make(2)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import surefoot.optim as sfo
-from surefoot.runs._methods import identity, lower_bound_of
 from surefoot.runs._optimizers import NAMED, build
 from surefoot.study import Method, Study, parse_method
 from surefoot.theory import models
@@ -68,28 +67,28 @@ def test_names_are_shortened(text, name):
 
 
 def test_the_lower_bound_goes_where_there_is_one():
-    assert lower_bound_of(parse_method("momo", lower_bound=-2.0)) == -2.0
-    assert lower_bound_of(parse_method("momo(lower_bound=-1)", lower_bound=-2.0)) == -1.0
-    assert lower_bound_of(parse_method("momo")) == 0.0
-    assert lower_bound_of(parse_method("adamw", lower_bound=-2.0)) is None
-    assert lower_bound_of(Method("mine", optimizer=torch.optim.SGD)) is None
+    assert parse_method("momo", lower_bound=-2.0).lower_bound == -2.0
+    assert parse_method("momo(lower_bound=-1)", lower_bound=-2.0).lower_bound == -1.0
+    assert parse_method("momo").lower_bound == 0.0
+    assert parse_method("adamw", lower_bound=-2.0).lower_bound is None
+    assert Method("mine", optimizer=torch.optim.SGD).lower_bound is None
 
 
 def test_methods_are_told_apart_by_name_and_options():
-    found = [identity(parse_method(text)) for text in ("adam", "adamw", "adamw(eps=1e-6)", "adamw(eps=1e-7)")]
+    found = [parse_method(text).identity for text in ("adam", "adamw", "adamw(eps=1e-6)", "adamw(eps=1e-7)")]
     assert len(set(found)) == 4
     one, same = (
         parse_method(f"adamw({text})") for text in ("eps=1e-6, weight_decay=0.1", "weight_decay=0.1, eps=1e-6")
     )
-    assert identity(one) == identity(same)
+    assert one.identity == same.identity
 
 
 def test_optimizers_of_one_s_own_are_told_apart_by_their_code():
     def make(factor):
         return Method("mine", optimizer=lambda parameters, lr: torch.optim.SGD(parameters, lr=factor * lr))
 
-    assert identity(make(1)) == identity(make(1))
-    assert identity(make(1)) != identity(make(2))
+    assert make(1).identity == make(1).identity
+    assert make(1).identity != make(2).identity
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,9 @@ def rows(path):
     with Store.read(path) as store:
         contexts = {entry.context for entry in store.studies()} or {sweep()._context()}
         return {
-            run.key: (run[1:5], run.steps.tobytes(), run.epochs.tobytes())
+            run.key: ((*run[1:3], *run[5:]), *(b"".join(part.values()) for part in (run.steps, run.epochs)))
             for context in contexts
-            for run in store.records(context)
+            for run in store.traces(context)
         }
 
 

@@ -14,14 +14,19 @@ import pytest
 
 from surefoot.runs import _store
 from surefoot.runs._store import Store
-from surefoot.runs._types import Key, Record
+from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key, Trace
 from surefoot.study import StoreError
 
 
 def make(lr, seed=0, steps=20, method="sgd"):
     random = np.random.default_rng(seed)
-    return Record(
-        Key(method, lr, seed), "finished", -1, 0, (0.5, np.inf, 0.25), random.random((6, steps)), random.random((2, 3))
+    return Trace(
+        Key(method, lr, seed),
+        "finished",
+        -1,
+        dict(zip(STEP_FIELDS, random.random((6, steps)), strict=True)),
+        dict(zip(EPOCH_FIELDS, random.random((2, 3)), strict=True)),
+        dict(zip(FINAL_FIELDS, (0.5, np.inf, 0.25), strict=True)),
     )
 
 
@@ -32,13 +37,13 @@ def fill(path, *records, context="c"):
 
 def stored(path, context="c"):
     with Store.read(path) as store:
-        return list(store.records(context))
+        return list(store.traces(context))
 
 
 def assert_same(found, expected):
-    assert found[:5] == expected[:5]
-    assert found.steps.tobytes() == expected.steps.tobytes()
-    assert found.epochs.tobytes() == expected.epochs.tobytes()
+    assert (found[:3], found.final, found.violations) == (expected[:3], expected.final, expected.violations)
+    for ours, theirs in ((found.steps, expected.steps), (found.epochs, expected.epochs)):
+        assert {name: row.tobytes() for name, row in ours.items()} == {k: row.tobytes() for k, row in theirs.items()}
 
 
 def digest(path):
@@ -67,7 +72,7 @@ def test_contexts_do_not_mix(tmp_path):
 
 def test_traces_of_any_length_stand_side_by_side(tmp_path):
     fill(tmp_path / "s.db", make(0.1, steps=3), make(0.2, steps=5))
-    assert [run.steps.shape for run in stored(tmp_path / "s.db")] == [(6, 3), (6, 5)]
+    assert [len(run.steps["loss"]) for run in stored(tmp_path / "s.db")] == [3, 5]
 
 
 def test_facts_are_kept_and_replaced(tmp_path):
@@ -178,7 +183,7 @@ def test_a_flipped_bit_in_a_trace_is_found(tmp_path):
     run = make(0.1, steps=300)
 
     def flip(content):
-        at = content.find(run.steps.tobytes()[:32])
+        at = content.find(run.steps["loss"].tobytes()[:32])
         content[at + 5] ^= 1
         return content
 
@@ -264,16 +269,17 @@ def test_a_write_that_the_system_refuses_keeps_the_runs_before(tmp_path):
         import resource, sys
         import numpy as np
         from surefoot.study import StoreError
-        from surefoot.runs._types import Key, Record
+        from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key, Trace
         from surefoot.runs._store import Store
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
         with Store.write(sys.argv[1]) as store:
             try:
                 for k in range(1000):
-                    values = np.full((6, 1000), float(k))
-                    key = Key("sgd", 1.0 + k, 0)
-                    store.add("c", [Record(key, "finished", -1, 0, (0.0,) * 3, values, values[:2, :3])])
+                    steps = {name: np.full(1000, float(k)) for name in STEP_FIELDS}
+                    epochs = {name: np.full(3, float(k)) for name in EPOCH_FIELDS}
+                    final = dict.fromkeys(FINAL_FIELDS, 0.0)
+                    store.add("c", [Trace(Key("sgd", 1.0 + k, 0), "finished", -1, steps, epochs, final)])
             except StoreError as error:
                 print(k, error)
         """,

@@ -68,7 +68,7 @@ def test_every_dropped_candidate_is_really_worse(regression):
     certificate = searched(study, 1.0).certificate
     assert len(certificate.dropped) == len(LRS) - 1
     for other in certificate.dropped:
-        assert certificate.bound <= other.at_least <= whole[other.lr] * (1 + 1e-9)
+        assert certificate.bound <= other.bound <= whole[other.lr] * (1 + 1e-9)
 
 
 def test_never_started_candidates_are_certified_by_their_bias(regression):

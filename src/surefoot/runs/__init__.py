@@ -12,25 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot._progress import Tell, reporter, tell
 from surefoot.runs._bench import Bench, cuts_of
-from surefoot.runs._best_bound import tell_best
+from surefoot.runs._best_bound import best_of, cut, forget_best, tell_best
 from surefoot.runs._connection import StoreError
 from surefoot.runs._engine import IDENTITY_RULE, NUMERICS_VERSION, Chunks
-from surefoot.runs._keeper import Keeper
+from surefoot.runs._keeper import Keeper, StoreKeeper
 from surefoot.runs._kinds import bench_of, factory_of, is_network
 from surefoot.runs._lane import Lane
-from surefoot.runs._methods import (
-    EXACT,
-    has_level,
-    lower_bound_of,
-    parse_method,
-    parse_methods,
-)
-from surefoot.runs._methods import (
-    code_of as method_code,
-)
-from surefoot.runs._methods import (
-    identity as method_identity,
-)
+from surefoot.runs._methods import EXACT, Method, has_level, parse_method, parse_methods
 from surefoot.runs._place import ClusterError, Place
 from surefoot.runs._problem_run import ProblemRun
 from surefoot.runs._rescue import Rescued, rescue
@@ -43,15 +31,9 @@ from surefoot.runs._types import (
     FINAL_FIELDS,
     STEP_FIELDS,
     Key,
-    Method,
-    Record,
     RunPlan,
     Settings,
     Trace,
-    record,
-)
-from surefoot.runs._types import (
-    close as closed_trace,
 )
 
 if TYPE_CHECKING:
@@ -67,10 +49,11 @@ _NEED_TORCH = {
 __all__ = [
     "EPOCH_FIELDS", "EXACT", "FINAL_FIELDS", "IDENTITY_RULE", "NUMERICS_VERSION", "STEP_FIELDS", "Bench",
     "CheckpointError", "Chunks", "ClusterError", "Floats", "Keeper", "Key", "Lane", "Method", "NetworkRun",
-    "NetworkRuns", "Place", "ProblemRun", "Progress", "Record", "Rescued", "Run", "RunError", "RunFactory", "RunFiles",
-    "RunPlan", "Runner", "SearchError", "Settings", "Store", "StoreError", "StudyEntry", "Tell", "TorchRun", "Trace",
-    "bench_of", "closed_trace", "cuts_of", "factory_of", "has_level", "is_network", "lower_bound_of", "method_code",
-    "method_identity", "parse_method", "parse_methods", "record", "reporter", "rescue", "tell", "tell_best",
+    "NetworkRuns", "Place", "ProblemRun", "Progress", "Rescued", "Run", "RunError", "RunFactory", "RunFiles", "RunPlan",
+    "Runner", "SearchError", "Settings", "Store", "StoreError", "StoreKeeper", "StudyEntry", "Tell", "TorchRun",
+    "Trace", "bench_of", "best_of", "cut", "cuts_of", "factory_of", "forget_best", "has_level", "is_network",
+    "parse_method", "parse_methods", "reporter", "rescue", "tell",
+    "tell_best",
 ]  # fmt: skip
 
 

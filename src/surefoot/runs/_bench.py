@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from surefoot._spawn import cores
+from surefoot.problems import one_blas_thread
 from surefoot.runs import torch_ranks
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._run import LOOK_EVERY, Floats, Run, RunError, RunFactory
 from surefoot.runs._run_files import RunFiles
-from surefoot.runs._threads import one_thread
 from surefoot.runs._types import Key, Trace
 from surefoot.runs._workers import Stop, Stopped
 
@@ -58,9 +58,8 @@ class Bench:
         factories: By method.
         horizon: T.
         cuts: Steps at which runs tell their distance from the start, the last of them T.
-        files: Where runs wait.
+        files: Where runs wait; if these are of a store, runs are also saved on their way, now and then.
         max_states: Runs at hand; the one that was used longest ago is put aside.
-        saves: Whether runs are also saved on their way, now and then.
         forgets: Whether runs that have come to their end are needed no more.
         shares: Whether several ranks of torch.distributed make every run together.
     """
@@ -73,13 +72,12 @@ class Bench:
         files: RunFiles,
         max_states: int = 1,
         *,
-        saves: bool = False,
         forgets: bool = False,
         shares: bool = False,
     ) -> None:
         self.factories, self.horizon, self.cuts, self.files = factories, horizon, sorted(cuts), files
         self.max_states = max_states
-        self._saves, self._forgets, self._shares = saves, forgets, shares
+        self._forgets, self._shares = forgets, shares
         self._live: OrderedDict[Key, _Held] = OrderedDict()
         self._pause = _SAVE_SECONDS
 
@@ -104,8 +102,8 @@ class Bench:
 
     def copy(self, count: int) -> Bench:
         """One without runs for each of some processes, which together have as many at hand."""
-        options = {"saves": self._saves, "forgets": self._forgets, "shares": self._shares}
         most = max(1, self.max_states // count)
+        options = {"forgets": self._forgets, "shares": self._shares}
         return Bench(self.factories, self.horizon, self.cuts, self.files, most, **options)
 
     def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
@@ -129,7 +127,7 @@ class Bench:
             torch_ranks.shared(pieces)
         factory: Any = self.factories[pieces[0].key.method]
         try:
-            with nullcontext() if getattr(factory, "keeps_threads", False) else one_thread():
+            with nullcontext() if getattr(factory, "keeps_threads", False) else _one_thread():
                 held = [self._take(piece.key, piece.known) for piece in pieces]
                 if hasattr(factory, "advance_together") and len(pieces) > 1:
                     for piece, mine in zip(pieces, held, strict=True):
@@ -196,7 +194,7 @@ class Bench:
         lane, pace, last = held.lane, LOOK_EVERY, time.monotonic()
         while lane.is_behind(end):
             k = min(end, self.next_cut(lane.recorded)) - lane.recorded
-            if self._saves or stop is not None:
+            if self.files.lasts or stop is not None:
                 k = min(k, pace)
             begin = time.monotonic()
             with _named(lane):
@@ -206,7 +204,7 @@ class Bench:
             if now - begin < _LOOK_SECONDS:
                 pace *= 2
             stops = stop is not None and stop() and not lane.ended
-            if self._saves and (stops or (now - last > self._pause and not lane.ended)):
+            if self.files.lasts and (stops or (now - last > self._pause and not lane.ended)):
                 self._save(held)
                 last = time.monotonic()
                 self._pause = max(_SAVE_SECONDS, (last - now) / _SAVE_SHARE)
@@ -291,6 +289,24 @@ def _named(lane: Lane, more: str = "") -> Iterator[None]:
     except Exception as error:
         where = f"{lane.key}, after {lane.recorded} steps{more}"
         raise RunError(f"the run at {where} raised {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread in torch, if it is in use, and in NumPy's linear algebra.
+
+    Then sums do not depend on the cores of the machine, and runs side by side do not crowd them.
+    """
+    torch = sys.modules.get("torch")
+    before = 1 if torch is None else torch.get_num_threads()
+    if before > 1:
+        torch.set_num_threads(1)  # type: ignore[union-attr]
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        if before > 1:
+            torch.set_num_threads(before)  # type: ignore[union-attr]
 
 
 def cuts_of(horizon: int, stops: Sequence[int] = ()) -> list[int]:

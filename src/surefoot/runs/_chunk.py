@@ -15,8 +15,8 @@ from surefoot.runs._best_bound import live_rules
 from surefoot.runs._levels import Levels
 from surefoot.runs._model_steps import StepSizes
 from surefoot.runs._row_orders import row_orders
-from surefoot.runs._tile import TOLD, Tiles
-from surefoot.runs._types import Floats, RunPlan, Settings, Trace
+from surefoot.runs._tile import Tiles
+from surefoot.runs._types import TRACED, Floats, RunPlan, Settings, Trace
 from surefoot.runs._workers import Stopped
 from surefoot.theory.models import Linear
 
@@ -86,7 +86,7 @@ class _State:
         self.stopped_at = np.full(shape, -1)
         self.violations = np.zeros(shape, int)
         # Of a run that ends early the rest is filled with ∞ when all is done.
-        self.steps = np.empty((len(TOLD), *shape, settings.kept))
+        self.steps = np.empty((len(TRACED), *shape, settings.kept))
         self.train = np.full((*shape, settings.epochs + 1), np.inf)
         self.valid = np.full((*shape, settings.epochs + 1 if problem.n_valid else 0), np.inf)
         self.last, self.average = np.full(shape, np.inf), np.full(shape, np.inf)
@@ -96,10 +96,10 @@ class _State:
         """What depends on which tiles are alive."""
         tiles = np.arange(len(self.lr))[self.alive]
         self.tiles = Tiles(self.problem, self.points, self.total, self.start)
-        self.block = np.empty((len(TOLD), _BLOCK, len(tiles), WIDTH))
+        self.block = np.empty((len(TRACED), _BLOCK, len(tiles), WIDTH))
         self.places = (tiles[:, None] * WIDTH + np.arange(WIDTH)).reshape(-1)
         methods = [self.slots[place].method for place in self.places.tolist()]
-        told = self.tiles.told.reshape(len(TOLD), -1)
+        told = self.tiles.told.reshape(len(TRACED), -1)
         models = [method.model if method.level is None else None for method in methods]
         self.sizes = None if self.is_exact else StepSizes(models, told)
         bounds = [-np.inf if m.model is None or m.level is not None else m.model.lower_bound for m in methods]
@@ -163,7 +163,7 @@ class _State:
         """The sizes of the models, and those of levels with their indices."""
         assert self.sizes is not None
         self.sizes.write()
-        loss, grad_sq, size, delta, _ = self.tiles.told.reshape(len(TOLD), -1)
+        loss, grad_sq, size, delta, _ = self.tiles.told.reshape(len(TRACED), -1)
         self.levels.step(self.places, loss, grad_sq, self.rates.reshape(-1), size, delta)
 
     def _keep(self, first: int, block: Floats) -> None:
@@ -242,7 +242,7 @@ class _State:
         """What is kept of each run."""
         settings, count = self.settings, len(self.slots)
         rate = self.first_rates[:, None] * settings.schedule[:: settings.every]
-        steps = self.steps.reshape(len(TOLD), count, -1)
+        steps = self.steps.reshape(len(TRACED), count, -1)
         np.sqrt(steps[-1], out=steps[-1])  # distances
         train, valid = self.train.reshape(count, -1), self.valid.reshape(count, -1)
         last, average, diverged, stopped = (
@@ -273,7 +273,7 @@ class _State:
             loss, grad_sq, size, delta, distance, rates, train_loss, valid_loss = mine
             result.append(
                 Trace(
-                    run,
+                    run.key,
                     "diverged" if end >= 0 else "stopped" if halted >= 0 else "finished",
                     end,
                     {

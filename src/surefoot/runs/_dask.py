@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 try:
     import cloudpickle
@@ -57,7 +57,7 @@ _PROBES: dict[str, tuple[Any, ...]] = {
 
 
 class DaskWorkers:
-    """The workers of a Dask cluster as a pool; it ends with this context, and so does a cluster that was started here.
+    """The workers of a Dask cluster as a pool; what was started for it ends with :meth:`close`.
 
     Any worker may do any task: what a number of a worker stands for is room for one more. Of a cluster that grows, new
     workers get tasks, too.
@@ -95,12 +95,6 @@ class DaskWorkers:
             self._completed = as_completed([], loop=self._client.loop, with_results=True, raise_errors=False)
             self._count, self._looked, self._lonely = 0, -math.inf, time.monotonic()
             self._open = opened.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __len__(self) -> int:
         """The workers that are there, as they were within the last second; at least 1, because one may come."""

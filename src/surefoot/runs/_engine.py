@@ -13,7 +13,8 @@ from surefoot.problems import WIDTH, TiledProblem, one_blas_thread
 from surefoot.runs._bench import Piece
 from surefoot.runs._chunk import Chunk, advance, tiles_of
 from surefoot.runs._lane import Lane, Told
-from surefoot.runs._types import Key, Method, RunPlan, Settings
+from surefoot.runs._methods import Method
+from surefoot.runs._types import Key, RunPlan, Settings
 from surefoot.runs._workers import Stop
 
 NUMERICS_VERSION = 3
@@ -54,10 +55,8 @@ class Chunks:
     def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
         """The runs in chunks, in the order in which they should be done."""
         by_key = {lane.key: lane for lane in lanes}
-        plans = [self._plan(key) for key in by_key]
-        by_plan = {id(plan): lane for plan, lane in zip(plans, by_key.values(), strict=True)}
-        chunks = chunks_of(self.problem, plans, self.settings)
-        return [[by_plan[id(run)] for tile in chunk.tiles for run in tile] for chunk in chunks]
+        chunks = chunks_of(self.problem, [self._plan(key) for key in by_key], self.settings)
+        return [[by_key[run.key] for tile in chunk.tiles for run in tile] for chunk in chunks]
 
     def workers(self, groups: Sequence[Sequence[Lane]]) -> int:
         """One process a core for sweeps that take more than a few seconds, else none."""
@@ -76,10 +75,10 @@ class Chunks:
         """Run a chunk to its end."""
         plans = [self._plan(piece.key) for piece in pieces]
         with one_blas_thread():
-            traces = advance(self.problem, Chunk(tuple(tiles_of(plans))), self.settings, stop)
-        by_plan = {id(trace.run): trace for trace in traces}
+            found = advance(self.problem, Chunk(tuple(tiles_of(plans))), self.settings, stop)
+        traces = {trace.key: trace for trace in found}
         nothing = np.empty(0)
-        return [Told(0, nothing, nothing, trace=by_plan[id(plan)]) for plan in plans]
+        return [Told(0, nothing, nothing, trace=traces[piece.key]) for piece in pieces]
 
     def underway(self) -> int:
         """Chunks are short: what is not finished is not counted."""

@@ -1,7 +1,8 @@
-"""The runs of a study or a search in a store: who computes them, which are finished, and where the others wait."""
+"""Where the runs of a study or a search are kept: who computes them, which are finished, and where the others wait."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -14,11 +15,63 @@ from surefoot.runs._connection import StoreError, connect
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._run_files import RunFiles
 from surefoot.runs._store import Store
-from surefoot.runs._types import FINAL_FIELDS, STEP_FIELDS, Key, Record, Trace, record
+from surefoot.runs._types import Key, Trace
 
 
 class Keeper:
-    """An open store. A process has runs for itself while it computes them, and lets them go when it does not.
+    """Keeps runs in memory, and those that are not finished in a folder that ends with this context.
+
+    They are this process's alone. :class:`StoreKeeper` keeps them for good.
+
+    Args:
+        identities: What the methods are kept under, by name; without them it is the names.
+    """
+
+    advice = "nothing was stored: give run() a store to be able to resume"
+    """What to do after an interruption."""
+
+    def __init__(self, identities: Mapping[str, str] | None = None) -> None:
+        self.files = RunFiles("", identities=identities)
+        self._finished: dict[Key, Trace] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="surefoot-"))
+        self.files = RunFiles(folder, identities=self.files.identities)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+    def claim(self, lanes: Sequence[Lane]) -> bool:
+        """Have runs for oneself, brought up to date; False if somebody else has one of them, or has finished it."""
+        return True
+
+    def release(self, lanes: Iterable[Lane]) -> None:
+        """Let others have runs."""
+
+    def restore(self, lanes: Iterable[Lane]) -> None:
+        """Fill lanes with what is kept of their runs."""
+
+    def done(self) -> set[Key]:
+        """The keys, as they are kept, of the runs that are finished."""
+        return set(self._finished)
+
+    def finish(self, traces: Iterable[Trace]) -> None:
+        """Keep finished runs; copies, because their arrays may be small parts of large ones."""
+        for run in traces:
+            key, steps = self.files.stored(run.key), np.array(list(run.steps.values()))
+            epochs = {name: row.copy() for name, row in run.epochs.items()}
+            copied = dict(zip(run.steps, steps, strict=True))
+            self._finished.setdefault(key, Trace(key, *run[1:3], copied, epochs, *run[5:]))
+
+    def traces(self) -> Iterable[Trace]:
+        """The finished runs."""
+        return self._finished.values()
+
+
+class StoreKeeper(Keeper):
+    """Keeps runs in a store. A process has runs for itself while it computes them, and lets them go when it does not.
 
     Args:
         path: The file.
@@ -31,9 +84,11 @@ class Keeper:
     def __init__(
         self, path: Path, context: str, identities: Mapping[str, str], factories: Mapping[str, Any] | None = None
     ) -> None:
+        super().__init__(identities)
         self.path, self.context, self._factories = path, context, factories
         self.files = RunFiles(str(Store.folder_of(path)), context, dict(identities))
-        self._open, self._owner = ExitStack(), ""
+        self.advice = f"finished runs are kept: run the same study with the store {str(path)!r} to resume"
+        self._owner = ""
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
@@ -42,9 +97,6 @@ class Keeper:
             self._owner = opened.enter_context(Owner(self._renew)).name
             self._open = opened.pop_all()
         return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
 
     def claim(self, lanes: Sequence[Lane]) -> bool:
         """Have runs for oneself, brought up to date; False if somebody else has one of them, or has finished it."""
@@ -60,16 +112,23 @@ class Keeper:
 
     def restore(self, lanes: Iterable[Lane]) -> None:
         """Fill lanes with what is kept of their runs."""
-        done = self.store.done(self.context)
+        done = self.done()
         for lane in lanes:
             self._take_up(lane)  # which tells more than a result
             if not lane.ended and self._key(lane) in done:
                 self._take_result(lane)
 
+    def done(self) -> set[Key]:
+        """The keys, as they are kept, of the runs that are finished."""
+        return self.store.done(self.context)
+
     def finish(self, traces: Iterable[Trace]) -> None:
-        """Add finished runs of a study to its results."""
-        names = self.files.identities or {}
-        self.store.add(self.context, [record(trace, names[trace.run.method.name]) for trace in traces])
+        """Commit finished runs."""
+        self.store.add(self.context, [trace._replace(key=self.files.stored(trace.key)) for trace in traces])
+
+    def traces(self) -> Iterable[Trace]:
+        """The finished runs, those of other studies of the same problem and settings among them."""
+        return self.store.traces(self.context)
 
     def _take_up(self, lane: Lane) -> None:
         told = None if self._factories is None else self.files.told(lane.key)
@@ -81,15 +140,14 @@ class Keeper:
         if self._factories is None:
             lane.ended = True
             return
-        found: Record = next(self.store.records(self.context, self._key(lane)))
-        values = dict(zip(STEP_FIELDS, found.steps, strict=True))
+        found = next(self.store.traces(self.context, self._key(lane)))
         lost = found.diverged_at if found.diverged_at >= 0 else None
         end = lane.horizon if lost is None else lost + 1
         proves = bool(getattr(self._factories[lane.key.method], "certifies", True))
-        marks = () if lost is not None else ((end, float(values["distance"][-1])),)
-        last = None if lost is not None else found.final[FINAL_FIELDS.index("last_loss")]
-        deltas = np.maximum(values["delta"][:end], 0.0)
-        lane.take(Told(0, values["loss"][:end], deltas, lost, None, proves, marks, last))
+        marks = () if lost is not None else ((end, float(found.steps["distance"][-1])),)
+        last = None if lost is not None else found.final["last_loss"]
+        deltas = np.maximum(found.steps["delta"][:end], 0.0)
+        lane.take(Told(0, found.steps["loss"][:end], deltas, lost, None, proves, marks, last))
 
     def _key(self, lane: Lane) -> Key:
         return self.files.stored(lane.key)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from surefoot.problems import NetworkProblem, Problem, TiledProblem
 from surefoot.runs._bench import Bench, cuts_of
 from surefoot.runs._engine import Chunks
+from surefoot.runs._methods import Method
 from surefoot.runs._problem_run import ProblemRun
 from surefoot.runs._run_files import RunFiles
-from surefoot.runs._types import Method, Settings
+from surefoot.runs._types import Settings
 
 if TYPE_CHECKING:
     from surefoot.runs._training import NetworkRuns
@@ -22,14 +23,14 @@ def is_network(problem: Problem) -> bool:
 
 
 def bench_of(
-    problem: Problem, methods: Sequence[Method], settings: Settings, files: RunFiles, *, saves: bool, shares: bool
+    problem: Problem, methods: Sequence[Method], settings: Settings, files: RunFiles, *, shares: bool
 ) -> Bench | Chunks:
-    """Who takes the runs of a study to their end; see :class:`Bench` for the options."""
+    """Who takes the runs of a study to their end; ``shares`` says whether several ranks make every run together."""
     if not is_network(problem):
         return Chunks(_tiled(problem), {method.name: method for method in methods}, settings)
     factories = {method.name: factory_of(problem, method, settings) for method in methods}
     cuts = cuts_of(settings.steps)
-    return Bench(factories, settings.steps, cuts, files, saves=saves, forgets=True, shares=shares)
+    return Bench(factories, settings.steps, cuts, files, forgets=True, shares=shares)
 
 
 def factory_of(problem: Problem, method: Method, settings: Settings) -> ProblemRun | NetworkRuns:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.runs._types import Floats, Method
+from surefoot.runs._types import Floats
 from surefoot.theory import level
 from surefoot.theory.arguments import parse_call, unknown
 from surefoot.theory.models import Model, safe_delta
+
+if TYPE_CHECKING:
+    from surefoot.runs._methods import Method
 
 _FIELDS = tuple(level.Rule.__dataclass_fields__)
 

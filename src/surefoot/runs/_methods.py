@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import Field, fields, is_dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
 from surefoot._identity import Identity, identify
 from surefoot.runs import _optimizers
 from surefoot.runs._levels import level_name, parse_level
-from surefoot.runs._types import Method
 from surefoot.theory.arguments import parse_call, unknown
 from surefoot.theory.level import Rule
 from surefoot.theory.models import NAMED, Model
@@ -21,6 +20,58 @@ KNOWN = (*NAMED, EXACT, *_optimizers.NAMED)
 """All names of methods."""
 
 _NAMES = {model: name for name, model in NAMED.items()}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of a sweep: a model of the loss, or the exact one (``model=None``), which needs the problem's prox."""
+
+    name: str
+    """How it was asked for, in its shortest form: ``sps``, ``sps(lower_bound=-2)``, ``power(p=0.25)``, ``spp``."""
+    model: Model | None = None
+    optimizer: Callable[[Any, float], Any] | None = None
+    """For networks, in place of a model: ``optimizer(parameters, lr)`` gives any torch optimizer."""
+    level: Rule | None = None
+    """In place of the model's lower bound, ``sps(lower_bound=level)``."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is SPP."""
+        return self.model is None and self.optimizer is None
+
+    @property
+    def lower_bound(self) -> float | None:
+        """C, None where the method knows none (SGD, SPP) or has a level."""
+        if isinstance(self.optimizer, _optimizers.NamedOptimizer):
+            return self.optimizer.lower_bound
+        if self.model is None or self.level is not None:
+            return None
+        bound = float(self.model.lower_bound)
+        return bound if bound > float("-inf") else None
+
+    @property
+    def identity(self) -> str:
+        """What the numbers depend on, as text: the shortest name, and for code from elsewhere also what it does.
+
+        Runs are remembered under this text, so that a model of your own that was edited since is computed anew.
+
+        >>> from surefoot.theory import models
+        >>> Method("my favourite", models.Truncated(lower_bound=-2)).identity
+        'sps(lower_bound=-2)'
+        """
+        if self.is_exact:
+            return EXACT
+        if isinstance(self.optimizer, _optimizers.NamedOptimizer):
+            return f"{self.optimizer.name}{dict(sorted(self.optimizer.options))}"
+        name = self.name if self.model is None else _model_name(self.model, self.level)
+        return name if type(self.model) in _NAMES else f"{name}#{self.code.digest}"
+
+    @property
+    def code(self) -> Identity:
+        """What of the numbers rests on code of the user's: a model or an optimizer from elsewhere."""
+        mine = self.optimizer if self.model is None else self.model
+        is_ours = mine is None or type(mine) in _NAMES or isinstance(mine, _optimizers.NamedOptimizer)
+        return identify() if is_ours else identify(mine)
 
 
 def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None) -> Method:
@@ -47,7 +98,9 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
     name, options = parse_call(spec)
     name = name.lower().replace("_", "-")
     if name in _optimizers.NAMED:
-        return _optimizers.method(name, options, lower_bound)
+        found = _optimizers.named(name, options, lower_bound)
+        text = ", ".join(f"{key}={value!r}" for key, value in found.options)
+        return Method(f"{name}({text})" if text else name, optimizer=found)
     if name not in NAMED and name != EXACT:
         raise unknown("method", name, KNOWN)
     allowed = [] if name == EXACT else [field.name for field in _fields(NAMED[name])]
@@ -88,45 +141,11 @@ def parse_methods(
     if not methods:
         raise ValueError(f"methods must name at least one method, got {specs!r}; known: {', '.join(KNOWN)}")
     names = [method.name for method in methods]
-    identities = [identity(method) for method in methods]
+    identities = [method.identity for method in methods]
     for position, method in enumerate(methods):
         if method.name in names[:position] or identities[position] in identities[:position]:
             raise ValueError(f"methods must be distinct, got {method.name!r} twice")
     return methods
-
-
-def lower_bound_of(method: Method) -> float | None:
-    """C of a method, None where it knows none (SGD, SPP) or has a level."""
-    if method.level is not None:
-        return None
-    if method.model is None:
-        return _optimizers.lower_bound_of(method)
-    bound = float(method.model.lower_bound)
-    return bound if bound > float("-inf") else None
-
-
-def identity(method: Method) -> str:
-    """What a method's numbers depend on, as text: its shortest name, and for models from elsewhere also their code.
-
-    Runs are remembered under this text, so that a model of your own that was edited since is computed anew.
-
-    >>> from surefoot.theory import models
-    >>> identity(Method("my favourite", models.Truncated(lower_bound=-2)))
-    'sps(lower_bound=-2)'
-    """
-    model = method.model
-    if model is None:
-        return EXACT if method.optimizer is None else _optimizers.identity(method)
-    if type(model) in _NAMES:
-        return _model_name(model, method.level)
-    return f"{_model_name(model, method.level)}#{code_of(method).digest}"
-
-
-def code_of(method: Method) -> Identity:
-    """What of a method's numbers rests on code of the user's."""
-    if method.model is None:
-        return _optimizers.code_of(method)
-    return identify() if type(method.model) in _NAMES else identify(method.model)
 
 
 def has_level(identity: str) -> bool:

@@ -7,9 +7,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from surefoot._identity import Identity, identify
 from surefoot.runs._levels import parse_level
-from surefoot.runs._types import Method
 from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
 
+    from surefoot.runs._methods import Method
     from surefoot.theory.level import Rule
 
 NAMED = {
@@ -57,19 +56,24 @@ class NamedOptimizer:
         optimizer: Optimizer = _class(self.name)(parameters, lr=lr, **options)
         return optimizer
 
+    @property
+    def lower_bound(self) -> float | None:
+        """C, None where it knows none."""
+        bound = dict(self.options).get("lower_bound", 0.0)
+        return float(bound) if isinstance(bound, int | float) and "lower_bound" in _options(self.name) else None
 
-def method(name: str, options: dict[str, Any], lower_bound: float | None) -> Method:
-    """The method of a named optimizer; options that it does not have are refused."""
+
+def named(name: str, options: dict[str, Any], lower_bound: float | None) -> NamedOptimizer:
+    """A named optimizer; options that it does not have are refused."""
     allowed = _options(name)
     for key in options:
         if key not in allowed:
             raise unknown(f"parameter of method {name!r}", key, sorted(allowed))
     if lower_bound is not None and "lower_bound" in allowed:
         options = {"lower_bound": lower_bound, **options}
-    text = ", ".join(f"{key}={value!r}" for key, value in options.items())
     found = NamedOptimizer(name, tuple(options.items()))
     _probe(found)
-    return Method(f"{name}({text})" if text else name, optimizer=found)
+    return found
 
 
 def build(method: Method, parameters: list[Tensor], lr: float, model: Module | None = None) -> Optimizer:
@@ -108,29 +112,6 @@ def _wants_model(factory: Any) -> bool:
     except (TypeError, ValueError):  # of C
         return False
     return bool(names) and names[0] in ("model", "module", "net", "network")
-
-
-def identity(method: Method) -> str:
-    """What the numbers of a method depend on: name and options, or the code of a function of yours."""
-    optimizer = method.optimizer
-    if isinstance(optimizer, NamedOptimizer):
-        return f"{optimizer.name}{dict(sorted(optimizer.options))}"
-    return f"{method.name}#{code_of(method).digest}"
-
-
-def code_of(method: Method) -> Identity:
-    """What of a method's numbers rests on a function of the user's."""
-    optimizer = method.optimizer
-    return identify() if optimizer is None or isinstance(optimizer, NamedOptimizer) else identify(optimizer)
-
-
-def lower_bound_of(method: Method) -> float | None:
-    """C of a method, None where it knows none."""
-    optimizer = method.optimizer
-    if not isinstance(optimizer, NamedOptimizer) or "lower_bound" not in _options(optimizer.name):
-        return None
-    bound = dict(optimizer.options).get("lower_bound", 0.0)
-    return float(bound) if isinstance(bound, int | float) else None
 
 
 def _level(rule: Rule) -> Any:

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._identity import Identity, digest, identify, merged
-from surefoot.problems import WIDTH, Problem, TiledProblem, one_blas_thread
+from surefoot.problems import WIDTH, Problem, TiledProblem, one_blas_thread, pack, unpack
 from surefoot.runs._engine import NUMERICS_VERSION
-from surefoot.runs._methods import code_of, identity, lower_bound_of, parse_method
+from surefoot.runs._methods import Method, parse_method
 from surefoot.runs._model_steps import Steps
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import Floats, Progress, Run
-from surefoot.runs._tile import TOLD, Tiles
-from surefoot.runs._types import Method, RunPlan, Settings, Trace, close
+from surefoot.runs._tile import Tiles
+from surefoot.runs._types import TRACED, RunPlan, Settings, Trace, close
 from surefoot.theory.models import Model
 
 
@@ -109,9 +109,9 @@ class ProblemRun(Run):
 
     def identity(self) -> Identity:
         """What the numbers of the runs depend on, and what that rests on."""
-        parts = [self.problem.fingerprint(), identity(self.method), self.batch_size, self.sampling]
+        parts = [self.problem.fingerprint(), self.method.identity, self.batch_size, self.sampling]
         settings = [np.__version__, [] if self.schedule is None else self.schedule.tolist()]
-        return merged([self.problem.identity(), code_of(self.method), identify(parts, settings)])
+        return merged([self.problem.identity(), self.method.code, identify(parts, settings)])
 
     def fingerprint(self) -> str:
         """A hash of all that the numbers of the runs depend on."""
@@ -156,9 +156,9 @@ class ProblemRun(Run):
         ended = int(bad.argmax()) if bad.any() else -1
         if ended < 0 and self.step < settings.steps:
             return None
+        bound, counted = self.method.lower_bound, settings.steps if ended < 0 else ended
         if ended < 0 and not np.isfinite(self.point).all():
             ended = settings.steps - 1
-        bound, counted = lower_bound_of(self.method), int(bad.argmax()) if bad.any() else settings.steps
         assert self.lr is not None
         return close(
             RunPlan(self.method, float(self.lr), self.seed),
@@ -177,7 +177,8 @@ class ProblemRun(Run):
 
     def full_loss(self, point: Floats) -> float:
         """The loss over all training rows."""
-        return float(self._measured(self.problem.full_loss, point))
+        with np.errstate(all="ignore"), one_blas_thread():
+            return float(self.problem.full_loss(pack(self.problem, point))[0, 0])
 
     def state_dict(self) -> dict[str, Any]:
         """Point, sum of points, and what was recorded."""
@@ -203,20 +204,18 @@ class ProblemRun(Run):
         self.before = self.point.copy()
         self.total = np.zeros_like(self.point)
         """Σ η_t x_t."""
-        self.numbers = {name: np.empty(0) for name in TOLD}
+        self.numbers = {name: np.empty(0) for name in TRACED}
         self.epochs = {"train": [], "valid": []}
-        self._measure_epoch()
+        self._measure([self], pack(self.problem, self.point))
 
     def _advance_tile(self, runs: Sequence[ProblemRun], k: int) -> None:
-        """At most WIDTH runs of one data order; the tile is filled up with copies of the first."""
+        """At most WIDTH runs of one data order; the tile is filled up with copies of the last."""
         problem, model, first = self.problem, self.method.model, runs[0]
-        slots = [*runs, *[first] * (WIDTH - len(runs))]
-        shape = (1, problem.blocks, WIDTH, problem.features)
-        points, totals = (_tile([getattr(run, name) for run in slots], shape) for name in ("point", "total"))
+        points, totals = (pack(problem, [getattr(run, name) for run in runs]) for name in ("point", "total"))
         start = problem.initial_point().reshape(problem.blocks, 1, problem.features)
         tiles = Tiles(problem, points, totals, start)
-        kept = np.empty((len(TOLD), k, WIDTH))
-        lr = np.array([run.lr for run in slots], float)
+        kept = np.empty((len(TRACED), k, WIDTH))
+        lr = np.array([run.lr for run in (*runs, *[runs[-1]] * (WIDTH - len(runs)))], float)
         solver = None if model is None else Steps([model] * WIDTH, range(WIDTH), tiles.told[:, 0])
         factor = np.nan
         per_epoch = problem.n_rows // self.batch_size
@@ -235,16 +234,13 @@ class ProblemRun(Run):
             tiles.step(batch, rows[index][None], rates[None], weight, None if solver is None else solver.write)
             kept[:, index] = tiles.told[:, 0]
             if (step + 1) % per_epoch == 0:
-                for slot, run in enumerate(runs):
-                    run.point = _slot(points, slot)
-                    run._measure_epoch()
+                self._measure(runs, points)
         np.sqrt(kept[-1], out=kept[-1])
+        found = [unpack(tile) for tile in (points, before, totals)]
         for slot, run in enumerate(runs):
-            run.point, run.before, run.total = (_slot(tile, slot) for tile in (points, before, totals))
-            run.numbers = {
-                name: np.concatenate([run.numbers[name], values[:, slot]])
-                for name, values in zip(TOLD, kept, strict=True)
-            }
+            run.point, run.before, run.total = (tile[slot].copy() for tile in found)
+            numbers = zip(TRACED, kept, strict=True)
+            run.numbers = {name: np.concatenate([run.numbers[name], values[:, slot]]) for name, values in numbers}
             run.step += k
 
     def _order(self, seed: int) -> _Order:
@@ -253,15 +249,16 @@ class ProblemRun(Run):
             self._orders[seed] = _Order(orders)
         return self._orders[seed]
 
-    def _measure_epoch(self) -> None:
-        self.epochs["train"].append(self.full_loss(self.point))
+    def _measure(self, runs: Sequence[ProblemRun], tile: Floats) -> None:
+        """Note the full losses of runs at the points of a tile."""
+        measures = {"train": self.problem.full_loss}
         if self.problem.n_valid:
-            self.epochs["valid"].append(float(self._measured(self.problem.validation_loss, self.point)))
-
-    def _measured(self, measure: Any, point: Floats) -> Any:
-        shape = (1, self.problem.blocks, WIDTH, self.problem.features)
+            measures["valid"] = self.problem.validation_loss
         with np.errstate(all="ignore"), one_blas_thread():
-            return measure(_tile([point] * WIDTH, shape))[0, 0]
+            for name, measure in measures.items():
+                losses = measure(tile)[0].tolist()
+                for slot, run in enumerate(runs):
+                    run.epochs[name].append(losses[slot])
 
 
 class _Order:
@@ -281,12 +278,3 @@ class _Order:
         begin, end = step // per_epoch, -(-(step + k) // per_epoch)
         rows = np.concatenate(self._known[begin:end])
         return rows[step - begin * per_epoch :][:k]
-
-
-def _tile(points: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
-    _, blocks, width, features = shape
-    return np.ascontiguousarray(np.stack(points).reshape(1, width, blocks, features).transpose(0, 2, 1, 3))
-
-
-def _slot(tile: Floats, slot: int) -> Floats:
-    return tile[0, :, slot].reshape(-1).copy()

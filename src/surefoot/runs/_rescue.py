@@ -20,9 +20,9 @@ from surefoot.runs._schema import (
     MIGRATIONS,
     RUN_COLUMNS,
     STUDY_QUERY,
-    record_of,
     run_query,
     seal,
+    trace_of,
 )
 from surefoot.runs._store import Store
 
@@ -69,7 +69,7 @@ def rescue(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Rescued:
         for context, settings, created, started in best.studies.values():
             store.copy_study(context, settings, created, started)
         for values in best.runs.values():
-            store.add(values[0], [record_of(values)])
+            store.add(values[0], [trace_of(values)])
         for problem, name, value in best.facts.values():
             store.remember(problem, name, json.loads(value))
     if begun.is_dir():

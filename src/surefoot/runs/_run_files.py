@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,18 +33,22 @@ class RunFiles:
 
     folder: str
     context: str = ""
-    """Hash of what the runs share."""
+    """Hash of what the runs share; empty for runs that nobody else goes on with."""
     identities: Mapping[str, str] | None = None
     """What the methods are stored under, by name."""
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the files are those of a store, from which others go on."""
+        return bool(self.context)
+
     def stored(self, key: Key) -> Key:
         """The key that a run is stored under."""
-        return key if self.identities is None else key._replace(method=self.identities[key.method])
+        return key if self.identities is None else Key(self.identities[key.method], key.lr, key.seed)
 
     def path(self, key: Key) -> Path:
         """Where a run is."""
-        stem = self.stored(key).stem(Path(self.folder), self.context)
-        return stem.with_name(stem.name + _SUFFIX)
+        return Path(self.folder, hashlib.sha256(json.dumps(self._name(key)).encode()).hexdigest()[:20] + _SUFFIX)
 
     def exists(self, key: Key) -> bool:
         """Whether a run was put aside."""

@@ -48,7 +48,7 @@ class Runner:
 
     Args:
         bench: Does the work, here and in other processes.
-        keeper: The store, if there is one.
+        keeper: Where runs are kept, with whom others may share them; by default nobody.
         place: Where runs are computed; by default in one process a core if there is enough to do.
         whole: Whether runs are asked for at T once and for all, as a study does.
         finished: Told what a study keeps of runs that have come to their end.
@@ -63,7 +63,8 @@ class Runner:
         whole: bool = False,
         finished: Callable[[list[Trace]], None] | None = None,
     ) -> None:
-        self._bench, self._keeper, self._whole, self._finished = bench, keeper, whole, finished
+        self._bench, self._whole, self._finished = bench, whole, finished
+        self._keeper = keeper or Keeper()
         self._place = place or Place()
         self._helps = not whole and not self._place.is_dask
         """Whether this process computes beside others."""
@@ -115,7 +116,7 @@ class Runner:
         while left := [lane for lane in lanes if lane.is_behind(step)]:
             worked = self._advance(left, step, likely, tick or (lambda steps: None))
             self._release()
-            if not worked and self._keeper is not None:
+            if not worked:
                 self._keeper.restore(left)
                 if all(lane.is_behind(step) for lane in left):
                     time.sleep(_WAIT_SECONDS)  # others compute them, or are dead and their claims have to expire
@@ -173,7 +174,7 @@ class Runner:
             group = [lane for lane in group if lane.recorded == first]
             end = min(step, self._bench.next_cut(first))
         begin = time.process_time()
-        saves = self._keeper is not None and not self._whole
+        saves = self._keeper.files.lasts and not self._whole
         pieces = [Piece(lane.key, lane.recorded, end, saves) for lane in group]
         self._record(group, self._bench.do(pieces, look if self._whole else None))
         self._homes |= {lane.key: _HERE for lane in group}
@@ -194,22 +195,19 @@ class Runner:
     def _claim(self, group: Group) -> bool:
         """Have some runs for this process, as they are now."""
         new = [lane for lane in group if lane.key not in self._mine]
-        if self._keeper is None or not new:
-            return True
-        if not self._keeper.claim(new):
+        if new and not self._keeper.claim(new):
             return False
         self._mine |= {lane.key: lane for lane in new}
         return True
 
     def _release(self) -> None:
         """Let others have what this process does not compute just now."""
-        if self._keeper is not None:
-            busy = {lane.key for group in self._underway.values() for lane in group}
-            idle = [lane for key, lane in self._mine.items() if key not in busy]
-            if idle:
-                self._keeper.release(idle)
-            for lane in idle:
-                del self._mine[lane.key]
+        busy = {lane.key for group in self._underway.values() for lane in group}
+        idle = [lane for key, lane in self._mine.items() if key not in busy]
+        if idle:
+            self._keeper.release(idle)
+        for lane in idle:
+            del self._mine[lane.key]
 
     # ---- several processes
 

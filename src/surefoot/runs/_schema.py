@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Floats, Key, Record
+from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key, Trace
 
 APPLICATION_ID = 0x53_46_4F_54
 """``SFOT`` in the header of every store: what tells it from other SQLite files."""
@@ -125,13 +125,9 @@ def tables(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
     return connection.execute(query).fetchall()
 
 
-def expected_tables(migrations: list[Callable[[sqlite3.Connection], None]]) -> list[tuple[Any, ...]]:
-    """What :func:`tables` tells about a sound file."""
-    return _expected(tuple(migrations))
-
-
 @lru_cache(maxsize=8)
-def _expected(migrations: tuple[Callable[[sqlite3.Connection], None], ...]) -> list[tuple[Any, ...]]:
+def expected_tables(migrations: tuple[Callable[[sqlite3.Connection], None], ...]) -> list[tuple[Any, ...]]:
+    """What :func:`tables` tells about a sound file."""
     with sqlite3.connect(":memory:") as connection:
         for migration in migrations:
             migration(connection)
@@ -140,41 +136,45 @@ def _expected(migrations: tuple[Callable[[sqlite3.Connection], None], ...]) -> l
     return found
 
 
-# Runs as rows: arrays are raw little-endian numbers, and a layout says how they lie.
+# Runs as rows: arrays are raw little-endian numbers, one field after the other, and a layout says how they lie.
 
 
-def layout_of(steps: tuple[int, ...], epochs: tuple[int, ...]) -> str:
-    """How arrays of these shapes lie in the bytes of a run, as text."""
-    return json.dumps({"dtype": "<f8", "steps": [STEP_FIELDS, steps], "epochs": [EPOCH_FIELDS, epochs]})
-
-
-def record_of(values: Sequence[Any]) -> Record:
-    """The run that a row holds, whose seal is right: what :func:`run_query` selects."""
-    _, method, lr, seed, status, diverged_at, violations, *final, layout, data = values
-    steps, epochs = _layout(layout).arrays(data)
-    numbers = tuple(np.nan if value is None else value for value in final)
-    return Record(Key(method, lr, seed), status, diverged_at, violations, numbers, steps, epochs)
+def data_of(trace: Trace) -> tuple[str, bytes]:
+    """The layout of a run's arrays, and their bytes; what was not measured is NaN there."""
+    epochs = len(trace.epochs["train_loss"])
+    layout = _layout_of(len(trace.steps["loss"]), epochs)
+    losses = (trace.epochs[name] for name in EPOCH_FIELDS)
+    rows = [
+        *(trace.steps[name] for name in STEP_FIELDS),
+        *(row if len(row) else np.full(epochs, np.nan) for row in losses),
+    ]
+    return layout, b"".join(np.ascontiguousarray(row, "<f8").data for row in rows)
 
 
 @lru_cache(maxsize=64)
-def _layout(text: str) -> _Layout:
-    return _Layout(text)
+def _layout_of(steps: int, epochs: int) -> str:
+    fields = {"steps": [STEP_FIELDS, (len(STEP_FIELDS), steps)], "epochs": [EPOCH_FIELDS, (len(EPOCH_FIELDS), epochs)]}
+    return json.dumps({"dtype": "<f8", **fields})
 
 
-class _Layout:
-    """How the arrays of a run lie in its bytes."""
+def trace_of(values: Sequence[Any]) -> Trace:
+    """The run that a row holds, whose seal is right: what :func:`run_query` selects."""
+    _, method, lr, seed, status, diverged_at, violations, *final, layout, data = values
+    dtype, step_fields, steps, epoch_fields, epochs = _layout(layout)
+    numbers, split = np.frombuffer(data, dtype), math.prod(steps)
+    return Trace(
+        Key(method, lr, seed),
+        status,
+        diverged_at,
+        dict(zip(step_fields, numbers[:split].reshape(steps), strict=True)),
+        dict(zip(epoch_fields, numbers[split:].reshape(epochs), strict=True)),
+        {name: np.nan if value is None else value for name, value in zip(FINAL_FIELDS, final, strict=True)},
+        violations,
+    )
 
-    def __init__(self, text: str) -> None:
-        layout = json.loads(text)
-        (step_names, self.steps), (epoch_names, self.epochs) = layout["steps"], layout["epochs"]
-        self.dtype = layout["dtype"]
-        self.split = math.prod(self.steps)
-        # Rows in today's order of fields, should it ever change.
-        self.step_order = [step_names.index(name) for name in STEP_FIELDS]
-        self.epoch_order = [epoch_names.index(name) for name in EPOCH_FIELDS]
-        self.sorted = tuple(step_names) == STEP_FIELDS and tuple(epoch_names) == EPOCH_FIELDS
 
-    def arrays(self, data: bytes) -> tuple[Floats, Floats]:
-        values = np.frombuffer(data, self.dtype)
-        steps, epochs = values[: self.split].reshape(self.steps), values[self.split :].reshape(self.epochs)
-        return (steps, epochs) if self.sorted else (steps[self.step_order], epochs[self.epoch_order])
+@lru_cache(maxsize=64)
+def _layout(text: str) -> tuple[str, Sequence[str], Sequence[int], Sequence[str], Sequence[int]]:
+    """Type of the numbers; names and shape of the steps' fields, and of the epochs'."""
+    layout = json.loads(text)
+    return layout["dtype"], *layout["steps"], *layout["epochs"]

@@ -32,15 +32,15 @@ from surefoot.runs._schema import (
     RUN_COLUMNS,
     STUDY_QUERY,
     claim_of,
+    data_of,
     expected_tables,
-    layout_of,
-    record_of,
     run_query,
     seal,
     stored,
     tables,
+    trace_of,
 )
-from surefoot.runs._types import Key, Record
+from surefoot.runs._types import FINAL_FIELDS, Key, Trace
 
 
 class StudyEntry(NamedTuple):
@@ -141,21 +141,19 @@ class Store:
             ).fetchall()
         return {Key(*row) for row in rows}
 
-    def add(self, context: str, records: Iterable[Record]) -> None:
+    def add(self, context: str, traces: Iterable[Trace]) -> None:
         """Commit finished runs in one transaction, which ends the claims to them; runs that are there already stay."""
         with self._transaction() as connection:
             number = self._context(connection, context)
-            layouts: dict[Any, tuple[str, int]] = {}
+            layouts: dict[str, int] = {}
             rows = []
-            for run in records:
-                shapes = run.steps.shape, run.epochs.shape
-                if shapes not in layouts:
-                    text = layout_of(*shapes)
-                    layouts[shapes] = text, _number(connection, "layouts", "layout", text)
-                text, layout = layouts[shapes]
-                data = run.steps.astype("<f8", copy=False).tobytes() + run.epochs.astype("<f8", copy=False).tobytes()
-                told = (*run.key, run.status, run.diverged_at, run.violations, *map(stored, run.final))
-                rows.append((number, *told, layout, data, seal("run", context, *told, text, data)))
+            for run in traces:
+                layout, data = data_of(run)
+                if layout not in layouts:
+                    layouts[layout] = _number(connection, "layouts", "layout", layout)
+                final = (stored(run.final[name]) for name in FINAL_FIELDS)
+                told = (*run.key, run.status, run.diverged_at, run.violations, *final)
+                rows.append((number, *told, layouts[layout], data, seal("run", context, *told, layout, data)))
             columns = ("context", *RUN_COLUMNS, "layout", "data", "seal")
             connection.executemany(
                 f"INSERT INTO runs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
@@ -164,7 +162,7 @@ class Store:
             )
             connection.executemany("DELETE FROM claims WHERE run = ?", [(claim_of(context, row[1:4]),) for row in rows])
 
-    def records(self, context: str, key: Key | None = None) -> Iterator[Record]:
+    def traces(self, context: str, key: Key | None = None) -> Iterator[Trace]:
         """The finished runs, or one of them, with their traces, each checked against its seal."""
         which, values = ("", ()) if key is None else (" AND method = ? AND lr = ? AND seed = ?", tuple(key))
         query = f"SELECT {run_query(', seal')} WHERE contexts.hash = ?{which} ORDER BY runs.id"
@@ -174,7 +172,7 @@ class Store:
                 if found != seal("run", *values):
                     _, method, lr, seed, *_ = values
                     raise self.damaged(f"the traces of {method}, lr={lr}, seed={seed} are damaged", whole=False)
-                yield record_of(values)
+                yield trace_of(values)
 
     @staticmethod
     def folder_of(path: Path) -> Path:
@@ -268,7 +266,7 @@ class Store:
         state = _state(self.path)
         if state in _sound:
             return
-        if tables(self._connection) != expected_tables(MIGRATIONS):
+        if tables(self._connection) != expected_tables(tuple(MIGRATIONS)):
             raise self.damaged("its tables are not described as they were")
         found = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":

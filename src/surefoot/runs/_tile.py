@@ -9,21 +9,19 @@ import numpy as np
 
 from surefoot.problems import WIDTH, TiledProblem
 from surefoot.runs._run import Floats
+from surefoot.runs._types import TRACED
 from surefoot.theory.models import exact_delta
 
 _CACHE = 1 << 15
 """Numbers of one array that are updated in one go, so that what belongs to them stays in the processor's cache."""
 
-TOLD = ("loss", "grad_sq", "size", "delta", "distance")
-"""What a step tells of each run; for the last, its square."""
-
 
 class Tiles:
     """Tiles of a problem, with room for the numbers on the way.
 
-    ``told`` is what the last step has told, of shape (fields of TOLD, tiles, WIDTH): f(x_t, s_t), ‖g_t‖², the multiple
-    of g_t (for a proximal point that of a step along g_t that is as long), δ_t and ‖x_t − x_1‖². It is the same memory
-    at every step, so that whoever finds the sizes has views of it.
+    ``told`` is what the last step has told, of shape (fields of TRACED, tiles, WIDTH): f(x_t, s_t), ‖g_t‖², the
+    multiple of g_t (for a proximal point that of a step along g_t that is as long), δ_t and ‖x_t − x_1‖², the square
+    of the field. It is the same memory at every step, so that whoever finds the sizes has views of it.
 
     Args:
         problem: What is minimised.
@@ -35,7 +33,7 @@ class Tiles:
     def __init__(self, problem: TiledProblem, points: Floats, total: Floats, start: Floats) -> None:
         self._problem, self._points, self._gradients = problem, points, np.empty_like(points)
         self._vectors = _vectors(self._gradients)
-        self.told = np.empty((len(TOLD), len(points), WIDTH))
+        self.told = np.empty((len(TRACED), len(points), WIDTH))
         self._loss, self._grad_sq, self._size, self._delta, distance_sq = self.told
         scale = self._size[:, None, :, None]
         size = max(_CACHE // (points[0].size or 1), 1) if len(points) else 1

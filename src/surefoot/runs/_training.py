@@ -13,14 +13,12 @@ from surefoot.problems import NetworkProblem, Rows
 from surefoot.rules import History, first_stop
 from surefoot.runs import torch_ranks
 from surefoot.runs._best_bound import live_rules
-from surefoot.runs._methods import lower_bound_of
+from surefoot.runs._methods import Method
 from surefoot.runs._optimizers import build
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import LOOK_EVERY, Progress, Run
 from surefoot.runs._stepper import Stepper, certifies
-from surefoot.runs._types import Floats, Method, RunPlan, Settings, Trace, close
-
-_TRACED = ("loss", "grad_sq", "size", "delta", "distance")
+from surefoot.runs._types import TRACED, Floats, RunPlan, Settings, Trace, close
 
 
 class NetworkRun(Run):
@@ -50,7 +48,7 @@ class NetworkRun(Run):
         self._start = [p.detach().clone() for p in trained]
         self._stepper = Stepper(model, build(run.method, trained, run.lr, model), settings.schedule, run.seed)
         self._called = torch_ranks.wrapped(model)
-        self._kept = torch.full((len(_TRACED), settings.steps), torch.inf, dtype=torch.float64, device=problem.device)
+        self._kept = torch.full((len(TRACED), settings.steps), torch.inf, dtype=torch.float64, device=problem.device)
         self._rewind()
 
     @property
@@ -101,7 +99,7 @@ class NetworkRun(Run):
 
     def numbers(self) -> dict[str, Floats]:
         """What the steps so far have told, one entry a step."""
-        return dict(zip(_TRACED, self._kept[:, : self.step].cpu().numpy(), strict=True))
+        return dict(zip(TRACED, self._kept[:, : self.step].cpu().numpy(), strict=True))
 
     def diverged_at(self, since: int = 0) -> int:
         """The first step, from ``since`` on, whose loss, gradient or iterate was not finite; −1 if none was."""
@@ -143,7 +141,7 @@ class NetworkRun(Run):
         """What a study keeps of a run that ended at a step, or came to its end."""
         values, settings = self.numbers(), self.settings
         end = diverged_at if diverged_at >= 0 else stopped_at + 1 if stopped_at >= 0 else settings.steps
-        bound = lower_bound_of(self.run.method)
+        bound = self.run.method.lower_bound
         return close(
             self.run,
             settings,

@@ -1,23 +1,24 @@
-"""The types of a sweep: a method, a planned run and its key, what runs share, and what is kept of a run."""
+"""The types of a sweep: a planned run and its key, what runs share, and what is kept of a run."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from surefoot.rules import Floats as Floats
 from surefoot.rules import StopRule
-from surefoot.theory.level import Rule
-from surefoot.theory.models import Model
+
+if TYPE_CHECKING:
+    from surefoot.runs._methods import Method
 
 STEP_FIELDS = ("loss", "grad_sq", "rate", "size", "delta", "distance")
 """Kept at every (k-th) step: f(x_t, s_t), ‖g_t‖², α_t, multiplier of g_t, δ_t, ‖x_t − x_1‖."""
+
+TRACED = tuple(name for name in STEP_FIELDS if name != "rate")
+"""What has to be recorded of them: rates are known in advance."""
 
 EPOCH_FIELDS = ("train_loss", "valid_loss")
 """Kept at the start (entry 0) and after every epoch: losses over all training and all validation rows."""
@@ -27,22 +28,16 @@ FINAL_FIELDS = ("last_loss", "average_loss", "best_loss")
 smallest of those that were measured."""
 
 
-@dataclass(frozen=True)
-class Method:
-    """A method of a sweep: a model of the loss, or the exact one (``model=None``), which needs the problem's prox."""
+class Key(NamedTuple):
+    """What tells two runs of the same problem and settings apart."""
 
-    name: str
-    """How it was asked for, in its shortest form: ``sps``, ``sps(lower_bound=-2)``, ``power(p=0.25)``, ``spp``."""
-    model: Model | None = None
-    optimizer: Callable[[Any, float], Any] | None = None
-    """For networks, in place of a model: ``optimizer(parameters, lr)`` gives any torch optimizer."""
-    level: Rule | None = None
-    """In place of the model's lower bound, ``sps(lower_bound=level)``."""
+    method: str
+    """The method's identity in a store, its name in a search."""
+    lr: float
+    seed: int
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether it is SPP."""
-        return self.model is None and self.optimizer is None
+    def __str__(self) -> str:
+        return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}, seed {self.seed}"
 
 
 class RunPlan(NamedTuple):
@@ -51,6 +46,11 @@ class RunPlan(NamedTuple):
     method: Method
     lr: float
     seed: int
+
+    @property
+    def key(self) -> Key:
+        """What tells it from the other runs of its study, with the method's name."""
+        return Key(self.method.name, self.lr, self.seed)
 
 
 @dataclass(frozen=True)
@@ -81,20 +81,19 @@ class Settings:
         return -(-self.steps // self.every)
 
 
-@dataclass(slots=True)
-class Trace:
+class Trace(NamedTuple):
     """What is kept of a finished run. Arrays are float64; after divergence they hold ∞, never NaN."""
 
-    run: RunPlan
+    key: Key
     status: str
     """``finished``, ``diverged`` or ``stopped``."""
     diverged_at: int
     """Index of the first step whose loss, gradient or iterate was not finite; −1 if none was."""
-    steps: dict[str, Floats] = field(default_factory=dict)
+    steps: Mapping[str, Floats]
     """One array for each of STEP_FIELDS, of equal length."""
-    epochs: dict[str, Floats] = field(default_factory=dict)
-    """One array for each of EPOCH_FIELDS, of length epochs + 1 (NaN-free; valid_loss is empty without validation)."""
-    final: dict[str, float] = field(default_factory=dict)
+    epochs: Mapping[str, Floats]
+    """One array for each of EPOCH_FIELDS, of length epochs + 1; without validation rows valid_loss is empty, or NaN."""
+    final: Mapping[str, float]
     """One number for each of FINAL_FIELDS."""
     violations: int = 0
     """Steps whose loss was below the method's lower bound."""
@@ -128,7 +127,7 @@ def close(
     end = diverged_at if diverged_at >= 0 else stopped_at + 1 if stopped_at >= 0 else settings.steps
     known = -(-end // settings.every)
     rates: Floats = run.lr * settings.schedule[:: settings.every]
-    values = {name: padded(steps[name][:known], settings.kept) for name in STEP_FIELDS if name != "rate"}
+    values = {name: padded(steps[name][:known], settings.kept) for name in TRACED}
     measured = (end - 1 if stopped_at >= 0 and diverged_at < 0 else end) // settings.steps_per_epoch + 1
     losses = {
         name: padded(epochs[name][:measured], settings.epochs + 1 if name == "train_loss" or has_validation else 0)
@@ -138,7 +137,7 @@ def close(
     average = np.inf if is_cut or np.isinf(final["average_loss"]) else final["average_loss"]
     best = min(float(losses["train_loss"][: settings.epochs].min()), last)
     return Trace(
-        run,
+        run.key,
         "diverged" if diverged_at >= 0 else "stopped" if stopped_at >= 0 else "finished",
         diverged_at,
         {name: rates if name == "rate" else values[name] for name in STEP_FIELDS},
@@ -154,49 +153,3 @@ def padded(values: Sequence[float] | Floats, length: int) -> Floats:
     known = np.asarray(values, float)[:length]
     result[: len(known)] = np.where(np.isfinite(known), known, np.inf)
     return result
-
-
-class Key(NamedTuple):
-    """What tells two runs of the same problem and settings apart."""
-
-    method: str
-    """The method's identity in a store, its name in a search."""
-    lr: float
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}, seed {self.seed}"
-
-    def stem(self, folder: Path, context: str = "") -> Path:
-        """Where the file of this run lies, without the suffix."""
-        return folder / hashlib.sha256(json.dumps([context, *self]).encode()).hexdigest()[:20]
-
-
-class Record(NamedTuple):
-    """A finished run, its arrays stacked in the order of ``STEP_FIELDS``, ``EPOCH_FIELDS`` and ``FINAL_FIELDS``."""
-
-    key: Key
-    status: str
-    diverged_at: int
-    violations: int
-    final: tuple[float, ...]
-    steps: Floats
-    """Shape (fields, kept steps)."""
-    epochs: Floats
-    """Shape (fields, epochs + 1); NaN where there are no validation rows."""
-
-
-def record(trace: Trace, identity: str) -> Record:
-    """What is kept of a trace, under the identity of its method."""
-    run = trace.run
-    epochs = [trace.epochs[name] for name in EPOCH_FIELDS]
-    length = max(len(values) for values in epochs)
-    return Record(
-        Key(identity, float(run.lr), int(run.seed)),
-        trace.status,
-        int(trace.diverged_at),
-        int(trace.violations),
-        tuple(float(trace.final[name]) for name in FINAL_FIELDS),
-        np.array([trace.steps[name] for name in STEP_FIELDS]),
-        np.array([values if len(values) else np.full(length, np.nan) for values in epochs]),
-    )

@@ -16,14 +16,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from surefoot.runs import ProblemRun, Progress, Run, RunError, RunFactory, SearchError
-from surefoot.search._found import Certificate, Dropped, Found, Row, Table
+from surefoot.search._found import Certificate, Found, Row, Table
 from surefoot.search._tune import NoRateWorks, tune
 
 if TYPE_CHECKING:
     from surefoot.runs import TorchRun
 
 __all__ = [
-    "Certificate", "Dropped", "Found", "NoRateWorks", "ProblemRun", "Progress", "Row", "Run", "RunError", "RunFactory",
+    "Certificate", "Found", "NoRateWorks", "ProblemRun", "Progress", "Row", "Run", "RunError", "RunFactory",
     "SearchError", "Table", "TorchRun", "tune",
 ]  # fmt: skip
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot import _checks
-from surefoot.runs import Floats, RunFactory
+from surefoot.runs import Floats, Run, RunFactory
 from surefoot.search._bias import Bias, Distance, Envelope, Pool
 from surefoot.theory import schedules
 
@@ -33,6 +34,17 @@ def factories_of(run_factory: Any, orders: int) -> dict[str, RunFactory]:
     return {name: _with_seed(factory, orders) for name, factory in factories.items()}
 
 
+@dataclass(frozen=True)
+class OfRate:
+    """A function of the rate alone as a factory, for one data order."""
+
+    function: Callable[[float], Run]
+
+    def __call__(self, lr: float, seed: int) -> Run:
+        """The run of a rate."""
+        return self.function(lr)
+
+
 def _with_seed(factory: Any, orders: int) -> RunFactory:
     """A function of the rate alone is a factory, too, as long as there is one data order."""
     try:
@@ -44,7 +56,7 @@ def _with_seed(factory: Any, orders: int) -> RunFactory:
         return factory  # type: ignore[no-any-return]
     if orders > 1:
         raise ValueError(f"seeds asks for {orders} data orders, but run_factory takes the rate only, not (lr, seed)")
-    return lambda lr, seed: factory(lr)
+    return OfRate(factory)
 
 
 def schedule_of(schedule: str | ArrayLike | None, factories: Mapping[str, RunFactory], horizon: int) -> Floats:

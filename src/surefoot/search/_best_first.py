@@ -60,7 +60,7 @@ class BestFirst:
             chosen.dead, chosen.reason = True, "gradients vanished, loss high"
         elif chosen.complete:
             bound = self.keys(candidates)[candidates.index(chosen)]
-            loss = chosen.loss_at(self.runner.horizon, -(-self.runner.horizon // 10))
+            loss = chosen.last_loss()
             if loss > bound:
                 chosen.dead, chosen.reason = True, f"its loss {loss:.3g} refutes its bound {bound:.3g}"
 

@@ -39,9 +39,14 @@ class Candidate:
         return sum(lane.done for lane in self.lanes)
 
     @property
+    def ended_at(self) -> int | None:
+        """Index of the first step, among those asked for, at which one of its runs was not finite."""
+        return min((lane.ended_at for lane in self.lanes if lane.ended_at is not None), default=None)
+
+    @property
     def diverged(self) -> bool:
         """Whether one of its runs was not finite."""
-        return any(lane.diverged for lane in self.lanes)
+        return self.ended_at is not None
 
     @property
     def out(self) -> bool:
@@ -73,28 +78,38 @@ class Candidate:
         """The mean over the data orders of complete runs, which stands for E[δ_t]."""
         return np.asarray(np.mean([lane.deltas for lane in self.lanes], axis=0))
 
-    @np.errstate(over="ignore")
-    def loss_at(self, step: int, window: int) -> float:
-        """Mean batch loss over the ``window`` steps before ``step``; the same batches for all candidates."""
-        if self.diverged:
-            return np.inf
-        return float(np.mean([lane.losses[max(0, step - window) : step] for lane in self.lanes]))
+    @np.errstate(over="ignore", invalid="ignore")
+    def history(self) -> Floats:
+        """The losses as far as all its runs were taken, the mean over its data orders; ∞ where it ended."""
+        lost = self.ended_at
+        if lost is not None:
+            parts = [lane.losses[:lost] for lane in self.lanes if lane.done >= lost]
+            return np.append(np.mean(parts, axis=0), np.inf)
+        done = min(lane.done for lane in self.lanes)
+        return np.asarray(np.mean([lane.losses[:done] for lane in self.lanes], axis=0))
+
+    @property
+    def window(self) -> int:
+        """How many steps the last losses are: a tenth of a run."""
+        return -(-len(self.rates) // 10)
 
     @np.errstate(over="ignore")
-    def recent_loss(self, window: int) -> float:
+    def last_loss(self) -> float:
+        """Mean of the last batch losses of a complete candidate; the same batches for all of them."""
+        return float(np.mean([lane.losses[-self.window :] for lane in self.lanes]))
+
+    @np.errstate(over="ignore")
+    def recent_loss(self) -> float:
         """Mean batch loss over the last steps of each run that has started; NaN if none has."""
-        parts = [lane.losses[max(0, lane.done - window) : lane.done].mean() for lane in self.lanes if lane.done]
+        parts = [lane.losses[max(0, lane.done - self.window) : lane.done].mean() for lane in self.lanes if lane.done]
         return float(np.mean(parts)) if parts else math.nan
 
-    def final_loss(self, window: int) -> float:
+    def final_loss(self) -> float:
         """The loss that counts: what the runs evaluate at their end, or else the mean of the last batch losses."""
         if not self.complete:
             return np.inf
-        values = [lane.evaluation for lane in self.lanes]
-        found = [value for value in values if value is not None]
-        if len(found) == len(values):
-            return float(np.mean(found))
-        return self.loss_at(len(self.rates), window)
+        found = [lane.evaluation for lane in self.lanes if lane.evaluation is not None]
+        return float(np.mean(found)) if len(found) == len(self.lanes) else self.last_loss()
 
 
 def make_candidate(method: str, lr: float, schedule: Floats, seeds: tuple[int, ...]) -> Candidate:

@@ -17,58 +17,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """A candidate that cannot have the smallest bound, and the proof."""
-
-    method: str
-    lr: float
-    steps: int
-    """Steps it ran before it was dropped, over all data orders; 0 if it never started."""
-    bias: float
-    noise: float
-    """Σ w_t δ_t over these steps, which can only grow; ∞ if the run diverged."""
-
-    @property
-    def at_least(self) -> float:
-        """bias + noise: the whole bound of this candidate is at least this."""
-        return self.bias + self.noise
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Proof that a candidate has the smallest last-iterate bound Ω of all, up to a factor 1 + tolerance.
-
-    It speaks of the empirical Ω of these candidates: of the indices δ_t measured on these data orders, not of their
-    expectation, nor of the loss.
-    """
-
-    method: str
-    lr: float
-    bound: float
-    """Ω of the winner, complete."""
-    bias: str
-    """The rule behind the bias: ``distance …`` or ``envelope``."""
-    tolerance: float
-    dropped: tuple[Dropped, ...]
-
-    @property
-    def holds(self) -> bool:
-        """Whether no dropped candidate's lower bound is below the winner's bound, up to the tolerance."""
-        return all(self.bound <= raised(other.at_least, self.tolerance) for other in self.dropped)
-
-    def __str__(self) -> str:
-        name = f"{self.method + ' ' if self.method else ''}lr={self.lr:g}"
-        factor = f", up to a factor {1 + self.tolerance:g}" if self.tolerance else ""
-        lines = [f"{name} has the smallest bound, {self.bound:.4g} ({self.bias}){factor}; the others have at least"]
-        for other in self.dropped:
-            name = f"{other.method + ' ' if other.method else ''}lr={other.lr:g}"
-            lines.append(
-                f"  {name}: {other.at_least:.4g} = {other.bias:.4g} + {other.noise:.4g} after {other.steps} steps"
-            )
-        return "\n".join([*lines, "for the indices measured on these data orders"])
-
-
-@dataclass(frozen=True)
 class Row:
     """What happened to one candidate."""
 
@@ -90,6 +38,41 @@ class Row:
     def bound(self) -> float:
         """bias + noise: Ω of a finished candidate, else a lower bound of it."""
         return self.bias + self.noise
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Proof that a candidate has the smallest last-iterate bound Ω of all, up to a factor 1 + tolerance.
+
+    It speaks of the empirical Ω of these candidates: of the indices δ_t measured on these data orders, not of their
+    expectation, nor of the loss.
+    """
+
+    method: str
+    lr: float
+    bound: float
+    """Ω of the winner, complete."""
+    bias: str
+    """The rule behind the bias: ``distance …`` or ``envelope``."""
+    tolerance: float
+    dropped: tuple[Row, ...]
+    """The others: none of them can have a smaller bound."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether no dropped candidate's lower bound is below the winner's bound, up to the tolerance."""
+        return all(self.bound <= raised(other.bound, self.tolerance) for other in self.dropped)
+
+    def __str__(self) -> str:
+        name = f"{self.method + ' ' if self.method else ''}lr={self.lr:g}"
+        factor = f", up to a factor {1 + self.tolerance:g}" if self.tolerance else ""
+        lines = [f"{name} has the smallest bound, {self.bound:.4g} ({self.bias}){factor}; the others have at least"]
+        for other in self.dropped:
+            name = f"{other.method + ' ' if other.method else ''}lr={other.lr:g}"
+            lines.append(
+                f"  {name}: {other.bound:.4g} = {other.bias:.4g} + {other.noise:.4g} after {other.steps} steps"
+            )
+        return "\n".join([*lines, "for the indices measured on these data orders"])
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from surefoot._identity import Identity, digest, identify, require
-from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Keeper, Store, factory_of, tell
+from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Store, StoreKeeper, factory_of, tell
+from surefoot.search._arguments import OfRate
 from surefoot.study import Study
 
 _FILE = "runs.db"
@@ -33,22 +34,17 @@ def factories_of_study(study: Study) -> dict[str, Any]:
     return {method.name: factory_of(study.problem, method, study.shared) for method in study.methods}
 
 
-def keeper_of_study(study: Study, path: Path, factories: Mapping[str, Any]) -> Keeper:
-    """Keeps the runs of a search in the study's store."""
-    context = study._context()
-    require(study.identity(), study.version, f"store {str(path)!r}")
-    with Store.write(path) as opened:
-        study._register(opened)
-    old = path.with_name(f"{path.name}.search-{context[:12]}")
+def warn_of_old_runs(study: Study, path: Path) -> None:
+    """Say where runs are that a search of surefoot 0.1 has begun: they are not used."""
+    old = path.with_name(f"{path.name}.search-{study._context()[:12]}")
     if old.exists():
         logging.getLogger("surefoot").warning(
             "%s holds runs that an earlier surefoot has begun, in a form of its own: they are left there, and not used",
             old,
         )
-    return Keeper(path, context, study._identities, factories)
 
 
-def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: dict[str, Any]) -> Keeper:
+def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: dict[str, Any]) -> StoreKeeper:
     """Keeps the runs of a search in a folder of its own; ``settings`` are what its runs share, beside their code."""
     identities = _identities_of(factories, folder)
     if folder.exists() and not folder.is_dir():
@@ -72,7 +68,7 @@ def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: di
             _compare(folder, found, settings, identities)
     text = json.dumps([settings, [one.digest for one in identities.values()]], sort_keys=True)
     context = hashlib.sha256(text.encode()).hexdigest()
-    return Keeper(folder / _FILE, context, {name: name for name in factories}, factories)
+    return StoreKeeper(folder / _FILE, context, {name: name for name in factories}, factories)
 
 
 def _compare(folder: Path, found: dict[str, Any], settings: dict[str, Any], identities: Mapping[str, Identity]) -> None:
@@ -112,8 +108,8 @@ def identity_of(factory: Any) -> Identity:
     Of an object of a class of yours only the code counts: what it holds may change while it makes runs. Give it a
     method ``fingerprint()`` to say what counts.
     """
-    if isinstance(factory, FunctionType) and factory.__module__ == "surefoot.search._arguments" and factory.__closure__:
-        factory = factory.__closure__[0].cell_contents  # a function of the rate alone
+    if isinstance(factory, OfRate):
+        factory = factory.function
     if callable(getattr(factory, "identity", None)):
         told: Identity = factory.identity()
         return told

@@ -31,7 +31,7 @@ class LossSearch:
                 lanes = [lane for i in places for lane in candidates[i].lanes]
                 self.runner.advance(lanes, step, [lane for i in race.likely() for lane in candidates[i].lanes])
                 for i in places:
-                    race.histories[i] = history(candidates[i])
+                    race.histories[i] = candidates[i].history()
                 self.notify()
         for candidate, reason in zip(candidates, race.reasons_in_order(), strict=True):
             candidate.reason = reason
@@ -45,26 +45,11 @@ class LossSearch:
             self.runner.horizon,
             self.schedule,
             self.tolerance,
-            [history(candidate) for candidate in candidates],
+            [candidate.history() for candidate in candidates],
         )
 
     def best(self, candidates: Sequence[Candidate]) -> Candidate | None:
         """The best of those that are complete."""
-        final = [c for c in candidates if c.complete and not c.out and np.isfinite(self.score(c))]
-        return min(final, key=lambda c: -self.score(c) if self.maximize else self.score(c), default=None)
-
-    def score(self, candidate: Candidate) -> float:
-        """What decides among the finished: what the runs evaluate, or the mean of the last tenth of their losses."""
-        return candidate.final_loss(-(-self.runner.horizon // 10))
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def history(candidate: Candidate) -> Floats:
-    """The losses of a candidate as far as all its runs were taken, the mean over its data orders; ∞ where it ended."""
-    ends = [lane.ended_at for lane in candidate.lanes if lane.diverged and lane.ended_at is not None]
-    if ends:
-        lost = min(ends)
-        parts = [lane.losses[:lost] for lane in candidate.lanes if lane.done >= lost]
-        return np.append(np.mean(parts, axis=0), np.inf)
-    done = min(lane.done for lane in candidate.lanes)
-    return np.asarray(np.mean([lane.losses[:done] for lane in candidate.lanes], axis=0))
+        sign = -1.0 if self.maximize else 1.0
+        final = [c for c in candidates if c.complete and not c.out and np.isfinite(c.final_loss())]
+        return min(final, key=lambda candidate: sign * candidate.final_loss(), default=None)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +19,6 @@ from surefoot.runs import (
     Place,
     Run,
     RunFactory,
-    RunFiles,
     Runner,
     SearchError,
     Tell,
@@ -32,8 +30,8 @@ from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, schedul
 from surefoot.search._best_first import BestFirst
 from surefoot.search._bias import Bias
 from surefoot.search._candidate import Candidate, make_candidate
-from surefoot.search._found import Certificate, Dropped, Found, Row, Table
-from surefoot.search._keepers import factories_of_study, keeper_of_factories, keeper_of_study
+from surefoot.search._found import Certificate, Found, Row, Table
+from surefoot.search._keepers import factories_of_study, keeper_of_factories, warn_of_old_runs
 from surefoot.search._loss import LossSearch
 from surefoot.search._notes import confidence, notes, spoiled_by
 from surefoot.search._race import Race
@@ -178,31 +176,29 @@ def tune(
     if maximize or (objective == "bound" and not rule.is_known):
         _check_runs(factories, rates[0], orders[0], maximize)
     cuts = cuts_of(horizon, Race(rates, [""] * len(rates), horizon).rungs() if objective == "loss" else ())
-    keeper: Keeper | None = None
-    if store is not None and study is not None:
-        keeper = keeper_of_study(study, Path(store), run_factory)  # type: ignore[arg-type]
-    elif store is not None:
+    path = None if store is None else Path(store)
+    keeping: AbstractContextManager[Keeper] = Keeper()
+    if path is not None and study is not None:
+        warn_of_old_runs(study, path)
+        keeping = study._keeping(path, factories)
+    elif path is not None:
         shared = hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest()
         settings = {"horizon": horizon, "schedule": shared, "methods": list(factories)}
-        keeper = keeper_of_factories(Path(store), factories, settings)
+        keeping = keeper_of_factories(path, factories, settings)
     piece = math.ceil(horizon / 32)
 
     candidates = [make_candidate(method, lr, factors, orders) for method in factories for lr in rates]
     with ExitStack() as opened:
-        if keeper is None:
-            files = RunFiles(opened.enter_context(tempfile.TemporaryDirectory(prefix="surefoot-search-")))
-        else:
-            files = opened.enter_context(keeper).files
+        keeper = opened.enter_context(keeping)
         report = opened.enter_context(reporter(progress, total=len(candidates) * len(orders) * horizon, unit="steps"))
-        bench = Bench(factories, horizon, cuts, files, max_states, saves=keeper is not None)
-        finished = None if keeper is None or study is None else keeper.finish
+        bench = Bench(factories, horizon, cuts, keeper.files, max_states)
+        finished = None if path is None or study is None else keeper.finish
         runner = opened.enter_context(Runner(bench, keeper=keeper, place=place, finished=finished))
 
         def restore(candidates: list[Candidate]) -> None:
-            if keeper is not None:
-                keeper.restore(lane for candidate in candidates for lane in candidate.lanes)
+            keeper.restore(lane for candidate in candidates for lane in candidate.lanes)
 
-        if study is not None and keeper is not None and (done := len(keeper.store.done(keeper.context))):
+        if study is not None and (done := len(keeper.done())):
             tell(None, f"{done} runs are in {store} already; the match rests on {study.identity()}")
         restore(candidates)
 
@@ -240,7 +236,7 @@ def tune(
             winner = search.best(candidates)
         if winner is None:
             raise NoRateWorks(_failure(candidates, objective))
-        return _found(candidates, winner, search, rule, orders, tolerance, steps, lower_bound)
+        return _found(candidates, winner, search, rule, orders, steps, lower_bound, maximize)
 
 
 def _count_finished(candidates: list[Candidate], runner: Runner) -> None:
@@ -268,25 +264,19 @@ def _found(
     search: LossSearch | BestFirst,
     rule: Bias,
     seeds: tuple[int, ...],
-    tolerance: float,
     steps: int,
     lower_bound: float,
+    maximize: bool,
 ) -> Found:
     runner, objective = search.runner, "loss" if isinstance(search, LossSearch) else "bound"
     biases = rule(candidates)
-    rows, dropped = [], []
-    for candidate, bias in zip(candidates, biases, strict=True):
-        noise = candidate.noise()
-        rows.append(_row(candidate, bias, noise, winner, runner.horizon, objective))
-        if candidate is winner:
-            own = bias + noise
-        else:
-            dropped.append(Dropped(candidate.method, candidate.lr, candidate.done, bias, noise))
+    rows = [_row(candidate, bias, winner, objective) for candidate, bias in zip(candidates, biases, strict=True)]
+    own = next(row for row in rows if row.outcome == "chosen").bound
     certificate = None
     proved = all(lane.certifies for candidate in candidates for lane in candidate.lanes)
     if objective == "bound" and rule.is_known and proved:
-        certificate = Certificate(winner.method, winner.lr, own, rule.name, tolerance, tuple(dropped))
-    window = -(-runner.horizon // 10)
+        others = tuple(row for row in rows if row.outcome != "chosen")
+        certificate = Certificate(winner.method, winner.lr, own, rule.name, search.tolerance, others)
     sure: float | None = None
     start, words = math.nan, tuple[str, ...]()
     if isinstance(search, LossSearch):
@@ -296,8 +286,8 @@ def _found(
     return Found(
         lr=winner.lr,
         method=winner.method,
-        loss=winner.loss_at(runner.horizon, window) if _maximizes(search) else winner.final_loss(window),
-        score=winner.final_loss(window),
+        loss=winner.last_loss() if maximize else winner.final_loss(),
+        score=winner.final_loss(),
         bound=own,
         certificate=certificate,
         confidence=sure,
@@ -312,18 +302,12 @@ def _found(
     )
 
 
-def _maximizes(search: LossSearch | BestFirst) -> bool:
-    return isinstance(search, LossSearch) and search.maximize
-
-
-def _row(candidate: Candidate, bias: float, noise: float, winner: Candidate, horizon: int, objective: str) -> Row:
-    window = -(-horizon // 10)
+def _row(candidate: Candidate, bias: float, winner: Candidate, objective: str) -> Row:
     reason = candidate.reason
     if candidate is winner:
         outcome, reason = "chosen", ""
     elif candidate.diverged:
-        step = min(lane.ended_at for lane in candidate.lanes if lane.ended_at is not None)
-        outcome, reason = "diverged", f"at step {step}"
+        outcome, reason = "diverged", f"at step {candidate.ended_at}"
     elif candidate.dead:
         outcome = "dead"
     elif candidate.complete:
@@ -332,16 +316,15 @@ def _row(candidate: Candidate, bias: float, noise: float, winner: Candidate, hor
         outcome = "dropped" if candidate.done else "never started"
         if objective == "bound":
             reason = f"{'partial sum' if candidate.done else 'bias'} above the smallest bound"
-    loss = candidate.final_loss(window) if candidate.complete else candidate.recent_loss(window)
-    return Row(candidate.method, candidate.lr, candidate.done, outcome, reason, loss, bias, noise)
+    loss = candidate.final_loss() if candidate.complete else candidate.recent_loss()
+    return Row(candidate.method, candidate.lr, candidate.done, outcome, reason, loss, bias, candidate.noise())
 
 
 def _failure(candidates: list[Candidate], objective: str) -> str:
     ends = []
     for candidate in candidates:
-        lanes = [lane.ended_at for lane in candidate.lanes if lane.ended_at is not None]
-        if lanes:
-            ends.append(f"{candidate.name}: not finite at step {min(lanes)}")
+        if candidate.diverged:
+            ends.append(f"{candidate.name}: not finite at step {candidate.ended_at}")
         elif candidate.dead:
             ends.append(f"{candidate.name}: {candidate.reason}")
         else:

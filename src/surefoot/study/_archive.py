@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surefoot.runs import Key, Record, Store
+from surefoot.runs import Store, Trace
 
 
 @dataclass
 class MemoryArchive:
     """Runs and facts that live as long as the result."""
 
-    runs: dict[Key, Record] = field(default_factory=dict)
+    runs: Sequence[Trace]
     known: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, records: Iterable[Record]) -> None:
-        """Keep finished runs."""
-        for run in records:
-            self.runs.setdefault(run.key, run)
-
-    def records(self) -> Iterable[Record]:
+    def traces(self) -> Iterable[Trace]:
         """All finished runs."""
-        return self.runs.values()
+        return self.runs
 
     def facts(self) -> dict[str, Any]:
         """What was computed about the problem."""
@@ -43,10 +38,10 @@ class FileArchive:
     context: str
     problem: str
 
-    def records(self) -> Iterator[Record]:
+    def traces(self) -> Iterator[Trace]:
         """All finished runs, of other studies of the same problem and settings too."""
         with Store.read(self.path) as store:
-            yield from store.records(self.context)
+            yield from store.traces(self.context)
 
     def facts(self) -> dict[str, Any]:
         """What was computed about the problem: JSON-able values by name."""

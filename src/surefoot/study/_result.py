@@ -106,7 +106,7 @@ class Result:
         """
         from surefoot.study._dataset import build
 
-        return build(self.settings, self._archive.records())
+        return build(self.settings, self._archive.traces())
 
     @cached_property
     def initial_loss(self) -> float:

@@ -24,7 +24,6 @@ from surefoot.runs import (
     Store,
     StudyEntry,
     is_network,
-    lower_bound_of,
     tell,
 )
 
@@ -82,7 +81,7 @@ def settings_of(study: Study) -> dict[str, Any]:
             "description": problem.describe(),
         },
         "methods": [
-            {"name": method.name, "identity": study._identities[method.name], "lower_bound": lower_bound_of(method)}
+            {"name": method.name, "identity": study._identities[method.name], "lower_bound": method.lower_bound}
             for method in study.methods
         ],
         "lrs": list(study.lrs),
@@ -151,13 +150,13 @@ def adopt(study: Study, path: str | os.PathLike[str], position: int | None) -> i
     with Store.write(path) as store:
         entry = _chosen(store.studies(), settings, context, position, path)
         names = {method["identity"]: method["name"] for method in entry.settings["methods"]}
-        keys = {(run.method.name, run.lr, run.seed) for run in study.runs}
+        keys = {run.key for run in study.runs}
         found = [
-            record._replace(key=Key(study._identities[names[record.key.method]], record.key.lr, record.key.seed))
-            for record in store.records(entry.context)
-            if (names.get(record.key.method), record.key.lr, record.key.seed) in keys
+            trace._replace(key=Key(study._identities[names[trace.key.method]], trace.key.lr, trace.key.seed))
+            for trace in store.traces(entry.context)
+            if (names.get(trace.key.method), trace.key.lr, trace.key.seed) in keys
         ]
-        new = [record for record in found if record.key not in store.done(context)]
+        new = [trace for trace in found if trace.key not in store.done(context)]
         store.register(context, settings)
         store.add(context, new)
     return len(new)

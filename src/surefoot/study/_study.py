@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,22 +24,23 @@ from surefoot.runs import (
     Key,
     Method,
     Place,
-    Record,
     RunFiles,
     RunPlan,
     Settings,
     Store,
+    StoreKeeper,
     Tell,
+    Trace,
     bench_of,
+    best_of,
+    cut,
+    forget_best,
     is_network,
-    method_code,
-    method_identity,
     parse_methods,
     torch_ranks,
 )
 from surefoot.study._archive import FileArchive, MemoryArchive
 from surefoot.study._result import Result
-from surefoot.study._shared_bound import best_of, cut
 from surefoot.study._stored import adopt, check_size, context_of, settings_of, tell_reuse
 from surefoot.study._sweep import compute, dismiss, follow
 from surefoot.theory.models import Model
@@ -114,7 +114,7 @@ class Study:
         if lower_bound is not None:
             lower_bound = _checks.number("lower_bound", lower_bound)
         self.methods = parse_methods(methods, lower_bound=lower_bound)
-        self._identities = {method.name: method_identity(method) for method in self.methods}
+        self._identities = {method.name: method.identity for method in self.methods}
         self.lrs = _checks.rates(lrs)
         self.seeds = _checks.seeds(seeds)
         self.epochs = _checks.whole("epochs", epochs, 1)
@@ -251,91 +251,74 @@ class Study:
                 )
             place = Place(processes=1)
             if torch_ranks.number() > 0:
-                settings, records = follow(self._bench(RunFiles(""), self.shared))
-                memory = MemoryArchive()
-                memory.add(records)
-                return Result(settings, memory, problem=self.problem)
-        result = self._run_stored(Path(store), place, progress) if store is not None else self._run(place, progress)
+                settings, traces = follow(self._bench(RunFiles(""), self.shared))
+                return Result(settings, MemoryArchive(traces), problem=self.problem)
+        result = self._run(None if store is None else Path(store), place, progress)
         if count > 1:
-            dismiss(result.settings, result._archive.records())
+            dismiss(result.settings, result._archive.traces())
         return result
 
-    def _run(self, place: Place, progress: Tell) -> Result:
-        """All in memory; runs tell each other the best bound in a folder of their own."""
-        memory, study = MemoryArchive(), self
-        with tempfile.TemporaryDirectory(prefix="surefoot-") as folder:
-            settings = self._sharing(folder)
-            compute(
-                self._bench(RunFiles(folder), settings),
-                settings,
-                self.runs,
-                self._identities,
-                memory.add,
-                place=place,
-                advice="nothing was stored: give run() a store to be able to resume",
-                progress=progress,
-            )
-        if self._shares:
-            study, records = self._settled(memory.records())
-            memory = MemoryArchive()
-            memory.add(records)
-        return Result(study._settings(), memory, problem=self.problem)
-
-    def _run_stored(self, path: Path, place: Place, progress: Tell) -> Result:
-        study, context = self, self._context()
-        require(self._identity, self.version, f"store {str(path)!r}")
-        with Keeper(path, context, self._identities) as keeper:
-            opened, folder = keeper.store, keeper.files.folder
-            settings = self._sharing(folder)
-            self._register(opened)
-            missing = self._missing(opened.done(context))
-            tell_reuse(self, opened, len(self.runs) - len(missing), progress)
-            compute(
-                self._bench(keeper.files, settings),
-                settings,
-                missing,
-                self._identities,
-                lambda records: opened.add(context, records),
-                place=place,
-                advice=f"finished runs are kept: run the same study with the store {str(path)!r} to resume",
-                progress=progress,
-                keeper=keeper,
-            )
+    def _run(self, path: Path | None, place: Place, progress: Tell) -> Result:
+        """Compute the runs that are missing where they are kept, and settle what they share."""
+        study = self
+        with self._keeping(path) as keeper:
+            settings, missing = self._sharing(Path(keeper.files.folder)), self._missing(keeper.done())
+            if isinstance(keeper, StoreKeeper):
+                tell_reuse(self, keeper.store, len(self.runs) - len(missing), progress)
+            compute(self._bench(keeper.files, settings), settings, missing, keeper, place, progress)
+            traces = keeper.traces() if path is None or self._shares else ()
             if self._shares:
-                study, records = self._settled(opened.records(context))
-                context = study._context()
-                opened.register(context, study._settings())
-                opened.add(context, records)
-        if settings.best is not None:
-            best = Path(settings.best)
-            for left in (best, *best.parent.glob(f".{best.name}.*")):  # and what a killed process was writing
-                left.unlink(missing_ok=True)
+                study, traces = self._settled(traces)
+            if isinstance(keeper, StoreKeeper) and self._shares:
+                keeper.store.register(study._context(), study._settings())
+                keeper.store.add(study._context(), traces)
+        if path is None:
+            return Result(study._settings(), MemoryArchive(list(traces)), problem=self.problem)
+        forget_best(settings)
         with suppress(OSError):  # it is not there, or another study has begun runs in it
-            Path(folder).rmdir()
-        result = Result(study._settings(), FileArchive(path, context, self._fingerprint), problem=self.problem)
+            Store.folder_of(path).rmdir()
+        archive = FileArchive(path, study._context(), self._fingerprint)
+        result = Result(study._settings(), archive, problem=self.problem)
         result.optimum()  # so that the file tells all without the problem
         return result
 
+    @contextmanager
+    def _keeping(self, path: Path | None, factories: Mapping[str, Any] | None = None) -> Iterator[Keeper]:
+        """Where the runs are kept, while they are computed: in a store, which then knows this study, or in memory.
+
+        Args:
+            path: The store.
+            factories: What makes the runs of each method, for a search, which asks what runs have told on their way.
+        """
+        if path is None:
+            with Keeper(self._identities) as keeper:
+                yield keeper
+            return
+        require(self._identity, self.version, f"store {str(path)!r}")
+        with StoreKeeper(path, self._context(), self._identities, factories) as keeper:
+            check_size(self, keeper.store)
+            keeper.store.register(self._context(), self._settings())
+            yield keeper
+
     def _bench(self, files: RunFiles, settings: Settings) -> Bench | Chunks:
         """Who takes the runs to their end; with a store they are saved on their way."""
-        saves, shares = files.identities is not None, self._ranks() > 1
-        return bench_of(self.problem, self.methods, settings, files, saves=saves, shares=shares)
+        return bench_of(self.problem, self.methods, settings, files, shares=self._ranks() > 1)
 
-    def _sharing(self, folder: str) -> Settings:
+    def _sharing(self, folder: Path) -> Settings:
         """What all runs share, with a file in which they tell each other the best bound."""
         if not self._shares or self._ranks() > 1:  # ranks have to end a run at the same step
             return self.shared
-        return replace(self.shared, best=str(Path(folder, f"{self._context()[:20]}.best")))
+        return replace(self.shared, best=str(folder / f"{self._context()[:20]}.best"))
 
     @property
     def _shares(self) -> bool:
         """Whether runs are ended by the bounds of others."""
         return any(is_shared(rule) for rule in self.stop)
 
-    def _settled(self, records: Iterable[Record]) -> tuple[Study, list[Record]]:
+    def _settled(self, traces: Iterable[Trace]) -> tuple[Study, list[Trace]]:
         """This study with the smallest bound of all its runs in place of a shared one, and the runs cut by that."""
-        runs = {Key(self._identities[run.method.name], run.lr, run.seed): run for run in self.runs}
-        own = [found for found in records if found.key in runs]
+        runs = {self._key(run): run for run in self.runs}
+        own = [found for found in traces if found.key in runs]
         study, best = copy.copy(self), best_of(own, self.shared)
         study.stop = with_best(self.stop, best)
         return study, [cut(found, runs[found.key], self.shared, best, self.problem.n_valid > 0) for found in own]
@@ -344,14 +327,12 @@ class Study:
         """How many processes train a network together."""
         return torch_ranks.count() if is_network(self.problem) else 1
 
-    def _missing(self, done: set[Key]) -> list[RunPlan]:
-        keys = self._identities
-        return [run for run in self.runs if Key(keys[run.method.name], run.lr, run.seed) not in done]
+    def _key(self, run: RunPlan) -> Key:
+        """What a run is kept under."""
+        return Key(self._identities[run.method.name], run.lr, run.seed)
 
-    def _register(self, store: Store) -> None:
-        """Note this study in a store, unless its runs do not fit into it."""
-        check_size(self, store)
-        store.register(self._context(), self._settings())
+    def _missing(self, done: set[Key]) -> list[RunPlan]:
+        return [run for run in self.runs if self._key(run) not in done] if done else self.runs
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -360,7 +341,7 @@ class Study:
     @cached_property
     def _identity(self) -> Identity:
         rules = [identify(rule) for rule in self.stop if not is_foreign(type(rule))]
-        return merged([self.problem.identity(), *map(method_code, self.methods), *rules])
+        return merged([self.problem.identity(), *(method.code for method in self.methods), *rules])
 
     def _context(self) -> str:
         """Hash of all that the runs of this study share and that their numbers depend on."""

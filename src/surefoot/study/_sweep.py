@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,22 +12,17 @@ from surefoot.runs import (
     Bench,
     Chunks,
     Keeper,
-    Key,
     Lane,
     Place,
-    Record,
     Runner,
     RunPlan,
     Settings,
     Tell,
     Trace,
-    lower_bound_of,
-    record,
     reporter,
     tell_best,
     torch_ranks,
 )
-from surefoot.study._shared_bound import best_of
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -42,13 +37,9 @@ def compute(
     bench: Bench | Chunks,
     settings: Settings,
     runs: Sequence[RunPlan],
-    identities: Mapping[str, str],
-    keep: Callable[[Iterable[Record]], None],
-    *,
+    keeper: Keeper,
     place: Place,
-    advice: str,
     progress: Tell,
-    keeper: Keeper | None = None,
 ) -> None:
     """Take some runs to their end.
 
@@ -56,19 +47,17 @@ def compute(
         bench: Does the work.
         settings: What they share.
         runs: Those that are missing.
-        identities: Of the methods, by name.
-        keep: Takes finished runs.
+        keeper: Takes finished runs; others may compute the same ones for it.
         place: Where.
-        advice: Ends the message of an interruption.
         progress: As in ``Study.run``.
-        keeper: The store, if there is one, in which others may compute the same runs.
     """
     if not runs:
         return
     violations: dict[str, tuple[int, int]] = {}
-    lanes = [Lane(Key(run.method.name, run.lr, run.seed), settings.steps) for run in runs]
-    if keeper is not None:  # begun ones first
-        lanes.sort(key=lambda lane: not keeper.files.exists(lane.key))
+    methods = {run.method.name: run.method for run in runs}
+    lanes = [Lane(run.key, settings.steps) for run in runs]
+    if keeper.files.lasts:
+        lanes.sort(key=lambda lane: not keeper.files.exists(lane.key))  # begun ones first
 
     def finished() -> int:
         return sum(lane.ended for lane in lanes)
@@ -76,15 +65,13 @@ def compute(
     with reporter(progress, total=len(runs)) as report:
 
         def deliver(traces: list[Trace]) -> None:
-            records = [record(trace, identities[trace.run.method.name]) for trace in traces]
-            keep(records)
-            if settings.best is not None:
-                tell_best(settings.best, best_of(records, settings))
+            keeper.finish(traces)
+            tell_best(traces, settings)
             for trace in traces:
-                if keeper is not None:
-                    keeper.files.remove(Key(trace.run.method.name, trace.run.lr, trace.run.seed))
+                if keeper.files.lasts:
+                    keeper.files.remove(trace.key)
                 if trace.violations:
-                    _count(violations, trace, settings.every)
+                    _count(violations, trace, methods[trace.key.method].lower_bound, settings.every)
             report(finished(), 0.0)
 
         def tick(steps: float) -> None:
@@ -94,7 +81,7 @@ def compute(
             with Runner(bench, keeper=keeper, place=place, whole=True, finished=deliver) as runner:
                 runner.advance(lanes, settings.steps, tick=tick)
         except KeyboardInterrupt:
-            raise StudyInterrupted(f"interrupted after {finished()} of {len(runs)} runs; {advice}") from None
+            raise StudyInterrupted(f"interrupted after {finished()} of {len(runs)} runs; {keeper.advice}") from None
         report(len(runs), 0.0)
     for name, (count, step) in violations.items():
         warnings.warn(
@@ -105,24 +92,23 @@ def compute(
         )
 
 
-def follow(bench: Bench | Chunks) -> tuple[dict[str, Any], list[Record]]:
-    """What the other ranks do: the runs that rank 0 does. They end up with its settings and records."""
+def follow(bench: Bench | Chunks) -> tuple[dict[str, Any], list[Trace]]:
+    """What the other ranks do: the runs that rank 0 does. They end up with its settings and traces."""
     assert isinstance(bench, Bench)
     bench.follow()
-    settings, records = torch_ranks.shared(None)
-    return settings, records
+    settings, traces = torch_ranks.shared(None)
+    return settings, traces
 
 
-def dismiss(settings: dict[str, Any], records: Iterable[Record]) -> None:
+def dismiss(settings: dict[str, Any], traces: Iterable[Trace]) -> None:
     """End :func:`follow` on the other ranks."""
     torch_ranks.shared(None)
-    torch_ranks.shared((settings, list(records)))
+    torch_ranks.shared((settings, list(traces)))
 
 
-def _count(violations: dict[str, tuple[int, int]], trace: Trace, every: int) -> None:
-    method = trace.run.method
-    bound = lower_bound_of(method)
+def _count(violations: dict[str, tuple[int, int]], trace: Trace, bound: float | None, every: int) -> None:
+    method = trace.key.method
     below = np.flatnonzero(trace.steps["loss"] < bound) if bound is not None else np.array([], int)
     first = int(below[0]) * every if len(below) else len(trace.steps["loss"]) * every
-    count, step = violations.get(method.name, (0, first))
-    violations[method.name] = (count + trace.violations, min(step, first))
+    count, step = violations.get(method, (0, first))
+    violations[method] = (count + trace.violations, min(step, first))
