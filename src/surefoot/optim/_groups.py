@@ -98,6 +98,22 @@ class Share(NamedTuple):
             total = total + dual_sq
         return directions, total
 
+    def measure_averaged(
+        self, ops: Arithmetic, gradients: Tensors, count: Scalar, norm_sq: Scalar
+    ) -> tuple[Tensors, Scalar]:
+        """Directions of the averages, and Σ‖·‖_*² of the batch's own gradients over all ranks."""
+        if not self.needs_whole:
+            lists = (self.average, gradients, self.buffers)
+            directions, dual_sq = self.geometry.measure_averaged(ops, *lists, count, norm_sq)
+            return directions, dual_sq if dual_sq is norm_sq else self.total(dual_sq)
+        directions, total = [], 0.0 * ops.one
+        for average, (original, gradient, buffers) in zip(self.average, self._gathered(gradients), strict=True):
+            whole = gathered(average, original)
+            (direction,), dual_sq = self.geometry.measure_averaged(ops, [whole], [gradient], buffers, count, None)
+            directions.append(piece(direction, original))
+            total = total + dual_sq
+        return directions, total
+
     def measure_norm(self, ops: Arithmetic, gradients: Tensors, count: Scalar, norm_sq: Scalar) -> Scalar:
         """Σ‖·‖_*² alone, over all ranks."""
         if self.needs_whole:

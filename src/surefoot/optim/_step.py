@@ -181,32 +181,34 @@ def _measure(
     grads = ops.usable(share.grads)
     weight: Any = averaging.weight(age)
     averaged, sees_average = weight is not None, weight is not None and averaging.sees_average
-    along = share.average if averaged else grads
-    along_sq = None if sees_average else grad_sq  # where the model does not see it, nobody asks for it
+    seen = share.average if sees_average else grads
+    seen_sq = None if sees_average else grad_sq
     directions: Tensors
     factor = 1.0
     if share.scratch:
         assert isinstance(share.geometry, Diagonal)
         (moments,), directions = share.buffers, share.scratch
-        factor, dual_sq = share.geometry.measure_fused(ops, grads, share.average, moments, directions, count, weight)
+        lists = (grads, share.average, moments, directions)
+        factor, dual_sq = share.geometry.measure_fused(ops, *lists, count, weight, of_batch=not sees_average)
         dual_sq = share.total(dual_sq)
         if not averaging.only_scales and factor != 1.0:
             ops.mul_(directions, factor)
             factor = 1.0
         if sees_average and clips:
-            along_sq = share.total(ops.sum_sq(along))
+            seen_sq = share.total(ops.sum_sq(seen))
     else:
         if sees_average and (share.geometry.uses_norm or clips):
-            along_sq = share.total(ops.lerp_and_sum_sq(share.average, grads, weight))
+            seen_sq = share.total(ops.lerp_and_sum_sq(share.average, grads, weight))
         elif averaged:
             ops.lerp_(share.average, grads, weight)
         share.learn(ops, grads, count)
-        directions, dual_sq = share.measure(ops, along, count, along_sq)
-    batch_sq = None if averaged else dual_sq
-    if averaged and (settings.height.uses_batch or not sees_average):
-        batch_sq = share.measure_norm(ops, grads, count, grad_sq)
+        if averaged and not sees_average:
+            directions, dual_sq = share.measure_averaged(ops, grads, count, grad_sq)
+        else:
+            directions, dual_sq = share.measure(ops, seen, count, seen_sq)
+    batch_sq = dual_sq
+    if sees_average:
+        batch_sq = share.measure_norm(ops, grads, count, grad_sq) if settings.height.uses_batch else None
     if share.last is not None:
         torch._foreach_copy_(share.last, directions)
-    if sees_average:
-        return Measured(share, along, along_sq, dual_sq, batch_sq, directions, factor)
-    return Measured(share, grads, grad_sq, batch_sq, batch_sq, directions, factor)
+    return Measured(share, seen, seen_sq, dual_sq, batch_sq, directions, factor)

@@ -53,9 +53,10 @@ class Pass(IntEnum):
     LERP_ADD = 3  # a += w·(b − a), c += s·a; w, s
     ADAM = 4  # a ← β₂a + (1 − β₂)b², c ← b/(√a·r + ε), Σ bc; β₂, 1 − β₂, r, ε
     AVERAGED_ADAM = 5  # the same with d in the place of b, after d += w·(b − d); β₂, 1 − β₂, r, ε, w
+    ADAM_OF_BATCH = 6  # the same as that, but Σ b²/(√a·r + ε)
 
 
-_WRITES = (0b0, 0b1, 0b1, 0b101, 0b101, 0b1101)
+_WRITES = (0b0, 0b1, 0b1, 0b101, 0b101, 0b1101, 0b1101)
 """Which operands a pass changes, a the lowest bit."""
 
 
