@@ -108,8 +108,10 @@ def advance(
         drift = drift + rate * each.share.weight_decay * each.share.total(ops.inner(each.seen, each.share.params))
 
     # Height F = f − C, scale t and index δ.
-    batch_sq = [each.batch_sq for each in measured]
-    batch = None if any(each is None for each in batch_sq) else _dot(worth, batch_sq)
+    batch: Scalar | None = full
+    if averaging.sees_average:
+        batch_sq = [each.batch_sq for each in measured]
+        batch = None if any(each is None for each in batch_sq) else _dot(worth, batch_sq)
     sight = Sight(loss, value, value - drift if prox else value, decrease, full, batch, count, {})
     bound = given
     if given is None:
