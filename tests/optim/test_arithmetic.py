@@ -40,7 +40,9 @@ def cases() -> list[Any]:
     both += [(name, options) for name in ("NGN", "NGNMomentum", "MoMoAdam", "SPSMuon") for options in OPTIONS]
     proximal = [(name, PROXIMAL) for name in ("SGD", "SPS", "NGN", "MoMo", "MoMoAdam")]
     flagship = [("Surefoot", options) for options in ({}, {"foreach": False}, {"weight_decay": 0.1})]
-    return [pytest.param(name, options, id=f"{name}-{options}") for name, options in both + proximal + flagship]
+    level = [(name, {"lower_bound": "level"}) for name in ("SPS", "NGNAdam", "NGNMuon")]
+    level += [("NGNAdam", {"lower_bound": "level", "foreach": False})]
+    return [pytest.param(name, options, id=f"{name}-{options}") for name, options in both + proximal + flagship + level]
 
 
 @pytest.mark.parametrize(("name", "options"), cases())

@@ -87,6 +87,7 @@ def test_bits_depend_on_no_number_of_threads(compiled: Any, threads: Callable[[i
         v = [a.abs() for a in v]
         sums = [native.run(Pass.SQUARES, g), native.run(Pass.LERP_SQUARES, m, g, numbers=(0.1,))]
         sums.append(native.run(Pass.AVERAGED_ADAM, v, g, p, m, numbers=(0.9, 0.1, 2.0, 1e-8, 0.3)))
+        sums.append(native.run(Pass.ADAM_OF_BATCH, v, g, p, m, numbers=(0.9, 0.1, 2.0, 1e-8, 0.3)))
         results.append((sums, m + p + v))
     for sums, tensors in results[1:]:
         assert sums == results[0][0]
@@ -111,6 +112,7 @@ def test_bits_depend_on_no_processor(compiled: Any, tmp_path: Path) -> None:
         ]
         sums.append(native._run(function, Pass.LERP_ADD, (m, g, p), (0.7, -0.1)))
         sums.append(native._run(function, Pass.AVERAGED_ADAM, (v, g, p, m), (0.9, 0.1, 2.0, 1e-8, 0.3)))
+        sums.append(native._run(function, Pass.ADAM_OF_BATCH, (v, g, p, m), (0.9, 0.1, 2.0, 1e-8, 0.3)))
         results.append((sums, m + p + v))
     assert results[0][0] == results[1][0]
     assert None not in results[0][0]
@@ -142,14 +144,15 @@ def test_averages(compiled: Any, weight: float) -> None:
         assert all(torch.equal(a, b) for a, b in zip(average, new, strict=True))
 
 
-@pytest.mark.parametrize("averaged", [False, True])
-def test_adam(compiled: Any, averaged: bool) -> None:
+@pytest.mark.parametrize("what", [Pass.ADAM, Pass.AVERAGED_ADAM, Pass.ADAM_OF_BATCH], ids=lambda what: what.name)
+def test_adam(compiled: Any, what: Pass) -> None:
+    averaged = what is not Pass.ADAM
     m, g, v, directions = randoms(4)
     v = [a.abs() for a in v]
     before = copies(m), copies(v)
     kept = copies(g)
     numbers = (0.99, 0.01, 1.5, 1e-3, 0.2)
-    what, operands = (Pass.AVERAGED_ADAM, (v, g, directions, m)) if averaged else (Pass.ADAM, (v, g, directions))
+    operands = (v, g, directions, m) if averaged else (v, g, directions)
     total = native.run(what, *operands, numbers=numbers)
     exact = 0.0
     for i, gradient in enumerate(kept):
@@ -157,8 +160,10 @@ def test_adam(compiled: Any, averaged: bool) -> None:
         average = before[0][i].double()
         average = average + 0.2 * (grad - average) if averaged else grad
         second = 0.99 * before[1][i].double() + 0.01 * grad**2
-        direction = average / (second.sqrt() * 1.5 + 1e-3)
-        exact += float((average * direction).sum())
+        metric = second.sqrt() * 1.5 + 1e-3
+        direction = average / metric
+        measured = grad if what is Pass.ADAM_OF_BATCH else average
+        exact += float((measured * measured / metric).sum())
         for found, wanted in (
             (v[i], second),
             (directions[i], direction),
@@ -262,7 +267,35 @@ def make(name: str, problem: Quadratic, **options: Any) -> Any:
     return getattr(sfo, name)(problem.params, 1e-3 if fused else 0.2, **fused, **options)
 
 
-@pytest.mark.parametrize("options", [{}, {"max_grad_norm": 1.0, "weight_decay": 0.1}], ids=["plain", "clipped"])
+def test_adam_along_an_average_natively_in_pieces_and_unfused(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    geometry, found = sfo.Diagonal(0.99, 1e-6), []
+    for way in ("native", "pieces", "unfused"):
+        monkeypatch.setattr(native, "library", lambda way=way: compiled if way == "native" else None)
+        m, g, v, directions = randoms(4)
+        v = [a.abs() for a in v]
+        if way == "unfused":
+            Host(True).lerp_(m, g, 0.2)
+            geometry.learn(Host(True), g, [v], 3.0)
+            directions, norm = geometry.measure_averaged(Host(True), m, g, [v], 3.0, None)
+        else:
+            factor, norm = geometry.measure_fused(Host(True), g, m, v, directions, 3.0, 0.2, of_batch=True)
+            directions = [factor * a for a in directions]
+        exact = [
+            (a.double().square() / ((b.double() / (1 - 0.99**3)).sqrt() + 1e-6)).sum()
+            for a, b in zip(g, v, strict=True)
+        ]
+        assert norm == pytest.approx(float(sum(exact)), rel=1e-6)
+        found.append([*m, *v, *directions])
+    for others in found[1:]:
+        for a, b in zip(found[0], others, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"max_grad_norm": 1.0, "weight_decay": 0.1}, {"averaging": sfo.AveragedDirection(0.9)}],
+    ids=["plain", "clipped", "one scale"],
+)
 @pytest.mark.parametrize("name", ROWS)
 def test_optimizers_step_as_without_it(
     compiled: Any, name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.optim.optim_problem import ADAMS, KINDS, NAMES, RATES, UNBOUNDED, Problem, distance, make, train
 
+import surefoot.optim as sfo
 from surefoot.optim import reference
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 0.15}
@@ -69,8 +70,20 @@ def test_fused_equals_the_twin(name: str, dtype: torch.dtype, variant: str) -> N
 
 @pytest.mark.parametrize("name", ADAMS)
 def test_fused_works_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surefoot.optim._geometry._PIECE", 5)
+    monkeypatch.setattr("surefoot.optim._arithmetic._PIECE", 5)
     assert run_pair(name, torch.float64, False, {"fused": True}, {}) <= TOLERANCE[torch.float64]
+
+
+@pytest.mark.parametrize("piece", [5, 1 << 18], ids=["pieces", "whole"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("fused", [False, True], ids=["unfused", "fused"])
+@pytest.mark.parametrize("name", ["SPSAdam", "NGNAdam"])
+def test_one_scale_in_adams_metric_equals_the_twin(
+    name: str, fused: bool, dtype: torch.dtype, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surefoot.optim._arithmetic._PIECE", piece)
+    both = {"averaging": sfo.AveragedDirection(0.9)}
+    assert run_pair(name, dtype, True, {"fused": fused}, both) <= TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("name", ["NGN", "MoMo", "MoMoAdam"])

@@ -112,9 +112,9 @@ def test_the_kernel_of_momentum(weight: float, transposed: bool) -> None:
         torch.testing.assert_close(fast, plain, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (7, 40), (40, 7), (64, 576)])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (7, 40), (40, 7), (64, 576), (130, 200), (300, 257)])
 @pytest.mark.parametrize("polish", [0, 2])
-@pytest.mark.parametrize("unit", [1.0, 1e-20, 1e20])
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e-14, 1e-20, 1e12, 1e20])
 def test_the_slope_needs_no_direction(shape: tuple[int, int], polish: int, unit: float) -> None:
     torch.manual_seed(0)
     G = unit * torch.randn(shape)

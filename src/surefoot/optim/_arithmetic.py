@@ -9,6 +9,7 @@ Both have the same methods. With ``foreach=False`` a list is worked through one 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import torch
@@ -24,6 +25,8 @@ Scalar = Any
 
 LARGE = 1 << 18
 """From this many elements on, an operation on one tensor costs far more than its call."""
+_PIECE = 1 << 18
+"""Elements of a piece: four arrays of it stay in the cache, also where it is shared."""
 
 
 def scalar_dtype(device: torch.device) -> torch.dtype:
@@ -82,6 +85,24 @@ class Host:
     def inner(self, left: Tensors, right: Tensors) -> Scalar:
         """Σ⟨a, b⟩."""
         return _sums.inner(left, right)
+
+    def pieces(self, *lists: Tensors) -> Iterator[list[Tensors]]:
+        """The lists in parts for which what is computed stays in the cache: large tensors cut, all others together.
+
+        Tensors at the same place in the lists must be of the same shape; where their elements lie in the same order in
+        memory, a part may be written to.
+        """
+        small: list[tuple[Tensor, ...]] = []
+        for tensors in zip(*lists, strict=True):
+            if tensors[0].numel() <= _PIECE // 4:
+                small.append(tensors)
+                continue
+            alike = len({a.stride() for a in tensors}) == 1
+            vectors = [_sums.flat(a) if alike else a.reshape(-1) for a in tensors]
+            for part in zip(*(torch.split(a, _PIECE) for a in vectors), strict=True):
+                yield [[a] for a in part]
+        if small:
+            yield [list(column) for column in zip(*small, strict=True)]
 
     def total(self, values: Tensors) -> Scalar:
         """The sum of 0-d tensors."""
@@ -191,6 +212,10 @@ class Device:
 
     def inner(self, left: Tensors, right: Tensors) -> Scalar:
         return self.total([torch.sum(_widened(a) * _widened(b)) for a, b in zip(left, right, strict=True)])
+
+    def pieces(self, *lists: Tensors) -> Iterator[list[Tensors]]:
+        """The lists as they are: every part would be another call."""
+        yield list(lists)
 
     def total(self, values: Tensors) -> Scalar:
         return torch.stack([value.to(self.device, self.dtype) for value in values]).sum()

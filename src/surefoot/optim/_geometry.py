@@ -12,14 +12,11 @@ from torch import Tensor
 
 from surefoot.optim import native
 from surefoot.optim._arithmetic import Arithmetic, Scalar
-from surefoot.optim._sums import Tensors, flat
+from surefoot.optim._sums import Tensors
 from surefoot.optim.native import Pass
 
 Buffers = Sequence[Tensors]
 """One list for every name in ``buffer_names``, each with one tensor a parameter."""
-
-_PIECE = 1 << 18
-"""Elements of a piece: four arrays of it stay in the cache, also where it is shared."""
 
 
 class Geometry(ABC):
@@ -88,6 +85,16 @@ class Geometry(ABC):
         """The sum of the squared dual norms alone, for gradients whose directions nobody asks for."""
         return self.measure(ops, gradients, buffers, count, grad_sq)[1]
 
+    def measure_averaged(
+        self, ops: Arithmetic, average: Tensors, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
+    ) -> tuple[Tensors, Scalar]:
+        """Directions of averaged gradients, and the sum of the squared dual norms of the batch's own gradients.
+
+        ``grad_sq`` is the sum of the squared Euclidean norms of the batch's gradients, or None.
+        """
+        directions, _ = self.measure(ops, average, buffers, count, None)
+        return directions, self.measure_norm(ops, gradients, buffers, count, grad_sq)
+
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         """‖x‖² in this geometry: what proximal weight decay shrinks."""
         raise NotImplementedError(f"{type(self).__name__} does not define norm_sq")
@@ -114,6 +121,12 @@ class Euclidean(Geometry):
     ) -> tuple[Tensors, Scalar]:
         """The gradients and Σ‖g‖²."""
         return gradients, ops.sum_sq(gradients) if grad_sq is None else grad_sq
+
+    def measure_averaged(
+        self, ops: Arithmetic, average: Tensors, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
+    ) -> tuple[Tensors, Scalar]:
+        """The averages and Σ‖g‖²."""
+        return average, self.measure(ops, gradients, buffers, count, grad_sq)[1]
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         return inner(parameter, parameter)
@@ -172,11 +185,41 @@ class Diagonal(Geometry):
         """g/D and Σ g²/D for a list of parameters."""
         if not ops.foreach:
             return super().measure(ops, gradients, buffers, count, grad_sq)
-        metric = torch._foreach_div(buffers[0], self._correction(count))
-        torch._foreach_sqrt_(metric)
-        torch._foreach_add_(metric, self.eps)
-        directions = torch._foreach_div(gradients, metric)
+        directions = torch._foreach_div(gradients, self._metrics(buffers[0], count))
         return directions, ops.inner(gradients, directions)
+
+    def measure_norm(
+        self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
+    ) -> Scalar:
+        """Σ g²/D, on pieces whose metric stays in the cache."""
+        if not ops.foreach:
+            return super().measure_norm(ops, gradients, buffers, count, grad_sq)
+        pieces = ops.pieces(gradients, buffers[0])
+        return sum(self._norm_in(ops, self._metrics(moments, count), grads) for grads, moments in pieces)
+
+    def measure_averaged(
+        self, ops: Arithmetic, average: Tensors, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
+    ) -> tuple[Tensors, Scalar]:
+        """d/D of the averages d, and Σ g²/D; one metric serves both."""
+        if not ops.foreach:
+            return super().measure_averaged(ops, average, gradients, buffers, count, grad_sq)
+        metrics = self._metrics(buffers[0], count)
+        directions = torch._foreach_div(average, metrics)
+        pieces = ops.pieces(gradients, metrics)
+        return directions, sum(self._norm_in(ops, metric, grads) for grads, metric in pieces)
+
+    def _metrics(self, moments: Tensors, count: Scalar) -> Tensors:
+        """D for a list of parameters."""
+        metrics = torch._foreach_div(moments, self._correction(count))
+        torch._foreach_sqrt_(metrics)
+        torch._foreach_add_(metrics, self.eps)
+        return metrics
+
+    def _norm_in(self, ops: Arithmetic, metrics: Tensors, gradients: Tensors) -> Scalar:
+        """Σ g²/D; D is overwritten, which saves the memory of g/D."""
+        torch._foreach_reciprocal_(metrics)
+        torch._foreach_mul_(metrics, gradients)
+        return ops.inner(gradients, metrics)
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
         return inner(parameter, parameter * self.metric(buffers[0], count))
@@ -190,6 +233,7 @@ class Diagonal(Geometry):
         out: Tensors,
         count: float,
         weight: Any,
+        of_batch: bool,
     ) -> tuple[float, float]:
         """Learn and measure in one pass over CPU tensors, for ``fused=True``: the native one, or torch's own kernel.
 
@@ -197,38 +241,28 @@ class Diagonal(Geometry):
         a multiple of the directions in ``out``. Memory traffic: seven arrays, beside the check of the gradient and the
         three that move the parameters.
 
-        Returns the factor that makes them the directions, and Σ⟨d, direction⟩ with the d that they belong to.
+        Returns the factor that makes them the directions, and Σ⟨d, direction⟩ with the d that they belong to; for an
+        average also, if that is asked for, the batch's own Σ g²/D instead.
         """
         numbers = (self.beta, 1.0 - self.beta, self._correction(count) ** -0.5, self.eps)
         if weight is None:
             dual_sq = native.run(Pass.ADAM, moments, gradients, out, numbers=numbers)
         else:
-            dual_sq = native.run(Pass.AVERAGED_ADAM, moments, gradients, out, average, numbers=(*numbers, weight))
+            what = Pass.ADAM_OF_BATCH if of_batch else Pass.AVERAGED_ADAM
+            dual_sq = native.run(what, moments, gradients, out, average, numbers=(*numbers, weight))
         if dual_sq is not None:
             return 1.0, dual_sq
         # torch's kernel: out ← (1 − lr·decay)·out − lr·(m/c₁)/(√(v/c₂) + ε). With lr = decay = 1 the old content drops
         # out. Its β₁ is 1 − weight, so that m is the average whose weights sum to one; its own correction c₁ = 1 − β₁^k
         # is then not wanted, and taken back by the factor. If nothing is averaged, m is the gradient itself, which the
-        # kernel writes back unchanged. It knows no sum: it works on pieces that are still in the cache for the inner
-        # product.
+        # kernel writes back unchanged. It knows no sum: it works on pieces that are still in the cache for the sum.
         beta, step = 0.0 if weight is None else 1.0 - weight, torch.tensor(count)
         options: dict[str, Any] = {"beta1": beta, "beta2": self.beta, "eps": self.eps, "lr": 1.0, "weight_decay": 1.0}
-        total: Scalar = 0.0
-
-        def run(pieces: list[tuple[Tensor, ...]]) -> Scalar:
-            outs, grads, averages, seconds = (list(column) for column in zip(*pieces, strict=True))
-            steps = [step] * len(pieces)
-            torch._fused_adamw_(outs, grads, averages, seconds, [], steps, amsgrad=False, maximize=False, **options)
-            return ops.inner(averages, outs)
-
-        small: list[tuple[Tensor, ...]] = []
-        for tensors in zip(out, gradients, gradients if weight is None else average, moments, strict=True):
-            if tensors[0].numel() <= _PIECE // 4:
-                small.append(tensors)
-                continue
-            for piece in zip(*(torch.split(flat(a), _PIECE) for a in tensors), strict=True):
-                total += run([piece])
-        if small:
-            total += run(small)
+        own, total = of_batch and weight is not None, 0.0
+        averages = gradients if weight is None else average
+        for outs, grads, firsts, seconds in ops.pieces(out, gradients, averages, moments):
+            steps = [step] * len(outs)
+            torch._fused_adamw_(outs, grads, firsts, seconds, [], steps, amsgrad=False, maximize=False, **options)
+            total += self._norm_in(ops, self._metrics(seconds, count), grads) if own else ops.inner(firsts, outs)
         factor = -(1.0 - beta**count)
-        return factor, factor * total
+        return factor, total if own else factor * total

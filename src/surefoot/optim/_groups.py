@@ -98,6 +98,22 @@ class Share(NamedTuple):
             total = total + dual_sq
         return directions, total
 
+    def measure_averaged(
+        self, ops: Arithmetic, gradients: Tensors, count: Scalar, norm_sq: Scalar
+    ) -> tuple[Tensors, Scalar]:
+        """Directions of the averages, and Σ‖·‖_*² of the batch's own gradients over all ranks."""
+        if not self.needs_whole:
+            lists = (self.average, gradients, self.buffers)
+            directions, dual_sq = self.geometry.measure_averaged(ops, *lists, count, norm_sq)
+            return directions, dual_sq if dual_sq is norm_sq else self.total(dual_sq)
+        directions, total = [], 0.0 * ops.one
+        for average, (original, gradient, buffers) in zip(self.average, self._gathered(gradients), strict=True):
+            whole = gathered(average, original)
+            (direction,), dual_sq = self.geometry.measure_averaged(ops, [whole], [gradient], buffers, count, None)
+            directions.append(piece(direction, original))
+            total = total + dual_sq
+        return directions, total
+
     def measure_norm(self, ops: Arithmetic, gradients: Tensors, count: Scalar, norm_sq: Scalar) -> Scalar:
         """Σ‖·‖_*² alone, over all ranks."""
         if self.needs_whole:
@@ -156,11 +172,11 @@ class Gathering(Optimizer):
         """The share with room of the parameters' size, which is reused in every step; it is not part of the state."""
         scratch, grads = [], []
         for p, grad, original in zip(share.params, share.grads, share.originals, strict=True):
-            room = self._scratch.get(original)
-            if room is None or room.shape != p.shape or room.dtype != p.dtype or room.stride() != p.stride():
+            room, stride = self._scratch.get(original), p.stride()
+            if room is None or room.stride() != stride or room.shape != p.shape or room.dtype is not p.dtype:
                 room = self._scratch[original] = torch.zeros_like(p, memory_format=torch.preserve_format)
             scratch.append(room)
-            grads.append(grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad))
+            grads.append(grad if grad.stride() == stride else torch.empty_like(p).copy_(grad))
         return share._replace(scratch=scratch, grads=grads)
 
     def _differentiated(self, group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
@@ -178,12 +194,13 @@ class Gathering(Optimizer):
     def _buffers(self, geometry: Geometry, params: list[Tensor]) -> list[list[Tensor]]:
         """The state of some parameters, one list a name; what is missing is created."""
         averaging = self._settings.averaging
+        names = self._settings.buffer_names(geometry)
+        states = [self.state[p] for p in params] if names else []
         buffers = []
-        for name in self._settings.buffer_names(geometry):
-            for p in params:
-                state = self.state[p]
+        for name in names:
+            for p, state in zip(params, states, strict=True):
                 if name not in state:
                     copied = averaging.starts_at_parameters and name == averaging.buffer_name
                     state[name] = p.detach().clone() if copied else torch.zeros_like(p)
-            buffers.append([self.state[p][name] for p in params])
+            buffers.append([state[name] for state in states])
         return buffers

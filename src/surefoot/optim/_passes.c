@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { ROW = 1 << 10, LANES = 8, BLOCK = 2 * LANES, OPERANDS = 4, NUMBERS = 6, MOST_STREAMS = 4 };
-enum { SQUARES, ADD, LERP_SQUARES, LERP_ADD, ADAM, AVERAGED_ADAM };
+enum { SQUARES, ADD, LERP_SQUARES, LERP_ADD, ADAM, AVERAGED_ADAM, ADAM_OF_BATCH };
 
 #define INLINE static inline __attribute__((always_inline))
 typedef float lanes __attribute__((vector_size(32)));
@@ -52,13 +52,13 @@ INLINE lanes step(int pass, float *const *a, const float *number, int64_t i) {
         put(a[0] + i, x = lerp(x, get(a[1] + i), number[0]));
         put(a[2] + i, multiply_add(x, zero + number[1], get(a[2] + i)));
         return zero;
-    default: { /* v = a0, g = a1, direction = a2, m = a3 or g: Adam's moments, direction m/(√v·correction + ε), Σ m·direction */
+    default: { /* v = a0, g = a1, direction = a2, m = a3 or g: Adam's moments, direction m/D with D = √v·correction + ε, Σ m²/D or Σ g²/D */
         lanes g = get(a[1] + i), m = g;
         put(a[0] + i, x = multiply_add(x, zero + number[0], g * g * number[1]));
-        if (pass == AVERAGED_ADAM) put(a[3] + i, m = lerp(get(a[3] + i), g, number[4]));
-        lanes direction = m / (root(x) * number[2] + number[3]);
+        if (pass != ADAM) put(a[3] + i, m = lerp(get(a[3] + i), g, number[4]));
+        const lanes metric = root(x) * number[2] + number[3], direction = m / metric;
         put(a[2] + i, direction);
-        return m * direction;
+        return pass == ADAM_OF_BATCH ? g * (g / metric) : m * direction;
     }
     }
 }
@@ -117,7 +117,7 @@ void surefoot_pass(int pass, int operands, int writes, int64_t count, const int6
             float *a[OPERANDS] = {0};
             for (int k = 0; k < operands; k++) a[k] = (float *)(intptr_t)table[count * (k + 1) + t] + start;
 #define CASE(pass, streams) case pass: sums[chunk] = over(pass, streams, writes, a, number, size); break;
-            switch (pass) { CASE(SQUARES, 4) CASE(ADD, 2) CASE(LERP_SQUARES, 2) CASE(LERP_ADD, 2) CASE(ADAM, 2) CASE(AVERAGED_ADAM, 2) }
+            switch (pass) { CASE(SQUARES, 4) CASE(ADD, 2) CASE(LERP_SQUARES, 2) CASE(LERP_ADD, 2) CASE(ADAM, 2) CASE(AVERAGED_ADAM, 2) CASE(ADAM_OF_BATCH, 2) }
             mine = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
         }
 }

@@ -48,7 +48,7 @@ class Measured(NamedTuple):
     batch_sq: Scalar
     """‖g‖_*² of the batch's own gradient; None if nobody asks for it."""
     slope: Scalar
-    """⟨d, direction(d)⟩ of the gradient or the average d that the directions belong to."""
+    """⟨d, direction(d)⟩ of the average d; None if batches are not compared with it."""
     directions: Tensors
     factor: float
     """The directions are this times ``directions``."""
@@ -110,8 +110,10 @@ def advance(
         drift = drift + rate * each.share.weight_decay * each.share.total(ops.inner(each.seen, each.share.params))
 
     # Height F = f − C, scale t and index δ.
-    batch_sq = [each.batch_sq for each in measured]
-    batch = None if any(each is None for each in batch_sq) else _dot(worth, batch_sq)
+    batch: Scalar | None = full
+    if averaging.sees_average:
+        batch_sq = [each.batch_sq for each in measured]
+        batch = None if any(each is None for each in batch_sq) else _dot(worth, batch_sq)
     sight = Sight(loss, value, value - drift if prox else value, decrease, full, batch, count, {})
     bound = given
     if given is None:
@@ -184,32 +186,35 @@ def _measure(
     grads = ops.usable(share.grads)
     weight: Any = averaging.weight(age)
     averaged, sees_average = weight is not None, weight is not None and averaging.sees_average
-    along = share.average if averaged else grads
-    along_sq = None if sees_average else grad_sq  # where the model does not see it, nobody asks for it
+    seen = share.average if sees_average else grads
+    seen_sq = None if sees_average else grad_sq
     directions: Tensors
     factor = 1.0
     if share.scratch:
         assert isinstance(share.geometry, Diagonal)
         (moments,), directions = share.buffers, share.scratch
-        factor, dual_sq = share.geometry.measure_fused(ops, grads, share.average, moments, directions, count, weight)
+        lists = (grads, share.average, moments, directions)
+        factor, dual_sq = share.geometry.measure_fused(ops, *lists, count, weight, of_batch=not sees_average)
         dual_sq = share.total(dual_sq)
         if not averaging.only_scales and factor != 1.0:
             ops.mul_(directions, factor)
             factor = 1.0
         if sees_average and clips:
-            along_sq = share.total(ops.sum_sq(along))
+            seen_sq = share.total(ops.sum_sq(seen))
     else:
         if sees_average and (share.geometry.uses_norm or clips):
-            along_sq = share.total(ops.lerp_and_sum_sq(share.average, grads, weight))
+            seen_sq = share.total(ops.lerp_and_sum_sq(share.average, grads, weight))
         elif averaged:
             ops.lerp_(share.average, grads, weight)
         share.learn(ops, grads, count)
-        directions, dual_sq = share.measure(ops, along, count, along_sq)
-    batch_sq = None if averaged else dual_sq
-    if averaged and (settings.height.uses_batch or not sees_average):
-        batch_sq = share.measure_norm(ops, grads, count, grad_sq)
+        if averaged and not sees_average:
+            directions, dual_sq = share.measure_averaged(ops, grads, count, grad_sq)
+        else:
+            directions, dual_sq = share.measure(ops, seen, count, seen_sq)
+    batch_sq = dual_sq
+    if sees_average:
+        batch_sq = share.measure_norm(ops, grads, count, grad_sq) if settings.height.uses_batch else None
     if share.last is not None:
         torch._foreach_copy_(share.last, directions)
-    if sees_average:
-        return Measured(share, along, along_sq, dual_sq, batch_sq, dual_sq, directions, factor)
-    return Measured(share, grads, grad_sq, batch_sq, batch_sq, dual_sq, directions, factor)
+    slope = share.total(ops.inner(share.average, directions)) * factor if averaging.compares else None
+    return Measured(share, seen, seen_sq, dual_sq, batch_sq, slope, directions, factor)

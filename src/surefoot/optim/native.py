@@ -38,7 +38,8 @@ _CHUNK_BITS = 18
 _FLAGS = ("-O3", "-shared", "-fPIC", "-ffp-contract=off", "-fno-math-errno", f"-DCHUNK={1 << _CHUNK_BITS}")
 _MANY = 1 << 21
 """From this many elements on, several threads are worth their start."""
-_NUMBERS = 6
+_NONE = (0.0,) * 6
+"""The numbers of a pass that has none."""
 _PLAIN = {Tensor, torch.nn.Parameter}
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
@@ -53,9 +54,10 @@ class Pass(IntEnum):
     LERP_ADD = 3  # a += w·(b − a), c += s·a; w, s
     ADAM = 4  # a ← β₂a + (1 − β₂)b², c ← b/(√a·r + ε), Σ bc; β₂, 1 − β₂, r, ε
     AVERAGED_ADAM = 5  # the same with d in the place of b, after d += w·(b − d); β₂, 1 − β₂, r, ε, w
+    ADAM_OF_BATCH = 6  # the same as that, but Σ b²/(√a·r + ε)
 
 
-_WRITES = (0b0, 0b1, 0b1, 0b101, 0b101, 0b1101)
+_WRITES = (0b0, 0b1, 0b1, 0b101, 0b101, 0b1101, 0b1101)
 """Which operands a pass changes, a the lowest bit."""
 
 
@@ -85,15 +87,19 @@ def _run(call: Any, what: Pass, operands: tuple[Tensors, ...], numbers: tuple[fl
         table.extend(places)
     if 1 in sizes and any(a.is_neg() for tensors in operands for a in tensors if a.numel() == 1):
         return None  # a view of minus the number in memory, which autograd may make of an imaginary part
-    total = sum(sizes)
+    total, writes = sum(sizes), _WRITES[what]
     sums = array("d", bytes(8 * (len(sizes) + (total >> _CHUNK_BITS))))  # room for all chunks, and some more
-    scalars, following = array("d", (*numbers, *[0.0] * (_NUMBERS - len(numbers)))), array("q", [0])
+    scalars, following = array("d", (*numbers, *_NONE[len(numbers) :])), array("q", (0,))
     addresses = [each.buffer_info()[0] for each in (table, scalars, sums, following)]
-    work = (what, len(operands), _WRITES[what], len(sizes), *addresses)
-    together(lambda _: call(*work), torch.get_num_threads() if total >= _MANY else 1)
-    for i, tensors in enumerate(operands):
-        if _WRITES[what] >> i & 1:
-            increment_version(tensors)
+    work = (what, len(operands), writes, len(sizes), *addresses)
+    if total < _MANY:
+        call(*work)
+    else:
+        together(lambda _: call(*work), torch.get_num_threads())
+    if writes:
+        for i, tensors in enumerate(operands):
+            if writes >> i & 1:
+                increment_version(tensors)
     return math.fsum(sums)
 
 

@@ -184,6 +184,10 @@ def safe_delta(loss: Array, grad_sq: Array, lr: Array, size: Array, lower_bound:
     >>> safe_delta(1.0, 2.0, 3.0, size=0.5)
     0.9166666666666667
     """
+    if type(loss) is type(grad_sq) is type(lr) is type(size) is type(lower_bound) is float:  # a short way for scalars
+        regular = 0.0 < size <= lr < INFINITY and 0.0 <= grad_sq < INFINITY and -INFINITY < loss < INFINITY
+        if regular and lower_bound < INFINITY:
+            return _safe_delta(FLOATS, loss - lower_bound, grad_sq, lr, size)
     xp, (loss, grad_sq, lr, size, bound) = coerce(loss, grad_sq, lr, size, lower_bound)
     if xp.concrete:
         reject_negative(xp, grad_sq=grad_sq, lr=lr)
@@ -192,13 +196,16 @@ def safe_delta(loss: Array, grad_sq: Array, lr: Array, size: Array, lower_bound:
         good = good & (size >= 0) & (size <= lr) & xp.isfinite(lr)
         moving = good & (lr > 0)
         lr, size, grad_sq = xp.where(moving, lr, 1.0), xp.where(moving, size, 1.0), xp.where(moving, grad_sq, 0.0)
-        excess = loss - bound
-        # 1 − t as (α − size)/α is exact; t = 1 loses nothing of F, even where F is infinite (C = −∞).
-        lost = xp.where(moving & (excess > 0) & (size < lr), excess, 0.0) * ((lr - size) / lr)
-        # ½ t² q = t · ½ size‖g‖²: size‖g‖² stays finite where α‖g‖² overflows.
-        moved = (size / lr) * half_decrease(xp, grad_sq, size)
-        delta = xp.where(good, lost + moved, INFINITY)
+        delta = xp.where(good, _safe_delta(xp, loss - bound, grad_sq, lr, size), INFINITY)
     return delta[()] if xp is NUMPY else delta
+
+
+def _safe_delta(xp: Namespace, excess: Array, grad_sq: Array, lr: Array, size: Array) -> Array:
+    """The safe index of numbers in their range, with lr > 0."""
+    # 1 − t as (α − size)/α is exact; t = 1 loses nothing of F, even where F is infinite (C = −∞).
+    lost = xp.where((excess > 0) & (size < lr), excess, 0.0) * ((lr - size) / lr)
+    # ½ t² q = t · ½ size‖g‖²: size‖g‖² stays finite where α‖g‖² overflows.
+    return lost + (size / lr) * half_decrease(xp, grad_sq, size)
 
 
 def exact_delta(loss: Array, next_loss: Array, step_sq: Array, lr: Array) -> Array:
