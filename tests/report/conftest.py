@@ -77,8 +77,7 @@ def interrupted():
     study = Study("linear-regression", methods=["sgd", "sps"], lrs=[0.01, 0.1], seeds=2, epochs=2, batch_size=5)
     result = study.run()
     archive = result._archive
-    for key in [key for key in archive.runs if key.seed == 1 and key.lr == 0.1]:
-        del archive.runs[key]
+    archive.runs = [trace for trace in archive.runs if (trace.key.lr, trace.key.seed) != (0.1, 1)]
     return Result(result.settings, archive)
 
 
