@@ -22,14 +22,16 @@ _QUICK = {
     "forecast": "--no-curves",
     "geometries": "--quick --task digits-cnn",
     "inputs": "--batches 10 --steps 1 --turns 2",
+    "level_rows": "--quick",
     "networks": "--steps 1 --turns 2 --layouts 1",
+    "no_rate": "--quick",
     "optim": "--quick",
     "optimizer_rates": "--quick",
     "parallel": "--repeats 1 --horizon 200",
     "search": "--cases old --quick",
 }
 """Arguments of benchmarks that are shorter so."""
-_HOURS = ("finders", "loss_over_rate", "no_rate", "verdict")
+_HOURS = ("finders", "loss_over_rate", "verdict")
 """Benchmarks that train networks for hours."""
 
 
