@@ -84,9 +84,9 @@ def main() -> None:
     table = Table(f"{2 * cores()} runs of {epochs} epochs", "processes", "Dask", "ratio", "must", "met")
     for name in Cost._fields:
         auto, dask = (statistics.median(getattr(cost, name) for cost in costs[engine]) for engine in costs)
-        met = "yes" if dask / auto <= LIMIT else "no"
+        met = "yes" if dask / auto <= LIMIT else "NO"
         table.add_row(f"seconds, {name}", f"{auto:.1f}", f"{dask:.1f}", f"{dask / auto:.3f}", f"≤ {LIMIT}", met)
-    table.add_row("same bits", "", "", "", "", "yes" if len(losses) == 1 else "no")
+    table.add_row("same bits", "", "", "", "", "yes" if len(losses) == 1 else "NO")
     Console().print(table)
 
 
