@@ -9,6 +9,7 @@ Some train networks for hours; ``--quick`` leaves these out and shortens others,
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -31,6 +32,8 @@ _QUICK = {
     "search": "--cases old --quick",
 }
 """Arguments of benchmarks that are shorter so."""
+_ENVIRONMENT = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
+"""Some virtual machines list AMX among their instructions and do not run it: bfloat16 would end the process."""
 _HOURS = ("finders", "loss_over_rate", "verdict")
 """Benchmarks that train networks for hours."""
 
@@ -40,7 +43,7 @@ def run(path: Path, arguments: str = "") -> list[str]:
     print(f"== {path.name} {arguments}".rstrip(), flush=True)
     found, start = [], time.monotonic()
     command = [sys.executable, path, *arguments.split()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_ENVIRONMENT | os.environ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
