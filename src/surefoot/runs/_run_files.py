@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,9 @@ class RunFiles:
     def remove(self, key: Key) -> None:
         """Forget a run, and what a killed process was writing of it."""
         path = self.path(key)
-        for left in (path, *path.parent.glob(f".{path.name}.*")):
-            left.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # the folder, which another process has just removed
+            for left in (path, *path.parent.glob(f".{path.name}.*")):
+                left.unlink(missing_ok=True)
 
     def _read(self, key: Key, read: Any) -> Any:
         path = self.path(key)
