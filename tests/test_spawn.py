@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import numpy as np
 import surefoot as sf
@@ -31,3 +33,24 @@ def test_a_script_without_a_guard_runs_once_and_its_own_problem_goes_to_its_proc
     result = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["started", "80"]
+
+
+ALLOCATING = """
+import resource, sys
+from surefoot._spawn import keep_memory
+if sys.argv[1] == "keep":
+    keep_memory()
+import numpy as np
+begin = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    np.ones(8_000_000)  # 64 MB, more than malloc keeps by itself
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begin)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="malloc of other systems has no such options")
+def test_memory_that_is_kept_costs_its_pages_once(tmp_path):
+    def faults(how):
+        return int(subprocess.check_output([sys.executable, "-c", ALLOCATING, how], text=True, timeout=120))
+
+    assert 10 * faults("keep") < faults("leave")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -14,11 +15,25 @@ from typing import Any, TypeVar
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Of malloc.h."""
 
 
 def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def keep_memory() -> None:
+    """Let this process keep what it frees, in large pages; call it before torch has allocated anything.
+
+    A step of training frees its activations and asks for as many again. Where malloc gives them back to the system in
+    between (glibc, arrays of megabytes), every page costs a fault: 13,000 in a step of ResNet20, a tenth of its time.
+    """
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch's: large pages, where the kernel leaves that to programs
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+            mallopt(option, 1 << 30)
 
 
 @contextmanager

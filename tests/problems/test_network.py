@@ -179,6 +179,12 @@ def test_augmentation_is_set_by_the_seed_and_left_out_without_one():
     assert losses[3] == losses[4] != losses[0]
 
 
+def test_the_loss_over_the_first_rows_only():
+    problem, first = make(evaluated=7), make(data=(X[:7], Y[:7]))
+    assert problem.full_loss(problem.model()) == first.full_loss(first.model()) != make().initial_losses[0]
+    assert make(evaluated=20).fingerprint() == make().fingerprint()
+
+
 # What tells two problems apart.
 
 CHANGES = {
@@ -190,6 +196,7 @@ CHANGES = {
     "layout": {"channels_last": True},
     "precision": {"autocast": "bfloat16"},
     "threads": {"threads": 2},
+    "evaluated": {"evaluated": 19},
 }
 
 
@@ -269,6 +276,8 @@ def test_characters_of_a_file(tmp_path):
         ({"autocast": "float16"}, ValueError, "autocast must be None or 'bfloat16', got 'float16'"),
         ({"threads": 0}, ValueError, "threads must be a whole number of at least 1, got 0"),
         ({"threads": True}, ValueError, "threads must be a whole number"),
+        ({"evaluated": 0}, ValueError, "evaluated must be a whole number of at least 1, got 0"),
+        ({"evaluated": 21}, ValueError, "evaluated must be at most the 20 training rows, got 21"),
         ({"model_seed": -1}, ValueError, "model_seed must be a whole number of at least 0, got -1"),
         ({"device": "gpu"}, ValueError, "device must be a device of torch such as 'cpu' or 'cuda', got 'gpu'"),
         ({"data": 5}, TypeError, "data must be surefoot.data.Images"),

@@ -245,6 +245,8 @@ def _image_settings(preset: str, device: str, data: str | None) -> tuple[Setting
         # In bfloat16 a step takes longer than in float32 on processors that know it, and some end the program.
         autocast = None if device.startswith("cpu") else "bfloat16"
         options |= {"rows": 10_000, "validation_rows": 2_000, "channels_last": True, "autocast": autocast}
+    if preset == "medium":
+        options |= {"validation_rows": 2_000, "evaluated": 10_000}
     common = {"problem": "resnet20", "problem_options": options, "lrs": _rates(-2, 2, 9), "batch_size": 128}
     return {**common, **sizes[preset]}, 100
 

@@ -28,7 +28,7 @@ def resnet20(
         validation_rows: Use the first test images only.
         augment: Flip and crop.
         channels_last: The memory layout.
-        **options: Those of :class:`NetworkProblem`: device, autocast, model_seed, threads.
+        **options: Those of :class:`NetworkProblem`: device, autocast, model_seed, threads, evaluated.
     """
     from surefoot.data import cifar10
     from surefoot.problems import networks

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from surefoot.problems._inputs import Inputs
 
-_EVALUATED = 512
+_AT_ONCE = 512
 """Rows at once where a loss over all rows is computed."""
 
 
@@ -51,6 +51,8 @@ class NetworkProblem(Problem):
         channels_last: Keep images and convolutions in this memory layout, which is faster on most machines.
         model_seed: Of the initial parameters.
         threads: Threads of a run on the CPU. One, and a run a core, gives the most runs an hour.
+        evaluated: Take the loss "over all training rows" over the first so many only: of 50,000 images 10,000 tell it
+            to about a hundredth, and all of them cost a third of the time of a run.
 
     >>> import torch
     >>> inputs, targets = torch.eye(8), torch.arange(8) % 2
@@ -72,6 +74,7 @@ class NetworkProblem(Problem):
         channels_last: bool = False,
         model_seed: int = 0,
         threads: int = 1,
+        evaluated: int | None = None,
     ) -> None:
         import torch
 
@@ -99,6 +102,9 @@ class NetworkProblem(Problem):
         self.n_valid = 0 if self._valid is None else len(self._valid)
         if self.n_rows < 1:
             raise ValueError("dataset must have at least one row, got none")
+        self._evaluated = self.n_rows if evaluated is None else whole("evaluated", evaluated, 1)
+        if self._evaluated > self.n_rows:
+            raise ValueError(f"evaluated must be at most the {self.n_rows} training rows, got {evaluated}")
 
     @property
     def dimension(self) -> int:
@@ -113,7 +119,9 @@ class NetworkProblem(Problem):
     def describe(self) -> dict[str, Any]:
         """What the numbers depend on beside the data; the model and the loss as a hash of their code."""
         loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
+        part = {} if self._evaluated == self.n_rows else {"evaluated": self._evaluated}
         return {
+            **part,
             "model": self._facts.model.digest,
             "loss": f"{loss}#{self._loss_identity.digest}",
             "rows": [self._train.fingerprint(), None if self._valid is None else self._valid.fingerprint()],
@@ -153,14 +161,14 @@ class NetworkProblem(Problem):
         return self._checked_loss(model, (inputs, targets))
 
     def full_loss(self, model: Any) -> float:
-        """The loss over all training rows."""
-        return self._loss_over(model, self._train_placed)
+        """The loss over all training rows, or over those that are ``evaluated``."""
+        return self._loss_over(model, self._train_placed, self._evaluated)
 
     def validation_loss(self, model: Any) -> float:
         """The loss over all validation rows."""
         if self._valid_placed is None:
             raise ValueError(f"{self.name} has no validation rows")
-        return self._loss_over(model, self._valid_placed)
+        return self._loss_over(model, self._valid_placed, self.n_valid)
 
     @cached_property
     def initial_losses(self) -> tuple[float, float | None]:
@@ -246,15 +254,15 @@ class NetworkProblem(Problem):
             )
         return loss
 
-    def _loss_over(self, model: Any, inputs: Inputs) -> float:
+    def _loss_over(self, model: Any, inputs: Inputs, count: int) -> float:
         import torch
 
         was_training = model.training
         model.eval()
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         with torch.no_grad():
-            for begin in range(0, len(inputs), _EVALUATED):
-                rows = np.arange(begin, min(begin + _EVALUATED, len(inputs)))
+            for begin in range(0, count, _AT_ONCE):
+                rows = np.arange(begin, min(begin + _AT_ONCE, count))
                 total += len(rows) * self._checked_loss(model, inputs.batch(rows, seed=None)).double().reshape(())
         model.train(was_training)
-        return float(total) / len(inputs)
+        return float(total) / count

@@ -17,7 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol, Self
 
-from surefoot._spawn import hidden_main
+from surefoot._spawn import hidden_main, keep_memory
 
 _END_SECONDS = 1.0
 _READY = b"ready"
@@ -163,6 +163,7 @@ def packed(server: Any) -> bytes:
 def _serve(connection: Connection) -> None:
     """The life of a worker: Ctrl-C is for the parent, which ends its workers; without a parent nobody takes answers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_memory()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     server: Any = None
     failed: BaseException | None = None
