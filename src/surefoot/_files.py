@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,3 +39,10 @@ def write_whole(path: Path, content: str | bytes, what: str, *, sync: bool = Tru
     """Make or replace a file with this content; the arguments are those of :func:`replacing`."""
     with replacing(path, what, sync=sync) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def remove_whole(path: Path) -> None:
+    """Remove a file, and what a killed process was writing of it, if they and their folder are still there."""
+    with suppress(FileNotFoundError):  # the folder, which another process has just removed
+        for left in (path, *path.parent.glob(f".{path.name}.*")):
+            left.unlink(missing_ok=True)

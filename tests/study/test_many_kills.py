@@ -89,7 +89,7 @@ def kill_often(kind, path, whole, seconds, kills, draw, together):
                 kill(other)
             else:
                 with other:
-                    assert other.wait(timeout=300) == 0
+                    assert other.communicate(timeout=300)[1] == "" and other.returncode == 0
     check_end(kind, path, whole)
     return hit
 

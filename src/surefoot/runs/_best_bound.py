@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot._files import replacing
+from surefoot._files import remove_whole, replacing
 from surefoot._states import seal_of
 from surefoot.rules import ROUNDING, History, StopRule, first_stop, is_shared, with_best
 from surefoot.runs._types import RunPlan, Settings, Trace, close
@@ -53,9 +53,7 @@ def tell_best(traces: Iterable[Trace], settings: Settings) -> None:
 def forget_best(settings: Settings) -> None:
     """Remove the file with the best bound, and what a killed process was writing of it."""
     if settings.best is not None:
-        file = Path(settings.best)
-        for left in (file, *file.parent.glob(f".{file.name}.*")):
-            left.unlink(missing_ok=True)
+        remove_whole(Path(settings.best))
 
 
 def best_of(traces: Iterable[Trace], settings: Settings) -> float:

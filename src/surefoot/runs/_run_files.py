@@ -6,11 +6,11 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from surefoot._files import remove_whole
 from surefoot._states import load_run, load_told, save_run
 from surefoot.runs._lane import Told
 from surefoot.runs._run import SearchError
@@ -79,10 +79,7 @@ class RunFiles:
 
     def remove(self, key: Key) -> None:
         """Forget a run, and what a killed process was writing of it."""
-        path = self.path(key)
-        with suppress(FileNotFoundError):  # the folder, which another process has just removed
-            for left in (path, *path.parent.glob(f".{path.name}.*")):
-                left.unlink(missing_ok=True)
+        remove_whole(self.path(key))
 
     def _read(self, key: Key, read: Any) -> Any:
         path = self.path(key)
