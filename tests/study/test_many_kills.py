@@ -89,7 +89,8 @@ def kill_often(kind, path, whole, seconds, kills, draw, together):
                 kill(other)
             else:
                 with other:
-                    assert other.communicate(timeout=300)[1] == "" and other.returncode == 0
+                    assert other.communicate(timeout=300)[1] == ""
+                    assert other.returncode == 0
     check_end(kind, path, whole)
     return hit
 

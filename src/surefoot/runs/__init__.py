@@ -16,7 +16,7 @@ from surefoot.runs._best_bound import best_of, cut, forget_best, tell_best
 from surefoot.runs._connection import StoreError
 from surefoot.runs._engine import IDENTITY_RULE, NUMERICS_VERSION, Chunks
 from surefoot.runs._keeper import Keeper, StoreKeeper
-from surefoot.runs._kinds import bench_of, factory_of, is_network
+from surefoot.runs._kinds import factory_of, is_network, work_of
 from surefoot.runs._lane import Lane
 from surefoot.runs._methods import EXACT, Method, has_level, parse_method, parse_methods
 from surefoot.runs._place import ClusterError, Place
@@ -35,6 +35,7 @@ from surefoot.runs._types import (
     Settings,
     Trace,
 )
+from surefoot.runs._work import Work
 
 if TYPE_CHECKING:
     from surefoot.runs._torch_run import TorchRun
@@ -51,9 +52,8 @@ __all__ = [
     "CheckpointError", "Chunks", "ClusterError", "Floats", "Keeper", "Key", "Lane", "Method", "NetworkRun",
     "NetworkRuns", "Place", "ProblemRun", "Progress", "Rescued", "Run", "RunError", "RunFactory", "RunFiles", "RunPlan",
     "Runner", "SearchError", "Settings", "Store", "StoreError", "StoreKeeper", "StudyEntry", "Tell", "TorchRun",
-    "Trace", "bench_of", "best_of", "cut", "cuts_of", "factory_of", "forget_best", "has_level", "is_network",
-    "parse_method", "parse_methods", "reporter", "rescue", "tell",
-    "tell_best",
+    "Trace", "Work", "best_of", "cut", "cuts_of", "factory_of", "forget_best", "has_level", "is_network",
+    "parse_method", "parse_methods", "reporter", "rescue", "tell", "tell_best", "work_of",
 ]  # fmt: skip
 
 

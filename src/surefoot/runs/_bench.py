@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from surefoot.runs._lane import Lane, Told
 from surefoot.runs._run import LOOK_EVERY, Floats, Run, RunError, RunFactory
 from surefoot.runs._run_files import RunFiles
 from surefoot.runs._types import Key, Trace
+from surefoot.runs._work import Piece, Work
 from surefoot.runs._workers import Stop, Stopped
 
 _SAVE_SECONDS = 1.0
@@ -27,17 +27,6 @@ _SAVE_SHARE = 0.01
 """The least time between two times that a run is saved on its way, and the share of the time that this may take."""
 _LOOK_SECONDS = 0.1
 """Between two looks at the clock."""
-
-
-class Piece(NamedTuple):
-    """Take a run to a step."""
-
-    key: Key
-    known: int
-    """Steps of which whoever asks knows what the run has told."""
-    end: int
-    saves: bool = False
-    """Whether it is put aside afterwards, for somebody else to go on with."""
 
 
 @dataclass
@@ -51,7 +40,7 @@ class _Held:
     trace: Trace | None = None
 
 
-class Bench:
+class Bench(Work):
     """The runs of some factories; a few are at hand, the others wait on disk.
 
     Args:
@@ -75,19 +64,19 @@ class Bench:
         forgets: bool = False,
         shares: bool = False,
     ) -> None:
-        self.factories, self.horizon, self.cuts, self.files = factories, horizon, sorted(cuts), files
-        self.max_states = max_states
+        super().__init__(horizon, cuts, max_states)
+        self.factories, self.files = factories, files
         self._forgets, self._shares = forgets, shares
         self._live: OrderedDict[Key, _Held] = OrderedDict()
         self._pause = _SAVE_SECONDS
 
     @property
-    def needs_torch(self) -> bool:
+    def needs_torch(self) -> bool:  # type: ignore[override]
         """Whether runs depend on torch; one that does not, but imports it, is none the worse for it."""
         return "torch" in sys.modules
 
     @property
-    def stays(self) -> bool:
+    def stays(self) -> bool:  # type: ignore[override]
         """Whether all runs are advanced together as one computation."""
         return all(hasattr(factory, "advance_together") for factory in self.factories.values())
 
@@ -100,11 +89,11 @@ class Bench:
         """How many processes pay for some runs that begin now."""
         return min(getattr(factory, "workers", cores)() for factory in self.factories.values())
 
-    def copy(self, count: int) -> Bench:
+    def copy(self, count: int) -> Self:
         """One without runs for each of some processes, which together have as many at hand."""
         most = max(1, self.max_states // count)
         options = {"forgets": self._forgets, "shares": self._shares}
-        return Bench(self.factories, self.horizon, self.cuts, self.files, most, **options)
+        return type(self)(self.factories, self.horizon, self.cuts, self.files, most, **options)
 
     def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
         """The runs that are advanced in one go: of one method as many as fit, where its factory can do that."""
@@ -114,10 +103,6 @@ class Bench:
             size = self.max_states if hasattr(factory, "advance_together") else 1
             result += [mine[i : i + size] for i in range(0, len(mine), size)]
         return sorted(result, key=lambda group: places[id(group[0])])
-
-    def next_cut(self, step: int) -> int:
-        """The first cut behind a step."""
-        return self.cuts[bisect.bisect_right(self.cuts, step)]
 
     def do(self, pieces: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
         """Take runs of one method to a step: in one go where the factory can do that, and they are at the same."""
@@ -150,6 +135,11 @@ class Bench:
     def underway(self) -> int:
         """Steps of the runs at hand that have not come to their end."""
         return sum(held.lane.recorded for held in self._live.values() if not held.lane.ended)
+
+    def saved(self, keys: Iterable[Key]) -> int:
+        """Steps of runs that wait, or were saved on their way in another process."""
+        found = [self.files.told(key) for key in keys]
+        return sum(told.begin + len(told.losses) for told in found if told is not None)
 
     def run_of(self, key: Key) -> Run | None:
         """A run where it stands; None if it has left no state."""

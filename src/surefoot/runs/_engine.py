@@ -10,11 +10,11 @@ import numpy as np
 
 from surefoot._spawn import cores
 from surefoot.problems import WIDTH, TiledProblem, one_blas_thread
-from surefoot.runs._bench import Piece
 from surefoot.runs._chunk import Chunk, advance, tiles_of
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._methods import Method
 from surefoot.runs._types import Key, RunPlan, Settings
+from surefoot.runs._work import Piece, Work
 from surefoot.runs._workers import Stop
 
 NUMERICS_VERSION = 3
@@ -32,7 +32,7 @@ _PARALLEL_SECONDS = 4.0
 """Sweeps that are estimated to take longer are given to several processes, which need a second to start."""
 
 
-class Chunks:
+class Chunks(Work):
     """The runs of a study on a tiled problem, in chunks that are taken from the first step to the last in one go.
 
     Args:
@@ -41,12 +41,9 @@ class Chunks:
         settings: What the runs share.
     """
 
-    needs_torch = False
-    stays = False
-
     def __init__(self, problem: TiledProblem, methods: Mapping[str, Method], settings: Settings) -> None:
+        super().__init__(settings.steps)
         self.problem, self.methods, self.settings = problem, methods, settings
-        self.horizon = settings.steps
 
     def fingerprint(self) -> str:
         """What the numbers depend on."""
@@ -67,10 +64,6 @@ class Chunks:
             seconds += settings.steps * (_STEP_SECONDS + tiles * tile)
         return cores() if seconds > _PARALLEL_SECONDS else 1
 
-    def copy(self, count: int) -> Chunks:
-        """One for each of some processes."""
-        return self
-
     def do(self, pieces: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
         """Run a chunk to its end."""
         plans = [self._plan(piece.key) for piece in pieces]
@@ -79,10 +72,6 @@ class Chunks:
         traces = {trace.key: trace for trace in found}
         nothing = np.empty(0)
         return [Told(0, nothing, nothing, trace=traces[piece.key]) for piece in pieces]
-
-    def underway(self) -> int:
-        """Chunks are short: what is not finished is not counted."""
-        return 0
 
     def _plan(self, key: Key) -> RunPlan:
         return RunPlan(self.methods[key.method], key.lr, key.seed)

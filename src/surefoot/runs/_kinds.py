@@ -12,6 +12,7 @@ from surefoot.runs._methods import Method
 from surefoot.runs._problem_run import ProblemRun
 from surefoot.runs._run_files import RunFiles
 from surefoot.runs._types import Settings
+from surefoot.runs._work import Work
 
 if TYPE_CHECKING:
     from surefoot.runs._training import NetworkRuns
@@ -22,9 +23,7 @@ def is_network(problem: Problem) -> bool:
     return isinstance(problem, NetworkProblem)
 
 
-def bench_of(
-    problem: Problem, methods: Sequence[Method], settings: Settings, files: RunFiles, *, shares: bool
-) -> Bench | Chunks:
+def work_of(problem: Problem, methods: Sequence[Method], settings: Settings, files: RunFiles, *, shares: bool) -> Work:
     """Who takes the runs of a study to their end; ``shares`` says whether several ranks make every run together."""
     if not is_network(problem):
         return Chunks(_tiled(problem), {method.name: method for method in methods}, settings)

@@ -13,14 +13,13 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from surefoot.runs._bench import Bench, Piece
-from surefoot.runs._engine import Chunks
 from surefoot.runs._keeper import Keeper
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._place import ClusterError, Place, deferred_interrupt
 from surefoot.runs._run import Run, RunError
 from surefoot.runs._run_files import CheckpointError
 from surefoot.runs._types import Key, Trace
+from surefoot.runs._work import Piece, Work
 from surefoot.runs._workers import CannotTravel, WorkerDied, Workers
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Runner:
     never computed before it is asked for.
 
     Args:
-        bench: Does the work, here and in other processes.
+        work: Who does it, here and, as a copy, in other processes.
         keeper: Where runs are kept, with whom others may share them; by default nobody.
         place: Where runs are computed; by default in one process a core if there is enough to do.
         whole: Whether runs are asked for at T once and for all, as a study does.
@@ -56,14 +55,14 @@ class Runner:
 
     def __init__(
         self,
-        bench: Bench | Chunks,
+        work: Work,
         *,
         keeper: Keeper | None = None,
         place: Place | None = None,
         whole: bool = False,
         finished: Callable[[list[Trace]], None] | None = None,
     ) -> None:
-        self._bench, self._whole, self._finished = bench, whole, finished
+        self._work, self._whole, self._finished = work, whole, finished
         self._keeper = keeper or Keeper()
         self._place = place or Place()
         self._helps = not whole and not self._place.is_dask
@@ -79,7 +78,7 @@ class Runner:
         """Runs that nobody else may compute just now."""
         self._unlucky: set[Key] = set()
         """Runs that raised when nobody had asked for them; they may raise again."""
-        if bench.stays:
+        if work.stays:
             if self._place.is_dask or (self._place.processes or 1) > 1:
                 _say("runs that are advanced together as one computation stay in this process")
             self._place = Place(processes=1)
@@ -89,7 +88,7 @@ class Runner:
     @property
     def horizon(self) -> int:
         """T."""
-        return self._bench.horizon
+        return self._work.horizon
 
     def __enter__(self) -> Self:
         return self
@@ -125,7 +124,7 @@ class Runner:
 
     def _advance(self, left: Sequence[Lane], step: int, likely: Sequence[Lane], tick: Callable[[float], None]) -> bool:
         """Do what can be done now: runs that another process has claimed are left out."""
-        groups, worked = self._bench.groups(left), False
+        groups, worked = self._work.groups(left), False
         with ExitStack() as stack:
             parallel = self._goes_parallel(groups)
             check = stack.enter_context(deferred_interrupt()) if parallel and not self._helps else lambda: None
@@ -147,7 +146,7 @@ class Runner:
                 elif self._underway:
                     worked = True
                     self._take(groups, step, _WAIT_SECONDS)
-                    beat(self._steps_underway())
+                    beat(self._work.saved(self._underway))
                 while self._underway and self._take(groups, step, 0.0):
                     pass
                 check()
@@ -155,8 +154,7 @@ class Runner:
 
     def run_of(self, lane: Lane) -> Run | None:
         """The run of a lane where it stands; None if only its record was there."""
-        assert isinstance(self._bench, Bench)
-        return self._bench.run_of(lane.key)
+        return self._work.run_of(lane.key)
 
     # ---- in this process
 
@@ -165,18 +163,18 @@ class Runner:
         end = step
 
         def look() -> bool:
-            tick(self._bench.underway())
+            tick(self._work.underway())
             return False
 
-        if not self._whole and isinstance(self._bench, Bench):
+        if not self._whole:
             group = [lane for lane in group if lane.is_behind(step)]
             first = min(lane.recorded for lane in group)
             group = [lane for lane in group if lane.recorded == first]
-            end = min(step, self._bench.next_cut(first))
+            end = min(step, self._work.next_cut(first))
         begin = time.process_time()
         saves = self._keeper.files.lasts and not self._whole
         pieces = [Piece(lane.key, lane.recorded, end, saves) for lane in group]
-        self._record(group, self._bench.do(pieces, look if self._whole else None))
+        self._record(group, self._work.do(pieces, look if self._whole else None))
         self._homes |= {lane.key: _HERE for lane in group}
         if self._is_warm:  # the first steps of a process load libraries
             self._spent += time.process_time() - begin
@@ -220,8 +218,8 @@ class Runner:
         return not self._helps or bool(self._workers.ready)
 
     def _started(self, groups: Sequence[Group]) -> bool:
-        place, bench = self._place, self._bench
-        count = self._count = self._count or place.count(bench.workers(groups))
+        place, work = self._place, self._work
+        count = self._count = self._count or place.count(work.workers(groups))
         if self._whole:
             count = min(count, len(groups))
         if count == 1 and not place.is_dask:
@@ -235,15 +233,14 @@ class Runner:
                 self._count = 1  # one process a GPU; with processes given, whoever asks knows
                 return False
         try:
-            copy = bench.copy(count)
+            copy = work.copy(count)
             self._workers = place.pool(copy, count - self._helps, _named)
         except CannotTravel as error:
             if place.is_dask:
                 raise TypeError(f"what makes the runs cannot be sent to other processes: {error}") from error
             self._stay(f"what makes the runs cannot be sent to others ({error})")
             return False
-        if isinstance(bench, Bench) and isinstance(copy, Bench):
-            bench.max_states = copy.max_states  # all together hold as many as before
+        work.max_states = copy.max_states  # all together hold as many as before
         return True
 
     def _hand_out(self, asked: list[Group], step: int, likely: Sequence[Lane]) -> Group | None:
@@ -280,8 +277,7 @@ class Runner:
 
     def _guess(self, asked: Sequence[Group], likely: Sequence[Lane]) -> None:
         """Let workers that are free go on with what will probably be asked for."""
-        assert isinstance(self._bench, Bench)
-        cuts = self._bench.cuts
+        cuts = self._work.cuts
         last = cuts[-2] if len(cuts) > 1 else 0
         known = {id(lane) for group in asked for lane in group}
         for lane in likely:
@@ -291,7 +287,7 @@ class Runner:
             busy = lane.key in self._underway or lane.key in self._unlucky or id(lane) in known
             if lane.is_behind(last) and not busy and self._claim([lane]) and lane.is_behind(last):
                 # Two pieces, while this process does one.
-                end = self._bench.next_cut(self._bench.next_cut(lane.recorded))
+                end = self._work.next_cut(self._work.next_cut(lane.recorded))
                 self._give(free[0], [lane], min(end, last))
 
     def _own(self, wanted: Sequence[Group]) -> Group | None:
@@ -311,9 +307,8 @@ class Runner:
     def _give(self, worker: int, group: Group, step: int) -> None:
         """Let a worker take runs to a step."""
         assert self._workers is not None
-        if isinstance(self._bench, Bench):
-            for lane in group:
-                self._bench.put_aside(lane.key)
+        for lane in group:
+            self._work.put_aside(lane.key)
         self._underway[group[0].key] = group
         self._homes |= {lane.key: worker for lane in group}
         self._workers.give(worker, [Piece(lane.key, lane.recorded, step, not self._whole) for lane in group])
@@ -336,13 +331,6 @@ class Runner:
             else:
                 raise RunError(f"the run at {_named(pieces)} raised {error}") from error
         return bool(answers)
-
-    def _steps_underway(self) -> float:
-        """How many steps the runs have taken that workers have been given, as far as they have saved them."""
-        if not isinstance(self._bench, Bench):
-            return 0.0
-        found = [self._bench.files.told(key) for key in self._underway]
-        return sum(told.begin + len(told.losses) for told in found if told is not None)
 
     def _stay(self, reason: str) -> None:
         """Go on in this process alone, and say why."""

@@ -18,8 +18,6 @@ from surefoot._identity import Identity, identify, is_foreign, merged, require
 from surefoot.problems import Problem, create
 from surefoot.rules import StopRule, check_rules, is_shared, with_best
 from surefoot.runs import (
-    Bench,
-    Chunks,
     Keeper,
     Key,
     Method,
@@ -31,13 +29,14 @@ from surefoot.runs import (
     StoreKeeper,
     Tell,
     Trace,
-    bench_of,
+    Work,
     best_of,
     cut,
     forget_best,
     is_network,
     parse_methods,
     torch_ranks,
+    work_of,
 )
 from surefoot.study._archive import FileArchive, MemoryArchive
 from surefoot.study._result import Result
@@ -251,7 +250,7 @@ class Study:
                 )
             place = Place(processes=1)
             if torch_ranks.number() > 0:
-                settings, traces = follow(self._bench(RunFiles(""), self.shared))
+                settings, traces = follow(self._work(RunFiles(""), self.shared))
                 return Result(settings, MemoryArchive(traces), problem=self.problem)
         result = self._run(None if store is None else Path(store), place, progress)
         if count > 1:
@@ -265,7 +264,7 @@ class Study:
             settings, missing = self._sharing(Path(keeper.files.folder)), self._missing(keeper.done())
             if isinstance(keeper, StoreKeeper):
                 tell_reuse(self, keeper.store, len(self.runs) - len(missing), progress)
-            compute(self._bench(keeper.files, settings), settings, missing, keeper, place, progress)
+            compute(self._work(keeper.files, settings), settings, missing, keeper, place, progress)
             traces = keeper.traces() if path is None or self._shares else ()
             if self._shares:
                 study, traces = self._settled(traces)
@@ -300,9 +299,9 @@ class Study:
             keeper.store.register(self._context(), self._settings())
             yield keeper
 
-    def _bench(self, files: RunFiles, settings: Settings) -> Bench | Chunks:
+    def _work(self, files: RunFiles, settings: Settings) -> Work:
         """Who takes the runs to their end; with a store they are saved on their way."""
-        return bench_of(self.problem, self.methods, settings, files, shares=self._ranks() > 1)
+        return work_of(self.problem, self.methods, settings, files, shares=self._ranks() > 1)
 
     def _sharing(self, folder: Path) -> Settings:
         """What all runs share, with a file in which they tell each other the best bound."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from surefoot.runs import (
     Bench,
-    Chunks,
     Keeper,
     Lane,
     Place,
@@ -19,6 +18,7 @@ from surefoot.runs import (
     Settings,
     Tell,
     Trace,
+    Work,
     reporter,
     tell_best,
     torch_ranks,
@@ -34,7 +34,7 @@ class LowerBoundWarning(UserWarning):
 
 
 def compute(
-    bench: Bench | Chunks,
+    work: Work,
     settings: Settings,
     runs: Sequence[RunPlan],
     keeper: Keeper,
@@ -44,7 +44,7 @@ def compute(
     """Take some runs to their end.
 
     Args:
-        bench: Does the work.
+        work: Who does it.
         settings: What they share.
         runs: Those that are missing.
         keeper: Takes finished runs; others may compute the same ones for it.
@@ -78,7 +78,7 @@ def compute(
             report(finished(), steps / settings.steps)
 
         try:
-            with Runner(bench, keeper=keeper, place=place, whole=True, finished=deliver) as runner:
+            with Runner(work, keeper=keeper, place=place, whole=True, finished=deliver) as runner:
                 runner.advance(lanes, settings.steps, tick=tick)
         except KeyboardInterrupt:
             raise StudyInterrupted(f"interrupted after {finished()} of {len(runs)} runs; {keeper.advice}") from None
@@ -92,7 +92,7 @@ def compute(
         )
 
 
-def follow(bench: Bench | Chunks) -> tuple[dict[str, Any], list[Trace]]:
+def follow(bench: Work) -> tuple[dict[str, Any], list[Trace]]:
     """What the other ranks do: the runs that rank 0 does. They end up with its settings and traces."""
     assert isinstance(bench, Bench)
     bench.follow()
