@@ -20,13 +20,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
+from surefoot._missing import missing
+
 try:
     import cloudpickle
     import dask
     from distributed import Client, Future, LocalCluster, Worker, WorkerPlugin, as_completed, get_worker
     from distributed.scheduler import KilledWorker
 except ImportError as error:
-    raise ImportError(f"engine='dask' needs a package ({error}): pip install 'surefoot[dask]'") from error
+    raise missing("engine='dask'", error, "dask") from error
 
 from surefoot._spawn import hidden_main
 from surefoot.runs._place import ClusterError

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 import numpy as np
 
 from surefoot._files import replacing
+from surefoot._missing import missing
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -73,8 +74,8 @@ def _cells(values: Any) -> list[Any]:
 def _need(module: str, what: str) -> Any:
     try:
         return import_module(module)
-    except ImportError:
-        raise ImportError(f"writing {what} needs {module.partition('.')[0]}: pip install 'surefoot[export]'") from None
+    except ImportError as error:
+        raise missing(f"writing {what}", error, "export") from error
 
 
 def _replacing(path: Path) -> AbstractContextManager[BinaryIO]:
