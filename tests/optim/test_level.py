@@ -76,7 +76,7 @@ def test_noise_that_averages_out_shortens_nothing_and_noise_that_stays_does() ->
         """After batches whose norm is 1, whose average has ``noisy`` of it, and which keep a share of that."""
         averaging, past = sfo.AgreedDirection(), {"overlap": 0.0, "slope": 0.0, "promise": 0.0}
         factor = 0.0
-        for count in range(1, 300):
+        for count in range(1, 200):
             factor, _, past = averaging.pace(kept * noisy, noisy, 1.0, past, float(count))
         return float(factor)
 
@@ -84,11 +84,27 @@ def test_noise_that_averages_out_shortens_nothing_and_noise_that_stays_does() ->
     assert agreed(1.0, 0.1) == pytest.approx(agreed(0.2, 0.1), rel=1e-3) == pytest.approx(0.1**0.6, rel=1e-3)
 
 
+def test_in_long_runs_noise_alone_stops_a_run() -> None:
+    def agreed(span: float, steps: int) -> float:
+        """The mean factor of the second half, with batches whose overlap is noise of the size of what is promised."""
+        draws = torch.randn(steps, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
+        averaging, past = sfo.AgreedDirection(span=span), {"overlap": 0.0, "slope": 0.0, "promise": 0.0}
+        factors = []
+        for count, overlap in enumerate(draws, 1):
+            factor, _, past = averaging.pace(overlap, 1.0, 1.0, past, float(count))
+            factors.append(float(factor))
+        return sum(factors[steps // 2 :]) / (steps - steps // 2)
+
+    assert agreed(0.1, 200) == agreed(0.0, 200)
+    assert agreed(0.0, 20_000) == pytest.approx(agreed(0.0, 2_000), rel=0.5)
+    assert agreed(0.1, 20_000) < 0.2 * agreed(0.0, 20_000)
+
+
 def test_surefoot_with_a_schedule_equals_its_twin() -> None:
     here, there = Problem(), Problem()
     optimizer, twin = sfo.Surefoot(here.params), reference.Surefoot(there.params)
-    for index in range(20):
-        factor = 1.0 - index / 20
+    for index in range(300):
+        factor = max(1.0 - index / 20, 0.5)
         optimizer.param_groups[0]["lr"] = 10.0 * factor
         optimizer.step(loss=here.backward(index))
         twin.step(there.backward(index), schedule=factor)

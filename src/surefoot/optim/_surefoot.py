@@ -16,6 +16,7 @@ from surefoot.optim._rows import NamedRow, Row
 from surefoot.optim._settings import Options
 from surefoot.optim._spectral import Spectral, SpectralBall
 from surefoot.theory import level
+from surefoot.theory.arrays import maximum
 from surefoot.theory.models import Truncated
 from surefoot.theory.training import average_weight
 
@@ -36,6 +37,10 @@ class AgreedDirection(AveragedDirection):
     and takes that over from a as it falls: a^η·η^(1 − η) lies between the two, is a without a schedule (η = 1) and η at
     its end. q̄ is the running average of q = α‖g‖_*: a batch that is fitted already moves little.
 
+    The averages look back over 1/(1 − memory) steps, and in long runs over a share of the run (``span``), W steps in
+    all. Their noise, which is clipped at 0, keeps a from falling; it falls with W, and the exponent rises with it from
+    ``power`` to 1, as 1 − (1 − power)/((1 − memory)·W). The first 200 steps are not concerned.
+
     In a spectral geometry a step costs an orthogonalisation, of d, as Muon does, and the singular values of g for its
     norm; on devices that is a second orthogonalisation. (Those of d in their place would cost nothing, but the norm is
     then several times too large for small batches, whose gradients have low rank.)
@@ -45,6 +50,8 @@ class AgreedDirection(AveragedDirection):
     power: float = 0.6
     memory: float = 0.95
     """Share of the past in the running averages."""
+    span: float = 0.1
+    """Share of the run that they look back over, where that is longer."""
 
     label: ClassVar[str] = "an agreed direction"
     names: ClassVar[tuple[str, ...]] = ("overlap", "slope", "promise")
@@ -56,6 +63,8 @@ class AgreedDirection(AveragedDirection):
             raise ValueError(f"power must be a number in [0, 1], got {self.power!r}")
         if not isinstance(self.memory, int | float) or not 0 <= self.memory < 1:
             raise ValueError(f"memory must be a number in [0, 1), got {self.memory!r}")
+        if not isinstance(self.span, int | float) or not 0 <= self.span <= 1:
+            raise ValueError(f"span must be a number in [0, 1], got {self.span!r}")
 
     @property
     def plain(self) -> bool:
@@ -66,13 +75,15 @@ class AgreedDirection(AveragedDirection):
         self, overlap: Scalar, slope: Scalar, decrease: Scalar, past: Mapping[str, Scalar], count: Scalar
     ) -> tuple[Scalar, Scalar, dict[str, Scalar]]:
         """a, and min{1, q/q̄}."""
-        weight = average_weight(self.memory, count, bias_correction=True)
+        longer = maximum(self.span * (1.0 - self.memory) * count, 1.0)  # times their memory
+        weight = average_weight(self.memory, count, bias_correction=True) / longer
+        power = 1.0 - (1.0 - self.power) / longer
         begun = 1.0 * (count > 1.0)  # nothing to compare the first batch with
         overlap = past["overlap"] + weight * (begun * overlap + (1.0 - begun) * slope - past["overlap"])
         slope = past["slope"] + weight * (slope - past["slope"])
         promise = past["promise"] + weight * (decrease - past["promise"])
         kept = {"overlap": overlap, "slope": slope, "promise": promise}
-        return level.agreement(overlap, slope, self.power), level.agreement(decrease, promise, 1.0), kept
+        return level.agreement(overlap, slope, power), level.agreement(decrease, promise, 1.0), kept
 
 
 class Surefoot(NamedRow):

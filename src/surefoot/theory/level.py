@@ -146,7 +146,7 @@ def price(level: Array, comparator: Array) -> Array:
     return xp.maximum(level - comparator, 0.0 * level)
 
 
-def agreement(overlap: Array, promise: Array, power: float = 0.5) -> Array:
+def agreement(overlap: Array, promise: Array, power: Array = 0.5) -> Array:
     """How far a new batch agrees with what the ones before have promised, as a factor of the step in [0, 1].
 
         a = clip(⟨g, u⟩/‖d‖_*, 0, 1)^power
