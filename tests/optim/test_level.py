@@ -74,10 +74,10 @@ def test_before_a_gain_disagreeing_batches_shorten_nothing() -> None:
 def test_noise_that_averages_out_shortens_nothing_and_noise_that_stays_does() -> None:
     def agreed(noisy: float, kept: float) -> float:
         """After batches whose norm is 1, whose average has ``noisy`` of it, and which keep a share of that."""
-        averaging, past = sfo.AgreedDirection(), {"overlap": 0.0, "slope": 0.0, "promise": 0.0}
+        averaging, past = sfo.AgreedDirection(), dict.fromkeys(sfo.AgreedDirection.names, 0.0)
         factor = 0.0
-        for count in range(1, 200):
-            factor, _, past = averaging.pace(kept * noisy, noisy, 1.0, past, float(count))
+        for _ in range(200):
+            factor, _, past = averaging.pace(kept * noisy, noisy, 1.0, past)
         return float(factor)
 
     assert agreed(1.0, 1.0) == pytest.approx(agreed(0.2, 1.0)) == pytest.approx(1.0)
@@ -88,10 +88,10 @@ def test_in_long_runs_noise_alone_stops_a_run() -> None:
     def agreed(span: float, steps: int) -> float:
         """The mean factor of the second half, with batches whose overlap is noise of the size of what is promised."""
         draws = torch.randn(steps, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
-        averaging, past = sfo.AgreedDirection(span=span), {"overlap": 0.0, "slope": 0.0, "promise": 0.0}
+        averaging, past = sfo.AgreedDirection(span=span), dict.fromkeys(sfo.AgreedDirection.names, 0.0)
         factors = []
-        for count, overlap in enumerate(draws, 1):
-            factor, _, past = averaging.pace(overlap, 1.0, 1.0, past, float(count))
+        for overlap in draws:
+            factor, _, past = averaging.pace(overlap, 1.0, 1.0, past)
             factors.append(float(factor))
         return sum(factors[steps // 2 :]) / (steps - steps // 2)
 
@@ -195,6 +195,20 @@ def test_reset_level_forgets_the_losses() -> None:
     x.grad = torch.ones_like(x)
     optimizer.step(loss=9.0)
     assert height(optimizer, 9.0) == pytest.approx(0.9)
+
+
+def test_reset_level_forgets_how_batches_agreed() -> None:
+    x = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    optimizer, sizes = sfo.Surefoot([x], beta=0.0, listen=False), []
+    for index in range(50):
+        if index == 40:
+            optimizer.reset_level()
+        x.grad = torch.full_like(x, (-1.0) ** min(index, 40))
+        optimizer.step(loss=1.0 if index in (0, 40) else 0.1)
+        sizes.append(optimizer.last_step.size.item())
+    assert max(sizes[30:40]) < 0.01 * sizes[0]
+    assert sizes[40] == pytest.approx(sizes[0])
+    assert min(sizes[40:]) > 0.5 * sizes[0]
 
 
 def test_a_level_of_another_run_goes_on_until_it_is_reset() -> None:

@@ -96,13 +96,13 @@ class Averaging:
         return delta
 
     def pace(
-        self, overlap: Scalar, slope: Scalar, decrease: Scalar, past: Mapping[str, Scalar], count: Scalar
+        self, overlap: Scalar, slope: Scalar, decrease: Scalar, past: Mapping[str, Scalar]
     ) -> tuple[Scalar, Scalar, dict[str, Scalar]]:
         """Two factors of the step, and new values of the scalars in ``names``; asked if the averaging ``compares``.
 
         ``overlap`` is Σα⟨g, u⟩ with the direction u of the last step, ``slope`` Σα⟨d, direction(d)⟩ of the average and
         ``decrease`` the batch's own Σα‖g‖_*². A schedule takes the place of the first factor by and by
-        (:func:`surefoot.theory.level.annealed`).
+        (:func:`surefoot.theory.level.annealed`). A new phase (:meth:`ModelBased.reset_level`) starts with zeros again.
         """
         return 1.0, 1.0, {}
 

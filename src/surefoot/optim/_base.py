@@ -272,8 +272,11 @@ class ModelBased(Joining, Gathering, Listening):
         return noted.clone()
 
     def reset_level(self) -> None:
-        """Forget what a :class:`Level` (or another height) has learned of the losses: for new data, or a new phase."""
-        for name, value in self._settings.height.start().items():
+        """Forget what a :class:`Level` (or another height) has learned of the losses, and :class:`AgreedDirection` of
+        how batches agree: for new data, or a new phase."""
+        averaging = self._settings.averaging
+        compared = dict.fromkeys(averaging.names if averaging.compares else (), 0.0)
+        for name, value in {**self._settings.height.start(), **compared}.items():
             self.param_groups[0][name].fill_(value)
 
     @torch.no_grad()

@@ -132,7 +132,7 @@ def advance(
     new: dict[str, Scalar] = {"count": count, "bound": bound}
     if averaging.compares:
         slopes = [each.slope for each in measured]
-        agreed, damped, kept = averaging.pace(_dot(worth, overlaps), _dot(worth, slopes), batch, past, count)
+        agreed, damped, kept = averaging.pace(_dot(worth, overlaps), _dot(worth, slopes), batch, past)
         agreed = 1.0 - height.progress(sight, past) * (1.0 - agreed)
         scales = [scale * damped * annealed(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
         new |= kept

@@ -54,7 +54,7 @@ class AgreedDirection(AveragedDirection):
     """Share of the run that they look back over, where that is longer."""
 
     label: ClassVar[str] = "an agreed direction"
-    names: ClassVar[tuple[str, ...]] = ("overlap", "slope", "promise")
+    names: ClassVar[tuple[str, ...]] = ("overlap", "slope", "promise", "compared")
     compares: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -72,9 +72,10 @@ class AgreedDirection(AveragedDirection):
         return False
 
     def pace(
-        self, overlap: Scalar, slope: Scalar, decrease: Scalar, past: Mapping[str, Scalar], count: Scalar
+        self, overlap: Scalar, slope: Scalar, decrease: Scalar, past: Mapping[str, Scalar]
     ) -> tuple[Scalar, Scalar, dict[str, Scalar]]:
         """a, and min{1, q/q̄}."""
+        count = past["compared"] + 1.0
         longer = maximum(self.span * (1.0 - self.memory) * count, 1.0)  # times their memory
         weight = average_weight(self.memory, count, bias_correction=True) / longer
         power = 1.0 - (1.0 - self.power) / longer
@@ -82,7 +83,7 @@ class AgreedDirection(AveragedDirection):
         overlap = past["overlap"] + weight * (begun * overlap + (1.0 - begun) * slope - past["overlap"])
         slope = past["slope"] + weight * (slope - past["slope"])
         promise = past["promise"] + weight * (decrease - past["promise"])
-        kept = {"overlap": overlap, "slope": slope, "promise": promise}
+        kept = {"overlap": overlap, "slope": slope, "promise": promise, "compared": count}
         return level.agreement(overlap, slope, power), level.agreement(decrease, promise, 1.0), kept
 
 
