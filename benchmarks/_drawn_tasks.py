@@ -19,7 +19,7 @@ from torch.func import functional_call
 from _tasks import Loss, Task, Trial, cross_entropy, squared_error, supervised
 from _verdict_drawn import KINDS, Sets
 
-LOOKED_AT, LAST = (1000, 1001, 2000, 3000), (4000, 5000)
+LOOKED_AT, LAST = (1000, 1001, 2000, 3000, 4000, 5000), (6000, 7000)
 UNUSUAL_KINDS = ("convex", "tables", "unlabelled", "below-zero", "units")
 
 

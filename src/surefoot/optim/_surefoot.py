@@ -39,7 +39,7 @@ class AgreedDirection(AveragedDirection):
 
     The averages look back over 1/(1 − memory) steps, and in long runs over a share of the run (``span``), W steps in
     all. Their noise, which is clipped at 0, keeps a from falling; it falls with W, and the exponent rises with it from
-    ``power`` to 1, as 1 − (1 − power)/((1 − memory)·W). The first 200 steps are not concerned.
+    ``power`` to 1, as 1 − (1 − power)/((1 − memory)·W). The first 100 steps are not concerned.
 
     In a spectral geometry a step costs an orthogonalisation, of d, as Muon does, and the singular values of g for its
     norm; on devices that is a second orthogonalisation. (Those of d in their place would cost nothing, but the norm is
@@ -50,7 +50,7 @@ class AgreedDirection(AveragedDirection):
     power: float = 0.6
     memory: float = 0.95
     """Share of the past in the running averages."""
-    span: float = 0.1
+    span: float = 0.2
     """Share of the run that they look back over, where that is longer."""
 
     label: ClassVar[str] = "an agreed direction"

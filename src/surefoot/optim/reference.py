@@ -286,7 +286,7 @@ class Surefoot:
 
         # How long the step is: Polyak's, shortened as far as batches disagree, and the more by a schedule as it falls.
         self.q_level += w * (q - self.q_level)
-        longer = max(1.0, k / 200)  # averages over 20 steps, or a tenth of the run
+        longer = max(1.0, k / 100)  # averages over 20 steps, or a fifth of the run
         w = 0.05 / (1 - 0.95**k) / longer
         self.overlap += w * ((overlap if k > 1 else slope) - self.overlap)
         self.slope += w * (slope - self.slope)
