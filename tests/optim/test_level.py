@@ -81,7 +81,7 @@ def test_noise_that_averages_out_shortens_nothing_and_noise_that_stays_does() ->
         return float(factor)
 
     assert agreed(1.0, 1.0) == pytest.approx(agreed(0.2, 1.0)) == pytest.approx(1.0)
-    assert agreed(1.0, 0.1) == pytest.approx(agreed(0.2, 0.1), rel=1e-3) == pytest.approx(0.1**0.6, rel=1e-3)
+    assert agreed(1.0, 0.1) == pytest.approx(agreed(0.2, 0.1), rel=1e-2) == pytest.approx(0.1**0.6, rel=1e-2)
 
 
 def test_in_long_runs_noise_alone_stops_a_run() -> None:
