@@ -68,10 +68,11 @@ def is_alive(owner: str, until: float, now: float) -> bool:
         return True
     if pid == os.getpid():
         return owner in _living
-    return _exists(pid) and _start(pid) == start
+    return exists(pid) and _start(pid) == start
 
 
-def _exists(pid: int) -> bool:
+def exists(pid: int) -> bool:
+    """Whether this machine has a process with this number; one that nobody has waited for counts."""
     if os.name == "nt":  # where signal 0 is one that ends processes
         return True
     try:

@@ -95,6 +95,7 @@ class StoreKeeper(Keeper):
             self.store = opened.enter_context(Store.write(self.path))
             opened.callback(self._release_all)
             self._owner = opened.enter_context(Owner(self._renew)).name
+            self.files.sweep()
             self._open = opened.pop_all()
         return self
 

@@ -6,12 +6,14 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from surefoot._files import remove_whole
 from surefoot._states import load_run, load_told, save_run
+from surefoot.runs._claims import exists
 from surefoot.runs._lane import Told
 from surefoot.runs._run import SearchError
 from surefoot.runs._types import Key
@@ -80,6 +82,17 @@ class RunFiles:
     def remove(self, key: Key) -> None:
         """Forget a run, and what a killed process was writing of it."""
         remove_whole(self.path(key))
+
+    def sweep(self) -> None:
+        """Remove what killed processes were writing.
+
+        A process of another machine, whose number is none here, may lose what it is writing; its next save will do.
+        """
+        with suppress(FileNotFoundError):  # the folder
+            for part in Path(self.folder).glob(".*.part"):
+                pid = part.name.split(".")[-3]
+                if pid.isdecimal() and not exists(int(pid)):
+                    part.unlink(missing_ok=True)
 
     def _read(self, key: Key, read: Any) -> Any:
         path = self.path(key)
