@@ -168,6 +168,8 @@ class Runner:
 
         if not self._whole:
             group = [lane for lane in group if lane.is_behind(step)]
+            if not group:  # what was claimed had been taken there by somebody else in the meantime
+                return
             first = min(lane.recorded for lane in group)
             group = [lane for lane in group if lane.recorded == first]
             end = min(step, self._work.next_cut(first))
