@@ -16,9 +16,7 @@ from surefoot.optim._rows import NamedRow, Row
 from surefoot.optim._settings import Options
 from surefoot.optim._spectral import Spectral, SpectralBall
 from surefoot.theory import level
-from surefoot.theory.arrays import maximum
 from surefoot.theory.models import Truncated
-from surefoot.theory.training import average_weight
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,8 @@ class AgreedDirection(AveragedDirection):
     and takes that over from a as it falls: a^η·η^(1 − η) lies between the two, is a without a schedule (η = 1) and η at
     its end. q̄ is the running average of q = α‖g‖_*: a batch that is fitted already moves little.
 
-    The averages look back over 1/(1 − memory) steps, and in long runs over a share of the run (``span``), W steps in
-    all. Their noise, which is clipped at 0, keeps a from falling; it falls with W, and the exponent rises with it from
-    ``power`` to 1, as 1 − (1 − power)/((1 − memory)·W). The first 100 steps are not concerned.
+    The averages look back over 1/(1 − memory) steps, and in long runs over a share of the run (``span``); the exponent
+    rises from ``power`` to 1 there (:func:`surefoot.theory.level.look_back`). The first 100 steps are not concerned.
 
     In a spectral geometry a step costs an orthogonalisation, of d, as Muon does, and the singular values of g for its
     norm; on devices that is a second orthogonalisation. (Those of d in their place would cost nothing, but the norm is
@@ -76,9 +73,7 @@ class AgreedDirection(AveragedDirection):
     ) -> tuple[Scalar, Scalar, dict[str, Scalar]]:
         """a, and min{1, q/q̄}."""
         count = past["compared"] + 1.0
-        longer = maximum(self.span * (1.0 - self.memory) * count, 1.0)  # times their memory
-        weight = average_weight(self.memory, count, bias_correction=True) / longer
-        power = 1.0 - (1.0 - self.power) / longer
+        weight, power = level.look_back(count, self.memory, self.span, self.power)
         begun = 1.0 * (count > 1.0)  # nothing to compare the first batch with
         overlap = past["overlap"] + weight * (begun * overlap + (1.0 - begun) * slope - past["overlap"])
         slope = past["slope"] + weight * (slope - past["slope"])

@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from surefoot.theory.arrays import Array, coerce
+from surefoot.theory.arrays import Array, coerce, maximum
 from surefoot.theory.training import average_weight
 
 
@@ -162,6 +162,21 @@ def agreement(overlap: Array, promise: Array, power: Array = 0.5) -> Array:
     # Clipped before the division, which overflows where the promise is tiny.
     overlap = xp.minimum(xp.maximum(overlap, 0.0 * overlap), promise)
     return (overlap / xp.where(promise > 0.0, promise, 1.0 + 0.0 * promise)) ** power
+
+
+def look_back(count: Array, memory: float, span: float, power: float) -> tuple[Array, Array]:
+    """Weight of the newest of ``count`` batches in the averages behind :func:`agreement`, and the power of that.
+
+    The averages look back over W = max{1/(1 − memory), span·count} batches. Their noise, which is clipped at 0, keeps
+    the agreement from falling; it falls with W, and the exponent rises with it to 1: 1 − (1 − power)/((1 − memory)W).
+
+    >>> look_back(1.0, 0.95, 0.2, 0.6)
+    (1.0, 0.6)
+    >>> [round(number, 6) for number in look_back(1000.0, 0.95, 0.2, 0.6)]
+    [0.005, 0.96]
+    """
+    longer = maximum(span * (1.0 - memory) * count, 1.0)  # times the memory
+    return average_weight(memory, count, bias_correction=True) / longer, 1.0 - (1.0 - power) / longer
 
 
 def annealed(agreed: Array, schedule: Array) -> Array:
