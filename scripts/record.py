@@ -3,6 +3,7 @@
     python scripts/record.py OUT/studies/cifar10-medium.db [-o src/surefoot/paper/recorded/cifar10-medium.csv]
 
 One row a method and rate. Of a sweep that is not finished, every method has the rates all of whose runs are there.
+Rows that are recorded already and that the store lacks are kept, so that a sweep can be run in parts.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def main() -> None:
     if not runs:
         sys.exit(f"{arguments.store} has no finished runs of {name} ({preset})")
     out = arguments.out or root / f"src/surefoot/paper/recorded/{name}-{preset}.csv"
+    if out.exists():
+        runs = summary.joined(summary.read(out), runs)
     summary.write(runs, out)
     print(f"wrote {out}: {', '.join(f'{label} at {len(found.lrs)} rates' for label, found in runs.items())}")
 

@@ -84,6 +84,20 @@ def read(path: Path | Traversable) -> dict[str, Summary]:
     return found
 
 
+def joined(known: Mapping[str, Summary], newer: Mapping[str, Summary]) -> dict[str, Summary]:
+    """The rows of both, those of ``newer`` where they are of the same method and rate.
+
+    A sweep that takes several days on several machines becomes one record so.
+    """
+    found: Found[Summary] = Found()
+    for label in known | newer:
+        parts = [part[label] for part in (newer, known) if label in part]
+        lrs, places = np.unique(np.concatenate([part.lrs for part in parts]), return_index=True)
+        columns = {name: np.concatenate([part.columns[name] for part in parts])[places] for name in COLUMNS}
+        found[label] = Summary(label, lrs, columns)
+    return found
+
+
 def recorded(name: str, preset: str) -> dict[str, Summary] | None:
     """The summaries of a sweep that was run once, which come with the package; None if there are none.
 

@@ -162,6 +162,19 @@ class TestSweep:
             float(whole.last_loss.sel(algorithm="sgd", lr=1.0).mean()), rel=1e-5
         )
 
+    def test_a_record_keeps_what_another_machine_has_run(self):
+        def runs(label, lrs, loss):
+            columns = {name: np.full(len(lrs), loss) for name in summary.COLUMNS}
+            return {label: summary.Summary(label, np.array(lrs), columns)}
+
+        known = runs("sgd", [0.1, 1.0], 5.0) | runs("sps", [1.0], 6.0)
+        found = summary.joined(known, runs("sgd", [0.3, 1.0], 7.0) | runs("ngn", [1.0], 8.0))
+        assert {label: (part.lrs.tolist(), part["loss"].tolist()) for label, part in found.items()} == {
+            "sgd": ([0.1, 0.3, 1.0], [5.0, 7.0, 7.0]),
+            "sps": ([1.0], [6.0]),
+            "ngn": ([1.0], [8.0]),
+        }
+
     def test_a_file_with_other_settings_is_not_the_sweep(self, results, folder, monkeypatch):
         tiny_sweeps.install(monkeypatch, lrs=[0.1, 1.0])
         assert presets.stored("cifar10", "smoke", folder) is None
