@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: help setup reproduce test test-all test-strangers lint bench docs clean
+.PHONY: help setup reproduce test test-all test-strangers lint bench evidence docs clean
 
 help:
 	@echo "make reproduce   install, run the paper's studies, write figures and report to $(OUT)/, say which claims hold"
@@ -12,7 +12,8 @@ help:
 	@echo "make test-all    the same with the slow tests"
 	@echo "make test-strangers  what torch and optax demand of their own optimizers, for ours"
 	@echo "make lint        ruff and mypy alone"
-	@echo "make bench       all benchmarks, hours, and a list of the goals that were missed; BENCH=--quick takes minutes"
+	@echo "make bench       speed against peers and limits, half an hour, and a list of the goals that were missed"
+	@echo "make evidence    how often answers are right: trains networks for hours"
 	@echo "make docs        build the documentation"
 
 # The stamps hold the venv's state: they are older than pyproject.toml or constraints.txt when it must be renewed.
@@ -57,10 +58,11 @@ test-strangers: $(VENV)/.dev
 test-all: lint $(VENV)/.browser
 	$(BIN)/pytest -n 2 --dist worksteal -m ''
 
-bench: $(VENV)/.dev
+# BENCH=--quick shortens both.
+bench evidence: $(VENV)/.dev
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,bench]'
 	$(BIN)/surefoot build || echo "without compiled kernels: the optimizers' steps take longer"
-	$(BIN)/python benchmarks/_all.py $(BENCH)
+	$(BIN)/python benchmarks/_all.py $(if $(filter evidence,$@),--evidence) $(BENCH)
 
 docs: $(VENV)/.dev
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'

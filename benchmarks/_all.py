@@ -1,9 +1,10 @@
-"""All benchmarks one after the other, and at the end what they say of goals that were missed.
+"""Benchmarks one after the other, and at the end what they say of goals that were missed.
 
-    python benchmarks/_all.py [--quick] [NAME ...]
+    python benchmarks/_all.py [--evidence] [--quick] [NAME ...]
 
-A goal is missed where a line of output says "NO" or "missed", or where a benchmark fails. The others run all the same.
-Some train networks for hours; ``--quick`` leaves these out and shortens others, so that all of it takes minutes.
+By default these are the benchmarks of speed: ratios against peers and limits, half an hour on two cores. With
+``--evidence`` they are those of quality, which train networks for hours: how often answers are right. A goal is missed
+where a line of output says "NO" or "missed", or where a benchmark fails. The others run all the same.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ _QUICK = {
 """Arguments of benchmarks that are shorter so."""
 _ENVIRONMENT = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
 """Some virtual machines list AMX among their instructions and do not run it: bfloat16 would end the process."""
+_SPEED = ("theory", "sweep", "optim", "networks", "inputs", "monitor", "watch", "dask_engine", "parallel")
+"""Benchmarks that time something; all others tell how good an answer is."""
 _HOURS = ("finders", "loss_over_rate", "verdict")
-"""Benchmarks that train networks for hours."""
+"""Benchmarks of quality that are long however they are asked."""
 
 
 def run(path: Path, arguments: str = "") -> list[str]:
@@ -58,10 +61,13 @@ def run(path: Path, arguments: str = "") -> list[str]:
 def main() -> None:
     known = {path.stem: path for path in sorted(_HERE.glob("[a-z]*.py"))}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(known)}; none means all")
-    parser.add_argument("--quick", action="store_true", help=f"minutes: without {', '.join(_HOURS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(known)}")
+    parser.add_argument("--evidence", action="store_true", help="by default those of quality, in place of speed")
+    parser.add_argument("--quick", action="store_true", help=f"shortened, and without {', '.join(_HOURS)}")
     given = parser.parse_args()
-    names = given.names or [name for name in known if not (given.quick and name in _HOURS)]
+    chosen = [name for name in known if name not in _SPEED] if given.evidence else list(_SPEED)
+    left_out = [name for name in chosen if given.quick and name in _HOURS]
+    names = given.names or [name for name in chosen if name not in left_out]
     unknown = [name for name in names if name not in known]
     if unknown:
         parser.error(f"NAME must be one of {', '.join(known)}, got {', '.join(unknown)}")
@@ -70,8 +76,8 @@ def main() -> None:
     for name, lines in missed.items():
         for line in lines:
             print(f"{name}: {line}")
-    if given.quick and not given.names:
-        print(f"not run, because of --quick: {', '.join(_HOURS)}")
+    if left_out and not given.names:
+        print(f"not run, because of --quick: {', '.join(left_out)}")
     if not any(missed.values()):
         print("nothing")
     if any("failed with" in line for lines in missed.values() for line in lines):
