@@ -55,6 +55,18 @@ def test_closed_models_are_exact_over_the_whole_float_range(kind, loss, grad_sq,
     assert close(step.delta, delta, 2e-14)
 
 
+@given(z=st.floats(min_value=1e-15, max_value=1e15), below_one=st.floats(min_value=1e-15, max_value=1e-3))
+@pytest.mark.parametrize(("kind", "rel"), [(np.float64, 1e-13), (np.float32, 1e-4)])
+def test_power_just_below_one_is_nearly_sps(kind, rel, z, below_one):
+    """The step lies between Polyak's and one that is a little longer; a series for small z must not reach here."""
+    rate = kind(z)
+    near = models.Power(1 - below_one).step(kind(1), kind(1), rate)
+    polyak = models.Truncated().step(kind(1), kind(1), rate)
+    slack = 60 * below_one + rel  # log t = (1 − p)/p · log(1 − p z t): the step is this close to its limit
+    assert near.size == pytest.approx(polyak.size, rel=slack)
+    assert near.delta == pytest.approx(polyak.delta, rel=slack)
+
+
 @given(z=st.floats(min_value=1e-15, max_value=1e15), p=exponents)
 def test_power_is_accurate_to_1e_13(z, p):
     assume(abs(p) > 1e-9)  # the reference needs 1/p

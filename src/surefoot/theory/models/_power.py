@@ -93,7 +93,8 @@ def _solve_power(xp: Namespace, p: float, point: Point) -> tuple[Array, Array]:
     height, grad_sq, lr, half, z, _ = point
     limits = xp.limits(z)
     first_order = 1.0 - (1.0 - p) * z
-    small = z < 0.25 * math.sqrt(limits.eps) / (1.0 - p)  # the series' next term is below rounding
+    # The series' next terms, (1 − p)z² and (1 − p)²z², are below rounding.
+    small = z < 0.25 * min(1.0, math.sqrt(limits.eps) / max(1.0 - p, math.sqrt(1.0 - p)))
     height, grad_sq, rate, z = (xp.where(small, 1.0, value) for value in (height, grad_sq, lr, z))
     ceiling = 0.5 * limits.max / (1.0 + 2.0 * abs(p))  # the guess multiplies z
     beyond = z > ceiling
