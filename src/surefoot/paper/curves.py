@@ -80,24 +80,24 @@ def pool(results: Iterable[Result]) -> Pool:
     return Pool(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
-def polyak_ratio(curve: Curve, lr: float, steps: int) -> Floats:
-    """f(x_t, s_t)/‖g_t‖² at the first steps of all seeds at a rate: Polyak's step for C = 0 (App. B.2)."""
-    loss, grad_sq = (curve.of(name).sel(lr=lr, method="nearest").values[:, :steps] for name in ("loss", "grad_sq"))
+def polyak_ratio(curve: Curve, steps: int) -> Floats:
+    """Polyak's step for C = 0, f(x_t, s_t)/‖g_t‖², at the first steps of every run; NaN where unknown (App. B.2)."""
+    loss, grad_sq = (curve.of(name).values[..., :steps] for name in ("loss", "grad_sq"))
     known = np.isfinite(loss) & np.isfinite(grad_sq) & (grad_sq > 0)
-    return np.asarray(loss[known] / grad_sq[known])
+    return np.divide(loss, grad_sq, out=np.full_like(loss, np.nan), where=known)
 
 
 def polyak_units(curve: Curve) -> Floats:
-    """The median over all steps of the step in units of Polyak's, γ_t‖g_t‖²/f_t, for every rate; NaN if none is known.
+    """The step of every run in units of Polyak's, γ_t‖g_t‖²/f_t.
 
     SPS never exceeds 1 and NGN never exceeds 2; SGD and LogNGN know no limit.
     """
     size, grad_sq, loss = (curve.of(name).values for name in ("size", "grad_sq", "loss"))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        units = size * grad_sq / loss
-    found = np.full(len(units), np.nan)
-    for position, values in enumerate(units):
-        known = values[np.isfinite(values)]
-        if known.size:
-            found[position] = np.median(known)
-    return found
+        return np.asarray(size * grad_sq / loss)
+
+
+def medians(values: Floats) -> Floats:
+    """The median of what is finite at every rate, over runs and steps; NaN where nothing is."""
+    known = [at_rate[np.isfinite(at_rate)] for at_rate in values]
+    return np.array([np.median(numbers) if numbers.size else np.nan for numbers in known])

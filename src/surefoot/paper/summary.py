@@ -13,7 +13,7 @@ import numpy as np
 
 from surefoot._files import write_whole
 from surefoot._text import csv_text
-from surefoot.paper.curves import Curve, Floats, Found, MissingRuns, curves, polyak_ratio
+from surefoot.paper.curves import Curve, Floats, Found, MissingRuns, curves, medians, polyak_ratio
 from surefoot.study import Result, Sensitivity, measure_windows
 
 EARLY = 100
@@ -112,13 +112,7 @@ def _of(curve: Curve) -> Summary:
         "noise": bound.noise.values,
         "travel": curve.of("distance").values[..., -1].mean(axis=1),
         "early_delta": early,
-        "polyak": _medians(curve, EARLY),
-        "first_polyak": _medians(curve, 1),
+        "polyak": medians(polyak_ratio(curve, EARLY)),
+        "first_polyak": medians(polyak_ratio(curve, 1)),
     }
     return Summary(curve.label, curve.lrs, columns)
-
-
-def _medians(curve: Curve, steps: int) -> Floats:
-    """The median of f/‖g‖² over the first steps, at every rate; NaN where none is known."""
-    ratios = [polyak_ratio(curve, lr, steps) for lr in curve.lrs]
-    return np.array([np.median(values) if len(values) else np.nan for values in ratios])

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot.paper import presets
-from surefoot.paper.curves import Curve, Floats, curves, polyak_units, pool
+from surefoot.paper.curves import Curve, Floats, curves, medians, polyak_units, pool
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.methods import GREY, looks
 from surefoot.plots.panels import Columns, Row, as_columns, constant, draw_rates, draw_traces, methods_of, series
-from surefoot.plots.style import KEY, drawable, key, legend_below, mark_edge, new_figure
+from surefoot.plots.style import KEY, drawable, key, mark_edge, new_figure
 from surefoot.theory import bounds
 
 if TYPE_CHECKING:
@@ -74,22 +74,17 @@ def _first(results: Results) -> Result:
     return next(iter(results.values()))
 
 
-def _loss_and_bound(loss: str, _: presets.Sweep, results: Results) -> Rows:
-    epochs = _first(results).settings["epochs"] if loss == "valid_loss" else None
-    for curve in curves(results).values():
-        yield from _with_range("loss", curve, curve.losses(loss, epochs))
-        yield from _over_rates("bound", curve, curve.bound().total)
-    yield _distance(results)
-
-
-def _half(_: presets.Sweep, results: Results) -> Rows:
+def _loss_and_bound(loss: str, halved: bool, _: presets.Sweep, results: Results) -> Rows:
+    """A loss and the bound at the end of the runs, or after half their epochs."""
     settings = _first(results).settings
-    epoch = settings["epochs"] // 2
+    epoch = settings["epochs"] // (2 if halved else 1)
+    horizon = epoch * settings["steps_per_epoch"] if halved else None
     for curve in curves(results).values():
-        yield from _with_range("loss", curve, curve.losses("train_loss", epoch))
-        yield from _over_rates("bound", curve, curve.bound(horizon=epoch * settings["steps_per_epoch"]).total)
+        yield from _with_range("loss", curve, curve.losses(loss, None if loss == "last_loss" else epoch))
+        yield from _over_rates("bound", curve, curve.bound(horizon=horizon).total)
     yield _distance(results)
-    yield _constant("epochs", epoch)
+    if halved:
+        yield _constant("epochs", epoch)
 
 
 def _traces(kind: str, sweep: presets.Sweep, results: Results) -> Rows:
@@ -135,7 +130,7 @@ def _log_ngn(sweep: presets.Sweep, results: Results) -> Rows:
         curve = found[label]
         yield from _with_range("loss", curve, curve.losses())
         yield from _over_rates("bound", curve, curve.bound().total)
-        yield from _over_rates("polyak-units", curve, polyak_units(curve))
+        yield from _over_rates("polyak-units", curve, medians(polyak_units(curve)))
     yield from _traces("delta", sweep, {"constant": results["constant"]})
     yield _distance(results)
 
@@ -294,12 +289,6 @@ def _bound_words(columns: Columns) -> str:
     return f"bound Ω, D = {constant(columns, 'distance'):g} (f⋆ = 0)"
 
 
-def _with_legend(draw: Callable[[Columns], Figure], columns: Columns) -> Figure:
-    figure = draw(columns)
-    legend_below(figure, figure.axes)
-    return figure
-
-
 def _recipe(
     number: str,
     title: str,
@@ -307,25 +296,30 @@ def _recipe(
     draw: Callable[[Columns], Figure],
     sweep: str = "cifar10",
 ) -> Recipe:
-    return Recipe(number, title, partial(table, rows), partial(_with_legend, draw), sweep=sweep)
+    return Recipe(number, title, partial(table, rows), draw, sweep=sweep)
 
 
 FIGURES = {
     "cifar10-loss-and-bound": _recipe(
         "4",
         "training loss and its bound, without and with warmup",
-        partial(_loss_and_bound, "last_loss"),
+        partial(_loss_and_bound, "last_loss", False),
         partial(_draw_two_sides, "training loss at the last iterate, $f(x_T)$"),
     ),
     "cifar10-delta": _recipe(
         "5", "stability index over time, without and with warmup", partial(_traces, "delta"), _draw_delta
     ),
     "cifar10-distances": _recipe("9", "the bound for several guesses of D", _many_distances, _draw_many_distances),
-    "cifar10-half": _recipe("10", "training loss and its bound after half the epochs", _half, _draw_half),
+    "cifar10-half": _recipe(
+        "10",
+        "training loss and its bound after half the epochs",
+        partial(_loss_and_bound, "train_loss", True),
+        _draw_half,
+    ),
     "cifar10-validation": _recipe(
         "11",
         "validation loss, and the bound",
-        partial(_loss_and_bound, "valid_loss"),
+        partial(_loss_and_bound, "valid_loss", False),
         partial(_draw_two_sides, "validation loss at the end"),
     ),
     "cifar10-travel": _recipe("", "how far runs get from their start, and the guess D", _travel, _draw_travel),
