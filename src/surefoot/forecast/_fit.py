@@ -194,8 +194,8 @@ def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
         if not len(data.losses):
             raise ValueError("runs must have losses after their warmup and first third, and none has")
         reference = _reference(data)
-        values, scale, whole = _solve(data, reference, expected)
-        far = _far_above(data, values, reference, scale, len(finite))
+        values, problem = _solve(data, reference, expected)
+        far = _far_above(problem, values, len(finite))
         if not far:
             break
         lost += [finite[place] for place in far]
@@ -203,9 +203,9 @@ def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
     residual = np.full(len(finite), np.nan)
     fitted = form.loss(values[:FREE], data.parts, reference)
     residual[data.run[data.final]] = (data.losses - fitted)[data.final]
-    draws = _draws(data, values, reference, whole, scale, seed)
+    draws = _draws(problem, values, seed)
     offset = float(values[FREE]) if data.beside.any() else 0.0
-    return Fit(values[:FREE], offset, reference, scale, draws, finite, lost, residual, _box(finite, data))
+    return Fit(values[:FREE], offset, reference, problem.scale, draws, finite, lost, residual, _box(finite, data))
 
 
 def check(runs: list[Run], lost: list[Run]) -> None:
@@ -258,8 +258,8 @@ def _reference(data: Points) -> form.Reference:
     return form.Reference(peak, growth, middle(found.total), middle(found.noise))
 
 
-def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, float, Prior]:
-    """The parameters and the offset, the residuals' scale (estimated on the way) and the prior that was used."""
+def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, _Problem]:
+    """The parameters and the offset, and the problem that they solve: the residuals' scale is estimated on the way."""
     from scipy.optimize import least_squares
 
     counted = data.counted
@@ -295,7 +295,7 @@ def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Fl
         before, scale = scale, max(1.4826 * float(np.median(left)) * math.sqrt(counted.sum() / freedom), smallest)
         if abs(math.log(scale / before)) < 0.05:
             break
-    return values, scale, expected
+    return values, _Problem(data, reference, expected, scale)
 
 
 class _Problem:
@@ -337,24 +337,24 @@ class _Problem:
         return np.concatenate([self.robust(values)[1], np.diag(1 / self.prior[:, 1])])
 
 
-def _far_above(data: Points, values: Floats, reference: form.Reference, scale: float, count: int) -> list[int]:
+def _far_above(problem: _Problem, values: Floats, count: int) -> list[int]:
     """Runs whose final loss is beyond anything that the form explains: they diverged and did not come back."""
-    off = (data.losses - form.loss(values[:FREE], data.parts, reference))[data.final]
+    data = problem.data
+    off = (data.losses - form.loss(values[:FREE], data.parts, problem.reference))[data.final]
     owner = data.run[data.final]
     best = float(data.losses[data.final].min()) if data.final.any() else 0.0
-    limit = max(15 * scale, 0.1 * abs(best))
+    limit = max(15 * problem.scale, 0.1 * abs(best))
     far = [int(place) for place, gap in zip(owner, off, strict=True) if gap > limit]
     return far if len(far) <= max(1, count // 4) else []
 
 
-def _draws(data: Points, values: Floats, reference: form.Reference, expected: Prior, scale: float, seed: int) -> Floats:
+def _draws(problem: _Problem, values: Floats, seed: int) -> Floats:
     """Parameters that other samples of the runs would have given: one Gauss–Newton step from the fit for each.
 
     Runs are drawn with replacement, with all their points; the centre of the prior is drawn as well, so that what the
     runs do not determine is not taken for certain.
     """
-    random = np.random.default_rng(seed)
-    problem = _Problem(data, reference, expected, scale)
+    random, data = np.random.default_rng(seed), problem.data
     soft, rows = problem.robust(values)
     count = int(data.run.max()) + 1
     squares, slopes = np.zeros((count, FREE + 1, FREE + 1)), np.zeros((count, FREE + 1))

@@ -105,10 +105,16 @@ class Forecast:
         named = dict(schedules) if isinstance(schedules, Mapping) else _named(schedules or SCHEDULES)
         if not named:
             raise ValueError("schedules must have at least one schedule, got none")
-        candidates = fit.candidates() if lrs is None else _chosen(fit, lrs)
+        candidates = fit.candidates()
+        if lrs is not None:
+            candidates = np.array([_schedules.positive("lrs", lr) for lr in lrs])
+            if not len(candidates):
+                raise ValueError("lrs must have at least one rate, got none")
+            for lr in (candidates.min(), candidates.max()):
+                fit.reach(total, float(lr))
         rows = []
         for label, schedule in named.items():
-            shape = _factors(fit, schedule, total, options)
+            shape = _schedules.factors(schedule, total, default_warmup=fit.warmup, **options)
             parts = form.coarse(total, candidates[:, None] * form.part_means(shape), weight_decay=fit.weight_decay)
             place = int(np.argmin(fit.losses(parts)))
             rows.append(Option(label, float(candidates[place]), *fit.predict(candidates[place] * shape)))
@@ -157,14 +163,11 @@ class Forecast:
 
         rows = []
         for run in _read.read(runs, curves, **options):
-            fit = self.fits.get(run.group)
-            if fit is None and len(self.fits) == 1:
-                fit = next(iter(self.fits.values()))
-            if fit is None:
-                continue
-            forecast = fit.predict(run.rates)
-            head = {"run": run.name, "lr": run.lr, "schedule": run.schedule, "steps": run.steps, "measured": run.loss}
-            rows.append({**head, **forecast._asdict(), "error": forecast.loss - run.loss})
+            fit = next(iter(self.fits.values())) if len(self.fits) == 1 else self.fits.get(run.group)
+            if fit is not None:
+                forecast = fit.predict(run.rates)
+                known = {"run": run.name, "lr": run.lr, "schedule": run.schedule, "steps": run.steps}
+                rows.append({**known, "measured": run.loss, **forecast._asdict(), "error": forecast.loss - run.loss})
         return pd.DataFrame(rows)
 
     def summary(self) -> str:
@@ -201,16 +204,15 @@ class Forecast:
         )
 
     def _fit(self, group: Mapping[str, Any] | None) -> Fit:
+        known = "; ".join(map(self._title, self.fits))
         if group is None:
             if len(self.fits) == 1:
                 return next(iter(self.fits.values()))
-            known = "; ".join(map(self._title, self.fits))
             raise ValueError(f"group must say which of {len(self.fits)} models or data sets is meant: {known}")
         if not isinstance(group, Mapping):
             raise TypeError(f"group must be a mapping such as {{'dataset': 'mine'}}, got {group!r}")
         found = [key for key in [*self.fits, *self.refused] if group.items() <= dict(key).items()]
         if len(found) != 1:
-            known = "; ".join(map(self._title, self.fits))
             raise ValueError(f"group must fit one of the groups, got {dict(group)!r} (fits {len(found)}): {known}")
         if found[0] in self.refused:
             raise ValueError(f"group {dict(group)!r} was not fitted: {self.refused[found[0]]}")
@@ -227,14 +229,9 @@ class Forecast:
         total = _schedules.whole("steps", steps, 1)
         fit.reach(total, rate)
         if resume is None:
-            return rate * _factors(fit, schedule, total, options)
+            return rate * _schedules.factors(schedule, total, default_warmup=fit.warmup, **options)
         done = _done(resume, total)
-        left = _schedules.factors(schedule, total - len(done), default_warmup=0, **options)
-        return np.concatenate([done, rate * left])
-
-
-def _factors(fit: Fit, schedule: Schedule, steps: int, options: dict[str, Any]) -> Floats:
-    return _schedules.factors(schedule, steps, default_warmup=fit.warmup, **options)
+        return np.concatenate([done, rate * _schedules.factors(schedule, total - len(done), **options)])
 
 
 def _done(resume: Any, steps: int) -> Floats:
@@ -244,16 +241,6 @@ def _done(resume: Any, steps: int) -> Floats:
     if len(done) >= steps:
         raise ValueError(f"steps must be more than the {len(done)} that are done, got {steps}")
     return done
-
-
-def _chosen(fit: Fit, lrs: Iterable[float]) -> Floats:
-    """Rates that somebody wants to choose from."""
-    given = np.array([_schedules.positive("lrs", lr) for lr in lrs])
-    if not len(given):
-        raise ValueError("lrs must have at least one rate, got none")
-    for lr in (given.min(), given.max()):
-        fit.reach(1, float(lr))
-    return given
 
 
 def _named(schedules: Iterable[Schedule]) -> dict[str, Schedule]:
@@ -306,9 +293,8 @@ def forecast(
     >>> low < measured(0.05, 1600) < high
     True
     """
-    everything = _read.read(runs, curves, loss=loss, curve_loss=curve_loss, groups=groups)
     members: dict[Group, list[Run]] = {}
-    for run in everything:
+    for run in _read.read(runs, curves, loss=loss, curve_loss=curve_loss, groups=groups):
         members.setdefault(run.group, []).append(run)
     ordered = sorted(members, key=lambda group: -len(members[group]))
     fits: dict[Group, Fit] = {}

@@ -137,11 +137,11 @@ def _curves(table: pd.DataFrame, column: str | None) -> dict[Any, pd.DataFrame]:
 def _of_row(name: str, row: dict[str, Any], final: str | None, logs: Any, columns: list[str]) -> Run:
     lr, steps = _schedules.positive("lr", row["lr"]), _schedules.whole("steps", row["steps"], 1)
     log = None if logs is None else logs.get(row["run"])
-    warmup = _optional(row.get("warmup"), 0.0)
+    warmup = _schedules.number(row.get("warmup"), 0.0)
     if not 0 <= warmup < steps:
         raise ValueError(f"steps must be more than the warmup, got {steps} steps and a warmup of {warmup:g}")
     rates, label = _rates(row, lr, steps, int(warmup), log)
-    decay = _optional(row.get("weight_decay"), 0.0)
+    decay = _schedules.number(row.get("weight_decay"), 0.0)
     if not 0 <= decay < math.inf:
         raise ValueError(f"weight_decay must be at least 0, got {decay!r}")
     if log is None:
@@ -178,9 +178,9 @@ def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any) ->
             options = {"warmup": warmup} if "warmup" not in schedule else {}
             kind = _schedules.describe(schedule)
             if kind.startswith("wsd") and "decay_fraction" not in kind:
-                options["decay_fraction"] = _optional(row.get("decay_fraction", row.get("cooldown")), 0.2)
+                options["decay_fraction"] = _schedules.number(row.get("decay_fraction", row.get("cooldown")), 0.2)
                 options["decay_shape"] = row.get("decay_shape") if isinstance(row.get("decay_shape"), str) else None
-            end = _optional(row.get("end"), math.nan)
+            end = _schedules.number(row.get("end"), math.nan)
             if not math.isnan(end):
                 options["end"] = end
         base = _schedules.factors(schedule, steps, **options)
@@ -231,11 +231,6 @@ def _of_result(result: Any) -> list[Run]:
     if not found:
         raise ValueError("runs must have at least one run, and the study has none yet")
     return found
-
-
-def _optional(value: Any, default: float) -> float:
-    found = _schedules.number(value)
-    return default if math.isnan(found) else found
 
 
 def _plain(value: Any) -> Any:
