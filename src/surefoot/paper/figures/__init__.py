@@ -18,7 +18,7 @@ from surefoot._text import csv_text
 from surefoot.paper.figures import convex, networks, theory, worst_cases
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.panels import Columns
-from surefoot.plots.style import entitled, legend_below
+from surefoot.plots.style import legend_below
 from surefoot.theory.arguments import one_of, unknown
 
 FIGURES: dict[str, Recipe] = {**theory.FIGURES, **convex.FIGURES, **worst_cases.FIGURES, **networks.FIGURES}
@@ -89,7 +89,9 @@ def save(name: str, columns: Columns, folder: Path) -> list[Path]:
     settings = columns["method"][columns["kind"] == "problem"].tolist() if recipe.sweep else []
     if not figure.legends and not any(ax.get_legend() for ax in figure.axes):
         legend_below(figure, figure.axes)
-    entitled(figure, "\n".join([recipe.heading, *settings]), figure.axes)
+    figure.suptitle("\n".join([recipe.heading, *settings]), fontsize=11)
+    for ax in figure.axes:
+        ax.title.set_fontsize(9.5)
     folder.mkdir(parents=True, exist_ok=True)
     picture, document, table = (folder / f"{name}.{kind}" for kind in ("png", "pdf", "csv"))
     with replacing(picture, "the figure") as file:

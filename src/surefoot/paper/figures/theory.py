@@ -9,7 +9,7 @@ import numpy as np
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.methods import GREY, look, looks
 from surefoot.plots.panels import Columns
-from surefoot.plots.style import key, legend_beside, new_figure
+from surefoot.plots.style import key, new_figure
 from surefoot.theory import bounds, models, toy
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ def power_law(columns: Columns) -> Figure:
     ax.plot(columns["lr"][chosen], columns["bias"][chosen], ":", color="grey", label="bias D²/(2αT) alone")
     ax.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="bound Ω of the last iterate", ylim=(5e-2, 1e3))
     ax.set_title(f"T = {STEPS} steps at a constant rate, D = {DISTANCE:g}")
-    legend_beside(ax, title="E[δ] = $α^ν$", title_fontsize=9)
+    beside = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5)}
+    ax.legend(frameon=False, fontsize=8.5, title="E[δ] = $α^ν$", title_fontsize=9, **beside)
     return figure
 
 
