@@ -48,14 +48,13 @@ def _rates(low: float, high: float, count: int) -> list[float]:
 
 
 _RESNET: Settings = {"problem": "resnet20", "lrs": _rates(-2, 2, 9), "seeds": 1, "epochs": 5, "batch_size": 128}
+_DIGITS: Settings = {"problem": "digits-cnn", "lrs": _rates(-2, 2, 5), "seeds": 1, "epochs": 2, "batch_size": 64}
 _IMAGES: dict[str, Settings] = {
-    "smoke": {
-        "problem": "digits-cnn", "lrs": _rates(-2, 2, 5), "seeds": 1, "epochs": 2, "batch_size": 64, "distance": 10.0,
-    },
+    "smoke": {**_DIGITS, "distance": 10.0},
     "small": {**_RESNET, "distance": 20.0},
     "medium": {**_RESNET, "lrs": _rates(-1, 1, 5), "distance": 30.0},
     "paper": {**_RESNET, "seeds": 3, "epochs": 20, "distance": 50.0},
-}  # fmt: skip
+}
 _OPTIONS: dict[str, Settings] = {
     "small": {"rows": 10_000, "validation_rows": 2_000, "channels_last": True},
     "medium": {"validation_rows": 2_000, "evaluated": 10_000},

@@ -274,6 +274,14 @@ class TestTables:
 
 
 class TestCurves:
+    def test_a_sweep_without_a_distance_has_a_summary_without_bounds(self, sweeps):
+        sgd = summary.summarise(sweeps["characters"])["sgd"]
+        losses = sweeps["characters"]["plain"].dataset.last_loss.sel(algorithm="sgd").mean("seed")
+        np.testing.assert_array_equal(sgd["loss"], losses)
+        assert (sgd["noise"] > 0).all()
+        with pytest.raises(MissingRuns, match="sgd that tell the bound"):
+            sgd["bound"]
+
     def test_labels_tell_warmup_apart(self, results):
         assert list(curves(results)) == ["sgd", "sps", "ngn", "log-ngn", "sgd+warmup"]
 

@@ -26,8 +26,7 @@ from surefoot.paper.claims._claim import (
     listed,
     windows,
 )
-from surefoot.paper.curves import Floats, MissingRuns, curve_label
-from surefoot.paper.summary import EARLY
+from surefoot.paper.curves import EARLY, Floats, MissingRuns, curve_label
 from surefoot.plots import label_of
 from surefoot.study import Sensitivity
 
