@@ -27,7 +27,12 @@ def run(
     """Fit, then print the fit, the best rate of each schedule, and the forecast that was asked for."""
     if (lr is None) != (schedule is None):
         raise ValueError("--lr and --schedule go together: a forecast of one run needs both")
-    chosen = dict(_pair(text) for text in group) or None
+    chosen = {}
+    for text in group:
+        key, _, value = text.partition("=")
+        if not key or not value:
+            raise ValueError(f"--group must be of the form KEY=VALUE, got {text!r}")
+        chosen[key] = value
     fitted = forecast(runs, curves=curves, progress=False if quiet or as_json else None)
     which = _group(fitted, chosen)
     choices = [] if which is None and len(fitted.fits) > 1 else _choices(fitted, which, steps)
@@ -68,9 +73,9 @@ def _choices(fitted: Forecast, which: dict[str, Any] | None, steps: int | None) 
     return [fitted.best(length, group=which) for length in ([longest, 2 * longest] if steps is None else [steps])]
 
 
-def _group(fitted: Forecast, chosen: dict[str, str] | None) -> dict[str, Any] | None:
+def _group(fitted: Forecast, chosen: dict[str, str]) -> dict[str, Any] | None:
     """The group whose values print as those on the command line."""
-    if chosen is None:
+    if not chosen:
         return None
     found = [
         group
@@ -81,10 +86,3 @@ def _group(fitted: Forecast, chosen: dict[str, str] | None) -> dict[str, Any] | 
         there = "; ".join(map(fitted._title, fitted.fits))
         raise ValueError(f"--group must fit one group of runs, got {chosen} (fits {len(found)}); there are {there}")
     return found[0]
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, sign, value = text.partition("=")
-    if not sign or not key or not value:
-        raise ValueError(f"--group must be of the form KEY=VALUE, got {text!r}")
-    return key, value
