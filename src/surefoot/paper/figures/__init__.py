@@ -45,7 +45,7 @@ def available() -> list[str]:
 def lacking() -> list[str]:
     """Names of the figures that need the extra ``pep``, if it is not installed."""
     installed = all(importlib.util.find_spec(name) for name in ("PEPit", "cvxpy"))
-    return [name for name, recipe in FIGURES.items() if recipe.extra == "pep" and not installed]
+    return [] if installed else list(worst_cases.FIGURES)
 
 
 def expanded(names: Iterable[str]) -> list[str]:

@@ -36,6 +36,7 @@ WITHOUT = ("sgd", "sps", "ngn")
 WITH = ("sgd+warmup", "sps", "ngn")
 MODELS = ("sps", "ngn", "log-ngn")
 GUESSING = "loss of guessing, ln 10"
+FINAL = "training loss at the last iterate, $f(x_T)$"
 
 
 def table(blocks: Iterable[Block], sweep: presets.Sweep, results: Results) -> Columns:
@@ -224,7 +225,7 @@ def _draw_pool_bias(columns: Columns) -> Figure:
     for ax, (title, methods) in zip((left, middle), _sides(columns), strict=True):
         draw_rates(ax, columns, methods, start, start_label=GUESSING)
         ax.set_title(f"{title}, bound without D")
-    left.set_ylabel("training loss at the last iterate, $f(x_T)$")
+    left.set_ylabel(FINAL)
     for kind, style, label in (
         ("bias-pool", "-", f"bias from {constant(columns, 'points'):.0f} visited points"),
         ("bias-distance", "-.", f"bias $D²/(2S_1)$, D = {constant(columns, 'distance'):g}"),
@@ -240,7 +241,7 @@ def _draw_log_ngn(columns: Columns) -> Figure:
     """LogNGN beside SPS and NGN: loss and bound, δ_t, and the step in units of Polyak's."""
     figure, (left, middle, right) = new_figure(3)
     draw_rates(left, columns, MODELS, constant(columns, "reference"), start_label=GUESSING)
-    left.set(ylabel="training loss at the last iterate, $f(x_T)$", title=_bound_words(columns))
+    left.set(ylabel=FINAL, title=_bound_words(columns))
     draw_traces(middle, columns, MODELS)
     middle.set(xscale="log", ylabel="stability index E[$δ_t$]", title="at three rates")
     for method, style in looks(MODELS).items():
@@ -285,64 +286,64 @@ def _bound_words(columns: Columns) -> str:
 
 
 def _recipe(
-    number: str, title: str, blocks: list[Block], draw: Callable[[Columns], Figure], sweep: str = "cifar10"
+    number: str, title: str, draw: Callable[[Columns], Figure], *blocks: Block, sweep: str = "cifar10"
 ) -> Recipe:
     return Recipe(number, title, partial(table, blocks), draw, sweep=sweep)
 
+
+_LOSSES = (_losses_by_part, _traces("delta"))
 
 FIGURES = {
     "cifar10-loss-and-bound": _recipe(
         "4",
         "training loss and its bound, without and with warmup",
-        [_measured(loss="loss", bound="bound"), _distance],
-        partial(_draw_two_sides, "training loss at the last iterate, $f(x_T)$"),
+        partial(_draw_two_sides, FINAL),
+        _measured(loss="loss", bound="bound"),
+        _distance,
     ),
-    "cifar10-delta": _recipe(
-        "5", "stability index over time, without and with warmup", [_traces("delta")], _draw_delta
-    ),
-    "cifar10-distances": _recipe("9", "the bound for several guesses of D", [_many_distances], _draw_many_distances),
+    "cifar10-delta": _recipe("5", "stability index over time, without and with warmup", _draw_delta, _traces("delta")),
+    "cifar10-distances": _recipe("9", "the bound for several guesses of D", _draw_many_distances, _many_distances),
     "cifar10-half": _recipe(
         "10",
         "training loss and its bound after half the epochs",
-        [_measured(loss="half_loss", bound="half_bound"), _distance, _half_the_epochs],
         _draw_half,
+        _measured(loss="half_loss", bound="half_bound"),
+        _distance,
+        _half_the_epochs,
     ),
     "cifar10-validation": _recipe(
         "11",
         "validation loss, and the bound",
-        [_measured(loss="valid_loss", bound="bound"), _distance],
         partial(_draw_two_sides, "validation loss at the end"),
+        _measured(loss="valid_loss", bound="bound"),
+        _distance,
     ),
     "cifar10-travel": _recipe(
         "",
         "how far runs get from their start, and the guess D",
-        [_traces("distance"), _measured(travel="travel"), _distance],
         _draw_travel,
+        _traces("distance"),
+        _measured(travel="travel"),
+        _distance,
     ),
-    "cifar10-pool-bias": _recipe("", "the bound without D, from visited points", [_pool_bias], _draw_pool_bias),
+    "cifar10-pool-bias": _recipe("", "the bound without D, from visited points", _draw_pool_bias, _pool_bias),
     "cifar10-log-ngn": _recipe(
         "",
         "LogNGN beside SPS and NGN",
-        [
-            _measured(MODELS, loss="loss", bound="bound", polyak_units="polyak_units"),
-            _traces("delta", part="constant"),
-            _distance,
-        ],
         _draw_log_ngn,
+        _measured(MODELS, loss="loss", bound="bound", polyak_units="polyak_units"),
+        _traces("delta", part="constant"),
+        _distance,
     ),
     "cifar10-geometries": _recipe(
-        "",
-        "averaged gradients, Adam's geometry and Surefoot",
-        [_losses_by_part, _traces("delta")],
-        _draw_geometries,
-        "cifar10-geometries",
+        "", "averaged gradients, Adam's geometry and Surefoot", _draw_geometries, *_LOSSES, sweep="cifar10-geometries"
     ),
     "characters": _recipe(
         "",
         "SGD, AdamW and NGNAdam over their rates, Surefoot over its cap",
-        [_losses_by_part, _traces("delta")],
         _draw_characters,
-        "characters",
+        *_LOSSES,
+        sweep="characters",
     ),
 }
 """Every figure of a network study by its name."""

@@ -113,7 +113,7 @@ def _rows(columns: Columns, **wanted: Any) -> np.ndarray[Any, Any]:
     return np.asarray(np.logical_and.reduce([columns[name] == value for name, value in wanted.items()]))
 
 
-_recipe = partial(Recipe, extra="pep", is_slow=True)
+_recipe = partial(Recipe, is_slow=True)
 FIGURES = {
     "pep": _recipe("2 (right)", "the largest index δ that SPP can have on a convex loss", indices_data, indices),
     "pep-bounds": _recipe(
