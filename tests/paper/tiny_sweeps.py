@@ -22,7 +22,7 @@ PARTS = {
 LRS = [0.01, 1.0, 100.0]
 
 
-def install(patch, lrs=LRS, seeds=2):
+def install(patch, lrs=LRS, seeds=2, batch_size=128):
     """Put tiny sweeps in place of all presets."""
 
     def settings(name, part):
@@ -33,7 +33,7 @@ def install(patch, lrs=LRS, seeds=2):
             "lrs": list(lrs),
             "seeds": seeds,
             "epochs": 2,
-            "batch_size": 128,
+            "batch_size": batch_size,
             "distance": None if name == "characters" else 5.0,
             "schedule": "warmup(steps=5)" if part == "warmup" else "constant",
         }
