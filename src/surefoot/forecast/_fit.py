@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -247,15 +247,15 @@ def _box(runs: list[Run], data: Points) -> dict[str, tuple[float, float]]:
 
 
 def _reference(data: Points) -> form.Reference:
+    """The geometric means of what the runs have."""
+
     def middle(values: Floats) -> float:
         return float(np.exp(np.mean(np.log(values))))
 
     parts = form.Trace(*(part[data.counted] for part in data.parts))
-    peak = middle(parts.rates.max(axis=-1))
-    growth = middle(parts.growths.max(axis=-1))
-    unit = form.Reference(rate=peak, growth=growth)
+    unit = form.Reference(rate=middle(parts.rates.max(axis=-1)), growth=middle(parts.growths.max(axis=-1)))
     found = form.sums(parts, PRIOR["log_growth"][0], unit)
-    return form.Reference(peak, growth, middle(found.total), middle(found.noise))
+    return replace(unit, total=middle(found.total), noise=middle(found.noise))
 
 
 def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, _Problem]:

@@ -174,14 +174,13 @@ def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any) ->
     else:
         options: dict[str, Any] = {}
         if isinstance(schedule, str):
-            options = {"warmup": warmup} if "warmup" not in schedule else {}
+            options["end"] = row.get("end")
+            if "warmup" not in schedule:
+                options["warmup"] = warmup
             kind = _schedules.describe(schedule)
             if kind.startswith("wsd") and "decay_fraction" not in kind:
                 options["decay_fraction"] = _schedules.number(row.get("decay_fraction", row.get("cooldown")), 0.2)
-                options["decay_shape"] = row.get("decay_shape") if isinstance(row.get("decay_shape"), str) else None
-            end = _schedules.number(row.get("end"), math.nan)
-            if not math.isnan(end):
-                options["end"] = end
+                options["decay_shape"] = row.get("decay_shape")
         base = _schedules.factors(schedule, steps, **options)
         shown = {key: value for key, value in options.items() if key in ("decay_fraction", "end")}
         label = _schedules.describe(schedule, **shown)
