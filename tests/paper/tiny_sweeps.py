@@ -22,10 +22,10 @@ PARTS = {
 LRS = [0.01, 1.0, 100.0]
 
 
-def install(patch, lrs=LRS, seeds=2):
+def install(patch, lrs=LRS, seeds=2, batch_size=128):
     """Put tiny sweeps in place of all presets."""
 
-    def settings(part):
+    def settings(name, part):
         return {
             "problem": "digits-mlp",
             "problem_options": {"hidden": [16]},
@@ -33,12 +33,13 @@ def install(patch, lrs=LRS, seeds=2):
             "lrs": list(lrs),
             "seeds": seeds,
             "epochs": 2,
-            "batch_size": 128,
-            "distance": 5.0,
+            "batch_size": batch_size,
+            "distance": None if name == "characters" else 5.0,
             "schedule": "warmup(steps=5)" if part == "warmup" else "constant",
         }
 
     for name, parts in PARTS.items():
         reference = None if name == "characters" else math.log(10)
-        sweep = presets.Sweep("a perceptron", {part: settings(part) for part in parts}, reference, (0.01, 1.0, 100.0))
+        every = {part: settings(name, part) for part in parts}
+        sweep = presets.Sweep("a perceptron", every, reference, (0.01, 1.0, 100.0))
         patch.setitem(presets._SWEEPS, name, lambda preset, device, data, sweep=sweep: sweep)

@@ -63,8 +63,16 @@ class Handover(BaseException):
         self.work = work
 
 
-class FlagGroup(TyperGroup):
-    """Commands whose help shows nothing behind an option that takes no value; typer would write <bool> there."""
+class Group(TyperGroup):
+    """Commands whose errors are reported before click sees them: it would turn Ctrl-C into a bare "Aborted".
+
+    Their help shows nothing behind an option that takes no value; typer would write <bool> there.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Do what was asked for."""
+        with reported(lambda: _options["debug"]):
+            return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> Any:
         """Its own options."""
@@ -86,17 +94,9 @@ def _bare(parameters: Any) -> Any:
     return parameters
 
 
-class _Group(FlagGroup):
-    """Commands whose errors are reported before click sees them: it would turn Ctrl-C into a bare "Aborted"."""
-
-    def invoke(self, ctx: Any) -> Any:
-        with reported(lambda: _options["debug"]):
-            return super().invoke(ctx)
-
-
 app = typer.Typer(
     name="surefoot",
-    cls=_Group,
+    cls=Group,
     help="""Tells which learning rates of stochastic training hold, and finds the best one.
 
     [bold]Start here[/]: three commands, from nothing to an answer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 from typing import Any
 
 from rich.console import Console
@@ -54,11 +55,7 @@ def _requirements() -> dict[str, str]:
     """Every package that our own metadata asks for, and the extra that brings it ("" for the core)."""
     wanted: dict[str, str] = {}
     for line in importlib.metadata.requires("surefoot") or []:
-        requirement, _, marker = line.partition(";")
-        name = requirement.strip().split("[")[0]
-        for sign in "<>=!~ (":
-            name = name.split(sign)[0]
-        extra = marker.partition("extra ==")[2].strip().strip("\"'")
+        name, extra = re.findall(r"^[\w.-]+", line)[0], "".join(re.findall(r"extra == ['\"]([\w-]+)", line))
         if name != "surefoot" and extra not in ("dev", "docs", "bench"):
             wanted.setdefault(name, extra)
     return wanted

@@ -27,10 +27,18 @@ def run(
     """Fit, then print the fit, the best rate of each schedule, and the forecast that was asked for."""
     if (lr is None) != (schedule is None):
         raise ValueError("--lr and --schedule go together: a forecast of one run needs both")
-    chosen = dict(_pair(text) for text in group) or None
+    chosen = {}
+    for text in group:
+        key, _, wanted = text.partition("=")
+        if not key or not wanted:
+            raise ValueError(f"--group must be of the form KEY=VALUE, got {text!r}")
+        chosen[key] = wanted
     fitted = forecast(runs, curves=curves, progress=False if quiet or as_json else None)
     which = _group(fitted, chosen)
-    choices = [] if which is None and len(fitted.fits) > 1 else _choices(fitted, which, steps)
+    choices: list[Choice] = []
+    if which is not None or len(fitted.fits) == 1:
+        longest = fitted.longest(which)
+        choices = [fitted.best(T, group=which) for T in ([longest, 2 * longest] if steps is None else [steps])]
     answer: dict[str, Any] = {"groups": fitted.groups, "notes": fitted.notes}
     if choices:
         answer["parameters"] = fitted.parameters(which)
@@ -62,15 +70,9 @@ def run(
         typer.echo(f"Forecast of {schedule} with lr = {lr:g} for {last.steps} steps: {value}")
 
 
-def _choices(fitted: Forecast, which: dict[str, Any] | None, steps: int | None) -> list[Choice]:
-    """At the length that was asked for, or at the longest run's and twice that."""
-    longest = int(fitted._fit(which).box["steps"][1])
-    return [fitted.best(length, group=which) for length in ([longest, 2 * longest] if steps is None else [steps])]
-
-
-def _group(fitted: Forecast, chosen: dict[str, str] | None) -> dict[str, Any] | None:
+def _group(fitted: Forecast, chosen: dict[str, str]) -> dict[str, Any] | None:
     """The group whose values print as those on the command line."""
-    if chosen is None:
+    if not chosen:
         return None
     found = [
         group
@@ -78,13 +80,7 @@ def _group(fitted: Forecast, chosen: dict[str, str] | None) -> dict[str, Any] | 
         if all(key in group and str(group[key]) == value for key, value in chosen.items())
     ]
     if len(found) != 1:
-        there = "; ".join(map(fitted._title, fitted.fits))
-        raise ValueError(f"--group must fit one group of runs, got {chosen} (fits {len(found)}); there are {there}")
+        raise ValueError(
+            f"--group must fit one group of runs, got {chosen} (fits {len(found)}); there are {fitted.groups}"
+        )
     return found[0]
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, sign, value = text.partition("=")
-    if not sign or not key or not value:
-        raise ValueError(f"--group must be of the form KEY=VALUE, got {text!r}")
-    return key, value

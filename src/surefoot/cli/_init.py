@@ -162,16 +162,11 @@ def _text(spec: Path, problem: str) -> str:
         f"tune {spec.name}": "look for the best method and rate only, at a fraction of the steps",
     }
     width = max(map(len, commands))
-    return _SPEC.format(
-        about=start.about,
-        commands="\n".join(f"#   surefoot {command:<{width}}   {what}" for command, what in commands.items()),
-        problems=", ".join(STARTS),
-        problem=problem,
-        data=_DATA.format(data=start.data) if start.data else "",
-        methods=start.methods,
-        lrs=start.lrs,
-        seeds=start.seeds,
-        epochs=start.epochs,
-        batch_size=start.batch_size,
-        options="\n".join(f"{line:<28} # {what}" for line, what in start.options),
-    )
+    parts = {
+        "commands": "\n".join(f"#   surefoot {command:<{width}}   {what}" for command, what in commands.items()),
+        "problems": ", ".join(STARTS),
+        "problem": problem,
+        "data": _DATA.format(data=start.data) if start.data else "",
+        "options": "\n".join(f"{line:<28} # {what}" for line, what in start.options),
+    }
+    return _SPEC.format(**{**vars(start), **parts})

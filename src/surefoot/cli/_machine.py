@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from surefoot._text import visible
-from surefoot.cli._app import MACHINE, FlagGroup, Json, Quiet, Silent, app, completing
+from surefoot.cli._app import MACHINE, Group, Json, Quiet, Silent, app, completing
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -54,7 +54,7 @@ def build(quiet: Silent = False) -> None:
 
 
 data = typer.Typer(
-    cls=FlagGroup,
+    cls=Group,
     help="""Data sets: what there is, and how to get more.
 
     vowel, dna, digits and a text come with the package; all others are downloaded once, checked, and kept.

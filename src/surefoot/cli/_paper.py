@@ -66,7 +66,7 @@ def reproduce(
     """
     from surefoot.cli._reproduce import reproduce as run
 
-    run(figures or [], out, quiet, preset, device, data, finished)
+    run(figures or [], out, preset, device, data, finished, quiet)
 
 
 @app.command(rich_help_panel=PAPER)
@@ -94,16 +94,23 @@ def claims(
       surefoot claims --json
     """
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
-    from surefoot.cli._claims import table
     from surefoot.cli._output import print_json
     from surefoot.paper.claims import check
 
     rows = check(ids or None, folder=store, progress=not (quiet or as_json))
     if as_json:
         print_json([asdict(row) for row in rows])
-    else:
-        Console().print(table(rows))
+        return
+    colours = {"holds": "green", "fails": "red", "not-run": "yellow"}
+    counts = ", ".join(f"{sum(row.verdict == verdict for row in rows)} {verdict}" for verdict in colours)
+    table = Table("verdict", "claim, rule, measured", title=f"Claims of the paper: {counts}", show_lines=True)
+    for row in rows:
+        text = Text.assemble((row.claim, "bold"), f"  ({row.id})\n", (f"rule: {row.rule}", "dim"), f"\n{row.measured}")
+        table.add_row(Text(row.verdict, colours[row.verdict]), text)
+    Console().print(table)
 
 
 @app.command(rich_help_panel=PAPER)

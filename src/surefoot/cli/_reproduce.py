@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -11,9 +13,8 @@ from rich.markup import escape
 
 from surefoot._progress import reporter
 from surefoot._spawn import cores, done_in_processes
-from surefoot.cli._claims import summary
-from surefoot.paper import figures, presets
-from surefoot.paper.claims import all_claims, check
+from surefoot.paper import experiments, figures, presets
+from surefoot.paper.claims import SECTIONS, Checked, all_claims, check
 from surefoot.paper.curves import MissingRuns
 from surefoot.paper.summary import summarise
 from surefoot.paper.summary import write as write_summary
@@ -21,13 +22,7 @@ from surefoot.study import Result
 
 
 def reproduce(
-    names: list[str],
-    out: Path,
-    quiet: bool,
-    preset: str = "small",
-    device: str = "cpu",
-    data: str | None = None,
-    finished: bool = False,
+    names: list[str], out: Path, preset: str, device: str, data: str | None, finished: bool, quiet: bool
 ) -> None:
     """Compute and write the named figures; without names all of them, then claims and report.
 
@@ -35,7 +30,7 @@ def reproduce(
     """
     chosen = figures.expanded(names) or figures.available()
     studies = out / "studies"
-    console = Console(quiet=quiet, highlight=False)
+    console = Console(quiet=quiet, highlight=False, soft_wrap=True)
     plain = [name for name in chosen if name not in figures.NETWORKS]
     trained = [name for name in chosen if name in figures.NETWORKS]
     if trained:
@@ -46,12 +41,12 @@ def reproduce(
 
     console.print(f"[bold]Figures[/], each as .png, .pdf and .csv in {escape(str(out))}")
     if plain:
-        _write(plain, studies, out, console, quiet)
+        _write(plain, studies, out, console)
     for sweep in dict.fromkeys(figures.FIGURES[name].sweep for name in trained):
-        if finished:
-            results = _finished(sweep, preset, studies)
-        else:
-            results = _train(sweep, preset, studies, device, data, console, quiet)
+        results = presets.finished(sweep, preset, studies) if finished else None
+        if finished and results is None:
+            raise FileNotFoundError(f"no finished runs of {sweep} in {presets.store_of(sweep, preset, studies)}")
+        results = results or _train(sweep, preset, studies, device, data, console)
         shown = [name for name in trained if figures.FIGURES[name].sweep == sweep]
         _write_networks(shown, presets.sweep(sweep, preset), results, out, console)
         write_summary(summarise(results), out / f"{sweep}-{preset}.csv")
@@ -59,21 +54,21 @@ def reproduce(
     if not names:
         _tell_left_out(console)
     on_cifar = preset != "smoke" and bool(set(trained) & set(figures.CIFAR10))
-    ids = [name for name in all_claims() if not names or (on_cifar and name.startswith("cifar-"))]
     if not names or on_cifar:
+        ids = [name for name in all_claims() if not names or name.startswith("cifar-")]
         rows = check(ids, folder=studies, progress=not quiet)
         console.print(f"\n[bold]Claims of the paper[/]; `surefoot claims --store {escape(str(studies))}` has all rules")
         for line in summary(rows):
-            console.print(f"  {line}", soft_wrap=True)
+            console.print(f"  {line}")
     if not names:
-        _tell_next(console, _report(studies, out))
+        _report(studies, out / "report.html", console)
 
 
-def _write(names: list[str], studies: Path, out: Path, console: Console, quiet: bool) -> None:
+def _write(names: list[str], studies: Path, out: Path, console: Console) -> None:
     """Compute and write figures on all cores, the slow ones first, and say so as each is done."""
     order = sorted(names, key=lambda name: not figures.FIGURES[name].is_slow)
     calls = {name: (name, studies, out) for name in order}
-    with reporter(not quiet, total=len(order), unit="figures") as tell:
+    with reporter(not console.quiet, total=len(order), unit="figures") as tell:
         for done, (name, seconds) in enumerate(done_in_processes(make, calls, cores()), 1):
             _tell(console, name, seconds)
             tell(done)
@@ -102,8 +97,7 @@ def _write_networks(
 
 
 def _tell(console: Console, name: str, seconds: float, more: str = "") -> None:
-    words = escape(f"{figures.FIGURES[name].heading}{more}")
-    console.print(f"  {name:23} {seconds:5.1f} s  {words}", soft_wrap=True)
+    console.print(f"  {name:23} {seconds:5.1f} s  {escape(f'{figures.FIGURES[name].heading}{more}')}")
 
 
 def _tell_left_out(console: Console) -> None:
@@ -114,44 +108,46 @@ def _tell_left_out(console: Console) -> None:
         console.print(f"  not made, because the extra pep is not installed ({extra}): {', '.join(lacking)}")
     console.print(
         f"  made by name only, because they train networks for hours: {', '.join(figures.NETWORKS)}; "
-        "try `surefoot reproduce cifar10 --preset smoke`, which takes seconds on digits",
-        soft_wrap=True,
+        "try `surefoot reproduce cifar10 --preset smoke`, which takes seconds on digits"
     )
 
 
-def _tell_next(console: Console, page: Path) -> None:
+def summary(rows: Sequence[Checked]) -> Iterator[str]:
+    """One line a section of claims, and a sentence a claim that fails."""
+    found = {row.id: row for row in rows}
+    for section, ids in SECTIONS.items():
+        here = [found[name] for name in ids if name in found]
+        held, failed, left = ([row for row in here if row.verdict == word] for word in ("holds", "fails", "not-run"))
+        if held or failed:
+            yield f"{section}: {len(held)} hold, {len(failed)} fail"
+        for row in failed:
+            yield f"  [red]fails[/] {escape(f'{row.claim}. Measured: {row.measured}. ({row.id})')}"
+        for reason, absent in itertools.groupby(left, key=lambda row: row.measured):
+            names = [row.id for row in absent]
+            yield f"{section}: {len(names)} not checked; {escape(reason)} ({', '.join(names)})"
+
+
+def _report(studies: Path, path: Path, console: Console) -> None:
+    """Write the page of the six studies, and say what to do next."""
+    from surefoot.report import write_many
+
+    results = {each.title: experiments.run(name, studies) for name, each in experiments.EXPERIMENTS.items()}
     steps = {
-        f"open {page}": "the six studies as one page to click through, in any browser, offline",
+        f"open {write_many(results, path)}": "the six studies as one page to click through, in any browser, offline",
         "surefoot watch train.py": "runs a training script of yours unchanged and says whether its rate is right",
         "surefoot init && surefoot study SPEC.toml": "a sweep of your own: which rates hold, as a table",
     }
     console.print("\n[bold]Three things to do next[/]")
     for place, (what, words) in enumerate(steps.items(), 1):
-        console.print(f"  {place}. [bold]{escape(what)}[/]: {words}", soft_wrap=True)
-
-
-def _report(studies: Path, out: Path) -> Path:
-    from surefoot.paper.experiments import EXPERIMENTS, run
-    from surefoot.report import write_many
-
-    results = {experiment.title: run(name, studies) for name, experiment in EXPERIMENTS.items()}
-    return write_many(results, out / "report.html")
-
-
-def _finished(sweep: str, preset: str, studies: Path) -> dict[str, Result]:
-    """What is there of a sweep, without running more of it."""
-    found = presets.finished(sweep, preset, studies)
-    if found is None:
-        raise FileNotFoundError(f"no finished runs of {sweep} in {presets.store_of(sweep, preset, studies)}")
-    return found
+        console.print(f"  {place}. [bold]{escape(what)}[/]: {words}")
 
 
 def _train(
-    sweep: str, preset: str, studies: Path, device: str, data: str | None, console: Console, quiet: bool
+    sweep: str, preset: str, studies: Path, device: str, data: str | None, console: Console
 ) -> dict[str, Result]:
     """Run what is missing of a sweep, with a bar over all of it; runs take minutes, so all of them count."""
     start, computed = time.perf_counter(), 0
-    with reporter(not quiet, about=f"runs of {sweep} ({preset})") as tell:
+    with reporter(not console.quiet, about=f"runs of {sweep} ({preset})") as tell:
 
         def count(done: int, total: int) -> None:
             nonlocal computed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,9 +61,9 @@ class Points(NamedTuple):
         return self.final if self.final.any() else np.ones(len(self.final), bool)
 
     @property
-    def has_offset(self) -> bool:
-        """Whether there are both: final losses, and points of curves."""
-        return bool(self.final.any() and not self.final.all())
+    def beside(self) -> Floats:
+        """1 for points of curves beside final losses, from which they may differ by an offset; 0 for all others."""
+        return np.where(self.counted, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Fit:
     """The runs that diverged or stand far above the fit."""
     residuals: Floats
     """Measured minus fitted final loss, NaN where there is none, for ``runs``."""
-    box: dict[str, tuple[float, float]] = field(default_factory=dict)
+    box: dict[str, tuple[float, float]]
     """What the runs cover: steps, lr, shape."""
 
     @property
@@ -171,17 +171,15 @@ def points(runs: list[Run]) -> Points:
         usable = np.flatnonzero(steps >= max(earliest, 2 * run.warmup, 1))
         if len(usable):
             usable = usable[np.unique(np.linspace(0, len(usable) - 1, POINTS).round().astype(int))]
-        at = [int(step) for step in steps[usable]]
-        measured = [float(value) for value in values[usable]]
-        ends = [False] * len(at)
-        if math.isfinite(run.loss):
-            at, measured, ends = [*at, run.steps], [*measured, run.loss], [*ends, True]
-        if not at:
-            continue
-        traces.append(form.trace(run.rates, at, weight_decay=run.weight_decay))
-        losses += measured
-        final += ends
-        owner += [place] * len(at)
+        at = steps[usable].astype(int).tolist()
+        measured = values[usable].tolist()
+        if finished := math.isfinite(run.loss):
+            at, measured = [*at, run.steps], [*measured, run.loss]
+        if at:
+            traces.append(form.trace(run.rates, at, weight_decay=run.weight_decay))
+            losses += measured
+            final += [False] * (len(at) - finished) + [True] * finished
+            owner += [place] * len(at)
     return Points(form.stack(traces), np.array(losses), np.array(final), np.array(owner))
 
 
@@ -196,8 +194,8 @@ def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
         if not len(data.losses):
             raise ValueError("runs must have losses after their warmup and first third, and none has")
         reference = _reference(data)
-        values, scale, whole = _solve(data, reference, expected)
-        far = _far_above(data, values, reference, scale, len(finite))
+        values, problem = _solve(data, reference, expected)
+        far = _far_above(problem, values, len(finite))
         if not far:
             break
         lost += [finite[place] for place in far]
@@ -205,9 +203,9 @@ def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
     residual = np.full(len(finite), np.nan)
     fitted = form.loss(values[:FREE], data.parts, reference)
     residual[data.run[data.final]] = (data.losses - fitted)[data.final]
-    draws = _draws(data, values, reference, whole, scale, seed)
-    offset = float(values[FREE]) if data.has_offset else 0.0
-    return Fit(values[:FREE], offset, reference, scale, draws, finite, lost, residual, _box(finite, data))
+    draws = _draws(problem, values, seed)
+    offset = float(values[FREE]) if data.beside.any() else 0.0
+    return Fit(values[:FREE], offset, reference, problem.scale, draws, finite, lost, residual, _box(finite, data))
 
 
 def check(runs: list[Run], lost: list[Run]) -> None:
@@ -249,19 +247,19 @@ def _box(runs: list[Run], data: Points) -> dict[str, tuple[float, float]]:
 
 
 def _reference(data: Points) -> form.Reference:
+    """The geometric means of what the runs have."""
+
     def middle(values: Floats) -> float:
         return float(np.exp(np.mean(np.log(values))))
 
     parts = form.Trace(*(part[data.counted] for part in data.parts))
-    peak = middle(parts.rates.max(axis=-1))
-    growth = middle(parts.growths.max(axis=-1))
-    unit = form.Reference(rate=peak, growth=growth)
+    unit = form.Reference(rate=middle(parts.rates.max(axis=-1)), growth=middle(parts.growths.max(axis=-1)))
     found = form.sums(parts, PRIOR["log_growth"][0], unit)
-    return form.Reference(peak, growth, middle(found.total), middle(found.noise))
+    return replace(unit, total=middle(found.total), noise=middle(found.noise))
 
 
-def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, float, Prior]:
-    """The parameters and the offset, the residuals' scale (estimated on the way) and the prior that was used."""
+def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, _Problem]:
+    """The parameters and the offset, and the problem that they solve: the residuals' scale is estimated on the way."""
     from scipy.optimize import least_squares
 
     counted = data.counted
@@ -271,14 +269,14 @@ def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Fl
     values = np.array([expected.get(name, (0.0, 1.0))[0] for name in form.PARAMETERS] + [0.0])
     values[[1, 3]] = 0.0
     _, gradient = form.loss_and_gradient(values[:FREE], data.parts, reference)
-    columns = [gradient[:, 0], gradient[:, 1], gradient[:, 3], *([-1.0 * ~data.final] if data.has_offset else [])]
+    columns = [gradient[:, 0], gradient[:, 1], gradient[:, 3], *([-data.beside] if data.beside.any() else [])]
     ordered = np.argsort(data.losses)
     central = ordered[: max(len(columns), math.ceil(0.9 * len(ordered)))]  # a diverged run must not set the start
     linear = np.linalg.lstsq(np.stack(columns, axis=1)[central], data.losses[central], rcond=None)[0]
     bias, noise = (max(float(amount), 0.02 * spread) for amount in linear[1:3])
     values[1], values[3] = math.log(bias), math.log(noise)
     values[0] = float(np.median((data.losses - bias * gradient[:, 1] - noise * gradient[:, 3])[central]))
-    values[FREE] = float(linear[3]) if data.has_offset else 0.0
+    values[FREE] = float(linear[3]) if data.beside.any() else 0.0
     # Amplitudes within two powers of e: where there is no noise to be seen, its logarithm would run away.
     expected = {**expected, "log_bias": (values[1], 2.0), "log_noise": (values[3], 2.0)}
     smallest = 5e-4 * max(abs(float(np.median(level))), spread)
@@ -297,7 +295,7 @@ def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Fl
         before, scale = scale, max(1.4826 * float(np.median(left)) * math.sqrt(counted.sum() / freedom), smallest)
         if abs(math.log(scale / before)) < 0.05:
             break
-    return values, scale, expected
+    return values, _Problem(data, reference, expected, scale)
 
 
 class _Problem:
@@ -308,7 +306,7 @@ class _Problem:
         self._last: tuple[Floats, tuple[Floats, Floats]] | None = None
         # What comes last says most about what comes next: a loss counts in proportion to its step.
         at = data.parts.counts.sum(axis=-1)
-        self.weights = np.where(data.final, 1.0, CURVE_WEIGHT if data.final.any() else 1.0) * at / at.max() / scale
+        self.weights = np.where(data.counted, 1.0, CURVE_WEIGHT) * at / at.max() / scale
         self.prior = np.array([expected.get(name, (0.0, math.inf)) for name in form.PARAMETERS] + [(0.0, 30 * scale)])
 
     def differences(self, values: Floats) -> tuple[Floats, Floats]:
@@ -316,8 +314,8 @@ class _Problem:
         if self._last is not None and np.array_equal(self._last[0], values):
             return self._last[1]
         fitted, gradient = form.loss_and_gradient(values[:FREE], self.data.parts, self.reference)
-        curve = 1.0 * ~self.data.final if self.data.final.any() else np.zeros(len(fitted))
-        found = fitted - values[FREE] * curve - self.data.losses, np.column_stack([gradient, -curve])
+        beside = self.data.beside
+        found = fitted - values[FREE] * beside - self.data.losses, np.column_stack([gradient, -beside])
         self._last = values.copy(), found
         return found
 
@@ -339,24 +337,24 @@ class _Problem:
         return np.concatenate([self.robust(values)[1], np.diag(1 / self.prior[:, 1])])
 
 
-def _far_above(data: Points, values: Floats, reference: form.Reference, scale: float, count: int) -> list[int]:
+def _far_above(problem: _Problem, values: Floats, count: int) -> list[int]:
     """Runs whose final loss is beyond anything that the form explains: they diverged and did not come back."""
-    off = (data.losses - form.loss(values[:FREE], data.parts, reference))[data.final]
+    data = problem.data
+    off = (data.losses - form.loss(values[:FREE], data.parts, problem.reference))[data.final]
     owner = data.run[data.final]
     best = float(data.losses[data.final].min()) if data.final.any() else 0.0
-    limit = max(15 * scale, 0.1 * abs(best))
+    limit = max(15 * problem.scale, 0.1 * abs(best))
     far = [int(place) for place, gap in zip(owner, off, strict=True) if gap > limit]
     return far if len(far) <= max(1, count // 4) else []
 
 
-def _draws(data: Points, values: Floats, reference: form.Reference, expected: Prior, scale: float, seed: int) -> Floats:
+def _draws(problem: _Problem, values: Floats, seed: int) -> Floats:
     """Parameters that other samples of the runs would have given: one Gauss–Newton step from the fit for each.
 
     Runs are drawn with replacement, with all their points; the centre of the prior is drawn as well, so that what the
     runs do not determine is not taken for certain.
     """
-    random = np.random.default_rng(seed)
-    problem = _Problem(data, reference, expected, scale)
+    random, data = np.random.default_rng(seed), problem.data
     soft, rows = problem.robust(values)
     count = int(data.run.max()) + 1
     squares, slopes = np.zeros((count, FREE + 1, FREE + 1)), np.zeros((count, FREE + 1))

@@ -26,27 +26,28 @@ SCHEDULES = (
 )  # fmt: skip
 """What :meth:`Forecast.best` chooses from."""
 
-MANY = 2
-"""So many groups may take more than two seconds to fit."""
-
 Group = tuple[tuple[str, Any], ...]
 
 
 class Forecast:
     """Fitted runs. Comes from :func:`surefoot.forecast.forecast`."""
 
-    def __init__(self, fits: dict[Group, Fit], refused: dict[Group, str], notes: list[str]) -> None:
+    def __init__(self, fits: dict[Group, Fit], refused: dict[Group, str], *, share: bool) -> None:
         self.fits = fits
         """One fit a group of runs (model, data set, …)."""
         self.refused = refused
         """Groups that could not be fitted, and why."""
-        self.notes = notes
+        self.notes = self._noted(share)
         """What the reader should know about the fit."""
 
     @property
     def groups(self) -> list[dict[str, Any]]:
         """The groups that were fitted, the largest first; one of them is what ``group=`` asks for."""
         return [dict(group) for group in self.fits]
+
+    def longest(self, group: Mapping[str, Any] | None = None) -> int:
+        """The steps of the longest run that was fitted."""
+        return int(self._fit(group).box["steps"][1])
 
     def parameters(self, group: Mapping[str, Any] | None = None) -> dict[str, float]:
         """The fitted numbers, by the names of ``surefoot.theory.forecast.PARAMETERS``, and the curves' offset."""
@@ -77,7 +78,18 @@ class Forecast:
                 (the last factor).
         """
         fit = self._fit(group)
-        return fit.predict(self._rates(fit, lr, schedule, steps, resume, options))
+        rate = _schedules.positive("lr", lr)
+        if steps is None:
+            if isinstance(schedule, str) or callable(schedule):
+                raise ValueError("steps must be given, unless the schedule is an array of factors")
+            steps = len(schedule) + (0 if resume is None else len(resume))
+        total = _schedules.whole("steps", steps, 1)
+        fit.reach(total, rate)
+        if resume is None:
+            return fit.predict(rate * _schedules.factors(schedule, total, default_warmup=fit.warmup, **options))
+        done = _done(resume, total)
+        left = rate * _schedules.factors(schedule, total - len(done), **options)
+        return fit.predict(np.concatenate([done, left]))
 
     def best(
         self,
@@ -105,10 +117,16 @@ class Forecast:
         named = dict(schedules) if isinstance(schedules, Mapping) else _named(schedules or SCHEDULES)
         if not named:
             raise ValueError("schedules must have at least one schedule, got none")
-        candidates = fit.candidates() if lrs is None else _chosen(fit, lrs)
+        candidates = fit.candidates()
+        if lrs is not None:
+            candidates = np.array([_schedules.positive("lrs", lr) for lr in lrs])
+            if not len(candidates):
+                raise ValueError("lrs must have at least one rate, got none")
+            for lr in (candidates.min(), candidates.max()):
+                fit.reach(total, float(lr))
         rows = []
         for label, schedule in named.items():
-            shape = _factors(fit, schedule, total, options)
+            shape = _schedules.factors(schedule, total, default_warmup=fit.warmup, **options)
             parts = form.coarse(total, candidates[:, None] * form.part_means(shape), weight_decay=fit.weight_decay)
             place = int(np.argmin(fit.losses(parts)))
             rows.append(Option(label, float(candidates[place]), *fit.predict(candidates[place] * shape)))
@@ -157,14 +175,11 @@ class Forecast:
 
         rows = []
         for run in _read.read(runs, curves, **options):
-            fit = self.fits.get(run.group)
-            if fit is None and len(self.fits) == 1:
-                fit = next(iter(self.fits.values()))
-            if fit is None:
-                continue
-            forecast = fit.predict(run.rates)
-            head = {"run": run.name, "lr": run.lr, "schedule": run.schedule, "steps": run.steps, "measured": run.loss}
-            rows.append({**head, **forecast._asdict(), "error": forecast.loss - run.loss})
+            fit = next(iter(self.fits.values())) if len(self.fits) == 1 else self.fits.get(run.group)
+            if fit is not None:
+                forecast = fit.predict(run.rates)
+                known = {"run": run.name, "lr": run.lr, "schedule": run.schedule, "steps": run.steps}
+                rows.append({**known, "measured": run.loss, **forecast._asdict(), "error": forecast.loss - run.loss})
         return pd.DataFrame(rows)
 
     def summary(self) -> str:
@@ -186,12 +201,24 @@ class Forecast:
         from surefoot.forecast._plot import draw
 
         fit = self._fit(group)
-        total = _schedules.whole("steps", 2 * fit.box["steps"][1] if steps is None else steps, 2)
+        total = _schedules.whole("steps", 2 * self.longest(group) if steps is None else steps, 2)
         fit.reach(total)
         return draw(fit, total)
 
     def __repr__(self) -> str:
         return f"Forecast of\n{self.summary()}"
+
+    def _noted(self, share: bool) -> list[str]:
+        notes = []
+        if len(self.fits) > 1:
+            how = "exponents lean on those of the largest" if share else "fitted apart"
+            notes.append(f"{len(self.fits)} groups of runs, each with its own floor, bias and noise; {how}.")
+        notes += [f"Not fitted: {self._title(group)}: {reason}." for group, reason in self.refused.items()]
+        lost = [run for fit in self.fits.values() for run in fit.lost]
+        if lost:
+            named = ", ".join(f"{run.name} (lr {run.lr:g}, loss {run.loss:.4g})" for run in lost[:5])
+            notes.append(f"Left out as diverged: {named}{' …' if len(lost) > 5 else ''}.")
+        return notes
 
     def _title(self, group: Group) -> str:
         """What tells a group from the others."""
@@ -201,40 +228,19 @@ class Forecast:
         )
 
     def _fit(self, group: Mapping[str, Any] | None) -> Fit:
+        known = "; ".join(map(self._title, self.fits))
         if group is None:
             if len(self.fits) == 1:
                 return next(iter(self.fits.values()))
-            known = "; ".join(map(self._title, self.fits))
             raise ValueError(f"group must say which of {len(self.fits)} models or data sets is meant: {known}")
         if not isinstance(group, Mapping):
             raise TypeError(f"group must be a mapping such as {{'dataset': 'mine'}}, got {group!r}")
         found = [key for key in [*self.fits, *self.refused] if group.items() <= dict(key).items()]
         if len(found) != 1:
-            known = "; ".join(map(self._title, self.fits))
             raise ValueError(f"group must fit one of the groups, got {dict(group)!r} (fits {len(found)}): {known}")
         if found[0] in self.refused:
             raise ValueError(f"group {dict(group)!r} was not fitted: {self.refused[found[0]]}")
         return self.fits[found[0]]
-
-    def _rates(
-        self, fit: Fit, lr: float, schedule: Schedule, steps: int | None, resume: Any, options: dict[str, Any]
-    ) -> Floats:
-        rate = _schedules.positive("lr", lr)
-        if steps is None:
-            if isinstance(schedule, str) or callable(schedule):
-                raise ValueError("steps must be given, unless the schedule is an array of factors")
-            steps = len(schedule) + (0 if resume is None else len(resume))
-        total = _schedules.whole("steps", steps, 1)
-        fit.reach(total, rate)
-        if resume is None:
-            return rate * _factors(fit, schedule, total, options)
-        done = _done(resume, total)
-        left = _schedules.factors(schedule, total - len(done), default_warmup=0, **options)
-        return np.concatenate([done, rate * left])
-
-
-def _factors(fit: Fit, schedule: Schedule, steps: int, options: dict[str, Any]) -> Floats:
-    return _schedules.factors(schedule, steps, default_warmup=fit.warmup, **options)
 
 
 def _done(resume: Any, steps: int) -> Floats:
@@ -244,16 +250,6 @@ def _done(resume: Any, steps: int) -> Floats:
     if len(done) >= steps:
         raise ValueError(f"steps must be more than the {len(done)} that are done, got {steps}")
     return done
-
-
-def _chosen(fit: Fit, lrs: Iterable[float]) -> Floats:
-    """Rates that somebody wants to choose from."""
-    given = np.array([_schedules.positive("lrs", lr) for lr in lrs])
-    if not len(given):
-        raise ValueError("lrs must have at least one rate, got none")
-    for lr in (given.min(), given.max()):
-        fit.reach(1, float(lr))
-    return given
 
 
 def _named(schedules: Iterable[Schedule]) -> dict[str, Schedule]:
@@ -306,15 +302,14 @@ def forecast(
     >>> low < measured(0.05, 1600) < high
     True
     """
-    everything = _read.read(runs, curves, loss=loss, curve_loss=curve_loss, groups=groups)
     members: dict[Group, list[Run]] = {}
-    for run in everything:
+    for run in _read.read(runs, curves, loss=loss, curve_loss=curve_loss, groups=groups):
         members.setdefault(run.group, []).append(run)
     ordered = sorted(members, key=lambda group: -len(members[group]))
     fits: dict[Group, Fit] = {}
     refused: dict[Group, str] = {}
     prior = None
-    shown = sys.stderr.isatty() and len(ordered) >= MANY if progress is None else progress
+    shown = sys.stderr.isatty() and len(ordered) > 1 if progress is None else progress
     with reporter(shown, total=len(ordered), unit="fits") as tell:
         for done, group in enumerate(ordered):
             try:
@@ -328,19 +323,4 @@ def forecast(
             tell(done + 1)
     if not fits:
         raise ValueError(f"runs must have one group that can be fitted, of {len(ordered)}: {refused[ordered[0]]}")
-    found = Forecast(fits, refused, [])
-    found.notes += _notes(found, share)
-    return found
-
-
-def _notes(found: Forecast, share: bool) -> list[str]:
-    fits, notes = found.fits, []
-    if len(fits) > 1:
-        how = "exponents lean on those of the largest" if share else "fitted apart"
-        notes.append(f"{len(fits)} groups of runs, each with its own floor, bias and noise; {how}.")
-    notes += [f"Not fitted: {found._title(group)}: {reason}." for group, reason in found.refused.items()]
-    lost = [run for fit in fits.values() for run in fit.lost]
-    if lost:
-        named = ", ".join(f"{run.name} (lr {run.lr:g}, loss {run.loss:.4g})" for run in lost[:5])
-        notes.append(f"Left out as diverged: {named}{' …' if len(lost) > 5 else ''}.")
-    return notes
+    return Forecast(fits, refused, share=share)

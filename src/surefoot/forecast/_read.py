@@ -68,23 +68,17 @@ def read(
     if "steps" not in table and "step" in table:  # losses along the way only
         if logs is not None:
             raise ValueError("runs has a column 'step', as curves have: give either runs with 'steps', or only curves")
-        if "run" not in table:
-            raise ValueError(f"runs must have a column 'run' that tells runs apart, got {list(table)}")
-        logs = _curves(table, curve_loss or loss)
+        logs = _curves(table, curve_loss or loss, "runs")
         rest = [name for name in table if name not in ("step", "lr", "grad_norm", *CURVE, *FINAL)]
         table = table[rest].groupby("run", sort=False).first().reset_index()
         table["lr"] = [logs[name].lr.max() if "lr" in logs[name] else math.nan for name in table["run"]]
         table["steps"] = [int(logs[name].step.max()) for name in table["run"]]
-    for name in ("lr", "steps"):
-        if name not in table:
-            raise ValueError(f"runs must have a column {name!r}, got {', '.join(map(str, table.columns))}")
+    _require("runs", table, "lr", "steps", *(["run"] if logs is not None else []))
     final = loss or next((name for name in FINAL if name in table), None)
     if final is not None and final not in table:
         raise ValueError(f"loss must name a column of runs, got {loss!r}; there are {', '.join(map(str, table))}")
     if final is None and logs is None and "losses" not in table:
         raise ValueError(f"runs must have a column of final losses ({', '.join(FINAL)}), or curves must be given")
-    if logs is not None and "run" not in table:
-        raise ValueError("runs must have a column 'run' that says which curve is whose")
     columns = [name for name in (GROUPS if groups is None else groups) if name in table]
     for name in groups or ():
         if name not in table:
@@ -123,13 +117,18 @@ def _table(name: str, given: Any, pd: Any) -> pd.DataFrame:
     )
 
 
-def _curves(table: pd.DataFrame, column: str | None) -> dict[Any, pd.DataFrame]:
-    for name in ("run", "step"):
+def _require(what: str, table: pd.DataFrame, *names: str) -> None:
+    for name in names:
         if name not in table:
-            raise ValueError(f"curves must have a column {name!r}, got {', '.join(map(str, table.columns))}")
+            raise ValueError(f"{what} must have a column {name!r}, got {', '.join(map(str, table))}")
+
+
+def _curves(table: pd.DataFrame, column: str | None, what: str = "curves") -> dict[Any, pd.DataFrame]:
+    """Steps, losses and rates of every run by its name."""
+    _require(what, table, "run", "step")
     chosen = column or next((name for name in CURVE if name in table), None)
     if chosen is None or chosen not in table:
-        raise ValueError(f"curves must have a column of losses ({', '.join(CURVE)}), got {', '.join(map(str, table))}")
+        raise ValueError(f"{what} must have a column of losses ({', '.join(CURVE)}), got {', '.join(map(str, table))}")
     kept = table[["run", "step", *(["lr"] if "lr" in table else [])]].assign(loss=table[chosen])
     return dict(iter(kept.groupby("run")))
 
@@ -137,11 +136,11 @@ def _curves(table: pd.DataFrame, column: str | None) -> dict[Any, pd.DataFrame]:
 def _of_row(name: str, row: dict[str, Any], final: str | None, logs: Any, columns: list[str]) -> Run:
     lr, steps = _schedules.positive("lr", row["lr"]), _schedules.whole("steps", row["steps"], 1)
     log = None if logs is None else logs.get(row["run"])
-    warmup = _optional(row.get("warmup"), 0.0)
+    warmup = _schedules.number(row.get("warmup"), 0.0)
     if not 0 <= warmup < steps:
         raise ValueError(f"steps must be more than the warmup, got {steps} steps and a warmup of {warmup:g}")
     rates, label = _rates(row, lr, steps, int(warmup), log)
-    decay = _optional(row.get("weight_decay"), 0.0)
+    decay = _schedules.number(row.get("weight_decay"), 0.0)
     if not 0 <= decay < math.inf:
         raise ValueError(f"weight_decay must be at least 0, got {decay!r}")
     if log is None:
@@ -175,14 +174,13 @@ def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any) ->
     else:
         options: dict[str, Any] = {}
         if isinstance(schedule, str):
-            options = {"warmup": warmup} if "warmup" not in schedule else {}
+            options["end"] = row.get("end")
+            if "warmup" not in schedule:
+                options["warmup"] = warmup
             kind = _schedules.describe(schedule)
             if kind.startswith("wsd") and "decay_fraction" not in kind:
-                options["decay_fraction"] = _optional(row.get("decay_fraction", row.get("cooldown")), 0.2)
-                options["decay_shape"] = row.get("decay_shape") if isinstance(row.get("decay_shape"), str) else None
-            end = _optional(row.get("end"), math.nan)
-            if not math.isnan(end):
-                options["end"] = end
+                options["decay_fraction"] = _schedules.number(row.get("decay_fraction", row.get("cooldown")), 0.2)
+                options["decay_shape"] = row.get("decay_shape")
         base = _schedules.factors(schedule, steps, **options)
         shown = {key: value for key, value in options.items() if key in ("decay_fraction", "end")}
         label = _schedules.describe(schedule, **shown)
@@ -231,11 +229,6 @@ def _of_result(result: Any) -> list[Run]:
     if not found:
         raise ValueError("runs must have at least one run, and the study has none yet")
     return found
-
-
-def _optional(value: Any, default: float) -> float:
-    found = _schedules.number(value)
-    return default if math.isnan(found) else found
 
 
 def _plain(value: Any) -> Any:

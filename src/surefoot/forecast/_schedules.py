@@ -86,12 +86,13 @@ def describe(schedule: Schedule, **options: Any) -> str:
     return f"{_canonical(name)}({inside})" if inside else _canonical(name)
 
 
-def number(value: Any) -> float:
-    """The value as a float, NaN for what is none."""
+def number(value: Any, default: float = math.nan) -> float:
+    """The value as a float; the default for what is no number, and for NaN, as which tables have an empty cell."""
     try:
-        return float(value)
+        found = float(value)
     except (TypeError, ValueError):
-        return math.nan
+        return default
+    return default if math.isnan(found) else found
 
 
 def positive(name: str, value: Any) -> float:
@@ -122,8 +123,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(name: str, steps: int, default_warmup: int, options: dict[str, Any]) -> Floats:
-    kind = _canonical(name)
-    one_of("schedule", kind, NAMES)
+    kind = one_of("schedule", _canonical(name), NAMES)
     warmup = whole("warmup", options.get("warmup", default_warmup), 0)
     if warmup >= steps:
         raise ValueError(f"steps must be more than the warmup of {warmup} steps, got {steps}")

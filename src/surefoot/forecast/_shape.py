@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,6 @@ def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats
     """The rates of all steps. The largest one lies within the candidates."""
     from scipy.optimize import minimize
 
-    weight_decay = fit.weight_decay
     free = steps - len(done) - warmup
     ends = form.part_ends(steps)
     middle = 0.5 * (ends[:-1] + ends[1:])
@@ -25,13 +25,13 @@ def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats
     past = middle < len(done)
     ramp = np.clip((middle - len(done)) / max(warmup, 1), 0.0, 1.0) if warmup else np.ones(len(middle))
     place = np.clip((middle - len(done) - warmup) / free, 0.0, 1.0)
-    knots = _knots()
+    knots = 1 - (1 - np.linspace(0.0, 1.0, KNOTS)) ** 1.7  # where the shape is free, closer towards the end
     low, high = math.log(candidates.min()), math.log(candidates.max())
 
     def losses(points: Floats) -> Floats:
         shape = np.stack([np.interp(place, knots, row) for row in _heights(points[:, 1:])])
         rates = np.where(past, known, np.exp(points[:, :1]) * ramp * shape)
-        return fit.losses(form.coarse(steps, rates, weight_decay=weight_decay))
+        return fit.losses(form.coarse(steps, rates, weight_decay=fit.weight_decay))
 
     def value_and_slope(point: Floats) -> tuple[float, Floats]:
         step = 1e-4 * np.eye(len(point))
@@ -39,28 +39,18 @@ def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats
         count = len(point)
         return float(found[0]), (found[1 : count + 1] - found[count + 1 :]) / 2e-4
 
-    best: tuple[float, Floats] | None = None
-    for flat in (0.0, 0.5, 0.8):  # a straight line down, or one after a plateau
+    def solved(flat: float) -> Any:
+        """From a straight line down after a plateau that takes this share."""
         heights = np.clip((1 - knots) / (1 - flat), 1e-3, 1.0)
         ratios = np.clip(heights[1:] / heights[:-1], 1e-3, 0.999)
         start = np.concatenate([[0.5 * (low + high)], np.log(ratios / (1 - ratios))])
         limits = [(low, high), *[(-7.0, 7.0)] * (len(knots) - 1)]
-        solution = minimize(
-            value_and_slope, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": 150}
-        )
-        if best is None or solution.fun < best[0]:
-            best = float(solution.fun), solution.x
-    assert best is not None
-    point = best[1]
+        return minimize(value_and_slope, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": 150})
+
+    point = min(map(solved, (0.0, 0.5, 0.8)), key=lambda solution: float(solution.fun)).x
     shape = np.interp((np.arange(free) + 0.5) / free, knots, _heights(point[None, 1:])[0])
     ramped = np.arange(1, warmup + 1) / (warmup + 1)
     return np.concatenate([done, math.exp(point[0]) * np.concatenate([ramped, shape])])
-
-
-def _knots() -> Floats:
-    """Places in [0, 1] where the shape is free, closer to each other towards the end."""
-    even = np.linspace(0.0, 1.0, KNOTS)
-    return 1 - (1 - even) ** 1.7
 
 
 def _heights(ratios: Floats) -> Floats:

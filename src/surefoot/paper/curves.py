@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,8 @@ Value = TypeVar("Value")
 
 WARMUP = "warmup"
 """The part of a sweep whose methods are told apart from those without warmup."""
+EARLY = 100
+"""The first steps: as many as the paper's warmup takes."""
 
 
 class MissingRuns(KeyError):
@@ -49,14 +51,25 @@ class Curve:
         """A variable of the data set, with dimensions lr, seed and its own."""
         return self.result.dataset[variable].sel(algorithm=self.algorithm)
 
-    def losses(self, variable: str = "last_loss", epoch: int | None = None) -> Floats:
-        """A full loss of every run, of shape (rates, seeds): by default f(x_T), or one after an epoch."""
-        values = self.of(variable)
-        return np.asarray((values if epoch is None else values.sel(epoch=epoch)).values)
+    @property
+    def epochs(self) -> int:
+        """How many epochs its runs took."""
+        return int(self.result.settings["epochs"])
 
-    def bound(self, distance: float | None = None, *, horizon: int | None = None) -> xr.Dataset:
-        """Bias, noise and total of Ω_T for every rate, by default with the study's D."""
+    def bound(self, distance: float | None = None, *, epochs: int | None = None) -> xr.Dataset:
+        """Bias, noise and total of Ω for every rate, at the end and with the study's D unless told."""
+        horizon = None if epochs is None else epochs * self.result.settings["steps_per_epoch"]
         return self.result.bound(distance, horizon=horizon).sel(algorithm=self.algorithm)
+
+    def omega(self, epochs: int | None = None) -> Floats:
+        """Ω for every rate with the study's D, at the end or after some epochs; NaN if the study was given no D."""
+        known = self.result.settings["distance"] is not None
+        return np.asarray(self.bound(epochs=epochs).total) if known else np.full(len(self.lrs), np.nan)
+
+    def measure(self, name: str) -> Floats:
+        """One of :data:`MEASURES`: a number a rate, of shape (rates,), or a number a run, of shape (rates, seeds)."""
+        with np.errstate(over="ignore"):
+            return np.asarray(MEASURES[name](self))
 
 
 def curve_label(part: str, algorithm: str) -> str:
@@ -80,24 +93,39 @@ def pool(results: Iterable[Result]) -> Pool:
     return Pool(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
-def polyak_ratio(curve: Curve, lr: float, steps: int) -> Floats:
-    """f(x_t, s_t)/‖g_t‖² at the first steps of all seeds at a rate: Polyak's step for C = 0 (App. B.2)."""
-    loss, grad_sq = (curve.of(name).sel(lr=lr, method="nearest").values[:, :steps] for name in ("loss", "grad_sq"))
+def polyak_ratio(curve: Curve, steps: int) -> Floats:
+    """Polyak's step for C = 0, f(x_t, s_t)/‖g_t‖², at the first steps of every run; NaN where unknown (App. B.2)."""
+    loss, grad_sq = (curve.of(name).values[..., :steps] for name in ("loss", "grad_sq"))
     known = np.isfinite(loss) & np.isfinite(grad_sq) & (grad_sq > 0)
-    return np.asarray(loss[known] / grad_sq[known])
+    return np.asarray(np.divide(loss, grad_sq, out=np.full_like(loss, np.nan), where=known))
 
 
-def polyak_units(curve: Curve) -> Floats:
-    """The median over all steps of the step in units of Polyak's, γ_t‖g_t‖²/f_t, for every rate; NaN if none is known.
+def medians(values: Floats) -> Floats:
+    """The median of what is finite at every rate, over runs and steps; NaN where nothing is."""
+    known = [at_rate[np.isfinite(at_rate)] for at_rate in values]
+    return np.array([np.median(numbers) if numbers.size else np.nan for numbers in known])
 
-    SPS never exceeds 1 and NGN never exceeds 2; SGD and LogNGN know no limit.
-    """
+
+def _polyak_units(curve: Curve) -> Floats:
+    """SPS never exceeds 1 and NGN never exceeds 2; SGD and LogNGN know no limit."""
     size, grad_sq, loss = (curve.of(name).values for name in ("size", "grad_sq", "loss"))
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        units = size * grad_sq / loss
-    found = np.full(len(units), np.nan)
-    for position, values in enumerate(units):
-        known = values[np.isfinite(values)]
-        if known.size:
-            found[position] = np.median(known)
-    return found
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(size * grad_sq / loss)
+
+
+MEASURES: dict[str, Callable[[Curve], Any]] = {
+    "loss": lambda curve: curve.of("last_loss"),
+    "half_loss": lambda curve: curve.of("train_loss").sel(epoch=curve.epochs // 2),
+    "valid_loss": lambda curve: curve.of("valid_loss").sel(epoch=curve.epochs),
+    "bound": Curve.omega,
+    "half_bound": lambda curve: curve.omega(curve.epochs // 2),
+    "noise": lambda curve: curve.bound(1.0).noise,  # for any D
+    "travel": lambda curve: curve.of("distance")[..., -1],
+    "early_delta": lambda curve: curve.of("delta").values[..., :EARLY].mean(axis=1).max(axis=-1),
+    "polyak": lambda curve: medians(polyak_ratio(curve, EARLY)),
+    "first_polyak": lambda curve: medians(polyak_ratio(curve, 1)),
+    "polyak_units": lambda curve: medians(_polyak_units(curve)),
+}
+"""What figures and summaries tell of a method at each of its rates. ``polyak_units`` are steps in units of Polyak's,
+γ_t‖g_t‖²/f_t, the median over runs and steps; ``half_`` is after half the epochs; what the others are, the summary's
+:data:`~surefoot.paper.summary.COLUMNS` say."""

@@ -43,9 +43,23 @@ class Sweep:
     """Rates whose traces are drawn over time."""
 
 
-_IMAGES = ["sgd", "sps", "ngn", "log-ngn"]
-_AVERAGED = ["sgd-momentum", "momo", "ngn-momentum"]
-_ADAM = ["adamw", "momo-adam", "sps-adam", "ngn-adam"]
+def _rates(low: float, high: float, count: int) -> list[float]:
+    return [float(rate) for rate in np.logspace(low, high, count)]
+
+
+_RESNET: Settings = {"problem": "resnet20", "lrs": _rates(-2, 2, 9), "seeds": 1, "epochs": 5, "batch_size": 128}
+_DIGITS: Settings = {"problem": "digits-cnn", "lrs": _rates(-2, 2, 5), "seeds": 1, "epochs": 2, "batch_size": 64}
+_IMAGES: dict[str, Settings] = {
+    "smoke": {**_DIGITS, "distance": 10.0},
+    "small": {**_RESNET, "distance": 20.0},
+    "medium": {**_RESNET, "lrs": _rates(-1, 1, 5), "distance": 30.0},
+    "paper": {**_RESNET, "seeds": 3, "epochs": 20, "distance": 50.0},
+}
+_OPTIONS: dict[str, Settings] = {
+    "small": {"rows": 10_000, "validation_rows": 2_000, "channels_last": True},
+    "medium": {"validation_rows": 2_000, "evaluated": 10_000},
+}
+_TRAINED = {"small": "ResNet20 on 10,000 images of CIFAR-10", "smoke": "a small network on digits"}
 
 
 def check(preset: str) -> None:
@@ -150,17 +164,12 @@ def finished(name: str, preset: str, folder: Path) -> dict[str, Result] | None:
     """
     found = stored(name, preset, folder) or {}
     planned = sweep(name, preset).parts
-    complete = {part: result.finished() for part, result in found.items()}
-    enough = {
-        part: result
-        for part, result in complete.items()
-        if result is not None and _enough(result, planned[part]["lrs"])
-    }
-    return Found(enough) or None
-
-
-def _enough(result: Result, planned: list[float]) -> bool:
-    return len(result.lrs) >= min(5, len(planned)) and 10 * result.lrs[-1] >= planned[-1] * (1 - 1e-9)
+    enough: Found[Result] = Found()
+    for part, result in found.items():
+        complete, lrs = result.finished(), planned[part]["lrs"]
+        if complete is not None and len(complete.lrs) >= min(5, len(lrs)) and 10 * complete.lrs[-1] > 0.999 * lrs[-1]:
+            enough[part] = complete
+    return enough or None
 
 
 def _joined(loaded: list[Result], wanted: Settings) -> Result | None:
@@ -185,11 +194,28 @@ def _joined(loaded: list[Result], wanted: Settings) -> Result | None:
     return parts[-1].of([methods[name] for name in wanted["methods"] if name in methods], wanted["lrs"])
 
 
+def _image_settings(preset: str, device: str, data: str | None) -> Settings:
+    """What the parts of a sweep on images share."""
+    options: Settings = {"device": device}
+    if preset != "smoke":
+        options |= {"data": data, **_OPTIONS.get(preset, {})}
+    if preset == "small":
+        # In bfloat16 a step takes longer than in float32 on processors that know it, and some end the program.
+        options["autocast"] = None if device.startswith("cpu") else "bfloat16"
+    return {**_IMAGES[preset], "problem_options": options}
+
+
+def _image_sweep(preset: str, parts: Mapping[str, Settings]) -> Sweep:
+    largest = 10**0.5 if preset == "medium" else 10.0  # that all methods were run at
+    return Sweep(_TRAINED.get(preset, "ResNet20 on CIFAR-10"), parts, math.log(10), (1 / largest, 1.0, largest))
+
+
 def _cifar10(preset: str, device: str, data: str | None) -> Sweep:
-    common, warmup = _image_settings(preset, device, data)
+    common = _image_settings(preset, device, data)
+    warmup = f"warmup(steps={10 if preset == 'smoke' else 100})"
     parts = {
-        "constant": {**common, "methods": _IMAGES},
-        "warmup": {**common, "methods": ["sgd"], "schedule": f"warmup(steps={warmup})"},
+        "constant": {**common, "methods": ["sgd", "sps", "ngn", "log-ngn"]},
+        "warmup": {**common, "methods": ["sgd"], "schedule": warmup},
     }
     if preset == "medium":  # half an hour a run: what the claims need, and no more
         parts["constant"]["methods"] = ["sgd", "sps", "ngn"]
@@ -199,65 +225,25 @@ def _cifar10(preset: str, device: str, data: str | None) -> Sweep:
 
 
 def _geometries(preset: str, device: str, data: str | None) -> Sweep:
-    common, _ = _image_settings(preset, device, data)
-    return _image_sweep(preset, _beside_surefoot(preset, common, "averaged", _AVERAGED))
-
-
-def _beside_surefoot(preset: str, common: Settings, name: str, methods: list[str]) -> dict[str, Settings]:
-    """Three parts with grids of their own: methods, the rows in Adam's metric, and Surefoot, whose rate is a cap."""
-    adam, count = _ADAM, 3 if preset == "smoke" else 5
-    if preset in ("small", "medium"):  # the first and the last: what there was before, and ours
-        adam, methods = [adam[0], adam[-1]], list(dict.fromkeys([methods[0], methods[-1]]))
-    return {
-        name: {**common, "methods": methods, "lrs": _rates(-2, 2, count)},
-        "adam": {**common, "methods": adam, "lrs": _rates(-4, 0, count)},
-        "surefoot": {**common, "methods": ["surefoot"], "lrs": _rates(-1, 3, count)},
-    }
-
-
-def _image_sweep(preset: str, parts: Mapping[str, Settings]) -> Sweep:
-    special = {"small": "ResNet20 on 10,000 images of CIFAR-10", "smoke": "a small network on digits"}
-    problem = special.get(preset, "ResNet20 on CIFAR-10")
-    largest = 10**0.5 if preset == "medium" else 10.0  # that all methods were run at
-    return Sweep(problem, parts, math.log(10), (1 / largest, 1.0, largest))
-
-
-def _image_settings(preset: str, device: str, data: str | None) -> tuple[Settings, int]:
-    """What the parts share, and the steps of warmup."""
-    if preset == "smoke":
-        settings = {
-            "problem": "digits-cnn",
-            "problem_options": {"device": device},
-            "lrs": _rates(-2, 2, 5),
-            "seeds": 1,
-            "epochs": 2,
-            "batch_size": 64,
-            "distance": 10.0,
-        }
-        return settings, 10
-    options: Settings = {"device": device, "data": data}
-    sizes: dict[str, Settings] = {
-        "paper": {"seeds": 3, "epochs": 20, "distance": 50.0},
-        "medium": {"seeds": 1, "epochs": 5, "distance": 30.0, "lrs": _rates(-1, 1, 5)},
-        "small": {"seeds": 1, "epochs": 5, "distance": 20.0},
-    }
-    if preset == "small":
-        # In bfloat16 a step takes longer than in float32 on processors that know it, and some end the program.
-        autocast = None if device.startswith("cpu") else "bfloat16"
-        options |= {"rows": 10_000, "validation_rows": 2_000, "channels_last": True, "autocast": autocast}
-    if preset == "medium":
-        options |= {"validation_rows": 2_000, "evaluated": 10_000}
-    common = {"problem": "resnet20", "problem_options": options, "lrs": _rates(-2, 2, 9), "batch_size": 128}
-    return {**common, **sizes[preset]}, 100
+    averaged = ["sgd-momentum", "momo", "ngn-momentum"]
+    return _image_sweep(preset, _beside_surefoot(preset, _image_settings(preset, device, data), averaged=averaged))
 
 
 def _characters(preset: str, device: str, data: str | None) -> Sweep:
     seeds, epochs = {"smoke": (1, 1), "small": (1, 5), "medium": (1, 10), "paper": (3, 20)}[preset]
-    options: Settings = {"device": device, "data": data}
-    if preset == "smoke":
-        options["d"] = 24
+    options = {"device": device, "data": data, **({"d": 24} if preset == "smoke" else {})}
     common = {"problem": "characters", "problem_options": options, "batch_size": 16, "seeds": seeds, "epochs": epochs}
-    return Sweep("a character model", _beside_surefoot(preset, common, "plain", ["sgd"]), None, (1e-2, 1e-1, 1.0))
+    return Sweep("a character model", _beside_surefoot(preset, common, plain=["sgd"]), None, (1e-2, 1e-1, 1.0))
+
+
+def _beside_surefoot(preset: str, common: Settings, **plain: list[str]) -> dict[str, Settings]:
+    """Parts with grids of their own: given methods, the rows in Adam's metric, and Surefoot, whose rate is a cap."""
+    methods = {**plain, "adam": ["adamw", "momo-adam", "sps-adam", "ngn-adam"], "surefoot": ["surefoot"]}
+    if preset in ("small", "medium"):  # the first and the last: what there was before, and ours
+        methods = {name: list(dict.fromkeys([every[0], every[-1]])) for name, every in methods.items()}
+    count = 3 if preset == "smoke" else 5
+    usual, grids = _rates(-2, 2, count), {"adam": _rates(-4, 0, count), "surefoot": _rates(-1, 3, count)}
+    return {name: {**common, "methods": every, "lrs": grids.get(name, usual)} for name, every in methods.items()}
 
 
 _SWEEPS: dict[str, Callable[[str, str, str | None], Sweep]] = {
@@ -265,7 +251,3 @@ _SWEEPS: dict[str, Callable[[str, str, str | None], Sweep]] = {
     "cifar10-geometries": _geometries,
     "characters": _characters,
 }
-
-
-def _rates(low: float, high: float, count: int) -> list[float]:
-    return [float(rate) for rate in np.logspace(low, high, count)]

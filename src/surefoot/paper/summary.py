@@ -13,11 +13,9 @@ import numpy as np
 
 from surefoot._files import write_whole
 from surefoot._text import csv_text
-from surefoot.paper.curves import Curve, Floats, Found, MissingRuns, curves, polyak_ratio
+from surefoot.paper.curves import EARLY, Floats, Found, MissingRuns, curves
 from surefoot.study import Result, Sensitivity, measure_windows
 
-EARLY = 100
-"""The first steps: as many as the paper's warmup takes."""
 COLUMNS = {
     "loss": "the loss at the last iterate",
     "half_loss": "the loss after half the epochs",
@@ -60,7 +58,13 @@ class Summary:
 
 def summarise(results: Mapping[str, Result]) -> dict[str, Summary]:
     """The summaries of a sweep by label, from the results of its parts."""
-    return Found({label: _of(curve) for label, curve in curves(results).items()})
+    found: Found[Summary] = Found()
+    for label, curve in curves(results).items():
+        with np.errstate(over="ignore"):
+            measured = {name: curve.measure(name) for name in COLUMNS}
+            means = {name: values.mean(axis=1) if values.ndim > 1 else values for name, values in measured.items()}
+        found[label] = Summary(label, curve.lrs, means)
+    return found
 
 
 def write(summaries: Mapping[str, Summary], path: Path) -> None:
@@ -106,33 +110,3 @@ def recorded(name: str, preset: str) -> dict[str, Summary] | None:
     """
     path = resources.files("surefoot.paper").joinpath("recorded", f"{name}-{preset}.csv")
     return read(path) if path.is_file() else None
-
-
-def _of(curve: Curve) -> Summary:
-    settings = curve.result.settings
-    half = settings["epochs"] // 2
-    with np.errstate(over="ignore"):
-        early = curve.of("delta").values[..., :EARLY].mean(axis=1).max(axis=-1)
-        losses = {
-            "loss": curve.losses().mean(axis=1),
-            "half_loss": curve.losses("train_loss", half).mean(axis=1),
-            "valid_loss": curve.losses("valid_loss", settings["epochs"]).mean(axis=1),
-        }
-    bound = curve.bound()
-    columns = {
-        **losses,
-        "bound": bound.total.values,
-        "half_bound": curve.bound(horizon=half * settings["steps_per_epoch"]).total.values,
-        "noise": bound.noise.values,
-        "travel": curve.of("distance").values[..., -1].mean(axis=1),
-        "early_delta": early,
-        "polyak": _medians(curve, EARLY),
-        "first_polyak": _medians(curve, 1),
-    }
-    return Summary(curve.label, curve.lrs, columns)
-
-
-def _medians(curve: Curve, steps: int) -> Floats:
-    """The median of f/‖g‖² over the first steps, at every rate; NaN where none is known."""
-    ratios = [polyak_ratio(curve, lr, steps) for lr in curve.lrs]
-    return np.array([np.median(values) if len(values) else np.nan for values in ratios])

@@ -94,11 +94,8 @@ def look(name: str) -> Look:
     >>> look("mine").colour
     '#3e063f'
     """
-    base = name.partition("(")[0]
-    if base in _KNOWN:
-        colour, marker = _KNOWN[base][1]
-        return Look(name, label_of(name), colour, marker)
-    return Look(name, label_of(name), PALETTE[-1], MARKERS[-1])
+    _, drawn = _KNOWN.get(name.partition("(")[0], ("", (PALETTE[-1], MARKERS[-1])))
+    return Look(name, label_of(name), *drawn)
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
@@ -146,6 +143,4 @@ def _rank(name: str) -> int:
 
 def _free(wanted: str, choices: Iterable[str], taken: Counter[str]) -> str:
     """What is wanted, or what was taken least often of the choices, the first of them."""
-    if not taken[wanted]:
-        return wanted
-    return min(choices, key=taken.__getitem__)
+    return min(choices, key=taken.__getitem__) if taken[wanted] else wanted

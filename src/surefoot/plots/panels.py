@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.plots.methods import GREY, looks
-from surefoot.plots.style import KEY, drawable, key, key_band, mark_edge, running_mean
+from surefoot.plots.style import KEY, drawable, key, mark_edge, running_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +101,8 @@ def draw_rates(
         key(ax, "loss", linestyle="-")
         key(ax, "its bound", linestyle="--")
     if ranges:
-        key_band(ax, "shaded: range over the data orders")
+        words = "shaded: range over the data orders"
+        ax.fill_between([], [], [], color=GREY, alpha=0.25, linewidth=0, label=words, gid=KEY)
     if beyond:
         key(ax, "loss above the axis", linestyle="none", marker="^", fillstyle="none")
     if diverged:

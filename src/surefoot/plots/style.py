@@ -31,14 +31,6 @@ def new_figure(columns: int, rows: int = 1, *, width: float = 4.2, height: float
     return figure, axes
 
 
-def entitled(figure: Figure, title: str, axes: Iterable[Axes] = ()) -> Figure:
-    """Put a title over the whole figure, and make those of its panels a little smaller."""
-    figure.suptitle(title, fontsize=11)
-    for ax in axes:
-        ax.title.set_fontsize(9.5)
-    return figure
-
-
 def legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
     """One legend under all panels, in which every label stands once; the figure grows by what it takes."""
     found: dict[str, Any] = {}
@@ -58,11 +50,6 @@ def legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
 def _legend_width(labels: list[str], columns: int) -> float:
     """About how many inches a legend takes; matplotlib fills it column by column, the first ones more."""
     return sum(0.075 * max(map(len, part)) + 0.65 for part in np.array_split(labels, columns))
-
-
-def legend_beside(ax: Axes, **options: Any) -> None:
-    """A legend to the right of a panel."""
-    ax.legend(frameon=False, fontsize=8.5, loc="center left", bbox_to_anchor=(1.02, 0.5), **options)
 
 
 def drawable(values: Floats, top: float) -> Floats:
@@ -90,9 +77,8 @@ def mark_edge(ax: Axes, lrs: Floats, values: Floats, top: float, colour: str, *,
     figure = ax.get_figure(root=True)
     assert figure is not None
     moved = ax.transData + ScaledTranslation(aside * 4.5 / 72, 0, figure.dpi_scale_trans)
-    ax.update_datalim(
-        np.column_stack([lrs, lrs]), updatey=False
-    )  # marks that are moved aside do not count by themselves
+    # Marks that are moved aside do not count by themselves.
+    ax.update_datalim(np.column_stack([lrs, lrs]), updatey=False)
     diverged = np.isinf(values)
     for chosen, marker, size in ((~diverged & (values > top), "^", 5.5), (diverged, "x", 5.0)):
         if chosen.any():  # an empty line that is not clipped would upset the layout
@@ -103,11 +89,6 @@ def mark_edge(ax: Axes, lrs: Floats, values: Floats, top: float, colour: str, *,
 def key(ax: Axes, label: str, **style: Any) -> None:
     """A line of the legend that stands for no method: what dashes, bands or crosses mean."""
     ax.plot([], [], **{"color": GREY, "label": label, "gid": KEY, **style})
-
-
-def key_band(ax: Axes, label: str) -> None:
-    """A line of the legend for a shaded range."""
-    ax.fill_between([], [], [], color=GREY, alpha=0.25, linewidth=0, label=label, gid=KEY)
 
 
 def running_mean(values: Floats, window: int) -> Floats:

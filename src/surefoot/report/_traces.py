@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -102,10 +101,10 @@ def sizes(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
     """Median, 5 % and 95 % quantile of the steps' sizes of the kept methods and every rate, over steps and seeds."""
     values = result.dataset["size"].values[kept]
     found = np.full((3, *values.shape[:2]), np.nan)
-    for where, cell in _cells(values):
-        kept = cell[np.isfinite(cell)]
-        if len(kept):
-            found[:, *where] = np.quantile(kept, (0.05, 0.5, 0.95), method="nearest")
+    for where in np.ndindex(values.shape[:2]):
+        finite = values[where][np.isfinite(values[where])]
+        if len(finite):
+            found[:, *where] = np.quantile(finite, (0.05, 0.5, 0.95), method="nearest")
     return {name: pack.array(part) for name, part in zip(("low", "median", "high"), found, strict=True)}
 
 
@@ -119,8 +118,8 @@ def universal(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
         z, share = data.rate.values * data.grad_sq.values / excess, data.delta.values / excess
     good = (excess > 0) & np.isfinite(excess) & (z > 0) & np.isfinite(z) & np.isfinite(share)
     cloud = np.full((2, *z.shape[:2], CLOUD), np.nan)
-    for where, cell in _cells(good):
-        x, y = z[where][cell], share[where][cell]
+    for where in np.ndindex(z.shape[:2]):
+        x, y = z[where][good[where]], share[where][good[where]]
         order = np.argsort(x)[np.linspace(0, len(x) - 1, min(CLOUD, len(x))).astype(int)]
         cloud[:, *where, : len(order)] = x[order], y[order]
     steps = [unit_step(method["identity"], CURVE) for method in methods]
@@ -140,12 +139,6 @@ def _lines(values: Floats, single: bool) -> Floats:
         return np.concatenate([mean, values], axis=2)
     low, high = np.fmin.reduce(values, axis=2), np.fmax.reduce(values, axis=2)
     return np.concatenate([mean, low[:, :, None], high[:, :, None]], axis=2)
-
-
-def _cells(values: NDArray[Any]) -> Iterator[tuple[tuple[int, int], NDArray[Any]]]:
-    """Method, rate, and all that belongs to them."""
-    for where in np.ndindex(*values.shape[:2]):
-        yield (where[0], where[1]), values[where]
 
 
 def unit_step(identity: str, z: Floats) -> Step | None:

@@ -13,17 +13,9 @@ from surefoot.plots import looks, pages
 from surefoot.report._payload import payload, title_of
 from surefoot.study import Result, StoreError
 
-SCRIPTS = (
-    "unpack.js",
-    "numbers.js",
-    "measures.js",
-    "chart.js",
-    "panels.js",
-    "words.js",
-    "tables.js",
-    "address.js",
-    "app.js",
-)
+SCRIPTS = [
+    f"{name}.js" for name in ("unpack", "numbers", "measures", "chart", "panels", "words", "tables", "address", "app")
+]
 """Parts of the page's script, in the order in which they are joined."""
 
 
@@ -77,10 +69,21 @@ def write_many(
     blocks = []
     for name, result in results.items():
         try:
-            blocks.append(_block(name, payload(result, name, drawn)))
+            packed = payload(result, name, drawn)
         except ValueError as error:
             raise ValueError(f"study {name!r} has no page: {error}") from error
-    write_whole(path, _page(title, blocks), "the page")
+        blocks.append(f'<script type="application/gzip" data-study="{html.escape(name)}">{packed}</script>')
+    logo = pages.part("report", "logo.svg").strip()
+    page = pages.filled(
+        "report",
+        SCRIPTS,
+        images="data:",
+        title=html.escape(title),
+        logo=logo.replace('width="32" height="32"', 'width="22" height="22"', 1),
+        icon=f"data:image/svg+xml;base64,{base64.b64encode(logo.encode()).decode()}",
+        studies="\n".join(blocks),
+    )
+    write_whole(path, page, "the page")
     return path
 
 
@@ -105,20 +108,3 @@ def from_store(
     if bool((result.dataset.status == "missing").all()):
         raise StoreError(f"{store}: the study has no finished run yet; run it with this store first")
     return write(result, path, title=title)
-
-
-def _page(title: str, blocks: list[str]) -> str:
-    logo = pages.part("report", "logo.svg").strip()
-    return pages.filled(
-        "report",
-        SCRIPTS,
-        images="data:",
-        title=html.escape(title),
-        logo=logo.replace('width="32" height="32"', 'width="22" height="22"', 1),
-        icon=f"data:image/svg+xml;base64,{base64.b64encode(logo.encode()).decode()}",
-        studies="\n".join(blocks),
-    )
-
-
-def _block(name: str, text: str) -> str:
-    return f'<script type="application/gzip" data-study="{html.escape(name)}">{text}</script>'

@@ -45,7 +45,7 @@ class Known(claims.Evidence):
 def folder(tmp_path_factory):
     """A tiny sweep with the paper's rates."""
     with pytest.MonkeyPatch.context() as patch:
-        tiny_sweeps.install(patch, lrs=LRS, seeds=1)
+        tiny_sweeps.install(patch, lrs=LRS, seeds=1, batch_size=512)
         path = tmp_path_factory.mktemp("studies")
         presets.run("cifar10", "smoke", path, processes=1)
         yield path

@@ -287,13 +287,21 @@ class TestTables:
 
 
 class TestCurves:
+    def test_a_sweep_without_a_distance_has_a_summary_without_bounds(self, sweeps):
+        sgd = summary.summarise(sweeps["characters"])["sgd"]
+        losses = sweeps["characters"]["plain"].dataset.last_loss.sel(algorithm="sgd").mean("seed")
+        np.testing.assert_array_equal(sgd["loss"], losses)
+        assert (sgd["noise"] > 0).all()
+        with pytest.raises(MissingRuns, match="sgd that tell the bound"):
+            sgd["bound"]
+
     def test_labels_tell_warmup_apart(self, results):
         assert list(curves(results)) == ["sgd", "sps", "ngn", "log-ngn", "sgd+warmup"]
 
     def test_polyak_ratio_is_loss_over_squared_norm(self, results):
         data = results["constant"].dataset.sel(algorithm="sps", lr=1.0).isel(step=slice(3))
-        found = polyak_ratio(curves(results)["sps"], 1.0, 3)
-        np.testing.assert_allclose(found, (data.loss / data.grad_sq).values.ravel())
+        found = polyak_ratio(curves(results)["sps"], 3)[tiny_sweeps.LRS.index(1.0)]
+        np.testing.assert_allclose(found, (data.loss / data.grad_sq).values)
 
     def test_pool_leaves_out_what_was_not_kept(self, results):
         """Every seventh step: the start, which all runs share, and the last iterates (step 21), no ends of epochs."""

@@ -64,24 +64,21 @@ class Evidence:
         Raises:
             NotRun: There is none.
         """
-        if name not in self._sweeps:
-            self._sweeps[name] = self._found(name)
-        return self._sweeps[name]
-
-    def _found(self, name: str) -> list[Swept]:
-        found: dict[str, Swept] = {}
+        if name in self._sweeps:
+            return self._sweeps[name]
+        here, shipped = [], []
         for preset in self._sizes:
+            settings = presets.sweep(name, preset)
             results = None if self._folder is None else presets.finished(name, preset, self._folder)
             if results is not None:
-                found[preset] = Swept(preset, presets.sweep(name, preset), summarise(results))
-        for preset in self._sizes:
-            runs = recorded(name, preset)
-            if runs is not None and preset not in found:
-                found[preset] = Swept(preset, presets.sweep(name, preset), runs, recorded=True)
-        if not found:
+                here.append(Swept(preset, settings, summarise(results)))
+            elif (runs := recorded(name, preset)) is not None:
+                shipped.append(Swept(preset, settings, runs, recorded=True))
+        if not here and not shipped:
             command = f"surefoot reproduce {name} --preset {self._sizes[-1]} --out OUT"
             raise NotRun(f"run `{command}` first, then `surefoot claims --store OUT/studies`")
-        return list(found.values())
+        self._sweeps[name] = here + shipped
+        return self._sweeps[name]
 
 
 class Finding(NamedTuple):
@@ -135,17 +132,14 @@ SECTIONS: dict[str, dict[str, Claim]] = {
 """The claims by what they are about and by their ids, in the paper's order."""
 
 
-def section(about: str) -> Callable[[str, str, str], Callable[[Check], Check]]:
-    """The decorator that makes claims of a section: ``@claim(id, what the paper says, the rule that decides it)``."""
+def claim_about(section: str, name: str, words: str, rule: str) -> Callable[[Check], Check]:
+    """The decorator that makes a claim of a check: its section, its id, what the paper says, and what decides it."""
 
-    def claim(name: str, words: str, rule: str) -> Callable[[Check], Check]:
-        def take(check: Check) -> Check:
-            SECTIONS[about][name] = Claim(name, words, rule, check)
-            return check
+    def take(check: Check) -> Check:
+        SECTIONS[section][name] = Claim(name, words, rule, check)
+        return check
 
-        return take
-
-    return claim
+    return take
 
 
 def judge(claim: Claim, evidence: Evidence) -> Checked:
@@ -163,10 +157,7 @@ def all_claims() -> dict[str, Claim]:
 
 
 def check(
-    ids: Iterable[str] | None = None,
-    *,
-    folder: Path | None = None,
-    progress: Tell | None = None,
+    ids: Iterable[str] | None = None, *, folder: Path | None = None, progress: Tell | None = None
 ) -> list[Checked]:
     """Check the claims with these ids, or all.
 

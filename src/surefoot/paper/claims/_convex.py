@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from surefoot.paper.claims._claim import Check, Evidence, Finding, at_most_a_step, decades, listed, section, windows
+from surefoot.paper.claims._claim import Evidence, Finding, at_most_a_step, claim_about, decades, listed, windows
 from surefoot.paper.experiments import constants_of
 from surefoot.plots import label_of
 from surefoot.study import Result, Sensitivity
 
-linear, logistic = section("linear regression"), section("logistic regression")
+linear, logistic = partial(claim_about, "linear regression"), partial(claim_about, "logistic regression")
 
 BAD_SPS = "sps(lower_bound=-2)"
 THIRD, HALF = 1 / 3, 1 / 2
@@ -34,16 +35,12 @@ def _rows(result: Result, *algorithms: str) -> list[Sensitivity]:
     return [table[name] for name in algorithms]
 
 
-def _bound_mirrors_loss(study: str, methods: tuple[str, ...], step: float) -> Check:
+def _bound_mirrors_loss(study: str, methods: tuple[str, ...], step: float, evidence: Evidence) -> Finding:
     """Whether the windows of bound and loss end at the same rate."""
-
-    def check(evidence: Evidence) -> Finding:
-        rows = _rows(evidence[study], *methods)
-        apart = {row.algorithm: abs(decades(row.high, row.bound_high)) for row in rows}
-        text = f"decades between the windows' upper ends: {listed(apart, '.2f')}"
-        return Finding(at_most_a_step(apart.values(), step), text)
-
-    return check
+    rows = _rows(evidence[study], *methods)
+    apart = {row.algorithm: abs(decades(row.high, row.bound_high)) for row in rows}
+    text = f"decades between the windows' upper ends: {listed(apart, '.2f')}"
+    return Finding(at_most_a_step(apart.values(), step), text)
 
 
 @linear(
@@ -76,7 +73,7 @@ linear(
     "bound-mirrors-loss",
     "The bound reflects the range of good rates (linear regression)",
     "upper ends of the bound's and the loss's windows at most one grid step (⅓ decade) apart for SGD, SPS, SPP",
-)(_bound_mirrors_loss("linear-regression", ("sgd", "sps", "spp"), THIRD))
+)(partial(_bound_mirrors_loss, "linear-regression", ("sgd", "sps", "spp"), THIRD))
 
 
 @linear(
@@ -206,4 +203,4 @@ for _study in ("vowel", "dna"):
         f"{_study}-bound-mirrors-loss",
         f"The range of good rates roughly coincides with the bound's ({_study})",
         "upper ends of the bound's and the loss's windows at most one grid step (½ decade) apart for SGD, SPS, NGN",
-    )(_bound_mirrors_loss(_study, ("sgd", "sps", "ngn"), HALF))
+    )(partial(_bound_mirrors_loss, _study, ("sgd", "sps", "ngn"), HALF))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from surefoot.paper import experiments
-from surefoot.paper.claims._claim import Evidence, Finding, listed, section
+from surefoot.paper.claims._claim import Evidence, Finding, claim_about, listed
 from surefoot.paper.figures.theory import toy_function_data
 from surefoot.plots import label_of
-from surefoot.study import Result
 from surefoot.theory import bounds, models, quadratics, toy
 
-theory, indices = section("theory"), section("stability indices")
+theory, indices = partial(claim_about, "theory"), partial(claim_about, "stability indices")
 
 _VISITED = "at every finite point visited in the six studies, up to rounding"
 
@@ -92,20 +90,16 @@ def _loizou(evidence: Evidence) -> Finding:
     return Finding(growth > 99 and ratio < 10, text)
 
 
-def _points(result: Result) -> tuple[Any, Any, Any]:
-    """(loss, grad_sq, rate) at every finite step of every run."""
-    loss, grad_sq = result.dataset.loss.values, result.dataset.grad_sq.values
-    rates = np.broadcast_to(result.rates[:, None, :], loss.shape)
-    finite = np.isfinite(loss) & np.isfinite(grad_sq) & (loss > 0) & (grad_sq < 1e150)
-    return loss[finite], grad_sq[finite], rates[finite]
-
-
 def _below_sgd(model: models.Model, evidence: Evidence) -> Finding:
+    """The index of a model beside SGD's, at every finite step of every run."""
     worst, count = 0.0, 0
     for name in experiments.EXPERIMENTS:
-        loss, grad_sq, rate = _points(evidence[name])
-        linear = models.Linear().step(loss, grad_sq, rate).delta
-        ratio = model.step(loss, grad_sq, rate).delta[linear > 0] / linear[linear > 0]
+        result = evidence[name]
+        loss, grad_sq = result.dataset.loss.values, result.dataset.grad_sq.values
+        finite = np.isfinite(loss) & np.isfinite(grad_sq) & (loss > 0) & (grad_sq < 1e150)
+        point = loss[finite], grad_sq[finite], np.broadcast_to(result.rates[:, None, :], loss.shape)[finite]
+        linear = models.Linear().step(*point).delta
+        ratio = model.step(*point).delta[linear > 0] / linear[linear > 0]
         worst, count = max(worst, float(ratio.max())), count + ratio.size
     return Finding(worst <= 1 + 1e-9, f"largest ratio {worst:.12g} over {count:,} visited points")
 

@@ -10,7 +10,6 @@ import importlib.util
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from surefoot._text import csv_text
 from surefoot.paper.figures import convex, networks, theory, worst_cases
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.panels import Columns
-from surefoot.plots.style import entitled
+from surefoot.plots.style import legend_below
 from surefoot.theory.arguments import one_of, unknown
 
 FIGURES: dict[str, Recipe] = {**theory.FIGURES, **convex.FIGURES, **worst_cases.FIGURES, **networks.FIGURES}
@@ -46,7 +45,7 @@ def available() -> list[str]:
 def lacking() -> list[str]:
     """Names of the figures that need the extra ``pep``, if it is not installed."""
     installed = all(importlib.util.find_spec(name) for name in ("PEPit", "cvxpy"))
-    return [name for name, recipe in FIGURES.items() if recipe.extra == "pep" and not installed]
+    return [] if installed else list(worst_cases.FIGURES)
 
 
 def expanded(names: Iterable[str]) -> list[str]:
@@ -88,19 +87,19 @@ def save(name: str, columns: Columns, folder: Path) -> list[Path]:
     recipe = load(name)
     figure = recipe.draw(columns)
     settings = columns["method"][columns["kind"] == "problem"].tolist() if recipe.sweep else []
-    entitled(figure, "\n".join([recipe.heading, *settings]), figure.axes)
+    if not figure.legends and not any(ax.get_legend() for ax in figure.axes):
+        legend_below(figure, figure.axes)
+    figure.suptitle("\n".join([recipe.heading, *settings]), fontsize=11)
+    for ax in figure.axes:
+        ax.title.set_fontsize(9.5)
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for kind in ("png", "pdf", "csv"):
-        path = folder / f"{name}.{kind}"
-        if kind == "csv":
-            cells = (np.asarray(values).tolist() for values in columns.values())
-            write_whole(path, csv_text(columns, zip(*cells, strict=True)), "the table")
-        else:
-            with replacing(path, "the figure") as file:
-                # A fixed date keeps the PDF's bytes the same from run to run.
-                dated: dict[str, Any] = {"metadata": {"CreationDate": None}} if kind == "pdf" else {}
-                figure.savefig(file, format=kind, dpi=160, **dated)
-                figure.set_layout_engine("none")  # what was laid out once stays so
-        written.append(path)
-    return written
+    picture, document, table = (folder / f"{name}.{kind}" for kind in ("png", "pdf", "csv"))
+    with replacing(picture, "the figure") as file:
+        figure.savefig(file, format="png", dpi=160)
+    figure.set_layout_engine("none")  # what was laid out once stays so
+    with replacing(document, "the figure") as file:
+        # A fixed date keeps the PDF's bytes the same from run to run.
+        figure.savefig(file, format="pdf", dpi=160, metadata={"CreationDate": None})
+    cells = (np.asarray(values).tolist() for values in columns.values())
+    write_whole(table, csv_text(columns, zip(*cells, strict=True)), "the table")
+    return [picture, document, table]

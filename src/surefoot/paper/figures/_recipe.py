@@ -35,8 +35,6 @@ class Recipe:
     """Name of the convex experiment whose runs it shows."""
     sweep: str = ""
     """Name of the sweep on a network whose runs it shows; such a figure is made only if it is asked for by name."""
-    extra: str = ""
-    """Name of the extra that it needs."""
     is_slow: bool = False
     """Whether it takes seconds, and so is begun before the others."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.paper.experiments import EXPERIMENTS, Experiment, constants_of, study
+from surefoot.paper.experiments import EXPERIMENTS, constants_of, study
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.methods import GREY, look, looks
 from surefoot.plots.panels import Columns, Row, as_columns, constant, draw_rates, draw_traces, methods_of
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 def experiment_data(name: str, result: Result) -> Columns:
     """A long table: losses, bounds, indices and constants of an experiment."""
+    experiment, losses, data = EXPERIMENTS[name], result.dataset.last_loss, result.dataset
     rows: list[Row] = []
-    losses = result.dataset.last_loss
     with np.errstate(over="ignore"):
         for kind, values in (
             ("loss", losses.mean("seed")),
@@ -34,12 +33,23 @@ def experiment_data(name: str, result: Result) -> Columns:
             ("bound-envelope", result.bound(bias="envelope").total),
             ("bound-safe", result.bound(index="safe").total),
         ):
-            rows += _table(kind, result, values.values)
-        rows += _indices(EXPERIMENTS[name], result)
-    rows += _constants(name)
-    rows.append(("constant", "initial_loss", 0.0, -1, result.initial_loss))
-    rows.append(("constant", "optimal_loss", 0.0, -1, result.optimal_loss))
-    return as_columns(rows)
+            for method, line in zip(result.algorithms, values.values.tolist(), strict=True):
+                rows += [(kind, method, lr, -1, value) for lr, value in zip(result.lrs.tolist(), line, strict=True)]
+        for rate in experiment.rates:
+            deltas = data.delta.sel(lr=rate, method="nearest").mean("seed")
+            for method in experiment.shown:
+                line = deltas.sel(algorithm=method).values.tolist()
+                steps = data.step.values.tolist()
+                rows += [("delta", method, float(deltas.lr), *pair) for pair in zip(steps, line, strict=True)]
+    found = constants_of(name)
+    named = {
+        "sigma_sq": found.interpolation_constant,
+        "lower_bound_error": found.lower_bound_error,
+        "standard_error": found.standard_error,
+        "initial_loss": result.initial_loss,
+        "optimal_loss": result.optimal_loss,
+    }
+    return as_columns([*rows, *(("constant", key, 0.0, -1, value) for key, value in named.items())])
 
 
 def draw_experiment(name: str, columns: Columns) -> Figure:
@@ -68,33 +78,6 @@ def draw_experiment(name: str, columns: Columns) -> Figure:
     right.set_ylabel("loss at the last iterate, $f(x_T)$")
     legend_below(figure, (left, right, middle))
     return figure
-
-
-def _indices(experiment: Experiment, result: Result) -> Iterable[Row]:
-    for lr in experiment.rates:
-        chosen = result.dataset.delta.sel(lr=lr, method="nearest").mean("seed")
-        for method in experiment.shown:
-            values = chosen.sel(algorithm=method).values
-            for step, value in zip(result.dataset.step.values.tolist(), values.tolist(), strict=True):
-                yield "delta", method, float(chosen.lr), step, value
-
-
-def _table(kind: str, result: Result, values: Any) -> list[Row]:
-    return [
-        (kind, method, float(lr), -1, float(values[row, column]))
-        for row, method in enumerate(result.algorithms)
-        for column, lr in enumerate(result.lrs)
-    ]
-
-
-def _constants(name: str) -> list[Row]:
-    found = constants_of(name)
-    named = {
-        "sigma_sq": found.interpolation_constant,
-        "lower_bound_error": found.lower_bound_error,
-        "standard_error": found.standard_error,
-    }
-    return [("constant", key, 0.0, -1, value) for key, value in named.items()]
 
 
 BATCH_SIZES = (1, 2, 5, 10, 25, 50)
@@ -141,7 +124,6 @@ def interpolation(columns: Columns) -> Figure:
     for ax in (left, right):
         ax.set_xticks(sizes, [str(size) for size in sizes])
         ax.minorticks_off()
-    legend_below(figure, (left, right))
     return figure
 
 
@@ -194,7 +176,6 @@ def level(columns: Columns) -> Figure:
     if np.isinf(columns["loss"]).any():
         key(axes[0], "diverged", linestyle="none", marker="x")
     axes[0].set(ylabel="loss at the last iterate", ylim=(1e-10, None))
-    legend_below(figure, axes)
     return figure
 
 

@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from surefoot.paper import presets
-from surefoot.paper.curves import Curve, Floats, curves, polyak_units, pool
+from surefoot.paper.curves import Curve, Floats, curves, pool
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.methods import GREY, looks
 from surefoot.plots.panels import Columns, Row, as_columns, constant, draw_rates, draw_traces, methods_of, series
-from surefoot.plots.style import KEY, drawable, key, legend_below, mark_edge, new_figure
+from surefoot.plots.style import KEY, drawable, key, mark_edge, new_figure
 from surefoot.theory import bounds
 
 if TYPE_CHECKING:
-    import xarray as xr
     from matplotlib.figure import Figure
 
     from surefoot.study import Result
 
 Results = Mapping[str, "Result"]
 Rows = Iterable[Row]
+Block = Callable[[presets.Sweep, Results], Rows]
+"""Some rows of a table."""
 
 DISTANCES = (1.0, 10**0.5, 10.0, 10**1.5, 100.0)
 """Values of D for the paper's ablation, D ∈ [1, 100]."""
@@ -35,9 +36,10 @@ WITHOUT = ("sgd", "sps", "ngn")
 WITH = ("sgd+warmup", "sps", "ngn")
 MODELS = ("sps", "ngn", "log-ngn")
 GUESSING = "loss of guessing, ln 10"
+FINAL = "training loss at the last iterate, $f(x_T)$"
 
 
-def table(rows: Callable[[presets.Sweep, Results], Rows], sweep: presets.Sweep, results: Results) -> Columns:
+def table(blocks: Iterable[Block], sweep: presets.Sweep, results: Results) -> Columns:
     """The table of a figure: what is trained, what losses are compared with, and the figure's own rows.
 
     Raises:
@@ -47,106 +49,95 @@ def table(rows: Callable[[presets.Sweep, Results], Rows], sweep: presets.Sweep, 
         curves(results)["sgd"]  # what the others are compared with
     reference = _first(results).initial_loss if sweep.reference is None else sweep.reference
     described: Row = ("problem", presets.described(sweep), 0.0, -1, 0.0)
-    return as_columns([described, _constant("reference", reference), *rows(sweep, results)])
-
-
-def _over_rates(kind: str, curve: Curve, values: Floats | xr.DataArray) -> Rows:
-    return [(kind, curve.label, float(lr), -1, float(value)) for lr, value in zip(curve.lrs, values, strict=True)]
-
-
-def _with_range(kind: str, curve: Curve, losses: Floats) -> Rows:
-    """A loss of every run as mean, smallest and largest over the seeds."""
-    with np.errstate(over="ignore"):
-        yield from _over_rates(kind, curve, losses.mean(axis=1))
-    yield from _over_rates(f"{kind}-low", curve, losses.min(axis=1))
-    yield from _over_rates(f"{kind}-high", curve, losses.max(axis=1))
-
-
-def _constant(name: str, value: float) -> Row:
-    return ("constant", name, 0.0, -1, float(value))
-
-
-def _distance(results: Results) -> Row:
-    return _constant("distance", _first(results).settings["distance"])
+    rows = [row for block in blocks for row in block(sweep, results)]
+    return as_columns([described, _constant("reference", reference), *rows])
 
 
 def _first(results: Results) -> Result:
     return next(iter(results.values()))
 
 
-def _loss_and_bound(loss: str, _: presets.Sweep, results: Results) -> Rows:
-    epochs = _first(results).settings["epochs"] if loss == "valid_loss" else None
-    for curve in curves(results).values():
-        yield from _with_range("loss", curve, curve.losses(loss, epochs))
-        yield from _over_rates("bound", curve, curve.bound().total)
-    yield _distance(results)
+def _constant(name: str, value: float) -> Row:
+    return ("constant", name, 0.0, -1, float(value))
 
 
-def _half(_: presets.Sweep, results: Results) -> Rows:
-    settings = _first(results).settings
-    epoch = settings["epochs"] // 2
-    for curve in curves(results).values():
-        yield from _with_range("loss", curve, curve.losses("train_loss", epoch))
-        yield from _over_rates("bound", curve, curve.bound(horizon=epoch * settings["steps_per_epoch"]).total)
-    yield _distance(results)
-    yield _constant("epochs", epoch)
+def _over_rates(kind: str, curve: Curve, values: Floats) -> Rows:
+    """A number a rate; of numbers of all runs the mean over the data orders, and the smallest and the largest."""
+    lines = {kind: values}
+    if values.ndim > 1:
+        with np.errstate(over="ignore"):
+            lines = {kind: values.mean(axis=1), f"{kind}-low": values.min(axis=1), f"{kind}-high": values.max(axis=1)}
+    for name, line in lines.items():
+        for lr, value in zip(curve.lrs, line, strict=True):
+            yield name, curve.label, float(lr), -1, float(value)
 
 
-def _traces(kind: str, sweep: presets.Sweep, results: Results) -> Rows:
-    for curve in curves(results).values():
-        steps = curve.result.dataset.step.values
-        near = [rate for rate in sweep.rates if np.abs(np.log10(curve.lrs / rate)).min() < 0.3]
-        for lr in np.unique([curve.lrs[np.abs(curve.lrs - rate).argmin()] for rate in near]).tolist():
-            with np.errstate(over="ignore"):
-                values = curve.of(kind).sel(lr=lr).mean("seed").values
-            for step, value in zip(steps.tolist(), values.tolist(), strict=True):
-                yield kind, curve.label, lr, step + 1, value
+def _measured(labels: Iterable[str] = (), **kinds: str) -> Block:
+    """Measures of every method, or of those with these labels, by the kind that their rows have."""
+
+    def rows(_: presets.Sweep, results: Results) -> Rows:
+        found = curves(results)
+        for curve in [found[label] for label in labels] or found.values():
+            for kind, measure in kinds.items():
+                yield from _over_rates(kind.replace("_", "-"), curve, curve.measure(measure))
+
+    return rows
+
+
+def _traces(kind: str, part: str = "") -> Block:
+    """Something of every step at the sweep's rates, the mean over the data orders; of all parts, or of one."""
+
+    def rows(sweep: presets.Sweep, results: Results) -> Rows:
+        for curve in curves({part: results[part]} if part else results).values():
+            steps = curve.result.dataset.step.values
+            near = [rate for rate in sweep.rates if np.abs(np.log10(curve.lrs / rate)).min() < 0.3]
+            for lr in np.unique([curve.lrs[np.abs(curve.lrs - rate).argmin()] for rate in near]).tolist():
+                with np.errstate(over="ignore"):
+                    values = curve.of(kind).sel(lr=lr).mean("seed").values
+                for step, value in zip(steps.tolist(), values.tolist(), strict=True):
+                    yield kind, curve.label, lr, step + 1, value
+
+    return rows
+
+
+def _distance(_: presets.Sweep, results: Results) -> Rows:
+    """The D of the bound."""
+    yield _constant("distance", _first(results).settings["distance"])
+
+
+def _half_the_epochs(_: presets.Sweep, results: Results) -> Rows:
+    """After how many epochs the losses were measured."""
+    yield _constant("epochs", _first(results).settings["epochs"] // 2)
 
 
 def _many_distances(_: presets.Sweep, results: Results) -> Rows:
+    """The bound for every D."""
     for curve in curves(results).values():
         for distance in DISTANCES:
-            yield from _over_rates(f"bound D={distance:.3g}", curve, curve.bound(distance).total)
-
-
-def _travel(sweep: presets.Sweep, results: Results) -> Rows:
-    yield from _traces("distance", sweep, results)
-    for curve in curves(results).values():
-        yield from _with_range("travel", curve, np.asarray(curve.of("distance").values[..., -1]))
-    yield _distance(results)
+            yield from _over_rates(f"bound D={distance:.3g}", curve, curve.bound(distance).total.values)
 
 
 def _pool_bias(_: presets.Sweep, results: Results) -> Rows:
+    """The loss, and the bound with the bias of visited points; that bias, and the one of D."""
     points = pool(results.values())
     distance = _first(results).settings["distance"]
     for curve in curves(results).values():
         bias = bounds.envelope_bias(curve.result.rates, points.losses, points.distances)
-        yield from _with_range("loss", curve, curve.losses())
-        yield from _over_rates("bound", curve, bias + curve.bound().noise.values)
+        yield from _over_rates("loss", curve, curve.measure("loss"))
+        yield from _over_rates("bound", curve, bias + curve.measure("noise"))
         yield from _over_rates("bias-pool", curve, bias)
         yield from _over_rates("bias-distance", curve, bounds.distance_bias(curve.result.rates, distance))
-    yield _distance(results)
+    yield _constant("distance", distance)
     yield _constant("points", len(points.losses))
 
 
-def _log_ngn(sweep: presets.Sweep, results: Results) -> Rows:
-    found = curves(results)
-    for label in MODELS:
-        curve = found[label]
-        yield from _with_range("loss", curve, curve.losses())
-        yield from _over_rates("bound", curve, curve.bound().total)
-        yield from _over_rates("polyak-units", curve, polyak_units(curve))
-    yield from _traces("delta", sweep, {"constant": results["constant"]})
-    yield _distance(results)
-
-
-def _losses(sweep: presets.Sweep, results: Results) -> Rows:
+def _losses_by_part(_: presets.Sweep, results: Results) -> Rows:
+    """Which part a method is of, and its losses."""
     for part, result in results.items():
         for curve in curves({part: result}).values():
             yield (f"part {part}", curve.label, 0.0, -1, 0.0)
-            yield from _with_range("loss", curve, curve.losses())
-            yield from _with_range("valid", curve, curve.losses("valid_loss", result.settings["epochs"]))
-    yield from _traces("delta", sweep, results)
+            yield from _over_rates("loss", curve, curve.measure("loss"))
+            yield from _over_rates("valid", curve, curve.measure("valid_loss"))
 
 
 def _sides(columns: Columns) -> list[tuple[str, tuple[str, ...]]]:
@@ -234,7 +225,7 @@ def _draw_pool_bias(columns: Columns) -> Figure:
     for ax, (title, methods) in zip((left, middle), _sides(columns), strict=True):
         draw_rates(ax, columns, methods, start, start_label=GUESSING)
         ax.set_title(f"{title}, bound without D")
-    left.set_ylabel("training loss at the last iterate, $f(x_T)$")
+    left.set_ylabel(FINAL)
     for kind, style, label in (
         ("bias-pool", "-", f"bias from {constant(columns, 'points'):.0f} visited points"),
         ("bias-distance", "-.", f"bias $D²/(2S_1)$, D = {constant(columns, 'distance'):g}"),
@@ -250,7 +241,7 @@ def _draw_log_ngn(columns: Columns) -> Figure:
     """LogNGN beside SPS and NGN: loss and bound, δ_t, and the step in units of Polyak's."""
     figure, (left, middle, right) = new_figure(3)
     draw_rates(left, columns, MODELS, constant(columns, "reference"), start_label=GUESSING)
-    left.set(ylabel="training loss at the last iterate, $f(x_T)$", title=_bound_words(columns))
+    left.set(ylabel=FINAL, title=_bound_words(columns))
     draw_traces(middle, columns, MODELS)
     middle.set(xscale="log", ylabel="stability index E[$δ_t$]", title="at three rates")
     for method, style in looks(MODELS).items():
@@ -294,48 +285,65 @@ def _bound_words(columns: Columns) -> str:
     return f"bound Ω, D = {constant(columns, 'distance'):g} (f⋆ = 0)"
 
 
-def _with_legend(draw: Callable[[Columns], Figure], columns: Columns) -> Figure:
-    figure = draw(columns)
-    legend_below(figure, figure.axes)
-    return figure
-
-
 def _recipe(
-    number: str,
-    title: str,
-    rows: Callable[[presets.Sweep, Results], Rows],
-    draw: Callable[[Columns], Figure],
-    sweep: str = "cifar10",
+    number: str, title: str, draw: Callable[[Columns], Figure], *blocks: Block, sweep: str = "cifar10"
 ) -> Recipe:
-    return Recipe(number, title, partial(table, rows), partial(_with_legend, draw), sweep=sweep)
+    return Recipe(number, title, partial(table, blocks), draw, sweep=sweep)
 
+
+_LOSSES = (_losses_by_part, _traces("delta"))
 
 FIGURES = {
     "cifar10-loss-and-bound": _recipe(
         "4",
         "training loss and its bound, without and with warmup",
-        partial(_loss_and_bound, "last_loss"),
-        partial(_draw_two_sides, "training loss at the last iterate, $f(x_T)$"),
+        partial(_draw_two_sides, FINAL),
+        _measured(loss="loss", bound="bound"),
+        _distance,
     ),
-    "cifar10-delta": _recipe(
-        "5", "stability index over time, without and with warmup", partial(_traces, "delta"), _draw_delta
+    "cifar10-delta": _recipe("5", "stability index over time, without and with warmup", _draw_delta, _traces("delta")),
+    "cifar10-distances": _recipe("9", "the bound for several guesses of D", _draw_many_distances, _many_distances),
+    "cifar10-half": _recipe(
+        "10",
+        "training loss and its bound after half the epochs",
+        _draw_half,
+        _measured(loss="half_loss", bound="half_bound"),
+        _distance,
+        _half_the_epochs,
     ),
-    "cifar10-distances": _recipe("9", "the bound for several guesses of D", _many_distances, _draw_many_distances),
-    "cifar10-half": _recipe("10", "training loss and its bound after half the epochs", _half, _draw_half),
     "cifar10-validation": _recipe(
         "11",
         "validation loss, and the bound",
-        partial(_loss_and_bound, "valid_loss"),
         partial(_draw_two_sides, "validation loss at the end"),
+        _measured(loss="valid_loss", bound="bound"),
+        _distance,
     ),
-    "cifar10-travel": _recipe("", "how far runs get from their start, and the guess D", _travel, _draw_travel),
-    "cifar10-pool-bias": _recipe("", "the bound without D, from visited points", _pool_bias, _draw_pool_bias),
-    "cifar10-log-ngn": _recipe("", "LogNGN beside SPS and NGN", _log_ngn, _draw_log_ngn),
+    "cifar10-travel": _recipe(
+        "",
+        "how far runs get from their start, and the guess D",
+        _draw_travel,
+        _traces("distance"),
+        _measured(travel="travel"),
+        _distance,
+    ),
+    "cifar10-pool-bias": _recipe("", "the bound without D, from visited points", _draw_pool_bias, _pool_bias),
+    "cifar10-log-ngn": _recipe(
+        "",
+        "LogNGN beside SPS and NGN",
+        _draw_log_ngn,
+        _measured(MODELS, loss="loss", bound="bound", polyak_units="polyak_units"),
+        _traces("delta", part="constant"),
+        _distance,
+    ),
     "cifar10-geometries": _recipe(
-        "", "averaged gradients, Adam's geometry and Surefoot", _losses, _draw_geometries, "cifar10-geometries"
+        "", "averaged gradients, Adam's geometry and Surefoot", _draw_geometries, *_LOSSES, sweep="cifar10-geometries"
     ),
     "characters": _recipe(
-        "", "SGD, AdamW and NGNAdam over their rates, Surefoot over its cap", _losses, _draw_characters, "characters"
+        "",
+        "SGD, AdamW and NGNAdam over their rates, Surefoot over its cap",
+        _draw_characters,
+        *_LOSSES,
+        sweep="characters",
     ),
 }
 """Every figure of a network study by its name."""

@@ -9,7 +9,7 @@ import numpy as np
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.methods import GREY, look, looks
 from surefoot.plots.panels import Columns
-from surefoot.plots.style import key, legend_below, legend_beside, new_figure
+from surefoot.plots.style import key, new_figure
 from surefoot.theory import bounds, models, toy
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ def toy_function(columns: Columns) -> Figure:
     left.set_title(f"SGD leaves the axis: {last:.0f} at α = {columns['lr'][-1]:g}")
     right.set(ylabel="stability index δ of the step", yscale="log")
     right.set_title("SGD's index grows like α, the others flatten")
-    legend_below(figure, (left, right))
     return figure
 
 
@@ -111,7 +110,6 @@ def stability_index(columns: Columns) -> Figure:
         key(ax, "δ, from f(x) to the minimum", marker=r"$\updownarrow$", linestyle="none", markersize=9)
         ax.set(title=look(method).label, xlabel="y", ylim=(-2.0, 5.0))
     axes[0].set_ylabel("loss, and objective of the update")
-    legend_below(figure, axes)
     return figure
 
 
@@ -138,7 +136,8 @@ def power_law(columns: Columns) -> Figure:
     ax.plot(columns["lr"][chosen], columns["bias"][chosen], ":", color="grey", label="bias D²/(2αT) alone")
     ax.set(xscale="log", yscale="log", xlabel="learning rate α", ylabel="bound Ω of the last iterate", ylim=(5e-2, 1e3))
     ax.set_title(f"T = {STEPS} steps at a constant rate, D = {DISTANCE:g}")
-    legend_beside(ax, title="E[δ] = $α^ν$", title_fontsize=9)
+    beside = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5)}
+    ax.legend(frameon=False, fontsize=8.5, title="E[δ] = $α^ν$", title_fontsize=9, **beside)
     return figure
 
 
@@ -193,7 +192,6 @@ def universal_curves(columns: Columns) -> Figure:
     right.set(xscale="log", yscale="log", ylim=(1e-2, 1e2), xlabel="z = α‖g‖²/F", ylabel="step / Polyak step")
     left.set_title("SGD's index goes on, all others flatten at F")
     right.set_title("what a small index may cost: a step without limit")
-    legend_below(figure, (left, right))
     return figure
 
 

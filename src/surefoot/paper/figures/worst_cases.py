@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from surefoot import pep
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.methods import BLUE, GREEN, GREY, MARKERS, OCHRE, PURPLE, VERMILION
-from surefoot.plots.panels import Columns
-from surefoot.plots.style import key, legend_below, new_figure
+from surefoot.plots.panels import Columns, as_columns
+from surefoot.plots.style import key, new_figure
 from surefoot.theory import models, proximal
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ def indices(columns: Columns) -> Figure:
         ax.set(xscale="log", yscale="log", ylim=(1e-3, 4), xlabel="learning rate α")
         ax.set_title(f"gradients up to G = {lipschitz:g}")
     axes[0].set_ylabel("largest δ of SPP")
-    legend_below(figure, axes)
     return figure
 
 
@@ -68,17 +68,13 @@ SCHEDULES = {"constant": BLUE, "inverse_sqrt": OCHRE, "linear": VERMILION}
 
 def whole_runs_data() -> Columns:
     """Worst case and bound for every iterate, horizon, schedule and rate (G = D = 1)."""
-    results = [row.verified() for row in pep.run(ITERATES, progress=False)]
-    parameters = {
-        name: np.array([result.parameters[name] for result in results]) for name in ("steps", "schedule", "lr")
-    }
-    return {
-        "iterate": np.array([result.statement for result in results]),
-        **parameters,
-        "worst": np.array([result.worst_case for result in results]),
-        "bound": np.array([result.theory for result in results]),
-        "ratio": np.array([result.ratio for result in results]),
-    }
+    names = ("steps", "schedule", "lr")
+    found = [row.verified() for row in pep.run(ITERATES, progress=False)]
+    rows = [
+        (each.statement, *(each.parameters[name] for name in names), each.worst_case, each.theory, each.ratio)
+        for each in found
+    ]
+    return as_columns(rows, ("iterate", *names, "worst", "bound", "ratio"))
 
 
 def whole_runs(columns: Columns) -> Figure:
@@ -110,7 +106,6 @@ def whole_runs(columns: Columns) -> Figure:
         ax.set(xscale="log", xlabel="learning rate α, in D/(G√T)")
         ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.minorticks_off()
-    legend_below(figure, axes)
     return figure
 
 
@@ -118,21 +113,10 @@ def _rows(columns: Columns, **wanted: Any) -> np.ndarray[Any, Any]:
     return np.asarray(np.logical_and.reduce([columns[name] == value for name, value in wanted.items()]))
 
 
+_recipe = partial(Recipe, is_slow=True)
 FIGURES = {
-    "pep": Recipe(
-        "2 (right)",
-        "the largest index δ that SPP can have on a convex loss",
-        indices_data,
-        indices,
-        extra="pep",
-        is_slow=True,
-    ),
-    "pep-bounds": Recipe(
-        "",
-        "how tight the bounds of whole runs are: worst cases of subgradient descent",
-        whole_runs_data,
-        whole_runs,
-        extra="pep",
-        is_slow=True,
+    "pep": _recipe("2 (right)", "the largest index δ that SPP can have on a convex loss", indices_data, indices),
+    "pep-bounds": _recipe(
+        "", "how tight the bounds of whole runs are: worst cases of subgradient descent", whole_runs_data, whole_runs
     ),
 }
