@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import random
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -99,6 +100,13 @@ def test_fingerprint_of_tensors_looks_at_both(change):
     assert TensorInputs(*tensors).fingerprint() != before
 
 
+class Pair(NamedTuple):
+    """An input of two parts."""
+
+    one: torch.Tensor
+    other: torch.Tensor
+
+
 class Noisy(torch.utils.data.Dataset):
     """Items with random numbers of all three generators."""
 
@@ -115,6 +123,13 @@ def test_items_are_collated():
     assert batch["row"].tolist() == [4, 1]
     assert batch["noise"].shape == (2, 3)
     assert targets.tolist() == [0, 1]
+
+
+def test_items_may_hold_named_tuples():
+    rows = [(Pair(torch.ones(2) * row, torch.zeros(1)), row) for row in range(3)]
+    batch, _ = DatasetInputs(rows).batch(np.array([2, 0]), seed=None)
+    assert batch.one.tolist() == [[2.0, 2.0], [0.0, 0.0]]
+    assert batch.other.shape == (2, 1)
 
 
 @pytest.mark.parametrize("seed", [None, 3])

@@ -312,7 +312,8 @@ def _moved(values: Any, device: torch.device) -> Any:
     if isinstance(values, Mapping):
         return {key: _moved(value, device) for key, value in values.items()}
     if isinstance(values, tuple | list):
-        return type(values)(_moved(value, device) for value in values)
+        moved = [_moved(value, device) for value in values]
+        return type(values)(*moved) if hasattr(values, "_fields") else type(values)(moved)  # a named tuple, or not
     return values
 
 
