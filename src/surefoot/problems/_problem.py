@@ -83,8 +83,9 @@ class Problem(ABC):
         """What of the problem's numbers rests on code of yours: for a class of yours, its code and what it holds."""
         if is_foreign(type(self)):
             return identify()
-        computed = {name for cls in type(self).__mro__ for name, value in vars(cls).items() if _is_cached(value)}
-        return identify(type(self), {name: held for name, held in vars(self).items() if name not in computed})
+        own, held = type(self), vars(self)
+        kept = [name for name in held if not isinstance(getattr(own, name, None), cached_property)]
+        return identify(own, {name: held[name] for name in kept})
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all that determines the problem's numbers; for a class of yours also of its code."""
@@ -227,10 +228,6 @@ class SimpleProblem(TiledProblem):
         """The losses over all rows."""
         rows = np.arange(self.n_rows)
         return np.stack([self.evaluate(tile[0], rows)[0] for tile in points])
-
-
-def _is_cached(value: Any) -> bool:
-    return isinstance(value, cached_property)
 
 
 def pack(problem: TiledProblem, points: ArrayLike) -> Floats:

@@ -87,33 +87,33 @@ def whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def number(
-    name: str,
-    value: Any,
-    *,
-    positive: bool = False,
-    least: float = -math.inf,
-    most: float = math.inf,
-    below: float = math.inf,
-) -> float:
+def number(name: str, value: Any, *, positive: bool = False, least: float = -math.inf, most: float = math.inf) -> float:
     """A finite number.
 
-    >>> number("share", 0.5, positive=True, below=1)
-    0.5
+    >>> number("noise", 1, least=0)
+    1.0
     """
     value = value.item() if isinstance(value, np.generic) else value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not abs(value) <= sys.float_info.max:  # so is NaN, and a whole number that no float holds
         raise ValueError(f"{name} must be a finite number, got {value!r}")
-    limits = {
-        "above 0": not positive or value > 0,
-        f"at least {least:g}": value >= least,
-        f"at most {most:g}": value <= most,
-        f"below {below:g}": value < below,
-    }
-    for wanted, holds in limits.items():
-        if not holds:
-            raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    if positive and not value > 0:
+        raise ValueError(f"{name} must be above 0, got {value!r}")
+    if not least <= value <= most:
+        wanted = f"at least {least:g}" if value < least else f"at most {most:g}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    return float(value)
+
+
+def share(name: str, value: Any, *, or_zero: bool = False) -> float:
+    """A number in (0, 1), or in [0, 1).
+
+    >>> share("smoothing", 0, or_zero=True)
+    0.0
+    """
+    is_number = isinstance(value, int | float | np.floating) and not isinstance(value, bool)
+    if not is_number or not (0 < value < 1 or (or_zero and value == 0)):
+        raise ValueError(f"{name} must be a number in {'[' if or_zero else '('}0, 1), got {value!r}")
     return float(value)
 
 

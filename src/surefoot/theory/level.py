@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from surefoot.theory.arguments import number
+from surefoot.theory.arguments import share
 from surefoot.theory.arrays import Array, coerce, maximum
 from surefoot.theory.training import average_weight
 
@@ -44,9 +44,9 @@ class Rule:
     """Share of the past in the smoothed loss, in [0, 1)."""
 
     def __post_init__(self) -> None:
-        number("share", self.share, positive=True, below=1)
-        number("first", self.first, positive=True, below=1)
-        number("smoothing", self.smoothing, least=0, below=1)
+        share("share", self.share)
+        share("first", self.first)
+        share("smoothing", self.smoothing, or_zero=True)
 
 
 class Seen(NamedTuple):
