@@ -1,9 +1,7 @@
-"""Checks of arguments, for Python and TOML alike: an error names argument, value and what is allowed."""
+"""Checks of the arguments of studies and searches, from Python and TOML alike; simple ones are those of the theory."""
 
 from __future__ import annotations
 
-import math
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.theory import schedules
+from surefoot.theory.arguments import number as number
 from surefoot.theory.arguments import one_of
 from surefoot.theory.arguments import whole as whole
 
@@ -19,21 +18,6 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 SAMPLINGS = ("shuffle", "iid")
 LARGEST_SEED = 2**31 - 1
 """What every file format that results go to can hold."""
-
-
-def number(name: str, value: Any, *, positive: bool = False, least: float = -math.inf, most: float = math.inf) -> float:
-    """A finite number."""
-    value = value.item() if isinstance(value, np.generic) else value
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not abs(value) <= sys.float_info.max:  # so is NaN, and a whole number that no float holds
-        raise ValueError(f"{name} must be a finite number, got {value!r}")
-    if positive and not value > 0:
-        raise ValueError(f"{name} must be above 0, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least:g}, got {value!r}")
-    if value > most:
-        raise ValueError(f"{name} must be at most {most:g}, got {value!r}")
-    return float(value)
 
 
 def sampling(value: Any) -> str:

@@ -189,10 +189,12 @@ def test_a_block_is_read_as_its_words_are_or_refused_with_its_first_wrong_line(t
         assert str(libsvm._fault(block, 100, Path("text"), 1)).startswith(f"text, line {wrong}: ")
         return
     rows = list(filter(None, rows))
-    assert found.labels.tolist() == [label for label, _ in rows]
-    assert found.counts.tolist() == [len(pairs) for _, pairs in rows]
-    pairs = zip(found.columns.tolist(), found.values.tolist(), strict=True)
-    assert list(pairs) == [(index - 1, value) for _, pairs in rows for index, value in pairs]
+    labels, counts, columns, values = (part.tolist() for part in found)
+    assert labels == [label for label, _ in rows]
+    assert counts == [len(pairs) for _, pairs in rows]
+    assert list(zip(columns, values, strict=True)) == [
+        (index - 1, value) for _, pairs in rows for index, value in pairs
+    ]
 
 
 matrices = hnp.arrays(

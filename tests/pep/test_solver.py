@@ -45,7 +45,7 @@ def unbounded(problem):
 
 def test_a_solved_problem_has_both_values_and_its_instance():
     found = solve(gradient_norm, attempts(SMALL))
-    assert (found.primal, found.dual, found.instance["halved"]) == pytest.approx((4, 4, 2), rel=1e-6)
+    assert (found.attained, found.worst_case, found.instance["halved"]) == pytest.approx((4, 4, 2), rel=1e-6)
 
 
 def test_the_first_solver_needs_no_second():
@@ -54,13 +54,13 @@ def test_the_first_solver_needs_no_second():
 
 @pytest.mark.parametrize("solver", [0, 1])
 def test_each_solver_alone_solves(solver):
-    assert solve(gradient_norm, attempts(SMALL)[solver : solver + 1]).dual == pytest.approx(4, rel=1e-6)
+    assert solve(gradient_norm, attempts(SMALL)[solver : solver + 1]).worst_case == pytest.approx(4, rel=1e-6)
 
 
 def test_a_solver_that_stops_early_is_followed_by_the_other():
     found = solve(gradient_norm, [STOPPED_EARLY, attempts(SMALL)[1]])
     assert found.solver == "SCS"
-    assert found.dual == pytest.approx(4, rel=1e-6)
+    assert found.worst_case == pytest.approx(4, rel=1e-6)
     assert len(found.failures) == 1
     assert found.failures[0].startswith("CLARABEL: ")
 

@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import random
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -75,10 +76,10 @@ def test_types_of_tensors(array, dtype):
 @pytest.mark.parametrize(
     ("inputs", "targets", "error", "message"),
     [
-        (np.eye(3), np.arange(2), ValueError, "inputs has 3 rows and targets 2, must be as many"),
-        (1.0, np.arange(2), ValueError, r"inputs has the shape \(\), must have one row for each example"),
-        (np.zeros((0, 2)), np.zeros(0), ValueError, r"inputs has the shape \(0, 2\)"),
-        (np.eye(3), ["a", "b", "c"], TypeError, "targets is an array of <U1, must hold real numbers"),
+        (np.eye(3), np.arange(2), ValueError, "inputs must have as many rows as targets, 2, got 3"),
+        (1.0, np.arange(2), ValueError, r"inputs must have one row for each example, got the shape \(\)"),
+        (np.zeros((0, 2)), np.zeros(0), ValueError, r"inputs must have .* got the shape \(0, 2\)"),
+        (np.eye(3), ["a", "b", "c"], TypeError, "targets must hold real numbers, got an array of <U1"),
     ],
 )
 def test_bad_tensors(inputs, targets, error, message):
@@ -99,6 +100,13 @@ def test_fingerprint_of_tensors_looks_at_both(change):
     assert TensorInputs(*tensors).fingerprint() != before
 
 
+class Pair(NamedTuple):
+    """An input of two parts."""
+
+    one: torch.Tensor
+    other: torch.Tensor
+
+
 class Noisy(torch.utils.data.Dataset):
     """Items with random numbers of all three generators."""
 
@@ -115,6 +123,13 @@ def test_items_are_collated():
     assert batch["row"].tolist() == [4, 1]
     assert batch["noise"].shape == (2, 3)
     assert targets.tolist() == [0, 1]
+
+
+def test_items_may_hold_named_tuples():
+    rows = [(Pair(torch.ones(2) * row, torch.zeros(1)), row) for row in range(3)]
+    batch, _ = DatasetInputs(rows).batch(np.array([2, 0]), seed=None)
+    assert batch.one.tolist() == [[2.0, 2.0], [0.0, 0.0]]
+    assert batch.other.shape == (2, 1)
 
 
 @pytest.mark.parametrize("seed", [None, 3])
@@ -172,9 +187,9 @@ class Endless(IterableDataset):
     ("dataset", "error", "message"),
     [
         (Endless(), TypeError, "must have a length and items by row number"),
-        (TensorDataset(torch.zeros(0), torch.zeros(0)), ValueError, "dataset is empty"),
+        (TensorDataset(torch.zeros(0), torch.zeros(0)), ValueError, "dataset must have items, got none"),
         (TensorDataset(torch.zeros(2)), TypeError, r"must have pairs \(input, target\) as items"),
-        ([1, 2], TypeError, "its first item is <class 'int'>"),
+        ([1, 2], TypeError, "got <class 'int'> as the first"),
     ],
 )
 def test_bad_datasets(dataset, error, message):
@@ -203,11 +218,11 @@ def test_last_window_lies_within_the_text(length):
 @pytest.mark.parametrize(
     ("codes", "options", "message"),
     [
-        (np.arange(4), {"context": 4}, "codes has 4 characters, must have over 4, the context"),
-        (np.arange(9), {"context": 0}, "context is 0, must be 1 or more"),
-        (np.arange(9), {"context": 2, "stride": 0}, "stride is 0, must be 1 or more"),
-        (np.zeros(9), {"context": 2}, "codes is an array of float64"),
-        (np.zeros((9, 2), int), {"context": 2}, r"with shape \(9, 2\), must be \(n,\) whole numbers"),
+        (np.arange(4), {"context": 4}, "codes must have over 4 characters, the context, got 4"),
+        (np.arange(9), {"context": 0}, "context must be a whole number of at least 1, got 0"),
+        (np.arange(9), {"context": 2, "stride": 0}, "stride must be a whole number of at least 1, got 0"),
+        (np.zeros(9), {"context": 2}, "codes must be whole numbers .* got an array of float64"),
+        (np.zeros((9, 2), int), {"context": 2}, r"must be whole numbers of shape \(n,\), got .* with shape \(9, 2\)"),
     ],
 )
 def test_bad_characters(codes, options, message):

@@ -281,7 +281,7 @@ def test_characters_of_a_file(tmp_path):
         ({"model_seed": -1}, ValueError, "model_seed must be a whole number of at least 0, got -1"),
         ({"device": "gpu"}, ValueError, "device must be a device of torch such as 'cpu' or 'cuda', got 'gpu'"),
         ({"data": 5}, TypeError, "data must be surefoot.data.Images"),
-        ({"data": (X, Y[:3])}, ValueError, "inputs has 20 rows and targets 3"),
+        ({"data": (X, Y[:3])}, ValueError, "inputs must have as many rows as targets, 3, got 20"),
     ],
 )
 def test_bad_arguments(options, error, message):

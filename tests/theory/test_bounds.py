@@ -83,7 +83,7 @@ def test_several_horizons_in_one_call():
         single = bounds.last_iterate(lrs[:T], deltas[:, :T], 2.0)
         np.testing.assert_allclose(bound.noise[:, column], single.noise)
         np.testing.assert_allclose(bound.bias[column], single.bias)
-    with pytest.raises(ValueError, match="horizons must be whole numbers from 1 to 9, got 10"):
+    with pytest.raises(ValueError, match=r"horizons must be a sequence of whole numbers from 1 to 9, got \[10\]"):
         bounds.last_iterate(lrs, deltas, 2.0, horizons=[10])
 
 

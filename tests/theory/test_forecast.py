@@ -100,7 +100,7 @@ def test_a_schedule_may_end_at_zero():
         (lambda: forecast.trace([]), "lrs must have"),
         (lambda: forecast.trace([1.0, -1.0]), "lrs must be finite and at least 0"),
         (lambda: forecast.trace([1.0, math.nan]), "lrs must be finite"),
-        (lambda: forecast.trace([1.0], [2]), "horizons must be whole numbers from 1 to 1"),
+        (lambda: forecast.trace([1.0], [2]), "horizons must be a sequence of whole numbers from 1 to 1"),
         (lambda: forecast.trace([1.0], []), "horizons must be"),
         (lambda: forecast.weight_growth([1.0], -1.0), "weight_decay must be"),
     ],

@@ -8,12 +8,13 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from tests.theory.reference import step as exact_step
 
-from surefoot.theory import bounds, models
+from surefoot.theory import arrays, bounds, models
 
 
 def name(model):
@@ -321,3 +322,11 @@ class TestStabilityIsNotTheIndex:
     def test_low_powers_diverge_and_high_ones_do_not(self):
         assert self.run(models.Power(0.2), 1e6) > 1.0
         assert self.run(models.Power(0.5), 1e6) < 1.0
+
+
+@pytest.mark.parametrize("library", [np, torch])
+def test_composite_tells_its_relative_value_as_other_models_do(library):
+    model = models.Composite(library.sqrt, lambda x: 0.5 / library.sqrt(x), lambda y: y * y, lambda y: 2.0 * y)
+    drop = library.asarray([0.0, 0.5, 1.0])
+    expected = models.SquareRoot().relative_value(arrays.namespace(drop), drop)
+    np.testing.assert_allclose(np.asarray(model.relative_value(arrays.namespace(drop), drop)), np.asarray(expected))

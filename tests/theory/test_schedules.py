@@ -47,7 +47,7 @@ def test_warmup_longer_than_the_run_is_cut():
     [
         (lambda: schedules.constant(0), "T must be a whole number of at least 1, got 0"),
         (lambda: schedules.warmup(5, steps=0), "steps must be"),
-        (lambda: schedules.warmup(5, start=0.0), "start must be in"),
+        (lambda: schedules.warmup(5, start=0.0), "start must be above 0"),
         (lambda: schedules.wsd(5, cooldown=2.0), "cooldown must be"),
         (lambda: schedules.wsd(5, warmup_steps=4, cooldown=0.5), "do not fit"),
         (lambda: schedules.inverse_sqrt(5, offset=-1.0), "offset must be"),

@@ -176,7 +176,7 @@ def download(
 def _received(
     url: str, path: Path, progress: bool, timeout: float, limit_bytes: int, limit_seconds: float
 ) -> Iterator[bytes]:
-    """Yield the bytes of the answer; every failure of the network is a DownloadError."""
+    """Yield the bytes of the answer; every failure of the network, and any other answer, is a DownloadError."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -184,16 +184,16 @@ def _received(
     class Redirections(HTTPRedirectHandler):
         def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
             if not _is_allowed(newurl):
-                raise _BadAnswer(f"the server redirects to {newurl!r}, which is not https")
+                raise OSError(f"the server redirects to {newurl!r}, which is not https")
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
     try:
         if not _is_allowed(url):
-            raise _BadAnswer("the address is not https")
+            raise OSError("the address is not https")
         opener = build_opener(Redirections)
         with opener.open(Request(url, headers={"User-Agent": "surefoot"}), timeout=timeout) as response:
             yield from _checked_chunks(response, path.name, progress, limit_bytes, limit_seconds)
-    except (OSError, HTTPException, _BadAnswer) as error:
+    except (OSError, HTTPException) as error:
         reason = str(getattr(error, "reason", error)) or type(error).__name__
         if isinstance(error, HTTPError):
             error.close()
@@ -204,28 +204,24 @@ def _received(
         ) from error
 
 
-class _BadAnswer(Exception):
-    """The server sent something, but not the file."""
-
-
 def _checked_chunks(
     response: "HTTPResponse", name: str, progress: bool, limit_bytes: int, limit_seconds: float
 ) -> Iterator[bytes]:
-    """Yield the body; raise _BadAnswer if it is a web page, shorter than announced, or over a limit."""
+    """Yield the body; raise OSError if it is a web page, shorter than announced, or over a limit."""
     announced, received, started = response.length, 0, time.monotonic()
     if announced is not None and announced > limit_bytes:
-        raise _BadAnswer(f"the file has {announced:,} bytes, and at most {limit_bytes:,} are taken")
+        raise OSError(f"the file has {announced:,} bytes, and at most {limit_bytes:,} are taken")
     with ExitStack() as stack:
         tell: Report | None = None
         while chunk := response.read1(_CHUNK_BYTES):
             if received == 0 and chunk.lstrip().startswith(b"<"):
-                raise _BadAnswer("the answer is a web page, not data (a login page of this network?)")
+                raise OSError("the answer is a web page, not data (a login page of this network?)")
             received += len(chunk)
             elapsed = time.monotonic() - started
             if received > limit_bytes:
-                raise _BadAnswer(f"the file has more than {limit_bytes:,} bytes, the most that are taken")
+                raise OSError(f"the file has more than {limit_bytes:,} bytes, the most that are taken")
             if elapsed > limit_seconds:
-                raise _BadAnswer(f"it took more than {limit_seconds:g} seconds, and {received:,} bytes had arrived")
+                raise OSError(f"it took more than {limit_seconds:g} seconds, and {received:,} bytes had arrived")
             if progress and tell is None and (sys.stderr.isatty() or elapsed > _PATIENCE_SECONDS):
                 total = None if announced is None else announced // 1000
                 tell = stack.enter_context(reporter(True, total=total, unit="kB", about=name))
@@ -233,6 +229,6 @@ def _checked_chunks(
                 tell(received // 1000)
             yield chunk
     if announced is not None and received != announced:
-        raise _BadAnswer(f"only {received} of {announced} bytes arrived")
+        raise OSError(f"only {received} of {announced} bytes arrived")
     if received == 0:
-        raise _BadAnswer("the answer is empty")
+        raise OSError("the answer is empty")

@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, NamedTuple, cast, overload
+from typing import IO, TYPE_CHECKING, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,13 +39,8 @@ _DECOMPRESSORS: dict[bytes, Callable[[Path], object]] = {
 _COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
-class _Rows(NamedTuple):
-    """Some parsed rows: a label and a count of features for each row, then all features in order, columns from zero."""
-
-    labels: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    values: NDArray[np.float64]
+_Rows = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+"""Some parsed rows: a label and a count of features for each row, then columns (from zero) and values of them all."""
 
 
 @overload
@@ -106,11 +101,24 @@ def read_libsvm(
             raise _fault(block, largest, file, line_number)
         parts.append(part)
         line_number += block.count(b"\n")
-    rows = _Rows(*(np.concatenate(pieces) for pieces in zip(*parts, strict=True))) if parts else None
-    if rows is None or not len(rows.labels):
+    if not sum(len(labels) for labels, *_ in parts):
         raise ValueError(f"{file}: no rows in this file")
-    shape = (len(rows.labels), n_features or int(rows.columns.max(initial=-1)) + 1)
-    return (_as_array if dense else _as_csr)(rows, shape, file), rows.labels
+    labels, counts, columns, values = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
+    shape = (len(labels), n_features or int(columns.max(initial=-1)) + 1)
+    if not dense:
+        from scipy.sparse import csr_array
+
+        sparse = csr_array((values, columns, np.concatenate([[0], np.cumsum(counts)])), shape=shape)
+        sparse.eliminate_zeros()
+        return sparse, labels
+    if (size := 8 * shape[0] * shape[1]) > _DENSE_LIMIT_BYTES:
+        raise ValueError(
+            f"{file}: {shape[0]} rows of {shape[1]} features need {size / 2**30:.0f} GiB as a dense array; "
+            "read it with dense=False"
+        )
+    matrix = np.zeros(shape)
+    matrix[np.repeat(np.arange(shape[0]), counts), columns] = values
+    return matrix, labels
 
 
 def count_rows(path: str | os.PathLike[str]) -> int:
@@ -124,26 +132,6 @@ def count_rows(path: str | os.PathLike[str]) -> int:
         2
     """
     return sum(bool(line.partition(b"#")[0].strip()) for block in _blocks(Path(path)) for line in block.splitlines())
-
-
-def _as_array(rows: _Rows, shape: tuple[int, int], file: Path) -> NDArray[np.float64]:
-    if (size := 8 * shape[0] * shape[1]) > _DENSE_LIMIT_BYTES:
-        raise ValueError(
-            f"{file}: {shape[0]} rows of {shape[1]} features need {size / 2**30:.0f} GiB as a dense array; "
-            "read it with dense=False"
-        )
-    matrix = np.zeros(shape)
-    matrix[np.repeat(np.arange(shape[0]), rows.counts), rows.columns] = rows.values
-    return matrix
-
-
-def _as_csr(rows: _Rows, shape: tuple[int, int], file: Path) -> "csr_array[np.float64]":
-    from scipy.sparse import csr_array
-
-    starts = np.concatenate([[0], np.cumsum(rows.counts)])
-    matrix = csr_array((rows.values, rows.columns, starts), shape=shape)
-    matrix.eliminate_zeros()
-    return matrix
 
 
 def _blocks(file: Path) -> Iterator[bytes]:
@@ -187,7 +175,7 @@ def _parse_block(block: bytes, largest: int) -> _Rows | None:
     rising[first] = index[first] >= 1
     if not rising.all() or index.max(initial=0) > largest or not np.isfinite(numbers).all():
         return None
-    return _Rows(labels, counts, index.astype(np.int64) - 1, values)
+    return labels, counts, index.astype(np.int64) - 1, values
 
 
 def _fault(block: bytes, largest: int, file: Path, line_number: int) -> ValueError:

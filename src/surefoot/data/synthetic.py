@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot import _checks
 from surefoot.data.dataset import fingerprint
-from surefoot.theory.arguments import whole
+from surefoot.theory.arguments import number, whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +66,7 @@ def linear_regression(n: int = 50, d: int = 10, noise: float = 0.0, seed: int = 
     """
     for argument, value, least in (("n", n, 2), ("d", d, 1), ("seed", seed, 0)):
         whole(argument, value, least)
-    _checks.number("noise", noise, least=0)
+    number("noise", noise, least=0)
     random = np.random.default_rng(seed)
     A = (random.standard_normal((n, d)) + 1) * (10 * random.standard_normal(d))
     A *= random.random((n, d)) < min(1.0, 30 * math.log(n) / n)

@@ -9,7 +9,6 @@ import json
 import os
 from functools import cache as once
 from pathlib import Path
-from typing import Any
 
 from surefoot import data, pep, theory
 from surefoot._files import write_whole
@@ -49,10 +48,12 @@ class Cache:
         if self.where is None:
             return None
         try:
-            text = self._path(statement, parameters).read_text(encoding="utf-8")
-            return _from_json(json.loads(text))
+            stored = json.loads(self._path(statement, parameters).read_text(encoding="utf-8"))
+            found = Verification(**{**stored, "failures": tuple(stored["failures"])})
         except (OSError, ValueError, TypeError, KeyError):
             return None
+        are_numbers = isinstance(found.worst_case, float) and isinstance(found.theory, float)
+        return found if are_numbers and found.status == "optimal" else None
 
     def store(self, parameters: Case, result: Verification) -> None:
         """Keep a result. A folder that cannot be written to costs the cache, not the result."""
@@ -80,10 +81,3 @@ def _code() -> str:
         for path in sorted(root.rglob("*.py")):
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
-
-
-def _from_json(stored: Any) -> Verification:
-    result = Verification(**{**stored, "failures": tuple(stored["failures"])})
-    if not (isinstance(result.worst_case, float) and isinstance(result.theory, float) and result.status == "optimal"):
-        raise ValueError("not a result")
-    return result

@@ -39,17 +39,9 @@ def spp_index(*, lr: float, lipschitz: float, gap: float = 1.0) -> Worst:
 
     def build(problem: Any) -> dict[str, Any]:
         from PEPit.functions import ConvexFunction
-        from PEPit.primitive_steps import proximal_step
 
         loss = problem.declare_function(ConvexFunction)
-        lowest = loss(loss.stationary_point())
-        start = problem.set_initial_point()
-        gradient, value = loss.oracle(start)
-        end, _, end_value = proximal_step(start, loss, lr)
-        problem.add_constraint(value - lowest <= gap)
-        problem.add_constraint(gradient**2 <= lipschitz**2)
-        problem.set_performance_metric(value - end_value - (end - start) ** 2 / (2 * lr))
-        return {"gap": value - lowest}
+        return {"gap": _proximal_index(problem, loss, loss(loss.stationary_point()), gap, lipschitz, lr)}
 
     numbers = (gap, lipschitz**2, lr)
     return Worst(build, proximal.delta_bound(*numbers), "at most", exact=proximal.worst_delta(*numbers))
@@ -78,22 +70,28 @@ def spp_index_weakly_convex(*, lr: float, lipschitz: float, weak_convexity: floa
     theory = proximal.delta_bound(gap, lipschitz**2, lr, weak_convexity=weak_convexity)
 
     def build(problem: Any) -> dict[str, Any]:
-        from PEPit.primitive_steps import proximal_step
-
         from surefoot.pep._functions import WeaklyConvexFunction
 
         loss = problem.declare_function(WeaklyConvexFunction, weak_convexity=weak_convexity)
-        start = problem.set_initial_point()
-        gradient, value = loss.oracle(start)
-        # Stationary is optimal: f + ‖· − x‖²/(2α) is strongly convex for αη < 1.
-        end, _, end_value = proximal_step(start, loss, lr)
-        problem.add_constraint(value <= gap)
-        problem.add_constraint(gradient**2 <= lipschitz**2)
-        problem.set_performance_metric(value - end_value - (end - start) ** 2 / (2 * lr))
+        _proximal_index(problem, loss, 0.0, gap, lipschitz, lr)
         return {}
 
     exact = proximal.worst_delta(gap, lipschitz**2, lr, weak_convexity=weak_convexity)
     return Worst(build, theory, "at most", exact=exact)
+
+
+def _proximal_index(problem: Any, loss: Any, lowest: Any, gap: float, lipschitz: float, lr: float) -> Any:
+    """Ask for the largest f(x) − env(x) where f(x) − ``lowest`` ≤ F and ‖g‖ ≤ G, and return f(x) − ``lowest``."""
+    from PEPit.primitive_steps import proximal_step
+
+    start = problem.set_initial_point()
+    gradient, value = loss.oracle(start)
+    # Stationary is optimal: f + ‖· − x‖²/(2α) is strongly convex for αη < 1.
+    end, _, end_value = proximal_step(start, loss, lr)
+    problem.add_constraint(value - lowest <= gap)
+    problem.add_constraint(gradient**2 <= lipschitz**2)
+    problem.set_performance_metric(value - end_value - (end - start) ** 2 / (2 * lr))
+    return value - lowest
 
 
 @statement(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -118,7 +120,7 @@ def _descent(
     from PEPit.functions import ConvexLipschitzFunction
 
     parts = [problem.declare_function(ConvexLipschitzFunction, M=lipschitz) for _ in range(functions)]
-    mean = _sum(parts) / functions
+    mean = reduce(add, parts) / functions  # sum() starts with 0, to which PEPit's objects do not add
     solution = mean.stationary_point()
     start = problem.set_initial_point()
     problem.add_constraint((start - solution) ** 2 <= distance**2)
@@ -131,20 +133,12 @@ def _descent(
         values = []
         for point, total in paths:
             answers = [part.oracle(point) for part in parts]
-            values.append(_sum([value for _, value in answers]) / functions)
+            values.append(reduce(add, [value for _, value in answers]) / functions)
             for gradient, _ in answers if step + 1 < len(rates) else ():
                 moved = point - rate * gradient
                 following.append((moved, total + rates[step + 1] * moved))
         paths = following or paths
     if not last:
         values = [mean(total / sum(rates)) for _, total in paths]
-    problem.set_performance_metric(_sum(values) / len(values) - mean(solution))
+    problem.set_performance_metric(reduce(add, values) / len(values) - mean(solution))
     return {}
-
-
-def _sum(terms: list[Any]) -> Any:
-    """PEPit's objects do not add to the integer 0."""
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from surefoot import _checks
 from surefoot.pep._indices import base_inequality
 from surefoot.pep._solver import LARGE
 from surefoot.pep._statement import Worst, grid, positive, statement
 from surefoot.theory import bounds, models
-from surefoot.theory.arguments import one_of
+from surefoot.theory.arguments import number, one_of
 
 METHODS = {"sps": models.Truncated, "ngn": models.SquareRoot}
 """Methods that know a lower bound."""
@@ -37,7 +36,7 @@ def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, g
     """
     one_of("method", method, METHODS)
     positive(lr=lr, loss=loss, grad_sq=grad_sq)
-    if not _checks.number("level", level) < loss:
+    if not number("level", level) < loss:
         raise ValueError(f"level must be below the loss, {loss:g}, got {level!r}")
     size = METHODS[method](lower_bound=float(level)).step(float(loss), float(grad_sq), float(lr)).size
 
@@ -75,7 +74,7 @@ def last_iterate_level(
     """
     positive(lr=lr, level=level, distance=distance)
     one_of("price", price, PRICES)
-    _checks.number("scale", scale, least=0, most=1)
+    number("scale", scale, least=0, most=1)
     rates = np.array([lr, lr])
     weights = [float(bounds.last_iterate(rates, one, 0.0).total) for one in np.eye(2)]
     bias = float(bounds.last_iterate(rates, np.zeros(2), distance).total)

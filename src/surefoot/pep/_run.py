@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,31 +116,26 @@ def verify(
     store = Cache(folder(cache))
     known = {index: store.load(*job) for index, job in enumerate(jobs)}
     rows = {index: Row(*jobs[index], found) for index, found in known.items() if found is not None}
-    missing = {index: job for index, job in enumerate(jobs) if index not in rows}
+    missing = {index: (name, dict(case)) for index, (name, case) in enumerate(jobs) if index not in rows}
     shown = sys.stderr.isatty() if progress is None else progress
     with reporter(shown, total=len(jobs), unit="worst cases") as tell:
         tell(len(rows))
-        for index, row in _solve_all(missing, processes or _default_processes(len(missing))):
-            rows[index] = row
-            if row.result is not None:
-                store.store(row.parameters, row.result)
-            tell(len(rows))
+        try:
+            for index, row in done_in_processes(_solve_one, missing, processes or _default_processes(len(missing))):
+                rows[index] = row
+                if row.result is not None:
+                    store.store(row.parameters, row.result)
+                tell(len(rows))
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                "a worker process ended before its problem was solved (out of memory?); processes=1 does without "
+                "workers, and results so far are cached"
+            ) from error
     return [rows[index] for index in range(len(jobs))]
 
 
 def _default_processes(problems: int) -> int:
     return max(1, min(cores(), MOST_WORKERS, problems // WORTH_A_WORKER))
-
-
-def _solve_all(jobs: Mapping[int, Job], processes: int) -> Iterator[tuple[int, Row]]:
-    try:
-        calls = {index: (name, dict(case)) for index, (name, case) in jobs.items()}
-        yield from done_in_processes(_solve_one, calls, processes)
-    except BrokenProcessPool as error:
-        raise RuntimeError(
-            "a worker process ended before its problem was solved (out of memory?); processes=1 does without workers, "
-            "and results so far are cached"
-        ) from error
 
 
 def _solve_one(name: str, case: Case) -> Row:

@@ -39,18 +39,18 @@ class SolverError(RuntimeError):
 
 @dataclass(frozen=True)
 class Solution:
-    """The primal and the dual value of a solved problem, and how they were found."""
+    """The dual and the primal value of a solved problem, and how they were found."""
 
-    primal: float
-    """The value that the worst-case function attains."""
-    dual: float
-    """The value that the multipliers prove: no function attains more."""
+    worst_case: float
+    """The dual value: what the multipliers prove that no function exceeds."""
+    attained: float
+    """The primal value: what the function that the solver found attains."""
     solver: str
     status: str
     failures: tuple[str, ...] = ()
-    """What went wrong before, one entry for each solver that gave no trustworthy answer."""
+    """Solvers that were tried before, with their status."""
     instance: Mapping[str, float] = field(default_factory=dict)
-    """Values of the expressions that the problem asked for."""
+    """Numbers of the worst-case function that the solver found."""
 
 
 def attempts(accuracy: float) -> tuple[Attempt, ...]:
@@ -109,7 +109,7 @@ def _attempt(build: Build, solver: str, options: Mapping[str, Any]) -> Solution 
     if not abs(primal - dual) <= LARGEST_GAP * max(1.0, abs(primal)):
         return f"optimal, but with a duality gap of {abs(primal - dual):.1e}"
     instance = {name: float(expression.eval()) for name, expression in expressions.items()}
-    return Solution(primal, dual, solver, status, instance=instance)
+    return Solution(dual, primal, solver, status, instance=instance)
 
 
 def versions() -> dict[str, str]:

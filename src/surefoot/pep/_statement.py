@@ -10,11 +10,11 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, ParamSpec
 
-from surefoot import _checks
-from surefoot.pep._solver import SMALL, Build, attempts, solve
+from surefoot.pep._solver import SMALL, Build, Solution, attempts, solve
+from surefoot.theory.arguments import number
 
 Relation = Literal["equal", "at most", "above"]
 Value = float | int | str
@@ -27,33 +27,24 @@ TIGHT = 1e-3
 """A bound this close to the worst case (relative) is called tight."""
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, kw_only=True)
+class Verification(Solution):
     """The worst case that a semidefinite program found, beside what the theory says of it.
 
-    >>> found = Verification("spp", {"lr": 1.0}, 0.5, 0.5, 0.5, 0.5, "at most", "CLARABEL", "optimal")
+    >>> what = {"statement": "spp", "parameters": {"lr": 1.0}, "theory": 0.5, "relation": "at most"}
+    >>> found = Verification(0.5, 0.5, "CLARABEL", "optimal", **what)
     >>> found.verdict, found.agrees
     ('tight', True)
     """
 
     statement: str
     parameters: Mapping[str, Value]
-    worst_case: float
-    """The dual value: what the multipliers prove that no function exceeds."""
-    attained: float
-    """The primal value: what the function that the solver found attains."""
     theory: float
     """The paper's value or upper bound."""
-    exact: float | None
+    exact: float | None = None
     """A closed form of the worst case itself, where one is known."""
     relation: Relation
     """How the worst case should stand to ``theory``."""
-    solver: str
-    status: str
-    failures: tuple[str, ...] = ()
-    """Solvers that were tried before, with their status."""
-    instance: Mapping[str, float] = field(default_factory=dict)
-    """Numbers of the worst-case function that the solver found."""
 
     @property
     def gap(self) -> float:
@@ -125,11 +116,14 @@ def statement(
             case = signature.bind(*args, **given)
             case.apply_defaults()
             worst = function(*args, **given)
-            found = solve(worst.build, attempts(worst.accuracy))
-            exact = None if worst.exact is None else float(worst.exact)
-            numbers = (found.dual, found.primal, float(worst.theory), exact, worst.relation)
-            solved = (found.solver, found.status, found.failures, dict(found.instance))
-            return Verification(name, dict(case.arguments), *numbers, *solved)
+            return Verification(
+                **vars(solve(worst.build, attempts(worst.accuracy))),
+                statement=name,
+                parameters=dict(case.arguments),
+                theory=float(worst.theory),
+                exact=None if worst.exact is None else float(worst.exact),
+                relation=worst.relation,
+            )
 
         said: Any = verified
         said.__signature__ = signature.replace(return_annotation=Verification)
@@ -151,4 +145,4 @@ def grid(**values: Iterable[Value]) -> list[Case]:
 def positive(**values: float) -> None:
     """Refuse values that are not positive, finite numbers."""
     for name, value in values.items():
-        _checks.number(name, value, positive=True)
+        number(name, value, positive=True)

@@ -16,6 +16,7 @@ from torch.nn import functional
 from surefoot.data import Images, fingerprint
 from surefoot.problems._inputs import PlacedInputs, digest
 from surefoot.problems._problem import Rows
+from surefoot.theory.arguments import whole
 
 
 class ImageInputs(PlacedInputs):
@@ -62,18 +63,16 @@ class ImageInputs(PlacedInputs):
     ) -> None:
         if not isinstance(images, Images):
             raise TypeError(f"images must be surefoot.data.Images, got {type(images)}")
-        if padding < 0:
-            raise ValueError(f"padding is {padding}, must be 0 or more")
         if not dtype.is_floating_point:
-            raise ValueError(f"dtype is {dtype}, must be a floating-point type")
+            raise ValueError(f"dtype must be a floating-point type, got {dtype}")
         self.images = images
         self.rows = _subset(rows, len(images))
         known = images.statistics() if mean is None or std is None else (mean, std)
         self.mean = _per_channel("mean", known[0] if mean is None else mean, images.shape[0])
         self.std = _per_channel("std", known[1] if std is None else std, images.shape[0])
         if min(self.std) <= 0:
-            raise ValueError(f"std is {self.std}, must be over 0 in every channel")
-        self.augment, self.padding, self.flip = bool(augment), int(padding), bool(flip)
+            raise ValueError(f"std must be above 0 in every channel, got {self.std}")
+        self.augment, self.padding, self.flip = bool(augment), whole("padding", padding, 0), bool(flip)
         self.channels_last, self.dtype = bool(channels_last), dtype
         # (x/255 − mean)/std = scale·x + shift
         self._scale = torch.tensor([1 / (255 * s) for s in self.std]).view(-1, 1, 1)
@@ -131,12 +130,12 @@ def _subset(rows: slice | ArrayLike | None, count: int) -> NDArray[np.int64]:
         return everything
     chosen = np.atleast_1d(everything[rows if isinstance(rows, slice) else np.asarray(rows)])
     if chosen.size == 0:
-        raise ValueError(f"rows is {rows!r}, which is none of {count} images")
+        raise ValueError(f"rows must be some of the {count} images, got {rows!r}")
     return chosen
 
 
 def _per_channel(name: str, values: Sequence[float], channels: int) -> tuple[float, ...]:
     numbers = tuple(float(value) for value in values)
     if len(numbers) != channels or not np.isfinite(numbers).all():
-        raise ValueError(f"{name} is {values!r}, must be {channels} finite numbers, one for each channel")
+        raise ValueError(f"{name} must be {channels} finite numbers, one for each channel, got {values!r}")
     return numbers

@@ -24,6 +24,7 @@ from torch.utils.data import IterableDataset, TensorDataset, default_collate
 from surefoot._identity import Identity, identify
 from surefoot.data import Dataset, Images, fingerprint
 from surefoot.problems._problem import Rows
+from surefoot.theory.arguments import whole
 
 
 @runtime_checkable
@@ -101,7 +102,7 @@ class TensorInputs(PlacedInputs):
     ) -> None:
         self.inputs, self.targets = _tensor("inputs", inputs), _tensor("targets", targets)
         if len(self.inputs) != len(self.targets):
-            raise ValueError(f"inputs has {len(self.inputs)} rows and targets {len(self.targets)}, must be as many")
+            raise ValueError(f"inputs must have as many rows as targets, {len(self.targets)}, got {len(self.inputs)}")
         self._place(device)
 
     def __len__(self) -> int:
@@ -144,13 +145,13 @@ class DatasetInputs(PlacedInputs):
         if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
             raise TypeError(f"dataset must have a length and items by row number (map-style), got {type(dataset)}")
         if len(dataset) == 0:
-            raise ValueError(f"dataset is empty: {dataset!r}")
+            raise ValueError(f"dataset must have items, got none in {dataset!r}")
         self.dataset, self.full_hash = dataset, bool(full_hash)
         self._place(device)
         with seeded(0):
             item = dataset[0]
         if not (isinstance(item, tuple | list) and len(item) == 2):
-            raise TypeError(f"dataset must have pairs (input, target) as items, its first item is {type(item)}")
+            raise TypeError(f"dataset must have pairs (input, target) as items, got {type(item)} as the first")
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -215,17 +216,13 @@ class CharacterInputs(PlacedInputs):
         self, codes: ArrayLike, context: int, *, stride: int | None = None, device: torch.device | str = "cpu"
     ) -> None:
         self.codes = np.asarray(codes)
-        self.context = context
-        self.stride = context if stride is None else stride
-        for name, value in (("context", self.context), ("stride", self.stride)):
-            if value < 1:
-                raise ValueError(f"{name} is {value}, must be 1 or more")
+        self.context = whole("context", context, 1)
+        self.stride = whole("stride", context if stride is None else stride, 1)
         if self.codes.ndim != 1 or self.codes.dtype.kind not in "iu":
-            raise ValueError(
-                f"codes is an array of {self.codes.dtype} with shape {self.codes.shape}, must be (n,) whole numbers"
-            )
+            found = f"an array of {self.codes.dtype} with shape {self.codes.shape}"
+            raise ValueError(f"codes must be whole numbers of shape (n,), got {found}")
         if len(self.codes) <= context:
-            raise ValueError(f"codes has {len(self.codes)} characters, must have over {context}, the context")
+            raise ValueError(f"codes must have over {context} characters, the context, got {len(self.codes)}")
         self._place(device)
 
     def __len__(self) -> int:
@@ -280,10 +277,10 @@ def _tensor(name: str, values: Tensor | ArrayLike) -> Tensor:
         array = np.asarray(values)
         kinds = {"f": torch.get_default_dtype(), "i": torch.int64, "u": torch.int64, "b": torch.bool}
         if array.dtype.kind not in kinds:
-            raise TypeError(f"{name} is an array of {array.dtype}, must hold real numbers")
+            raise TypeError(f"{name} must hold real numbers, got an array of {array.dtype}")
         values = torch.tensor(array, dtype=kinds[array.dtype.kind])
     if values.ndim == 0 or len(values) == 0:
-        raise ValueError(f"{name} has the shape {tuple(values.shape)}, must have one row for each example")
+        raise ValueError(f"{name} must have one row for each example, got the shape {tuple(values.shape)}")
     return values.detach()
 
 
@@ -315,7 +312,8 @@ def _moved(values: Any, device: torch.device) -> Any:
     if isinstance(values, Mapping):
         return {key: _moved(value, device) for key, value in values.items()}
     if isinstance(values, tuple | list):
-        return type(values)(_moved(value, device) for value in values)
+        moved = [_moved(value, device) for value in values]
+        return type(values)(*moved) if hasattr(values, "_fields") else type(values)(moved)  # a named tuple, or not
     return values
 
 

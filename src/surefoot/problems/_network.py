@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,8 +80,9 @@ class NetworkProblem(Problem):
 
         from surefoot.problems._inputs import as_inputs
 
-        for argument, value in (("model_factory", model_factory), ("loss", loss)):
-            if not callable(value) and not (argument == "loss" and value is None):
+        self._loss = torch.nn.functional.cross_entropy if loss is None else loss
+        for argument, value in (("model_factory", model_factory), ("loss", self._loss)):
+            if not callable(value):
                 raise TypeError(f"{argument} must be a function, got {value!r}")
         if autocast not in (None, "bfloat16"):
             raise ValueError(f"autocast must be None or 'bfloat16', got {autocast!r}")
@@ -94,7 +95,6 @@ class NetworkProblem(Problem):
             raise ValueError(f"device must be one that is here, got {device!r} on a machine without CUDA")
         self.name = name
         self._starts = Starts(model_factory, model_seed)
-        self._loss = torch.nn.functional.cross_entropy if loss is None else loss
         self._autocast, self._channels_last = autocast, channels_last
         self._train: Inputs = as_inputs(dataset)
         self._valid: Inputs | None = None if validation is None else as_inputs(validation)
@@ -242,11 +242,9 @@ class NetworkProblem(Problem):
         inputs, targets = batch
         if self._channels_last and isinstance(inputs, torch.Tensor) and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        if self._autocast is None:
+        mixed = self._autocast is not None
+        with torch.autocast(self.device.partition(":")[0], torch.bfloat16) if mixed else nullcontext():
             loss = self._loss(model(inputs), targets)
-        else:
-            with torch.autocast(self.device.partition(":")[0], dtype=torch.bfloat16):
-                loss = self._loss(model(inputs), targets)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             shape = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise TypeError(

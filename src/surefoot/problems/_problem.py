@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot._identity import Identity, identify, is_foreign
+from surefoot.theory.arguments import number, numbers, one_of
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -82,8 +83,9 @@ class Problem(ABC):
         """What of the problem's numbers rests on code of yours: for a class of yours, its code and what it holds."""
         if is_foreign(type(self)):
             return identify()
-        computed = {name for cls in type(self).__mro__ for name, value in vars(cls).items() if _is_cached(value)}
-        return identify(type(self), {name: held for name, held in vars(self).items() if name not in computed})
+        own, held = type(self), vars(self)
+        kept = [name for name in held if not isinstance(getattr(own, name, None), cached_property)]
+        return identify(own, {name: held[name] for name in kept})
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all that determines the problem's numbers; for a class of yours also of its code."""
@@ -178,9 +180,7 @@ class TiledProblem(Problem):
 
     def _envelopes(self, parameter: ArrayLike, solve: Callable[[float, Any], tuple[float, Any]]) -> Any:
         """Apply ``solve(parameter, state) -> value, state`` in increasing order, each start being the last result."""
-        values = np.asarray(parameter, float)
-        if not np.all(values > 0):
-            raise ValueError(f"parameter must be positive, got {parameter!r}")
+        values = numbers("parameter", parameter, positive=True)
         result = np.empty(values.size)
         state: Any = None
         for index in np.argsort(values, axis=None):
@@ -230,10 +230,6 @@ class SimpleProblem(TiledProblem):
         return np.stack([self.evaluate(tile[0], rows)[0] for tile in points])
 
 
-def _is_cached(value: Any) -> bool:
-    return isinstance(value, cached_property)
-
-
 def pack(problem: TiledProblem, points: ArrayLike) -> Floats:
     """Points of shape (runs, dimension) as tiles; the last tile is filled up with copies of the last run."""
     given = np.atleast_2d(np.asarray(points, float))
@@ -251,18 +247,12 @@ def unpack(points: Floats) -> Floats:
 
 def check_start(start: str) -> Start:
     """The name of a start, or ValueError."""
-    if start not in get_args(Start):
-        raise ValueError(f"start must be one of {', '.join(map(repr, get_args(Start)))}, got {start!r}")
-    return start  # type: ignore[return-value]
+    return one_of("start", start, get_args(Start))  # type: ignore[return-value]
 
 
 def check_nonnegative(name: str, value: float) -> float:
     """A finite number of at least 0, or an error that names the argument."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be finite and at least 0, got {value!r}")
-    return float(value)
+    return number(name, value, least=0)
 
 
 def check_rows(problem: Problem, rows: ArrayLike) -> Rows:

@@ -47,11 +47,9 @@ class ResNet(nn.Module):
         depths = _sizes("blocks", blocks)
         if not depths:
             raise ValueError("blocks must name at least one stage, such as (3, 3, 3), got none")
-        whole("width", width, 1)
+        _check_sizes(width=width, channels=channels, classes=classes)
         if width % 2:
             raise ValueError(f"width must be even, so that shortcuts can pad both sides alike, got {width}")
-        whole("channels", channels, 1)
-        whole("classes", classes, 1)
         self.stem = _convolution(channels, width)
         self.norm = nn.BatchNorm2d(width)
         layers: list[nn.Module] = []
@@ -102,8 +100,7 @@ class MLP(nn.Module):
 
     def __init__(self, inputs: int = 64, hidden: Sequence[int] = (64,), classes: int = 10) -> None:
         super().__init__()
-        whole("inputs", inputs, 1)
-        whole("classes", classes, 1)
+        _check_sizes(inputs=inputs, classes=classes)
         widths = [inputs, *_sizes("hidden", hidden), classes]
         self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))
         for layer in self.layers:
@@ -137,9 +134,7 @@ class SmallCNN(nn.Module):
 
     def __init__(self, *, channels: int = 1, width: int = 16, classes: int = 10, batch_norm: bool = True) -> None:
         super().__init__()
-        whole("channels", channels, 1)
-        whole("width", width, 1)
-        whole("classes", classes, 1)
+        _check_sizes(channels=channels, width=width, classes=classes)
         layers: list[nn.Module] = []
         before = channels
         for stage in range(3):
@@ -185,14 +180,7 @@ class CharacterTransformer(nn.Module):
 
     def __init__(self, vocabulary: int, *, d: int = 96, context: int = 64, layers: int = 4, heads: int = 4) -> None:
         super().__init__()
-        for name, value in [
-            ("vocabulary", vocabulary),
-            ("d", d),
-            ("context", context),
-            ("layers", layers),
-            ("heads", heads),
-        ]:
-            whole(name, value, 1)
+        _check_sizes(vocabulary=vocabulary, d=d, context=context, layers=layers, heads=heads)
         if d % heads:
             raise ValueError(f"d must be a multiple of heads, got d={d} and heads={heads}")
         self.context = context
@@ -287,6 +275,11 @@ def _draw_weights(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(module.weight)
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        whole(name, size, 1)
 
 
 def _sizes(name: str, values: Sequence[int]) -> list[int]:

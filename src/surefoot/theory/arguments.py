@@ -1,13 +1,19 @@
-"""Arguments given by name, ``sps(lower_bound=-2)`` or ``warmup(steps=50)``, and errors that say what is allowed."""
+"""Checks of arguments, for all rooms: an error names argument, value and what is allowed.
+
+Arguments may be given by name, as in ``sps(lower_bound=-2)`` or ``warmup(steps=50)``.
+"""
 
 from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Collection, Iterable
+import math
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
@@ -79,3 +85,72 @@ def whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return int(value)
+
+
+def number(name: str, value: Any, *, positive: bool = False, least: float = -math.inf, most: float = math.inf) -> float:
+    """A finite number.
+
+    >>> number("noise", 1, least=0)
+    1.0
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= sys.float_info.max:  # so is NaN, and a whole number that no float holds
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    if positive and not value > 0:
+        raise ValueError(f"{name} must be above 0, got {value!r}")
+    if not least <= value <= most:
+        wanted = f"at least {least:g}" if value < least else f"at most {most:g}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    return float(value)
+
+
+def share(name: str, value: Any, *, or_zero: bool = False) -> float:
+    """A number in (0, 1), or in [0, 1).
+
+    >>> share("smoothing", 0, or_zero=True)
+    0.0
+    """
+    is_number = isinstance(value, int | float | np.floating) and not isinstance(value, bool)
+    if not is_number or not (0 < value < 1 or (or_zero and value == 0)):
+        raise ValueError(f"{name} must be a number in {'[' if or_zero else '('}0, 1), got {value!r}")
+    return float(value)
+
+
+def numbers(name: str, value: ArrayLike, *, positive: bool = False) -> NDArray[np.float64]:
+    """Numbers of at least 0, or above 0, as an array; infinity is one of them.
+
+    >>> numbers("lr", [1, 2], positive=True)
+    array([1., 2.])
+    """
+    values = np.asarray(value, float)
+    if not (values > 0 if positive else values >= 0).all():
+        raise ValueError(f"{name} must be {'positive' if positive else 'at least 0'}, got {value!r}")
+    return values
+
+
+def rates_over_time(lrs: ArrayLike) -> NDArray[np.float64]:
+    """Finite rates of at least 0, with time on the last axis.
+
+    >>> rates_over_time([0, 1])
+    array([0., 1.])
+    """
+    rates = np.asarray(lrs, float)
+    if rates.ndim == 0 or rates.shape[-1] == 0:
+        raise ValueError(f"lrs must have a last axis of at least one step, got the shape {rates.shape}")
+    lowest, highest = rates.min(), rates.max()
+    if not (lowest >= 0 and highest < math.inf):
+        raise ValueError(f"lrs must be finite and at least 0, got {highest if lowest >= 0 else lowest}")
+    return rates
+
+
+def horizons_within(horizons: Sequence[int], steps: int) -> NDArray[np.int64]:
+    """Numbers of steps from 1 to ``steps``, as an array.
+
+    >>> horizons_within([1, 3], 3)
+    array([1, 3])
+    """
+    ends = np.array(horizons)
+    if ends.ndim != 1 or not len(ends) or ends.dtype.kind not in "iu" or ends.min() < 1 or ends.max() > steps:
+        raise ValueError(f"horizons must be a sequence of whole numbers from 1 to {steps}, got {horizons!r}")
+    return ends

@@ -51,17 +51,9 @@ class Namespace(NamedTuple):
     concrete: bool
     """Values can be looked at without waiting for a device or breaking a trace."""
     limits: Callable[[Array], Limits]
+    coerce: Callable[[tuple[Array, ...]], list[Array]]
+    """Values as arrays of one floating-point dtype."""
     quiet: Callable[[], AbstractContextManager[Any]] = nullcontext
-    coerce: Callable[[tuple[Array, ...]], list[Array]] | None = None
-    """Values as arrays of one dtype, for the libraries that :func:`coerce` does not know itself."""
-
-
-def _where(condition: bool, yes: float, no: float) -> float:
-    return yes if condition else no
-
-
-def _identity(x: Array) -> Array:
-    return x
 
 
 @cache
@@ -75,25 +67,22 @@ def limits_of(dtype: Any) -> Limits:
 _DOUBLE = limits_of(np.dtype(np.float64))
 
 
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 709.7 else math.inf
-
-
 FLOATS = Namespace(
     name="float",
-    where=_where,
+    where=lambda condition, yes, no: yes if condition else no,
     minimum=min,
     maximum=max,
-    exp=_exp,
+    exp=lambda x: math.exp(x) if x < 709.7 else math.inf,
     expm1=math.expm1,
     log=math.log,
     log1p=math.log1p,
     isfinite=math.isfinite,
-    detach=_identity,
+    detach=lambda x: x,
     derivative=None,
     all=bool,
     concrete=True,
     limits=lambda x: _DOUBLE,
+    coerce=lambda values: [float(value) for value in values],
 )
 
 
@@ -103,13 +92,22 @@ def functions_of(library: Any) -> dict[str, Callable[..., Array]]:
     return {name: getattr(library, name) for name in names}
 
 
+def _numpy_arrays(values: tuple[Array, ...]) -> list[Array]:
+    arrays = [float(value) if type(value) in (float, int, bool) else np.asarray(value) for value in values]
+    dtype = np.result_type(*arrays)
+    if dtype.kind not in "fbiu":
+        raise TypeError(f"expected real numbers, got arrays of dtype {dtype}")
+    return [np.asarray(value, dtype if dtype.kind == "f" else np.float64) for value in arrays]
+
+
 NUMPY = Namespace(
     name="numpy",
     **functions_of(np),
-    detach=_identity,
+    detach=lambda x: x,
     derivative=None,
     concrete=True,
     limits=lambda x: limits_of(x.dtype),
+    coerce=_numpy_arrays,
     quiet=lambda: np.errstate(all="ignore"),
 )
 
@@ -146,17 +144,6 @@ def coerce(*values: Array) -> tuple[Namespace, list[Array]]:
     if {*map(type, values)} == {float}:  # a short way for scalars
         return FLOATS, list(values)
     xp = namespace(*values)
-    if xp is FLOATS:
-        return xp, [float(value) for value in values]
-    if xp is NUMPY:
-        arrays = [float(value) if type(value) in (float, int, bool) else np.asarray(value) for value in values]
-        dtype = np.result_type(*arrays)
-        if dtype.kind != "f":
-            if dtype.kind not in "biu":
-                raise TypeError(f"expected real numbers, got arrays of dtype {dtype}")
-            dtype = np.dtype(np.float64)
-        return xp, [np.asarray(value, dtype) for value in arrays]
-    assert xp.coerce is not None
     return xp, xp.coerce(values)
 
 

@@ -10,14 +10,14 @@ convex loss, and a model below it; :func:`~surefoot.theory.models.safe_delta` is
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.theory.arguments import whole
+from surefoot.theory.arguments import horizons_within, number, numbers, rates_over_time, whole
 from surefoot.theory.arrays import scalar
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -52,7 +52,7 @@ def average_iterate(
     >>> average_iterate([1.0, 1.0], [0.5, 0.25], distance=2.0)
     Bound(bias=1.0, noise=0.375)
     """
-    return _at_horizons(_average_noise, lrs, deltas, distance, horizons)
+    return _at_horizons(_average_weights, lrs, deltas, distance, horizons)
 
 
 def last_iterate(
@@ -68,7 +68,7 @@ def last_iterate(
     >>> last_iterate([1.0, 1.0], [0.5, 0.25], distance=2.0)
     Bound(bias=1.0, noise=0.75)
     """
-    return _at_horizons(_last_noise, lrs, deltas, distance, horizons)
+    return _at_horizons(last_iterate_weights, lrs, deltas, distance, horizons)
 
 
 def last_iterate_terms(lrs: ArrayLike, deltas: ArrayLike) -> Floats:
@@ -111,11 +111,7 @@ def distance_bias(lrs: ArrayLike, distance: ArrayLike) -> Any:
     >>> distance_bias([0.5, 0.5], 2.0)
     2.0
     """
-    total = _rates(lrs).sum(axis=-1)
-    far = _non_negative("distance", distance)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        bias = np.where(far == 0, 0.0, 0.5 * far * (far / total))
-    return scalar(bias)
+    return scalar(_half_square(numbers("distance", distance), _rates(lrs).sum(axis=-1)))
 
 
 def envelope_bias(lrs: ArrayLike, losses: ArrayLike, distances: ArrayLike) -> Any:
@@ -128,12 +124,8 @@ def envelope_bias(lrs: ArrayLike, losses: ArrayLike, distances: ArrayLike) -> An
     >>> envelope_bias([1.0, 1.0], losses=[1.0, 0.1], distances=[0.0, 1.0])
     0.35
     """
-    total = _rates(lrs).sum(axis=-1)
-    far = _non_negative("distances", distances)
-    values = np.asarray(losses, float)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        added = np.where(far == 0, 0.0, 0.5 * far * (far / total[..., None]))
-    return scalar((values + added).min(axis=-1))
+    added = _half_square(numbers("distances", distances), _rates(lrs).sum(axis=-1, keepdims=True))
+    return scalar((np.asarray(losses, float) + added).min(axis=-1))
 
 
 def weakly_convex(
@@ -158,9 +150,7 @@ def weakly_convex(
     >>> weakly_convex([0.1, 0.1], [1.0, 1.0], 1.0, rho=1.0, lam=0.0, rho_bar=2.0)
     Bound(bias=4.0, noise=1.6)
     """
-    for name, value in (("rho", rho), ("lam", lam)):
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+    rho, lam = number("rho", rho, least=0), number("lam", lam, least=0)
     if not rho + lam < rho_bar < math.inf:
         raise ValueError(f"rho_bar must be larger than rho + lam = {rho + lam}, got {rho_bar!r}")
     rates, indices = _check(lrs, deltas)
@@ -172,7 +162,7 @@ def weakly_convex(
     if np.isnan(gap).any():
         raise ValueError(f"envelope_gap must not be NaN, got {envelope_gap!r}")
     bias = factor * gap
-    noise = factor * rho_bar * _weighted(weights, indices).sum(axis=-1)
+    noise = factor * rho_bar * _noise(weights, indices)
     if mean:
         total = weights.sum(axis=-1)
         bias, noise = bias / total, noise / total
@@ -185,7 +175,7 @@ def power_law(lr: ArrayLike, steps: int, distance: ArrayLike, exponent: ArrayLik
     >>> power_law(1.0, steps=2, distance=2.0, exponent=0.5)
     Bound(bias=1.0, noise=2.0)
     """
-    rate = _positive("lr", lr)
+    rate = numbers("lr", lr, positive=True)
     harmonic = math.fsum(1.0 / k for k in range(1, whole("steps", steps, 1)))
     return Bound(_bias(rate, steps, distance), scalar(rate ** np.asarray(exponent, float) * (1.0 + harmonic)))
 
@@ -198,8 +188,8 @@ def lipschitz_rate(lr: ArrayLike, steps: int, distance: ArrayLike, lipschitz: Ar
     >>> lipschitz_rate(0.5, steps=4, distance=2.0, lipschitz=2.0)
     Bound(bias=1.0, noise=1.0)
     """
-    rate = _positive("lr", lr)
-    return Bound(_bias(rate, steps, distance), scalar(0.5 * rate * _non_negative("lipschitz", lipschitz) ** 2))
+    rate = numbers("lr", lr, positive=True)
+    return Bound(_bias(rate, steps, distance), scalar(0.5 * rate * numbers("lipschitz", lipschitz) ** 2))
 
 
 def loizou_sps(
@@ -214,10 +204,10 @@ def loizou_sps(
     >>> loizou_sps(1.0, steps=4, distance=1.0, smoothness=1.0, interpolation_constant=0.25)
     Bound(bias=0.5, noise=1.0)
     """
-    rate = _positive("lr", lr)
-    effective = np.minimum(0.5 / _positive("smoothness", smoothness), rate)
-    sigma = _non_negative("interpolation_constant", interpolation_constant)
-    far = _non_negative("distance", distance)
+    rate = numbers("lr", lr, positive=True)
+    effective = np.minimum(0.5 / numbers("smoothness", smoothness, positive=True), rate)
+    sigma = numbers("interpolation_constant", interpolation_constant)
+    far = numbers("distance", distance)
     return Bound(scalar(far**2 / (effective * whole("steps", steps, 1))), scalar(2.0 * sigma * rate / effective))
 
 
@@ -255,9 +245,9 @@ def expected_delta_sps(
     >>> expected_delta_sps(10.0, 1.0, 0.5, interpolation_constant=0.25, lower_bound_error=0.0)
     0.75
     """
-    capped = _non_negative("gap", gap) + interpolation_constant + lower_bound_error
+    capped = numbers("gap", gap) + interpolation_constant + lower_bound_error
     with np.errstate(over="ignore"):
-        linear = 0.5 * _non_negative("lr", lr) * _non_negative("grad_sq", grad_sq)
+        linear = 0.5 * numbers("lr", lr) * numbers("grad_sq", grad_sq)
     return scalar(np.minimum(linear, capped))
 
 
@@ -269,12 +259,12 @@ def expected_delta_spp(
     >>> expected_delta_spp(10.0, 1.0, 0.5, interpolation_constant=0.25)
     0.75
     """
-    rate = _non_negative("lr", lr)
+    rate = numbers("lr", lr)
     if weak_convexity < 0 or (rate * weak_convexity >= 1).any():
         raise ValueError(f"lr must be below 1/weak_convexity, got lr={lr!r}, weak_convexity={weak_convexity!r}")
     with np.errstate(over="ignore"):
-        linear = 0.5 * rate / (1.0 - rate * weak_convexity) * _non_negative("grad_sq", grad_sq)
-    return scalar(np.minimum(linear, _non_negative("gap", gap) + interpolation_constant))
+        linear = 0.5 * rate / (1.0 - rate * weak_convexity) * numbers("grad_sq", grad_sq)
+    return scalar(np.minimum(linear, numbers("gap", gap) + interpolation_constant))
 
 
 def local_exponent(lrs: ArrayLike, deltas: ArrayLike) -> Any:
@@ -289,7 +279,7 @@ def local_exponent(lrs: ArrayLike, deltas: ArrayLike) -> Any:
     rates, indices = np.asarray(lrs, float), np.asarray(deltas, float)
     if rates.ndim != 1 or rates.size < 2 or not (rates > 0).all() or not (np.diff(rates) > 0).all():
         raise ValueError("lrs must be an increasing array of at least two positive rates")
-    _non_negative("deltas", indices)
+    numbers("deltas", indices)
     x = np.log(rates)
     with np.errstate(divide="ignore", invalid="ignore"):
         y = np.log(indices)
@@ -323,28 +313,33 @@ def base_inequality_slack(
 
 
 def _at_horizons(
-    noise: Any, lrs: ArrayLike, deltas: ArrayLike, distance: ArrayLike, horizons: Sequence[int] | None
+    weights: Callable[[Floats], Floats],
+    lrs: ArrayLike,
+    deltas: ArrayLike,
+    distance: ArrayLike,
+    horizons: Sequence[int] | None,
 ) -> Bound:
     rates, indices = _check(lrs, deltas)
     if horizons is None:
-        return Bound(distance_bias(rates, distance), scalar(noise(rates, indices)))
-    steps = rates.shape[-1]
-    if np.ndim(horizons) != 1 or not len(horizons):
-        raise ValueError(f"horizons must be a sequence of whole numbers from 1 to {steps}, got {horizons!r}")
-    for horizon in horizons:
-        if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or not 1 <= horizon <= steps:
-            raise ValueError(f"horizons must be whole numbers from 1 to {steps}, got {horizon!r}")
-    parts = [(rates[..., :h], indices[..., :h]) for h in horizons]
+        return Bound(distance_bias(rates, distance), scalar(_noise(weights(rates), indices)))
+    parts = [(rates[..., :h], indices[..., :h]) for h in horizons_within(horizons, rates.shape[-1])]
     biases = np.stack(np.broadcast_arrays(*[distance_bias(a, distance) for a, _ in parts]), axis=-1)
-    return Bound(biases, np.stack([noise(a, d) for a, d in parts], axis=-1))
+    return Bound(biases, np.stack([_noise(weights(a), d) for a, d in parts], axis=-1))
 
 
-def _last_noise(rates: Floats, indices: Floats) -> Floats:
-    return np.asarray(_weighted(last_iterate_weights(rates), indices).sum(axis=-1))
+def _average_weights(rates: Floats) -> Floats:
+    weights: Floats = rates / rates.sum(axis=-1, keepdims=True)
+    return weights
 
 
-def _average_noise(rates: Floats, indices: Floats) -> Floats:
-    return np.asarray(_weighted(rates / rates.sum(axis=-1, keepdims=True), indices).sum(axis=-1))
+def _half_square(far: Floats, total: Floats) -> Floats:
+    """D²/(2S), and 0 where D is, whatever S."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.where(far == 0, 0.0, 0.5 * far * (far / total))
+
+
+def _noise(weights: Floats, indices: Floats) -> Floats:
+    return np.asarray(_weighted(weights, indices).sum(axis=-1))
 
 
 def _weighted(weights: Floats, indices: Floats) -> Floats:
@@ -357,13 +352,8 @@ def _weighted(weights: Floats, indices: Floats) -> Floats:
 
 
 def _rates(lrs: ArrayLike) -> Floats:
-    rates = np.asarray(lrs, float)
-    if rates.ndim == 0 or rates.shape[-1] == 0:
-        raise ValueError("lrs must have a last axis of at least one step")
-    lowest = rates.min()
-    if not (lowest >= 0 and rates.max() < math.inf):
-        raise ValueError(f"lrs must be finite and at least 0, got {lowest if not lowest >= 0 else rates.max()}")
-    if lowest == 0 and not (rates.max(axis=-1) > 0).all():
+    rates = rates_over_time(lrs)
+    if not (rates.max(axis=-1) > 0).all():
         raise ValueError("lrs must have at least one positive rate, got zeros only")
     return rates
 
@@ -377,20 +367,5 @@ def _check(lrs: ArrayLike, deltas: ArrayLike) -> tuple[Floats, Floats]:
     return rates, indices
 
 
-def _non_negative(name: str, value: ArrayLike) -> Floats:
-    """The values as an array, refused if one is negative or NaN."""
-    values = np.asarray(value, float)
-    if not (values >= 0).all():
-        raise ValueError(f"{name} must be at least 0, got {value!r}")
-    return values
-
-
 def _bias(rate: Any, steps: int, distance: ArrayLike) -> Any:
-    return scalar(_non_negative("distance", distance) ** 2 / (2.0 * rate * whole("steps", steps, 1)))
-
-
-def _positive(name: str, value: ArrayLike) -> Any:
-    values = np.asarray(value, float)
-    if not (values > 0).all():
-        raise ValueError(f"{name} must be positive, got {value!r}")
-    return values
+    return scalar(numbers("distance", distance) ** 2 / (2.0 * rate * whole("steps", steps, 1)))

@@ -31,6 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot.theory.arguments import horizons_within, number, rates_over_time
+
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 PARAMETERS = (
@@ -83,9 +85,7 @@ def weight_growth(lrs: ArrayLike, weight_decay: float = 0.0) -> Floats:
     array([1., 2., 6.])
     """
     rates = np.asarray(lrs, float)
-    if not 0 <= weight_decay < math.inf:
-        raise ValueError(f"weight_decay must be a number of at least 0, got {weight_decay!r}")
-    if weight_decay == 0:
+    if number("weight_decay", weight_decay, least=0) == 0:
         return np.cumsum(rates**2, axis=-1)
     grown = np.empty_like(rates)
     exponent = 2 * weight_decay * np.cumsum(rates, axis=-1)
@@ -115,24 +115,13 @@ def trace(lrs: ArrayLike, horizons: Sequence[int] | None = None, *, weight_decay
     >>> (cut.counts * cut.rates).sum(axis=-1)
     array([0.5, 2.5])
     """
-    rates = np.asarray(lrs, float)
-    if rates.ndim == 0 or rates.shape[-1] == 0:
-        raise ValueError("lrs must have a last axis of at least one step")
-    if not (rates.min() >= 0 and rates.max() < math.inf):
-        raise ValueError("lrs must be finite and at least 0")
+    rates = rates_over_time(lrs)
     steps = rates.shape[-1]
-    ends = np.array([steps] if horizons is None else horizons)
-    if ends.ndim != 1 or not len(ends) or ends.dtype.kind not in "iu" or ends.min() < 1 or ends.max() > steps:
-        raise ValueError(f"horizons must be whole numbers from 1 to {steps}, got {horizons!r}")
-    zero = np.zeros((*rates.shape[:-1], 1))
-    sums = np.concatenate([zero, np.cumsum(rates, axis=-1)], axis=-1)
-    grown = np.concatenate([zero, np.cumsum(weight_growth(rates, weight_decay), axis=-1)], axis=-1)
+    ends = horizons_within([steps] if horizons is None else horizons, steps)
     edges = np.maximum(ends[:, None] - _offsets(int(ends.max())), 0)
-    counts = (edges[:, :-1] - edges[:, 1:]).astype(float)
-    divisor = np.maximum(counts, 1)
-    mean, growth = (-np.diff(values[..., edges], axis=-1) / divisor for values in (sums, grown))
-    shape = mean.shape
-    parts = Trace(np.broadcast_to(counts, shape), np.maximum(mean, 0.0), growth)
+    counts = np.diff(-edges).astype(float)
+    mean, growth = _means(rates, edges), _means(weight_growth(rates, weight_decay), edges)
+    parts = Trace(np.broadcast_to(counts, mean.shape), np.maximum(mean, 0.0), growth)
     return parts if horizons is not None else Trace(*(part[..., 0, :] for part in parts))
 
 
@@ -169,9 +158,14 @@ def part_means(values: ArrayLike) -> Floats:
     array([3., 2., 1.])
     """
     given = np.asarray(values, float)
-    ends = part_ends(given.shape[-1])
-    sums = np.concatenate([np.zeros((*given.shape[:-1], 1)), np.cumsum(given, axis=-1)], axis=-1)
-    return np.maximum(np.diff(sums[..., ends], axis=-1) / np.diff(ends), 0.0)
+    return np.maximum(_means(given, part_ends(given.shape[-1])), 0.0)
+
+
+def _means(values: Floats, edges: Any) -> Floats:
+    """Means between falling edges, which are on the last axis; 0 where two edges are the same."""
+    sums = np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], axis=-1)
+    means: Floats = np.diff(sums[..., edges], axis=-1) / np.minimum(np.diff(edges), -1)
+    return means
 
 
 def stack(traces: Sequence[Trace]) -> Trace:

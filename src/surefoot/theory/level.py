@@ -23,6 +23,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from surefoot.theory.arguments import share
 from surefoot.theory.arrays import Array, coerce, maximum
 from surefoot.theory.training import average_weight
 
@@ -43,12 +44,9 @@ class Rule:
     """Share of the past in the smoothed loss, in [0, 1)."""
 
     def __post_init__(self) -> None:
-        for name, value in (("share", self.share), ("first", self.first)):
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1:
-                raise ValueError(f"{name} must be a number in (0, 1), got {value!r}")
-        smoothing = self.smoothing
-        if not isinstance(smoothing, int | float) or isinstance(smoothing, bool) or not 0 <= smoothing < 1:
-            raise ValueError(f"smoothing must be a number in [0, 1), got {smoothing!r}")
+        share("share", self.share)
+        share("first", self.first)
+        share("smoothing", self.smoothing, or_zero=True)
 
 
 class Seen(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot.theory.arguments import numbers
 from surefoot.theory.arrays import scalar
 
 
@@ -71,11 +72,10 @@ def spp(loss: ArrayLike, s: ArrayLike, lr: ArrayLike) -> QuadraticStep:
 
 
 def _arguments(loss: ArrayLike, s: ArrayLike, lr: ArrayLike) -> tuple[Any, Any, Any]:
-    f, scale, rate = np.asarray(loss, float), np.asarray(s, float), np.asarray(lr, float)
-    for name, values, allowed in (("loss", f, f >= 0), ("s", scale, np.isfinite(scale)), ("lr", rate, rate >= 0)):
-        if not allowed.all():
-            raise ValueError(f"{name} must be {'finite' if name == 's' else 'at least 0'}, got {values}")
-    return f, scale * scale, rate
+    scale = np.asarray(s, float)
+    if not np.isfinite(scale).all():
+        raise ValueError(f"s must be finite, got {s!r}")
+    return numbers("loss", loss), scale * scale, numbers("lr", lr)
 
 
 def _step(loss: Any, square: Any, size: Any, delta: Any) -> QuadraticStep:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.theory.arguments import parse_call, unknown, whole
+from surefoot.theory.arguments import number, one_of, parse_call, whole
 
 if TYPE_CHECKING:
     import torch
@@ -36,14 +36,10 @@ def warmup(T: int, steps: int = 100, start: float = 1e-10) -> Floats:
     >>> warmup(5, steps=3, start=0.5)
     array([0.5 , 0.75, 1.  , 1.  , 1.  ])
     """
-    T = whole("T", T, 1)
-    steps = whole("steps", steps, 1)
-    if not 0 < start <= 1:
-        raise ValueError(f"start must be in (0, 1], got {start!r}")
-    factors = np.ones(T)
-    if steps > 1:
-        ramp = np.linspace(start, 1.0, steps)
-        factors[:steps] = ramp[:T]
+    factors = np.ones(whole("T", T, 1))
+    start = number("start", start, positive=True, most=1)
+    if whole("steps", steps, 1) > 1:
+        factors[:steps] = np.linspace(start, 1.0, steps)[:T]
     return factors
 
 
@@ -74,9 +70,7 @@ def wsd(T: int, warmup_steps: int = 0, cooldown: float = 0.2) -> Floats:
     """
     T = whole("T", T, 1)
     warmup_steps = whole("warmup_steps", warmup_steps, 0)
-    if not 0 <= cooldown <= 1:
-        raise ValueError(f"cooldown must be a share of the run in [0, 1], got {cooldown!r}")
-    decay = round(cooldown * T)
+    decay = round(number("cooldown", cooldown, least=0, most=1) * T)
     if warmup_steps + decay > T:
         raise ValueError(f"warmup_steps={warmup_steps} and a cooldown of {decay} steps do not fit into T={T}")
     factors = np.ones(T)
@@ -91,18 +85,12 @@ def inverse_sqrt(T: int, offset: float = 1.0) -> Floats:
     >>> inverse_sqrt(4)[[0, 3]]
     array([1. , 0.5])
     """
-    if not 0 < offset < math.inf:
-        raise ValueError(f"offset must be a positive number, got {offset!r}")
+    offset = number("offset", offset, positive=True)
     return np.asarray(np.sqrt(offset / (np.arange(whole("T", T, 1)) + offset)))
 
 
 SCHEDULES: dict[str, Callable[..., Floats]] = {
-    "constant": constant,
-    "warmup": warmup,
-    "linear": linear,
-    "cosine": cosine,
-    "wsd": wsd,
-    "inverse_sqrt": inverse_sqrt,
+    schedule.__name__: schedule for schedule in (constant, warmup, linear, cosine, wsd, inverse_sqrt)
 }
 
 
@@ -113,13 +101,10 @@ def from_name(text: str, T: int) -> Floats:
     array([0.1, 1. , 1. ])
     """
     name, options = parse_call(text)
-    name = name.replace("-", "_")
-    if name not in SCHEDULES:
-        raise unknown("schedule", name, SCHEDULES)
+    name = one_of("schedule", name.replace("-", "_"), SCHEDULES)
     allowed = list(inspect.signature(SCHEDULES[name]).parameters)[1:]
     for key in options:
-        if key not in allowed:
-            raise unknown(f"option of schedule {name!r}", key, allowed or ["none"])
+        one_of(f"option of schedule {name!r}", key, allowed or ["none"])
     return SCHEDULES[name](T, **options)
 
 

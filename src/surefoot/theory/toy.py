@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot.theory.arguments import numbers
 from surefoot.theory.arrays import scalar
 
 START = -3.0
@@ -45,9 +46,7 @@ def proximal_point(x: ArrayLike, lr: ArrayLike) -> Any:
     >>> round(proximal_point(-3.0, 100.0), 12)
     2.0
     """
-    point, rate = np.broadcast_arrays(np.asarray(x, float), np.asarray(lr, float))
-    if not (rate > 0).all():
-        raise ValueError(f"lr must be positive, got {lr!r}")
+    point, rate = np.broadcast_arrays(np.asarray(x, float), numbers("lr", lr, positive=True))
     # The optimality condition on either side of the corner is increasing in y, and its root lies within α of x.
     left = _bisect(lambda y: y - point - rate * _sigmoid(-y), point, point + rate)
     right = _bisect(lambda y: y - point + rate * _sigmoid(y), point - rate, point)

@@ -82,7 +82,7 @@ class Composite(Model):
         return bound + _apply(xp, self.psi, argument)
 
     def relative_value(self, xp: Namespace, drop: Array) -> Array:
-        return _apply(xp, self.psi, _apply(xp, self.phi, drop * 0.0 + 1.0) - _apply(xp, self.dphi, 1.0) * drop)
+        return self._value(xp, 0.0 * drop + 1.0, drop, drop, 0.0)
 
 
 def _solve_drop(xp: Namespace, pull: Map, z: Array) -> Array:
