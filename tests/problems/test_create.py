@@ -10,6 +10,10 @@ from surefoot.data import Dataset
 from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic, ToyFunction, create
 
 
+def without_options():
+    return Quadratic()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "kind"),
     [
@@ -34,6 +38,7 @@ def test_names_give_problems(name, options, kind):
             {"nois": 1.0},
             "option of .* must be .*, got 'nois'; did you mean 'noise'",
         ),
+        ("tests.problems.test_create:without_options", {"n": 1}, "option of .* must be left out, .* got 'n'"),
         ("logistic-regression", {}, "problem 'logistic-regression' needs the option 'data'"),
         ("surefoot.nowhere:factory", {}, "must be 'module:factory'"),
         ("surefoot.problems:nothing", {}, "must be 'module:factory'"),

@@ -249,3 +249,9 @@ class TestConstants:
     def test_exponent_never_is_nan(self):
         values = bounds.local_exponent([1.0, 2.0, 3.0, 4.0], [0.0, 1.0, math.inf, math.inf])
         assert not np.isnan(values).any()
+
+
+def test_rates_whose_sum_overflows_have_the_weights_of_smaller_ones():
+    rates, deltas = np.array([1.0, 3.0, 2.0]), [0.5, 1.0, 2.0]
+    for bound in (bounds.last_iterate, bounds.average_iterate):
+        assert bound(rates * 2.0**1022, deltas, 1.0).noise == bound(rates, deltas, 1.0).noise

@@ -51,6 +51,8 @@ def unknown(kind: str, given: object, known: Iterable[str]) -> ValueError:
     "method must be one of sgd, sps, got 'spz'; did you mean 'sps'?"
     """
     names = list(known)
+    if not names:
+        return ValueError(f"{kind} must be left out, since there is none to choose, got {given!r}")
     return ValueError(f"{kind} must be one of {', '.join(names)}, got {given!r}{closest(given, names)}")
 
 

@@ -21,6 +21,8 @@ from surefoot.theory.arguments import horizons_within, number, numbers, rates_ov
 from surefoot.theory.arrays import scalar
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+_SMALLER = 2.0**-64
+"""For rates whose sum overflows: weights do not depend on the scale of the rates."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,10 @@ def last_iterate_weights(lrs: ArrayLike) -> Floats:
     weights[..., -1] = 1.0
     if rates.shape[-1] > 1:
         # S_{k+1} for k < T, summed from the end: differences of running totals would cancel.
-        tails = np.cumsum(rates[..., :0:-1], axis=-1)[..., ::-1]
+        with np.errstate(over="ignore"):
+            tails = np.cumsum(rates[..., :0:-1], axis=-1)[..., ::-1]
+        if np.isinf(tails[..., 0]).any():
+            return last_iterate_weights(rates * _SMALLER)
         with np.errstate(divide="ignore", invalid="ignore"):
             np.divide(rates[..., :-1], tails, out=weights[..., :-1])
     if (rates[..., -1] == 0).any():  # the last positive rate has the weight 1, and the zeros behind it none
@@ -111,7 +116,7 @@ def distance_bias(lrs: ArrayLike, distance: ArrayLike) -> Any:
     >>> distance_bias([0.5, 0.5], 2.0)
     2.0
     """
-    return scalar(_half_square(numbers("distance", distance), _rates(lrs).sum(axis=-1)))
+    return scalar(_half_square(numbers("distance", distance), _total(_rates(lrs))[..., 0]))
 
 
 def envelope_bias(lrs: ArrayLike, losses: ArrayLike, distances: ArrayLike) -> Any:
@@ -124,7 +129,7 @@ def envelope_bias(lrs: ArrayLike, losses: ArrayLike, distances: ArrayLike) -> An
     >>> envelope_bias([1.0, 1.0], losses=[1.0, 0.1], distances=[0.0, 1.0])
     0.35
     """
-    added = _half_square(numbers("distances", distances), _rates(lrs).sum(axis=-1, keepdims=True))
+    added = _half_square(numbers("distances", distances), _total(_rates(lrs)))
     return scalar((np.asarray(losses, float) + added).min(axis=-1))
 
 
@@ -327,8 +332,17 @@ def _at_horizons(
     return Bound(biases, np.stack([_noise(weights(a), d) for a, d in parts], axis=-1))
 
 
+def _total(rates: Floats) -> Floats:
+    """S_1, infinity where it overflows, with a last axis of length one."""
+    with np.errstate(over="ignore"):
+        return np.asarray(rates.sum(axis=-1, keepdims=True))
+
+
 def _average_weights(rates: Floats) -> Floats:
-    weights: Floats = rates / rates.sum(axis=-1, keepdims=True)
+    total = _total(rates)
+    if np.isinf(total).any():
+        return _average_weights(rates * _SMALLER)
+    weights: Floats = rates / total
     return weights
 
 
