@@ -19,7 +19,7 @@ from surefoot.search import Found, RunError  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),  # Lightning against a newer torch
-    pytest.mark.filterwarnings("ignore:.*(many workers|log_every_n_steps|no `val_dataloader`|in eval mode):UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*(many workers|log_every_n_steps|no `val_data|in eval mode):UserWarning"),
 ]
 
 
