@@ -233,7 +233,9 @@ class _Fits(Trainings):
         loop.reset()
         loop.on_run_start()
         lr, self.name = _named_rate(module, optimizers[0])
-        super().__init__(module, optimizers[0], [config.scheduler for config in self.configs], lr, metric)
+        schedulers = [config.scheduler for config in self.configs]
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        super().__init__(module, optimizers[0], schedulers, scaler, lr, metric)
 
     def open_data(self, seed: int) -> Any:
         """The trainer's loaders; each training has iterators of its own."""
@@ -296,11 +298,6 @@ class _Fits(Trainings):
         for config in self.configs:
             if config.interval == interval and count % config.frequency == 0:
                 call._call_lightning_module_hook(self.trainer, "lr_scheduler_step", config.scheduler, None)
-
-    @property
-    def scaler(self) -> Any:
-        """That of the precision plugin."""
-        return getattr(self.trainer.precision_plugin, "scaler", None)
 
     def loop_state(self) -> dict[str, Any]:
         """The progress of the loops."""

@@ -8,7 +8,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,10 @@ _SCHEDULED = ("base_lrs", "max_lrs", "_last_lr")
 """What a scheduler holds that is."""
 
 
+_END: Any = object()
+"""What stands behind the last batch of an epoch."""
+
+
 class Batches:
     """The batches of one training, epoch after epoch; random numbers depend on the seed and the batch only.
 
@@ -42,24 +46,23 @@ class Batches:
     """
 
     def __init__(self, loader: Any, seed: int, limit: float = math.inf) -> None:
-        self.loader, self.seed, self.limit = loader, seed, limit
+        self.loader, self.seed = loader, seed
+        self.limit = None if math.isinf(limit) else int(limit)
         self.given = 0
         """Batches given, of all epochs."""
         self.starts: list[int] = []
         """Batches given before each epoch."""
         self.done = True
-        self._fetched = 0
         self._sources = sources(loader, *getattr(loader, "flattened", ()))
 
     def begin_epoch(self) -> None:
         """Go through the data again."""
         epoch = len(self.starts)
         self.starts.append(self.given)
-        self._fetched = self.given
         with self._seeded(epoch, 1):
             if hasattr(self.loader, "set_epoch"):
                 self.loader.set_epoch(epoch)
-            self._iterator = iter(self.loader)
+            self._iterator = islice(iter(self.loader), self.limit)
         self._look_ahead()
         if self.done:
             raise ValueError(
@@ -80,14 +83,9 @@ class Batches:
         self.done = place["done"]
 
     def _look_ahead(self) -> None:
-        with self._seeded(self._fetched):
-            try:
-                if self._fetched - self.starts[-1] >= self.limit:
-                    raise StopIteration
-                self._next, self.done = next(self._iterator), False
-            except StopIteration:
-                self._next, self.done = None, True
-        self._fetched += 1
+        with self._seeded(self.given):
+            self._next = next(self._iterator, _END)
+        self.done = self._next is _END
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -95,8 +93,7 @@ class Batches:
     def __next__(self) -> Any:
         if self.done:
             raise StopIteration
-        batch = self._next
-        self.given += 1
+        batch, self.given = self._next, self.given + 1
         self._look_ahead()
         return batch
 
@@ -166,6 +163,7 @@ class Trainings(ABC):
         module: The model.
         optimizer: The bare torch optimizer.
         schedulers: Of torch, for this optimizer.
+        scaler: The ``GradScaler`` of the trainer, or None.
         lr: The rate that the optimizer and the schedulers were made with, in the units of the rates that are searched;
             None stands for that of the first parameter group.
         metric: Name of what decides among finished trainings; the training loss without.
@@ -179,9 +177,16 @@ class Trainings(ABC):
     """What the user should know about the answer."""
 
     def __init__(
-        self, module: nn.Module, optimizer: Optimizer, schedulers: Sequence[Any], lr: float | None, metric: str | None
+        self,
+        module: nn.Module,
+        optimizer: Optimizer,
+        schedulers: Sequence[Any],
+        scaler: Any,
+        lr: float | None,
+        metric: str | None,
     ) -> None:
-        self.module, self.optimizer, self.schedulers, self.metric = module, optimizer, schedulers, metric
+        self.module, self.optimizer, self.schedulers = module, optimizer, schedulers
+        self.scaler, self.metric = scaler, metric
         self.lr = rate_of(optimizer) if lr is None else lr
         self._start = _copied(self.state())
         self._owner: Training | None = None
@@ -205,11 +210,6 @@ class Trainings(ABC):
     @abstractmethod
     def rates(self, horizon: int) -> list[float]:
         """The rate of every step, as the schedulers give it; called with everything at its start."""
-
-    @property
-    @abstractmethod
-    def scaler(self) -> Any:
-        """The ``GradScaler`` of the trainer, or None."""
 
     @abstractmethod
     def loop_state(self) -> dict[str, Any]:
