@@ -135,9 +135,8 @@ class StabilityMonitor:
         self.steps = 0
         """Steps seen."""
         self._ops = _reading.arithmetic(optimizer)
-        device = next((p.device for group in optimizer.param_groups for p in group["params"]), torch.device("cpu"))
-        host = isinstance(self._ops, Host)
-        self._ring = Ring(len(COLUMNS), flush_every, device, process_group, host=host)
+        device = None if isinstance(self._ops, Host) else self._ops.one.device
+        self._ring = Ring(len(COLUMNS), flush_every, device, process_group)
         self.losses: Losses | None = None
         """What hears the losses of an optimizer that is not ours, while it is attached."""
         self._listens = listen and "loss" in self.track and not _reading.knows_index(optimizer)
