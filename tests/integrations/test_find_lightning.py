@@ -304,7 +304,7 @@ def test_a_seed_is_an_order_of_the_data(make_trainer):
 
 
 def test_rates_may_be_left_out(make_trainer):
-    found = find_lr(make_trainer(max_epochs=6), Module(), train_dataloaders=loader())
+    found = find_lr(make_trainer(), Module(), train_dataloaders=loader())
     assert 1e-3 < found.lr < 1.0
     assert "lr = " in str(found)
 
