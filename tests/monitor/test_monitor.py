@@ -237,7 +237,7 @@ def test_as_on_a_device_the_numbers_are_the_same(another):
         if on_device:
             device = torch.device("cpu")
             monitor._ops = Device(True, device, torch.float64)
-            monitor._ring = Ring(len(monitor._ring._host[0]), 4, device, host=False)
+            monitor._ring = Ring(len(monitor._ring._host[0]), 4, device)
         with monitor:
             problem.train(optimizer, 11, monitor)
         traces.append(monitor.trace())

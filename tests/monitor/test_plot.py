@@ -39,7 +39,7 @@ def test_the_figure_has_loss_promises_rate_and_indices(problem):
 
 def test_what_is_left_of_the_slope_is_the_share_that_was_measured(problem):
     monitor = watched(problem)
-    columns = monitor._columns(monitor._ring.all())
+    columns = monitor.numbers()
     line = panels(monitor.plot())["slope left at a step's end"].get_lines()[-1].get_ydata()
     # The mean over three of forty steps; what is left of one is measured at the next.
     expected = columns["carried"][37:40].sum() / columns["slope"][36:39].sum()

@@ -11,7 +11,7 @@ from surefoot.monitor._sample import StepSample
 
 
 def columns(monitor):
-    found = monitor._columns(monitor._ring.all())
+    found = monitor.numbers()
     return {name: found[name] for name in SAMPLED}
 
 

@@ -94,7 +94,7 @@ def test_it_is_the_same_later_in_the_run_unless_the_loss_soars(another):
     assert monitor.verdict().state == early.verdict().state == "holds"
     assert monitor.verdict().lr_range == early.verdict().lr_range
     assert "after 60 steps" in str(monitor.verdict())
-    columns = {name: column.copy() for name, column in monitor._columns(monitor._ring.all()).items()}
+    columns = {name: column.copy() for name, column in monitor.numbers().items()}
     columns["size"] = columns["rate"]
     columns["loss"][40:] = 30.0
     assert judge(columns, horizon=HORIZON, peak=0.05, elements=100).state == "too large"
@@ -232,7 +232,7 @@ def test_any_numbers_get_a_verdict(rows, horizon, peak):
 
 
 def _columns(monitor):
-    columns = dict(monitor._columns(monitor._ring.all()))
+    columns = dict(monitor.numbers())
     return columns | {"size": columns["rate"]}
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import torch
 
 from surefoot.watch import _loops
-from surefoot.watch._frames import variables
+from surefoot.watch._loops import variables
 
 DATA = torch.utils.data.TensorDataset(torch.zeros(20, 1))
 LOADER = torch.utils.data.DataLoader(DATA, batch_size=3)

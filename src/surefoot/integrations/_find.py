@@ -38,7 +38,6 @@ class Search:
             raise TypeError(f"evaluate must be the name of a metric, got {metric!r}")
         if options.get("maximize") and metric is None:
             raise ValueError("maximize=True needs evaluate=, the name of the metric that is to be large")
-        self.metric = metric
         self._lrs = None if lrs is None else _checks.rates(lrs)
         self._horizon, self._progress, self._options = horizon, progress, options
 

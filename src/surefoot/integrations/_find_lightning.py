@@ -8,6 +8,7 @@ import math
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -89,28 +90,30 @@ def find_lr(
     search = _find.Search(lrs, horizon, evaluate, progress, options)
     _check(trainer, module, train_dataloaders, datamodule)
     shown = trainer.progress_bar_callback is not None
+    limit_val_batches = trainer.limit_val_batches
+    outcome: Future[tuple[Found, str | None]] = Future()
 
-    def look(trainings: _Fits) -> Found:
-        if set_lr and trainings.name is None:
-            raise ValueError(
-                "set_lr=True needs an optimizer that is made with module.lr or module.learning_rate, this one is not"
-            )
-        how = "Trainer(max_steps=…) or max_epochs would"
-        return search.run(trainings, trainer.estimated_stepping_batches, how, shown=shown)
+    def look() -> None:
+        try:
+            fits = _Fits(trainer, module, evaluate, limit_val_batches)
+            if set_lr and fits.name is None:
+                raise ValueError(
+                    "set_lr=True needs an optimizer that is made with module.lr or module.learning_rate, this one is "
+                    "not"
+                )
+            how = "Trainer(max_steps=…) or max_epochs would"
+            outcome.set_result((search.run(fits, trainer.estimated_stepping_batches, how, shown=shown), fits.name))
+        except BaseException as error:  # told when everything is put back; Lightning would end the program on Ctrl-C
+            outcome.set_exception(error)
+        raise _TunerExitException  # as Lightning's own finder does
 
-    searcher = _Searcher(look, evaluate)
     roots = (trainer, module, train_dataloaders, val_dataloaders, datamodule)
     before = Snapshot(*roots, data=(LightningDataModule,), skip=(Callback, Logger, Profiler))
     handler = signal.getsignal(signal.SIGINT)
-    within: Any = trainer
     try:
         with _quiet():
-            kept = [c for c in within.callbacks if isinstance(c, GradientAccumulationScheduler)]
-            within.callbacks = [searcher, *kept]
-            within.loggers = []
-            within.profiler = PassThroughProfiler()
-            searcher.limit_val_batches, within.limit_val_batches = within.limit_val_batches, 0
-            within.fit(module, train_dataloaders, val_dataloaders, datamodule)
+            _prepare(trainer, look)
+            trainer.fit(module, train_dataloaders, val_dataloaders, datamodule)
     except SystemExit as error:  # what Lightning makes of Ctrl-C while it sets everything up
         if not isinstance(error.__context__, KeyboardInterrupt):
             raise
@@ -118,12 +121,10 @@ def find_lr(
         raise KeyboardInterrupt from None
     finally:
         before.restore()
-    if searcher.error is not None:
-        raise searcher.error
-    assert searcher.found is not None
-    if set_lr and searcher.name is not None:
-        lightning_setattr(module, searcher.name, searcher.found.lr)
-    return searcher.found
+    found, name = outcome.result(timeout=0)
+    if set_lr and name is not None:
+        lightning_setattr(module, name, found.lr)
+    return found
 
 
 def _check(trainer: Any, module: Any, loaders: Any, datamodule: Any) -> None:
@@ -165,60 +166,28 @@ def _quiet() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-class _Searcher(Callback):  # type: ignore[misc, unused-ignore]
-    """Searches inside of a fit, once the trainer has set everything up, and ends it before it begins.
+def _prepare(trainer: Any, look: Callable[[], None]) -> None:
+    """Have ``fit`` set everything up, and come to ``look`` in place of its loop.
 
-    Lightning's own finder works in this way, too.
+    It sees copies of the data loaders, without workers and with iterators of their own, and of all callbacks, those of
+    the module too, only what accumulates gradients.
     """
+    loop, connector = trainer.fit_loop, trainer._callback_connector
+    attach, load = connector._attach_model_callbacks, loop._data_source.dataloader
 
-    def __init__(self, look: Callable[[_Fits], Found], metric: str | None) -> None:
-        self._look, self._metric = look, metric
-        self.name: str | None = None
-        """Of the module's attribute that holds the rate."""
-        self.found: Found | None = None
-        self.error: BaseException | None = None
-        self.limit_val_batches: Any = None
-        self.losses: list[torch.Tensor] = []
+    def attach_callbacks() -> None:
+        attach()
+        trainer.callbacks = [c for c in trainer.callbacks if isinstance(c, GradientAccumulationScheduler)]
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Let the trainer see copies of the data loaders: without workers, and with iterators of their own."""
-        trainer.fit_loop._data_source = _Source(trainer.fit_loop._data_source)
-
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Search."""
-        others = [c for c in trainer.callbacks if c is self or isinstance(c, GradientAccumulationScheduler)]
-        trainer.callbacks = others  # without those of the module
-        try:
-            fits = _Fits(trainer, pl_module, self, self._metric)
-            self.found, self.name = self._look(fits), fits.name
-        except BaseException as error:  # told when everything is put back; Lightning would end the program on Ctrl-C
-            self.error = error
-        raise _TunerExitException
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any, **__: Any) -> None:
-        """Take the loss."""
-        if outputs:
-            self.losses.append((outputs["loss"] if isinstance(outputs, dict) else outputs).detach())
-
-
-class _Source:
-    """Where the trainer gets its loaders from."""
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def dataloader(self) -> Any:
-        """The loaders, copied."""
-        found = self._source.dataloader()
+    def load_alone() -> CombinedLoader:
+        found = load()
         combined = copy.copy(found) if isinstance(found, CombinedLoader) else CombinedLoader(found, "max_size_cycle")
-        combined.flattened = [
-            _alone(loader) if isinstance(loader, DataLoader) else loader for loader in combined.flattened
-        ]
+        combined.flattened = [_alone(each) if isinstance(each, DataLoader) else each for each in combined.flattened]
         combined._iterator = None
         return combined
+
+    connector._attach_model_callbacks, loop._data_source.dataloader, loop.run = attach_callbacks, load_alone, look
+    trainer.loggers, trainer.profiler, trainer.limit_val_batches = [], PassThroughProfiler(), 0
 
 
 def _alone(loader: Any) -> Any:
@@ -228,20 +197,32 @@ def _alone(loader: Any) -> Any:
     return _find.without_workers(loader)
 
 
+class _Losses(Callback):  # type: ignore[misc, unused-ignore]
+    """Takes the losses of the batches."""
+
+    def __init__(self) -> None:
+        self.taken: list[torch.Tensor] = []
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any, **__: Any) -> None:
+        """Take the loss."""
+        if outputs:
+            self.taken.append((outputs["loss"] if isinstance(outputs, dict) else outputs).detach())
+
+
 class _Fits(Trainings):
     """Fits of one trainer, driven through the loops that ``trainer.fit`` has set up."""
 
-    def __init__(self, trainer: Any, module: Any, searcher: _Searcher, metric: str | None) -> None:
-        self.trainer, self._searcher = trainer, searcher
+    def __init__(self, trainer: Any, module: Any, metric: str | None, limit_val_batches: Any) -> None:
+        self.trainer, self._losses, self._limit_val_batches = trainer, _Losses(), limit_val_batches
+        trainer.callbacks.insert(0, self._losses)
         optimizers = trainer.strategy.optimizers
         if len(optimizers) != 1:
             raise ValueError(f"module must have one optimizer, configure_optimizers gave {len(optimizers)}")
         configs = trainer.strategy.lr_scheduler_configs
-        kept = [config for config in configs if not config.reduce_on_plateau]
-        if len(kept) < len(configs):
-            trainer.strategy.lr_scheduler_configs = kept
+        self.configs = [config for config in configs if not config.reduce_on_plateau]
+        if len(self.configs) < len(configs):
+            trainer.strategy.lr_scheduler_configs = self.configs
             self.notes = ("ReduceLROnPlateau was left out: the rate was found without it.",)
-        self.configs = kept
         loop = trainer.fit_loop
         loop.setup_data()
         if loop._combined_loader is None or loop.max_batches == 0:
@@ -249,14 +230,12 @@ class _Fits(Trainings):
         self.limit = loop.max_batches
         loop._data_fetcher.teardown()
         loop._data_fetcher = None
-        call._call_lightning_module_hook(trainer, "on_fit_start")
-        torch.set_grad_enabled(True)
-        module.train()
-        call._call_callback_hooks(trainer, "on_train_start")
-        call._call_lightning_module_hook(trainer, "on_train_start")
-        call._call_strategy_hook(trainer, "on_train_start")
+        loop.reset()
+        loop.on_run_start()
         lr, self.name = _named_rate(module, optimizers[0])
-        super().__init__(module, optimizers[0], [config.scheduler for config in kept], lr, metric)
+        schedulers = [config.scheduler for config in self.configs]
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        super().__init__(module, optimizers[0], schedulers, scaler, lr, metric)
 
     def open_data(self, seed: int) -> Any:
         """The trainer's loaders; each training has iterators of its own."""
@@ -265,55 +244,48 @@ class _Fits(Trainings):
     def take_step(self, training: Training) -> float:
         """As many batches as the trainer accumulates, through its own loops."""
         fit, epoch, batches = self.trainer.fit_loop, self.trainer.fit_loop.epoch_loop, training.batches
-        before, self._searcher.losses = epoch.global_step, []
+        before, self._losses.taken = epoch.global_step, []
         while epoch.global_step == before:
             if batches.done:
-                self._begin_epoch(batches)
+                fit.on_advance_start()
+                epoch.reset()
+                batches.begin_epoch()
             try:
                 epoch.advance(batches)
                 epoch.on_advance_end(batches)
-                ended = batches.done
             except StopIteration:  # on_train_batch_start has skipped the rest of the epoch
-                batches.done = ended = True
+                batches.done = True
             epoch.on_iteration_done()
-            if ended:
+            if batches.done:
                 fit.on_advance_end()
                 fit.on_iteration_done()
-        if not self._searcher.losses:
+        if not self._losses.taken:
             raise ValueError(f"training_step must return a loss at every step, got none at step {training.step}")
-        return float(stacked(self._searcher.losses).mean())
-
-    def _begin_epoch(self, batches: Any) -> None:
-        fit = self.trainer.fit_loop
-        fit.on_advance_start()
-        fit.epoch_loop.reset()
-        batches.begin_epoch()
+        return float(stacked(self._losses.taken).mean())
 
     def evaluate(self) -> Mapping[str, Any]:
         """Run the trainer's validation, in which the module logs its metrics."""
         trainer, loop = self.trainer, self.trainer.fit_loop.epoch_loop
-        trainer.limit_val_batches, kept = self._searcher.limit_val_batches, trainer.limit_val_batches
+        trainer.limit_val_batches = self._limit_val_batches
         try:
             trainer.validating = True
             call._call_lightning_module_hook(trainer, "on_validation_model_zero_grad")
             loop.val_loop.run()
         finally:
             trainer.training = True
-            trainer.limit_val_batches = kept
+            trainer.limit_val_batches = 0
         metrics: Mapping[str, Any] = trainer.callback_metrics
         return metrics
 
     def rates(self, horizon: int) -> list[float]:
         """The schedulers' rates, counted as the trainer counts batches and epochs."""
         trainer, group = self.trainer, self.optimizer.param_groups[0]
-        first = float(group.get("max_lr", group.get("initial_lr", group["lr"])))
-        to_named = self.lr / first  # a rate with a name may be that of another group
-        size = trainer.fit_loop.max_batches
+        to_named = self.lr / rate_of(self.optimizer)  # a rate with a name may be that of another group
         found: list[float] = []
         batch, epoch = 0, 0
         while len(found) < horizon:
             batch += 1
-            last = batch == size
+            last = batch == self.limit
             if batch % trainer.accumulate_grad_batches == 0 or last:
                 found.append(float(group["lr"]) * to_named)
                 self._step_schedulers("step", batch)
@@ -326,11 +298,6 @@ class _Fits(Trainings):
         for config in self.configs:
             if config.interval == interval and count % config.frequency == 0:
                 call._call_lightning_module_hook(self.trainer, "lr_scheduler_step", config.scheduler, None)
-
-    @property
-    def scaler(self) -> Any:
-        """That of the precision plugin."""
-        return getattr(self.trainer.precision_plugin, "scaler", None)
 
     def loop_state(self) -> dict[str, Any]:
         """The progress of the loops."""

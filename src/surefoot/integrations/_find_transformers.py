@@ -121,7 +121,8 @@ class _Trains(Trainings):
         if not self._steps:
             self.notes = (f"{type(scheduler).__name__} was left out: the rate was found without it.",)
         lr = float(args.learning_rate) if own and args.learning_rate > 0 else None
-        super().__init__(trainer.model, bare(trainer.optimizer), [scheduler], lr, metric)
+        scaler = trainer.accelerator.scaler
+        super().__init__(trainer.model, bare(trainer.optimizer), [scheduler], scaler, lr, metric)
 
     def open_data(self, seed: int) -> Any:
         """The Trainer's loader, without workers, and with another order for every seed."""
@@ -173,11 +174,6 @@ class _Trains(Trainings):
             if self._steps:
                 self.trainer.lr_scheduler.step()
         return found
-
-    @property
-    def scaler(self) -> Any:
-        """That of Accelerate."""
-        return self.trainer.accelerator.scaler
 
     def loop_state(self) -> dict[str, Any]:
         """Counters of the Trainer."""

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map
 
 from surefoot._identity import digest
 from surefoot.integrations._restore import random_states, seed_source, set_random_states, sources
 from surefoot.problems import seeded
 from surefoot.search import Progress, Run
 
-_INTERNALS = frozenset(vars(nn.Module()))
+_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
+"""Attributes of a module that are torch's own, and no state of a training."""
 _RATES = ("lr", "initial_lr", "max_lr", "min_lr")
 """What a parameter group holds that is proportional to the rate; the latter two are of ``OneCycleLR``."""
 _SCHEDULED = ("base_lrs", "max_lrs", "_last_lr")
 """What a scheduler holds that is."""
+
+
+_END: Any = object()
+"""What stands behind the last batch of an epoch."""
 
 
 class Batches:
@@ -40,24 +46,23 @@ class Batches:
     """
 
     def __init__(self, loader: Any, seed: int, limit: float = math.inf) -> None:
-        self.loader, self.seed, self.limit = loader, seed, limit
+        self.loader, self.seed = loader, seed
+        self.limit = None if math.isinf(limit) else int(limit)
         self.given = 0
         """Batches given, of all epochs."""
         self.starts: list[int] = []
         """Batches given before each epoch."""
         self.done = True
-        self._fetched = 0
         self._sources = sources(loader, *getattr(loader, "flattened", ()))
 
     def begin_epoch(self) -> None:
         """Go through the data again."""
         epoch = len(self.starts)
         self.starts.append(self.given)
-        self._fetched = self.given
         with self._seeded(epoch, 1):
             if hasattr(self.loader, "set_epoch"):
                 self.loader.set_epoch(epoch)
-            self._iterator = iter(self.loader)
+            self._iterator = islice(iter(self.loader), self.limit)
         self._look_ahead()
         if self.done:
             raise ValueError(
@@ -71,21 +76,16 @@ class Batches:
 
     def go_to(self, place: dict[str, Any]) -> None:
         """Bring a new stream to a place; epochs may have ended before their last batch."""
-        for start, end in itertools.pairwise([*place["starts"], place["given"]]):
+        for start, end in pairwise([*place["starts"], place["given"]]):
             self.begin_epoch()
             for _ in range(end - start):
                 next(self)
         self.done = place["done"]
 
     def _look_ahead(self) -> None:
-        with self._seeded(self._fetched):
-            try:
-                if self._fetched - self.starts[-1] >= self.limit:
-                    raise StopIteration
-                self._next, self.done = next(self._iterator), False
-            except StopIteration:
-                self._next, self.done = None, True
-        self._fetched += 1
+        with self._seeded(self.given):
+            self._next = next(self._iterator, _END)
+        self.done = self._next is _END
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -93,8 +93,7 @@ class Batches:
     def __next__(self) -> Any:
         if self.done:
             raise StopIteration
-        batch = self._next
-        self.given += 1
+        batch, self.given = self._next, self.given + 1
         self._look_ahead()
         return batch
 
@@ -164,6 +163,7 @@ class Trainings(ABC):
         module: The model.
         optimizer: The bare torch optimizer.
         schedulers: Of torch, for this optimizer.
+        scaler: The ``GradScaler`` of the trainer, or None.
         lr: The rate that the optimizer and the schedulers were made with, in the units of the rates that are searched;
             None stands for that of the first parameter group.
         metric: Name of what decides among finished trainings; the training loss without.
@@ -177,9 +177,16 @@ class Trainings(ABC):
     """What the user should know about the answer."""
 
     def __init__(
-        self, module: nn.Module, optimizer: Optimizer, schedulers: Sequence[Any], lr: float | None, metric: str | None
+        self,
+        module: nn.Module,
+        optimizer: Optimizer,
+        schedulers: Sequence[Any],
+        scaler: Any,
+        lr: float | None,
+        metric: str | None,
     ) -> None:
-        self.module, self.optimizer, self.schedulers, self.metric = module, optimizer, schedulers, metric
+        self.module, self.optimizer, self.schedulers = module, optimizer, schedulers
+        self.scaler, self.metric = scaler, metric
         self.lr = rate_of(optimizer) if lr is None else lr
         self._start = _copied(self.state())
         self._owner: Training | None = None
@@ -203,11 +210,6 @@ class Trainings(ABC):
     @abstractmethod
     def rates(self, horizon: int) -> list[float]:
         """The rate of every step, as the schedulers give it; called with everything at its start."""
-
-    @property
-    @abstractmethod
-    def scaler(self) -> Any:
-        """The ``GradScaler`` of the trainer, or None."""
 
     @abstractmethod
     def loop_state(self) -> dict[str, Any]:
@@ -260,12 +262,18 @@ class Trainings(ABC):
         yield
 
     def state(self) -> dict[str, Any]:
-        """All that a training changes; tensors of the optimizer are not copied, those of the model are."""
+        """All that a training changes; tensors of the optimizer are not copied, those of the model are.
+
+        Attributes of the model are numbers, strings and tensors of its parts, such as counters and their modes.
+        """
+        parameters, buffers = self.module.named_parameters(), self.module.named_buffers()
         return {
-            "tensors": {name: tensor.detach().clone() for name, tensor in _tensors(self.module)},
-            "attributes": _attributes(self.module),
-            "modes": {name: part.training for name, part in self.module.named_modules()},
-            "optimizer": _optimizer_state(self.optimizer),
+            "tensors": {name: tensor.detach().clone() for name, tensor in chain(parameters, buffers)},
+            "attributes": {
+                path: {k: _copied(v) for k, v in vars(part).items() if k not in _INTERNALS and _is_plain(v)}
+                for path, part in self.module.named_modules()
+            },
+            "optimizer": self.optimizer.state_dict(),
             "schedulers": [copy.deepcopy(scheduler.state_dict()) for scheduler in self.schedulers],
             "random": random_states(),
             "scaler": {} if self.scaler is None else dict(self.scaler.state_dict()),
@@ -285,8 +293,6 @@ class Trainings(ABC):
                 parts[path]._buffers[leaf] = tensor.clone()
         for path, values in state["attributes"].items():
             parts[path].__dict__.update(_copied(values))
-        for path, training in state["modes"].items():
-            parts[path].training = training
         _load_optimizer(self.optimizer, state["optimizer"])
         for scheduler, content in zip(self.schedulers, state["schedulers"], strict=True):
             scheduler.load_state_dict(copy.deepcopy(content))
@@ -328,51 +334,21 @@ def scale_rates(optimizer: Optimizer, schedulers: Sequence[Any], ratio: float) -
                 setattr(scheduler, name, [value * ratio for value in values])
 
 
-def _optimizer_state(optimizer: Optimizer) -> dict[str, Any]:
-    """What an optimizer holds, tensors not copied. Torch's own way of loading would round to the parameters' type."""
-    if type(optimizer).load_state_dict is not Optimizer.load_state_dict:
-        return optimizer.state_dict()
-    params = _parameters(optimizer)
-    return {
-        "state": [dict(optimizer.state[p]) if p in optimizer.state else None for p in params],
-        "param_groups": [
-            {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
-        ],
-    }
-
-
 def _load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Give an optimizer its state back. Torch's own way of loading would round it to the parameters' type."""
     if type(optimizer).load_state_dict is not Optimizer.load_state_dict:
         optimizer.load_state_dict(state)
         return
-    for p, content in zip(_parameters(optimizer), state["state"], strict=True):
-        optimizer.state.pop(p, None)
-        if content is not None:
-            optimizer.state[p] = content
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    optimizer.state.clear()
+    for key, content in state["state"].items():  # by the parameters' numbers, or a word for what belongs to all
+        optimizer.state[params[key] if isinstance(key, int) else key] = content
     for group, content in zip(optimizer.param_groups, state["param_groups"], strict=True):
-        group.update(content)
-
-
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from module.named_parameters()
-    yield from module.named_buffers()
-
-
-def _attributes(module: nn.Module) -> dict[str, dict[str, Any]]:
-    """Numbers, strings and tensors in attributes of the module and its parts, such as counters."""
-    return {
-        path: {
-            name: _copied(value) for name, value in vars(part).items() if name not in _INTERNALS and _is_plain(value)
-        }
-        for path, part in module.named_modules()
-    }
+        group.update({**content, "params": group["params"]})
 
 
 def _is_plain(value: Any) -> bool:
+    """Whether a value is made of numbers, strings and tensors, in lists and dicts: those can go to a file."""
     if type(value) in (list, tuple):
         return all(map(_is_plain, value))
     if type(value) is dict:
@@ -381,11 +357,5 @@ def _is_plain(value: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """Copies of all tensors, lists and dicts."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if type(value) in (list, tuple):
-        return type(value)(_copied(item) for item in value)
-    if type(value) is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    return copy.deepcopy(value)
+    """Copies of everything; tensors are cut off from what they were computed from."""
+    return tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else copy.deepcopy(leaf), value)

@@ -16,14 +16,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SINGLE = ("loss", "grad_sq", "rate", "size", "delta", "noise", "delta_low", "delta_high", "update_norm", "distance")
 _STATES = {State.TOO_SMALL: -1.0, State.HOLDS: 0.0, State.AT_THE_EDGE: 1.0, State.TOO_LARGE: 2.0}
 """The verdict as a number: from too small to too large."""
 
 
 def by_step(trace: xr.Dataset) -> Iterator[tuple[int, dict[str, float]]]:
     """The numbers of every step under names such as ``stability/size/sps``; those that are not finite are left out."""
-    columns = {name: trace[name].values.tolist() for name in _SINGLE if name in trace}
+    columns = {name: values.values.tolist() for name, values in trace.data_vars.items() if values.dims == ("step",)}
     for algorithm in trace.algorithm.values.tolist():
         chosen = trace.sel(algorithm=algorithm)
         for name in ("size", "delta"):

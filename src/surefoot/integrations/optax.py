@@ -26,11 +26,9 @@ whatever the gradients' dtype.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -173,8 +171,7 @@ def multi_steps(
 
     def update_both(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         gradients, loss = updates
-        with _losses_averaged():
-            moves, state = inner.update(gradients, state, None if params is None else params[0], value=loss, **extra)
+        moves, state = inner.update(gradients, state, None if params is None else params[0], value=loss, **extra)
         return (moves, jnp.zeros_like(loss)), state
 
     both = optax.GradientTransformationExtraArgs(lambda params: inner.init(params[0]), update_both)
@@ -191,23 +188,10 @@ def multi_steps(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-_averaged = threading.local()
-
-
-@contextlib.contextmanager
-def _losses_averaged() -> Iterator[None]:
-    """Say that the losses inside of ``optax.MultiSteps`` are averaged."""
-    _averaged.depth = getattr(_averaged, "depth", 0) + 1
-    try:
-        yield
-    finally:
-        _averaged.depth -= 1
-
-
 def _refuse_lost_losses(name: str) -> None:
-    """Refuse ``optax.MultiSteps``, which hands over the mean of the gradients and the last loss."""
-    frame: Any = None if getattr(_averaged, "depth", 0) else sys._getframe(1)
-    while frame is not None:
+    """Refuse ``optax.MultiSteps``, which hands over the mean of the gradients and the last loss; ours averages both."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_qualname != "multi_steps.<locals>.update_both":
         if isinstance(frame.f_locals.get("self"), optax.MultiSteps):
             raise TypeError(
                 f"{name} must not stand in optax.MultiSteps, which keeps only the last micro batch's loss: use "

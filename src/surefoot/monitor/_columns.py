@@ -48,6 +48,11 @@ SOURCES = {
 """Where the index of the optimizer itself comes from."""
 
 
+def named(rows: Floats) -> dict[str, Floats]:
+    """Rows of numbers as columns with their names."""
+    return dict(zip(COLUMNS, rows.T, strict=True))
+
+
 def tracked(track: Any) -> tuple[str, ...]:
     """What to track, each name checked."""
     if isinstance(track, str) or not isinstance(track, Sequence) or not track:

@@ -19,6 +19,7 @@ from surefoot.monitor._columns import (
     SAMPLED,
     SOURCES,
     build_trace,
+    named,
     own_index,
     peak_rate,
     planned_rates,
@@ -134,9 +135,8 @@ class StabilityMonitor:
         self.steps = 0
         """Steps seen."""
         self._ops = _reading.arithmetic(optimizer)
-        device = next((p.device for group in optimizer.param_groups for p in group["params"]), torch.device("cpu"))
-        host = isinstance(self._ops, Host)
-        self._ring = Ring(len(COLUMNS), flush_every, device, process_group, host=host)
+        device = None if isinstance(self._ops, Host) else self._ops.one.device
+        self._ring = Ring(len(COLUMNS), flush_every, device, process_group)
         self.losses: Losses | None = None
         """What hears the losses of an optimizer that is not ours, while it is attached."""
         self._listens = listen and "loss" in self.track and not _reading.knows_index(optimizer)
@@ -211,7 +211,7 @@ class StabilityMonitor:
         ``counterfactual_size`` and ``counterfactual_delta``. Rates and sizes are those of the first parameter group.
         After divergence numbers are ∞; NaN stands for what was not measured.
         """
-        columns = self._columns(self._ring.all())
+        columns = self.numbers()
         history = self._history(columns)
         attributes = {
             "optimizer": type(self.optimizer).__name__,
@@ -228,7 +228,7 @@ class StabilityMonitor:
         For whoever follows a run while it is going on: ``loss``, ``grad_sq``, ``rate`` and the other columns of which
         :meth:`trace` is made. ∞ is what is not finite, NaN what was not measured.
         """
-        return self._columns(self._ring.all())
+        return named(self._ring.all())
 
     def bound(self) -> Bound:
         """The partial bound Ω of the last iterate: ``bias``, the ``noise`` of the steps so far, and their ``total``.
@@ -236,7 +236,7 @@ class StabilityMonitor:
         With a horizon and rates that are known beforehand it can only grow (as long as every δ ≥ 0), and at step T it
         is the bound itself.
         """
-        history = self._history(self._columns(self._ring.all()))
+        history = self._history(self.numbers())
         noise = history.partial_noise()
         return Bound(history.bias(), float(noise[-1]) if len(noise) else 0.0)
 
@@ -252,22 +252,21 @@ class StabilityMonitor:
         obstacle = _reading.obstacle(self.optimizer)
         if obstacle is not None:
             return Verdict(State.UNKNOWN, obstacle)
-        columns = self._columns(self._ring.all())
-        stopped = self.stopped is not None and "with_bias=True" not in self.stopped.rule
+        columns, stop = self.numbers(), self.stopped
         return judge(
             {**columns, "size": np.where(np.isnan(columns["size"]), columns["rate"], columns["size"])},
             horizon=self.horizon,
             peak=peak_rate(self._planned(columns), columns["rate"], self.optimizer.param_groups[0]),
             elements=0 if self._sample is None else self._sample.elements,
             every=self.every,
-            stop_reason=self.stopped.reason if stopped and self.stopped is not None else None,
+            stop_reason=None if stop is None or "with_bias=True" in stop.rule else stop.reason,
         )
 
     def plot(self) -> Figure:
         """Draw the run under its verdict: loss, what is left of the slope at the steps' ends, rates and indices."""
         from surefoot.monitor._plot import draw
 
-        return draw(self.trace(), self._columns(self._ring.all()), self.verdict())
+        return draw(self.trace(), self.numbers(), self.verdict())
 
     def _repr_html_(self) -> str:
         """The verdict and the figure in a notebook."""
@@ -379,9 +378,6 @@ class StabilityMonitor:
 
     # -- what is made of the numbers ----------------------------------------------------------------------------------
 
-    def _columns(self, rows: Floats) -> dict[str, Floats]:
-        return dict(zip(COLUMNS, rows.T, strict=True))
-
     def _history(self, columns: dict[str, Floats], since: int = 0) -> History:
         delta = own_index(columns, self.delta_source)
         rates = self._planned(columns)
@@ -392,6 +388,6 @@ class StabilityMonitor:
 
     def _ask_rules(self) -> None:
         if self.rules and self.stopped is None:
-            columns = self._columns(self._ring.known)
+            columns = named(self._ring.known)
             fresh = len(columns["loss"]) - self._ring.length
             self.stopped = first_stop(self.rules, self._history(columns, since=fresh))

@@ -19,9 +19,9 @@ class Ring:
     Numbers that the host knows already stay there; tensors stay on their device until their half is full. On a device a
     half is taken over when the next one is full, by which time its copy has long arrived: nobody waits, and which steps
     are known when depends on the count of steps alone. That, and the mean over the process group which every half is
-    replaced by, makes all ranks see equal numbers at equal steps.
+    replaced by, makes all ranks see equal numbers at equal steps. Without a device the host reads every row at once.
 
-    >>> ring = Ring(columns=2, length=2, device=torch.device("cpu"))
+    >>> ring = Ring(columns=2, length=2)
     >>> [ring.write([float(i), torch.tensor(2.0 * i)]) for i in range(3)]
     [False, True, False]
     >>> ring.known.tolist(), ring.all().tolist()
@@ -29,13 +29,14 @@ class Ring:
     """
 
     def __init__(
-        self, columns: int, length: int, device: torch.device, process_group: Any = None, *, host: bool | None = None
+        self, columns: int, length: int, device: torch.device | None = None, process_group: Any = None
     ) -> None:
         self.length, self._group = length, process_group
-        self._on_host = device.type == "cpu" if host is None else host
         self._host = np.zeros((length, columns))
-        dtype = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
-        self._tensors = None if self._on_host else torch.zeros((length, columns), dtype=dtype, device=device)
+        self._tensors: Tensor | None = None
+        if device is not None:
+            dtype = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
+            self._tensors = torch.zeros((length, columns), dtype=dtype, device=device)
         self._filled = 0
         self._flight: tuple[Tensor, Any] | None = None
         """A block on its way to the host, and the CUDA event of its arrival, None where it is there at once."""

@@ -21,14 +21,9 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-_NAMES = {
-    State.TOO_SMALL: "accent",
-    State.HOLDS: "good",
-    State.AT_THE_EDGE: "warn",
-    State.TOO_LARGE: "bad",
-    State.UNKNOWN: "soft",
+COLOURS = {
+    state: pages.COLOURS[name][0] for state, name in zip(State, ("accent", "good", "warn", "bad", "soft"), strict=True)
 }
-COLOURS = {state: pages.COLOURS[name][0] for state, name in _NAMES.items()}
 """Of verdicts, in figures and notebooks."""
 
 

@@ -45,10 +45,10 @@ class NonFinite(StopRule):
     def first(self, history: History) -> Stop | None:
         """The first step with a number that is not finite."""
         names = {"loss": history.loss, "squared gradient": history.grad_sq, "stability index": history.delta}
-        found = [(_first(np.isinf(values), history.since), name) for name, values in names.items()]
-        index, name = min(((index, name) for index, name in found if index is not None), default=(None, ""))
+        index = _first(np.any([np.isinf(values) for values in names.values()], axis=0), history.since)
         if index is None:
             return None
+        name = next(name for name, values in names.items() if np.isinf(values[index]))
         return self._stop(history, index, math.inf, f"the {name} is not finite")
 
 

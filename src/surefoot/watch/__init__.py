@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from surefoot.watch._door import TorchDoor
 from surefoot.watch._script import Script
 from surefoot.watch._session import HOPELESS, Hopeless, Session, Settings
 
@@ -26,13 +26,9 @@ def prepare(script: Script, settings: Settings) -> Callable[[], None]:
     script.check()
     session = Session(script, settings)
 
-    def work() -> None:
-        TorchDoor(opened)
-        script.run(session.ended)
-
-    def opened() -> None:
+    def observe_torch() -> None:
         from surefoot.watch._observer import observe
 
         observe(session)
 
-    return work
+    return partial(script.run, observe_torch, session.ended)

@@ -55,13 +55,10 @@ class Folder:
         text = "".join(f"{row}\n" for row in rows)
         if not self.trace.exists():
             text = ",".join(COLUMNS) + "\n" + text
-        handle = os.open(self.trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            data = text.encode()
+        data = text.encode()
+        with open(self.trace, "ab", buffering=0) as file:
             while data:
-                data = data[os.write(handle, data) :]
-        finally:
-            os.close(handle)
+                data = data[file.write(data) :]
 
     def replace_page(self, text: str) -> None:
         """Put a page in the place of the last one, which a reader has seen whole or not at all."""

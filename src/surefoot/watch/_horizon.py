@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import sys
 import weakref
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 from torch.optim import lr_scheduler
 
 from surefoot.watch import _loops
-from surefoot.watch._frames import outwards, variables
+from surefoot.watch._loops import outwards, variables
 
 _NAMES = ("num_training_steps", "total_steps", "max_steps", "max_iters", "total_iters", "num_steps")
 """What a function of the step calls the length of the run."""
@@ -121,18 +122,12 @@ def _length(scheduler: Any) -> int | None:
 
 def _of_function(function: Any) -> Any:
     """What a function of the step was given as the length: a keyword of a partial, or a variable that it encloses."""
-    if isinstance(function, functools.partial):
-        return next((function.keywords[name] for name in _NAMES if name in function.keywords), None)
-    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
-    if code is None or cells is None:
+    try:
+        is_partial = isinstance(function, functools.partial)
+        known = function.keywords if is_partial else inspect.getclosurevars(function).nonlocals
+    except (TypeError, ValueError):  # no function of Python, or one whose variables are not there yet
         return None
-    for name, cell in zip(code.co_freevars, cells, strict=True):
-        if name in _NAMES:
-            try:
-                return cell.cell_contents
-            except ValueError:  # not filled yet
-                return None
-    return None
+    return next((known[name] for name in _NAMES if name in known), None)
 
 
 def _from_trainer(frame: FrameType | None) -> Horizon | None:

@@ -1,17 +1,19 @@
 """How often the loops around a step will run, read from their source and from the variables of the running frames.
 
-Nothing of the script is executed: names, attributes, items and whole-number arithmetic are looked up, and lengths are
-asked of ranges, lists, tensors and data loaders. Where a loop cannot be read (``while``, a generator) there is no
-answer.
+Variables are read without a trace of having been read, and nothing of the script is executed: names, attributes, items
+and whole-number arithmetic are looked up, and lengths are asked of ranges, lists, tensors and data loaders. Where a
+loop cannot be read (``while``, a generator) there is no answer.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import linecache
 import math
 import operator
+import sys
 from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
@@ -20,12 +22,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from surefoot.watch._frames import outwards, variables
-
 _SKIPPED = ("torch", "surefoot", "contextlib", "functools", "threading", "runpy", "accelerate.optimizer")
 """Modules between the script and the step whose loops, if any, do not repeat it."""
 _THROUGH = {"enumerate", "tqdm", "trange", "track", "iter", "list", "tuple", "reversed", "sorted", "prepare"}
 """Calls that are as long as their first argument."""
+_Loop = ast.For | ast.While | ast.AsyncFor
 _SIGNS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -34,6 +35,38 @@ _SIGNS = {
     ast.Div: operator.truediv,
     ast.Mod: operator.mod,
 }
+_SNAPSHOTS = sys.version_info < (3, 13)
+"""Whether ``f_locals`` of a function is a dictionary that the frame keeps, the same that ``locals()`` returns there."""
+_READERS = {"locals", "vars", "eval", "exec", "dir"}
+
+
+def variables(frame: FrameType) -> Mapping[str, Any]:
+    """The local variables of a frame; none where reading them would change what the function itself sees."""
+    if not _SNAPSHOTS or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return frame.f_locals
+    if not _READERS.isdisjoint(frame.f_code.co_names):
+        return {}
+    held = frame.f_locals
+    found = dict(held)
+    held.clear()  # else the frame would keep what the function deletes, such as a model
+    return found
+
+
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and its callers, up to the first line of the script, or of what a process was started for."""
+    while frame is not None and frame.f_globals.get("__name__") != "multiprocessing.process":
+        yield frame
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
+            return
+        frame = frame.f_back
+
+
+def caller(frame: FrameType) -> FrameType | None:
+    """The first frame outside of torch and surefoot."""
+    for outer in outwards(frame):
+        if outer.f_globals.get("__name__", "").partition(".")[0] not in ("torch", "surefoot"):
+            return outer
+    return None
 
 
 class Loops(NamedTuple):
@@ -70,7 +103,6 @@ def around(start: FrameType | None, built: frozenset[Place] = frozenset()) -> Lo
     outer = {loop for path, line in built for loop in _enclosing(path, line) or ()}
     lengths: list[int] = []
     counter: int | None = None
-    innermost = True
     for frame in outwards(start):
         if not _is_skipped(frame):
             found = _enclosing(frame.f_code.co_filename, frame.f_lineno)
@@ -78,11 +110,10 @@ def around(start: FrameType | None, built: frozenset[Place] = frozenset()) -> Lo
                 return None
             names = _Names(frame)
             for loop in reversed([loop for loop in found if loop not in outer]):
-                length = names.length(loop.iter) if isinstance(loop, ast.For) else None
-                if length is None:
+                if not isinstance(loop, ast.For) or (length := names.length(loop.iter)) is None:
                     return None
-                if innermost:
-                    counter, innermost = _counter(loop, names), False
+                if not lengths:  # the innermost
+                    counter = _counter(loop, names)
                 lengths.append(length)
     return Loops(tuple(reversed(lengths)), counter) if lengths else None
 
@@ -92,31 +123,23 @@ def _is_skipped(frame: FrameType) -> bool:
     return any(module == name or module.startswith(f"{name}.") for name in _SKIPPED)
 
 
-def _enclosing(path: str, line: int) -> list[ast.For | ast.While | ast.AsyncFor] | None:
-    """The loops of a function in whose bodies a line of it stands; None if there is no source."""
+@functools.lru_cache(maxsize=256)
+def _enclosing(path: str, line: int) -> list[_Loop] | None:
+    """The loops of a function in whose bodies a line of it stands, outermost first; None if there is no source."""
     tree = _parsed(path)
     if tree is None:
         return None
-    node: Any = tree
-    loops: list[ast.For | ast.While | ast.AsyncFor] = []
-    while node is not None:
-        inside = next((child for child in _statements(node) if child.lineno <= line <= (child.end_lineno or 0)), None)
-        if isinstance(inside, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    loops: list[_Loop] = []
+    for node in ast.walk(tree):  # from the outside to the inside
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and _holds([node], line):
             loops = []
-        if isinstance(inside, ast.For | ast.While | ast.AsyncFor) and any(
-            part.lineno <= line <= (part.end_lineno or 0) for part in inside.body
-        ):
-            loops.append(inside)
-        node = inside
+        elif isinstance(node, _Loop) and _holds(node.body, line):
+            loops.append(node)
     return loops
 
 
-def _statements(node: ast.AST) -> Iterator[Any]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt):
-            yield child
-        elif isinstance(child, ast.ExceptHandler | ast.match_case):
-            yield from child.body
+def _holds(statements: list[Any], line: int) -> bool:
+    return any(statement.lineno <= line <= statement.end_lineno for statement in statements)
 
 
 @functools.lru_cache(maxsize=32)
@@ -128,15 +151,13 @@ def _parsed(path: str) -> ast.Module | None:
         return None
 
 
-def _counter(loop: ast.For | ast.While | ast.AsyncFor, names: _Names) -> int | None:
+def _counter(loop: ast.For, names: _Names) -> int | None:
     """The value of the loop's counter: of ``i`` in ``for i, x in enumerate(…)`` or ``for i in range(…)``."""
-    if not isinstance(loop, ast.For):
-        return None
-    target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else loop.target
-    if isinstance(loop.target, ast.Tuple) and not (
-        isinstance(loop.iter, ast.Call) and _called(loop.iter) == "enumerate"
-    ):
-        return None
+    target = loop.target
+    if isinstance(target, ast.Tuple):
+        if not isinstance(loop.iter, ast.Call) or _called(loop.iter) != "enumerate":
+            return None
+        target = target.elts[0]
     value = names.value(target)
     return value if isinstance(value, int) else None
 

@@ -6,7 +6,7 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch.multiprocessing
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from surefoot.watch._frames import caller
+from surefoot.watch._loops import caller
 from surefoot.watch._script import Script
 from surefoot.watch._session import Session, Settings
 from surefoot.watch._watched import Watched
@@ -34,65 +34,50 @@ class Observer:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._all: weakref.WeakKeyDictionary[Optimizer, Watched] = weakref.WeakKeyDictionary()
-        self._has_rank = self._has_hooks = False
-        _behind(Optimizer, "__init__", self._built)
+        _behind(Optimizer, "__init__", session.guarded(self._built))
         for kind in (lr_scheduler.LRScheduler, lr_scheduler.SequentialLR, lr_scheduler.ChainedScheduler):
-            _behind(kind, "__init__", self._scheduled)
+            _behind(kind, "__init__", session.guarded(self._scheduled))
 
     def _built(self, optimizer: Optimizer) -> None:
-        if self._session.muted:
+        if optimizer in self._all:
             return
-        with self._session.careful():
-            if optimizer in self._all:
-                return
-            if not self._has_hooks:
-                self._has_hooks = True
-                # A compiled step breaks its graph for them; this imports the compiler, which torch has done for the
-                # first optimizer anyway.
-                register_optimizer_step_pre_hook(torch.compiler.disable(self._before_step))  # type: ignore[no-untyped-call]
-                register_optimizer_step_post_hook(torch.compiler.disable(self._after_step))  # type: ignore[no-untyped-call]
-            self._add(optimizer, caller(sys._getframe()))
+        if not self._session.built:  # the first one
+            before, after = map(self._session.guarded, (self._before_step, self._after_step))
+            # A compiled step breaks its graph for them; this imports the compiler, which torch has done for the first
+            # optimizer anyway.
+            register_optimizer_step_pre_hook(torch.compiler.disable(before))  # type: ignore[no-untyped-call]
+            register_optimizer_step_post_hook(torch.compiler.disable(after))  # type: ignore[no-untyped-call]
+        self._add(optimizer, caller(sys._getframe()))
 
     def _add(self, optimizer: Optimizer, frame: FrameType | None = None) -> Watched:
         self._session.built.append(type(optimizer).__name__)
-        watched = Watched(optimizer, self._session.settings.horizon, frame)
-        self._all[optimizer] = watched
-        weakref.finalize(optimizer, self._session.keep, watched).atexit = False
+        self._all[optimizer] = watched = Watched(optimizer, self._session.settings.horizon, frame)
+        weakref.finalize(optimizer, self._session.guarded(self._session.keep), watched).atexit = False
         return watched
 
     def _scheduled(self, scheduler: Any) -> None:
         optimizer = getattr(scheduler, "optimizer", None)
-        with self._session.careful():
-            watched = self._all.get(optimizer) if isinstance(optimizer, Optimizer) else None
-            if watched is not None:
-                watched.planned.add(scheduler)
+        watched = self._all.get(optimizer) if isinstance(optimizer, Optimizer) else None
+        if watched is not None:
+            watched.planned.add(scheduler)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._session.muted:
+        # One that is not known is a copy, or was unpickled: it was never built.
+        watched = self._all.get(optimizer) or self._add(optimizer)
+        if not watched.is_new or _is_nested():
             return
-        with self._session.careful():
-            # One that is not known is a copy, or was unpickled: it was never built.
-            watched = self._all.get(optimizer) or self._add(optimizer)
-            if watched.is_new and not _is_nested():
-                watched.is_new = False
-                self._begin(watched, optimizer)
-
-    def _begin(self, watched: Watched, optimizer: Optimizer) -> None:
-        if not self._has_rank:
-            self._has_rank = True
-            if distributed.is_available() and distributed.is_initialized() and distributed.get_rank() > 0:
-                self._session.muted = True
-                return
+        watched.is_new = False
+        is_one_of_several = distributed.is_available() and distributed.is_initialized()
+        if not self._session.watched and is_one_of_several and distributed.get_rank() > 0:
+            self._session.muted = True
+            return
         watched.begin(optimizer, caller(sys._getframe()))
         self._session.announce(watched)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._session.muted:
-            return
         watched = self._all.get(optimizer)
         if watched is not None and watched.monitor is not None:
-            with self._session.careful():
-                self._session.look(watched, sys._getframe())
+            self._session.look(watched, sys._getframe())
 
 
 def _is_nested() -> bool:
@@ -117,11 +102,13 @@ def _behind(owner: type, name: str, then: Callable[[Any], None]) -> None:
     setattr(owner, name, wrapper)
 
 
+@dataclass(frozen=True)
 class FirstRank:
     """What a process runs that the script starts with ``torch.multiprocessing``: the same, watched in the first one."""
 
-    def __init__(self, function: Callable[..., Any], script: Script, settings: Settings) -> None:
-        self.function, self.script, self.settings = function, script, settings
+    function: Callable[..., Any]
+    script: Script
+    settings: Settings
 
     def __call__(self, rank: int, *args: Any) -> Any:
         """Run the function of a rank."""

@@ -1,4 +1,7 @@
-"""Running a script as Python itself would: arguments, paths, ``__main__``, exit code and traceback are its own."""
+"""Running a script as Python itself would: arguments, paths, ``__main__``, exit code and traceback are its own.
+
+It imports torch when and as it wants to, and we wait for that.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import io
 import os
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -62,8 +65,14 @@ class Script:
         """A short name for files."""
         return self.name.rpartition(".")[2] if self.module else Path(self.name).stem
 
-    def run(self, ended: Callable[[BaseException], None]) -> None:
-        """Run it as ``__main__``; ``ended`` is told an exception that it lets through."""
+    def run(self, has_torch: Callable[[], None], ended: Callable[[BaseException], None]) -> None:
+        """Run it as ``__main__``.
+
+        Args:
+            has_torch: Called once it has imported torch.
+            ended: Told an exception that it lets through.
+        """
+        _TorchDoor(has_torch)
         sys.argv = [self.name, *self.arguments]
         self._set_path()
         main = ModuleType("__main__")
@@ -142,3 +151,40 @@ def _cleaned(traceback: TracebackType | None) -> TracebackType | None:
     for entry in reversed(entries):
         kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return kept
+
+
+class _TorchDoor:
+    """Calls ``opened`` once torch has been imported; a script that sets OMP_NUM_THREADS first is not disturbed."""
+
+    def __init__(self, opened: Callable[[], None]) -> None:
+        self._opened = opened
+        if "torch" in sys.modules:
+            opened()
+        else:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Let the others find torch, and wait behind its loader."""
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        loader = None if spec is None else spec.loader
+        if loader is None:
+            sys.meta_path.insert(0, self)  # torch is not installed, or not yet
+            return spec
+        load = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # the loader's own shows again
+            try:
+                load(module)
+            except BaseException:
+                sys.meta_path.insert(0, self)
+                raise
+            self._opened()
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -16,6 +17,7 @@ from surefoot.watch._files import Folder
 from surefoot.watch._script import Script
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from surefoot.monitor import Verdict
@@ -67,14 +69,13 @@ class Session:
         """How it stands, for the page."""
         self._lock = threading.RLock()
         self._names: dict[str, int] = {}
-        self._process = os.getpid()
         self._home = Path.cwd()
         self._voice = sys.stderr
         self._next_page = 0.0
         self._trouble: str | None = None
         self._is_over = False
         self._length_was_asked_for = False
-        os.register_at_fork(after_in_child=self._mute)
+        os.register_at_fork(after_in_child=functools.partial(setattr, self, "muted", True))
         # The first to be registered is the last to be called: the script's own exit handlers, and threads of its that
         # go on when its last line is done, come before.
         atexit.register(self.finish)
@@ -114,15 +115,24 @@ class Session:
 
     # -- while it goes on ---------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def careful(self) -> Any:
-        """One thread at a time; a fault of ours ends the watching, and never the script."""
-        with self._lock:
-            try:
-                yield
-            except Exception as error:
-                self.say(f"stopped watching, by a fault of its own: {type(error).__name__}: {error}", always=True)
-                self.muted = True
+    def guarded(self, function: Callable[..., None]) -> Callable[..., None]:
+        """A function that runs in the process that speaks only, one thread at a time.
+
+        A fault of ours in it ends the watching, and never the script.
+        """
+
+        @functools.wraps(function)
+        def guarded(*args: Any) -> None:
+            if self.muted:
+                return
+            with self._lock:
+                try:
+                    function(*args)
+                except Exception as error:
+                    self.say(f"stopped watching, by a fault of its own: {type(error).__name__}: {error}", always=True)
+                    self.muted = True
+
+        return guarded
 
     def look(self, watched: Watched, frame: FrameType) -> None:
         """After a step: look closer if it is time to."""
@@ -158,9 +168,7 @@ class Session:
 
     def keep(self, watched: Watched) -> None:
         """An optimizer is gone: keep what it has shown."""
-        if self.muted or os.getpid() != self._process:
-            return
-        with self.careful(), self._unless_disk_is_full():
+        with self._unless_disk_is_full():
             self.folder.append(watched.lost())
 
     def _pronounce(self, watched: Watched, verdict: Verdict) -> None:
@@ -193,11 +201,9 @@ class Session:
 
     def finish(self) -> None:
         """Write the last page, and sum up."""
-        if self.muted or self._is_over or os.getpid() != self._process:
-            return
-        self._is_over = True
-        with self.careful():
-            self._conclude()
+        if not self._is_over:
+            self._is_over = True
+            self.guarded(self._conclude)()
 
     def _conclude(self) -> None:
         if self.status == "running":
@@ -241,9 +247,6 @@ class Session:
     def _shown(self, path: Path) -> str:
         """A path as one would type it where the command was started."""
         return str(path.relative_to(self._home)) if path.is_relative_to(self._home) else str(path)
-
-    def _mute(self) -> None:
-        self.muted = True
 
     @contextlib.contextmanager
     def _unless_disk_is_full(self) -> Any:

@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 from surefoot.monitor import Dead, History, StabilityMonitor, State, Verdict
 from surefoot.optim import Losses, ModelBased
 from surefoot.watch._chart import Curve
-from surefoot.watch._frames import outwards, variables
 from surefoot.watch._horizon import Planned
+from surefoot.watch._loops import outwards, variables
 
 SAMPLE = 1 << 18
 """Elements of the parameters that a monitor looks at, at most; four vectors of them are there at once."""
