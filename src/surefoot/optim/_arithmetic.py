@@ -70,6 +70,10 @@ class Host:
         """The new scalar, or the old one if the step was masked."""
         return new
 
+    def masked(self, old: dict[str, Scalar], new: dict[str, Scalar]) -> dict[str, Scalar]:
+        """The old scalars with the new ones in their place, unless the step was masked."""
+        return old | new
+
     def decide(self, finite: Scalar, violated: Scalar) -> bool:
         """Whether the code goes on; on a device it always does, and a step that must not happen is masked."""
         return bool(finite and not violated)
@@ -192,6 +196,9 @@ class Device:
 
     def choose(self, new: Scalar, old: Scalar) -> Tensor:
         return torch.where(self.taken, new, old)
+
+    def masked(self, old: dict[str, Scalar], new: dict[str, Scalar]) -> dict[str, Scalar]:
+        return {name: self.choose(new[name], value) if name in new else value for name, value in old.items()}
 
     def decide(self, finite: Scalar, violated: Scalar) -> bool:
         """Set the mask; the code goes on in any case."""

@@ -339,28 +339,26 @@ class ModelBased(Joining, Gathering, Listening):
             return None
         shrunk = ops.scalar(self._losses.shrunk(value))
         self._losses.forget()
-        if any(share.params for share in shares):
-            self._advance(ops, shares, -value if self._settings.maximize else value, bound, shrunk)
+        self._advance(ops, shares, -value if self._settings.maximize else value, bound, shrunk)
         return value if returned is None else returned
 
     def _advance(self, ops: Arithmetic, shares: list[Share], value: Tensor | float, bound: Any, shrunk: Scalar) -> None:
-        """Run the algorithm, and write down what it says."""
+        """Run the algorithm, if any parameter has a gradient, and write down what it says."""
+        settings, active = self._settings, [share for share in shares if share.params]
+        if not active:
+            return
         loss, bound = self.agree(ops.scalar(value), None if bound is None else ops.scalar(bound))
-        firm = self._settings.height.firm if bound is None else bound
-        active = [share for share in shares if share.params]
-        if self._settings.averaging.sees_average:  # averages of cg are those of the loss C + c(f − C)
+        firm = settings.height.firm if bound is None else bound
+        if settings.averaging.sees_average:  # averages of cg are those of the loss C + c(f − C)
             loss, shrunk = loss if firm is None else firm + shrunk * (loss - firm), 1.0
         past, own = self._scalars.read(ops)
-        outcome = advance(self._settings, ops, active, loss, bound, past, shrunk)
-        if self._settings.on_nonfinite == "raise":
+        outcome = advance(settings, ops, active, loss, bound, past, shrunk)
+        if settings.on_nonfinite == "raise":
             raise_if_bad(outcome, loss, firm)
-        for share in shares:  # groups without a gradient, too
+        for share in shares if len(active) < len(shares) else ():  # groups without a gradient
             own[share.group][0] = outcome.scales[0] * share.lr
-        for share, scale in zip(active, outcome.scales, strict=True):
-            own[share.group][0] = scale * share.lr
-        if self._settings.averaging.memory_name is not None:
-            for share, memory in zip(active, outcome.memories, strict=True):
-                own[share.group][1] = memory
+        for share, scale, memory in zip(active, outcome.scales, outcome.memories, strict=True):
+            own[share.group] = [scale * share.lr, memory]
         self._scalars.write(ops, outcome.noted, own)
         self._skipped_steps.look(ops, type(self).__name__, outcome, loss, firm)
 

@@ -92,7 +92,7 @@ class Geometry(ABC):
 
         ``grad_sq`` is the sum of the squared Euclidean norms of the batch's gradients, or None.
         """
-        directions, _ = self.measure(ops, average, buffers, count, None)
+        directions = [self.direction(d, [buffer[i] for buffer in buffers], count) for i, d in enumerate(average)]
         return directions, self.measure_norm(ops, gradients, buffers, count, grad_sq)
 
     def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:

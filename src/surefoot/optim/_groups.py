@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -76,40 +76,37 @@ class Share(NamedTuple):
         if not self.needs_whole:
             self.geometry.learn(ops, grads, self.buffers, count)
             return
-        for i, (original, grad, buffers) in enumerate(self._gathered(grads) if self.buffers else ()):
-            self.geometry.learn(ops, [grad], buffers, count)
+        for i, (original, (grad,), buffers) in enumerate(self._gathered(grads) if self.buffers else ()):
+            self.geometry.learn(ops, grad, buffers, count)
             for buffer, (learned,) in zip(self.buffers, buffers, strict=True):
                 buffer[i].copy_(piece(learned, original))
 
-    def _gathered(self, tensors: Tensors) -> Iterator[tuple[Tensor, Tensor, list[list[Tensor]]]]:
+    def _gathered(self, *lists: Tensors) -> Iterator[tuple[Tensor, list[list[Tensor]], list[list[Tensor]]]]:
         """Parameters, with tensors of theirs and their buffers as a whole: one at a time, on every rank."""
         for i, original in enumerate(self.originals):
-            yield original, gathered(tensors[i], original), [[gathered(buffer[i], original)] for buffer in self.buffers]
+            wholes, buffers = ([[gathered(each[i], original)] for each in some] for some in (lists, self.buffers))
+            yield original, wholes, buffers
 
     def measure(self, ops: Arithmetic, gradients: Tensors, count: Scalar, norm_sq: Scalar) -> tuple[Tensors, Scalar]:
         """Directions for gradients, and Σ‖·‖_*² over all ranks; ``norm_sq`` is their Σ‖·‖² over all ranks, or None."""
-        if not self.needs_whole:
-            directions, dual_sq = self.geometry.measure(ops, gradients, self.buffers, count, norm_sq)
-            return directions, dual_sq if dual_sq is norm_sq else self.total(dual_sq)
-        directions, total = [], 0.0 * ops.one
-        for original, gradient, buffers in self._gathered(gradients):
-            (direction,), dual_sq = self.geometry.measure(ops, [gradient], buffers, count, None)
-            directions.append(piece(direction, original))
-            total = total + dual_sq
-        return directions, total
+        return self._asked(self.geometry.measure, ops, (gradients,), count, norm_sq)
 
     def measure_averaged(
         self, ops: Arithmetic, gradients: Tensors, count: Scalar, norm_sq: Scalar
     ) -> tuple[Tensors, Scalar]:
         """Directions of the averages, and Σ‖·‖_*² of the batch's own gradients over all ranks."""
+        return self._asked(self.geometry.measure_averaged, ops, (self.average, gradients), count, norm_sq)
+
+    def _asked(
+        self, measure: Callable[..., Any], ops: Arithmetic, lists: tuple[Tensors, ...], count: Scalar, norm_sq: Scalar
+    ) -> tuple[Tensors, Scalar]:
+        """What the geometry measures, over all ranks; it sees whole tensors where it makes no sense of pieces."""
         if not self.needs_whole:
-            lists = (self.average, gradients, self.buffers)
-            directions, dual_sq = self.geometry.measure_averaged(ops, *lists, count, norm_sq)
+            directions, dual_sq = measure(ops, *lists, self.buffers, count, norm_sq)
             return directions, dual_sq if dual_sq is norm_sq else self.total(dual_sq)
         directions, total = [], 0.0 * ops.one
-        for average, (original, gradient, buffers) in zip(self.average, self._gathered(gradients), strict=True):
-            whole = gathered(average, original)
-            (direction,), dual_sq = self.geometry.measure_averaged(ops, [whole], [gradient], buffers, count, None)
+        for original, wholes, buffers in self._gathered(*lists):
+            (direction,), dual_sq = measure(ops, *wholes, buffers, count, None)
             directions.append(piece(direction, original))
             total = total + dual_sq
         return directions, total
@@ -131,7 +128,7 @@ class Share(NamedTuple):
     def norm_sq(self, ops: Arithmetic, count: Scalar) -> Scalar:
         """Σ‖x‖² over the parameters, in their geometry."""
         if self.needs_whole:
-            wholes = ((x, [buffer for (buffer,) in buffers]) for _, x, buffers in self._gathered(self.params))
+            wholes = ((x, [buffer for (buffer,) in buffers]) for _, ((x,),), buffers in self._gathered(self.params))
             return ops.total([self.geometry.norm_sq(x, buffers, count) for x, buffers in wholes])
         tensors = zip(self.params, *self.buffers, strict=True)
         return self.total(ops.total([self.geometry.norm_sq(x, buffers, count) for x, *buffers in tensors]))

@@ -82,8 +82,8 @@ class Level(level.Rule, Height):
         return dict(zip(_NAMES, self._seen(sight, past), strict=True))
 
     def _seen(self, sight: Sight, past: Mapping[str, Scalar]) -> level.Seen:
-        if "seen" not in sight.known:
+        seen: level.Seen | None = sight.known.get("seen")
+        if seen is None:
             before = level.Seen(*[past[name] for name in _NAMES])
-            sight.known["seen"] = level.observe(before, sight.loss, sight.decrease, self.smoothing)
-        seen: level.Seen = sight.known["seen"]
+            seen = sight.known["seen"] = level.observe(before, sight.loss, sight.decrease, self.smoothing)
         return seen

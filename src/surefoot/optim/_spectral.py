@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -183,23 +183,11 @@ class Spectral(Geometry):
     ) -> Scalar:
         """Σ‖G‖_*² from singular values alone, where they can be read."""
         if not ops.reads or self.dtype not in (None, *WIDE):
-            directions = self._directions(gradients, buffers, count)
-            return ops.total([self.dual_norm_sq(g, u) for g, u in zip(gradients, directions, strict=True)])
+            # One direction at a time: nobody keeps them.
+            return ops.total([self.dual_norm_sq(g, self.direction(g, (), count)) for g in gradients])
         matrices = (gradient.flatten(1).to(self._dtype(gradient)) for gradient in gradients)
         slopes = (slope(matrix, self.steps, self.polish) for matrix in matrices)
         return sum((self._norm_sq(each, gradient) for each, gradient in zip(slopes, gradients, strict=True)), 0.0)
-
-    def measure_averaged(
-        self, ops: Arithmetic, average: Tensors, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
-    ) -> tuple[Tensors, Scalar]:
-        """Directions of the averages, and Σ‖G‖_*² of the gradients."""
-        directions = list(self._directions(average, buffers, count))
-        return directions, self.measure_norm(ops, gradients, buffers, count, grad_sq)
-
-    def _directions(self, gradients: Tensors, buffers: Buffers, count: Scalar) -> Iterator[Tensor]:
-        """Directions one at a time, for whoever does not keep them."""
-        for i, gradient in enumerate(gradients):
-            yield self.direction(gradient, [buffer[i] for buffer in buffers], count)
 
     def _norm_sq(self, slope: float, gradient: Tensor) -> float:
         """‖G‖_*² from ⟨G, O⟩."""

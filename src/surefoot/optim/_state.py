@@ -24,7 +24,7 @@ class NamedScalars:
     def __init__(
         self, groups: list[dict[str, Any]], common: Mapping[str, float], own: Mapping[str, float], like: Tensor
     ) -> None:
-        self._names, self._own = tuple(common), tuple(own)
+        self._names, self._width = tuple(common), len(own)
         places = [(groups[0], name, start) for name, start in common.items()]
         places += [(group, name, start) for group in groups for name, start in own.items()]
         self._vector = torch.stack([_known(group.get(name), start, like) for group, name, start in places])
@@ -36,13 +36,14 @@ class NamedScalars:
     def read(self, ops: Arithmetic) -> tuple[dict[str, Scalar], list[list[Scalar]]]:
         """The optimizer's scalars by name, and those of every group."""
         values = ops.read(self._place(ops))
-        width = len(self._own)
-        own = [values[i : i + width] for i in range(len(self._names), len(values), width)]
+        own = [values[i : i + self._width] for i in range(len(self._names), len(values), self._width)]
         return dict(zip(self._names, values, strict=False)), own
 
     def write(self, ops: Arithmetic, common: Mapping[str, Scalar], own: list[list[Scalar]]) -> None:
         """Write all scalars."""
-        values = [common[name] for name in self._names] + [value for group in own for value in group]
+        values = [common[name] for name in self._names]
+        for group in own:
+            values += group[: self._width]
         ops.write(self._place(ops), values)
 
     def _place(self, ops: Arithmetic) -> Any:

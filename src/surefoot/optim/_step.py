@@ -91,23 +91,22 @@ def advance(
     clip: Scalar = 1.0
     if settings.max_grad_norm is not None:
         clip = clip_factor(sum(each.seen_sq for each in measured), settings.max_grad_norm)
-    rates = [share.lr * clip for share in shares]
-    worth = [rate / shrunk for rate in rates]
-    decrease = full = _dot(worth, [each.dual_sq for each in measured])
-    prox = settings.weight_decay_mode == "prox" and any(share.weight_decay for share in shares)
-    shrink: list[Scalar] = [1.0] * len(shares)
-    h = worth
+    worth = h = [share.lr * clip / shrunk for share in shares]
+    dual_sq = [each.dual_sq for each in measured]
+    decrease = full = _dot(worth, dual_sq)
+    decayed = [share for share in shares if share.weight_decay]
+    prox = bool(decayed) and settings.weight_decay_mode == "prox"
     if prox:
-        shrink = [1.0 + rate * share.weight_decay for rate, share in zip(rates, shares, strict=True)]
-        h = [rate / s for rate, s in zip(worth, shrink, strict=True)]
-        decrease = _dot(h, [each.dual_sq for each in measured])
+        h = [rate / (1.0 + share.lr * clip * share.weight_decay) for rate, share in zip(worth, shares, strict=True)]
+        decrease = _dot(h, dual_sq)
     finite = finite & (decrease == decrease)  # NaN where the geometry has found no norm: no step either
     if not ops.decide(finite, violated):
         return _no_step(ops, shares, past, finite, violated, total_sq)
     drift: Scalar = 0.0  # what weight decay does to the linear model: Σ hλ⟨g, x⟩
-    decayed = [(rate, each) for rate, each in zip(h, measured, strict=True) if each.share.weight_decay]
-    for rate, each in decayed if prox or averaging.follows else ():
-        drift = drift + rate * each.share.weight_decay * each.share.total(ops.inner(each.seen, each.share.params))
+    for rate, each in zip(h, measured, strict=True) if decayed and (prox or averaging.follows) else ():
+        share = each.share
+        if share.weight_decay:
+            drift = drift + rate * share.weight_decay * share.total(ops.inner(each.seen, share.params))
 
     # Height F = f − C, scale t and index δ.
     batch: Scalar | None = full
@@ -121,14 +120,15 @@ def advance(
     promised = height.decrease(sight, past)
     if prox:
         regulariser = 0.0 * ops.one  # Σ hλ²‖x‖²
-        for rate, each in decayed:
-            regulariser = regulariser + rate * each.share.weight_decay**2 * each.share.norm_sq(ops, count)
+        for rate, share in zip(h, shares, strict=True):
+            if share.weight_decay:
+                regulariser = regulariser + rate * share.weight_decay**2 * share.norm_sq(ops, count)
         step = proximal_step(settings.model, value - bound, promised, drift + 0.0 * value, regulariser)
     else:
         step = settings.model.step(value - bound, promised, ops.one)
 
     # Where batches are compared with the last direction, a shorter step as far as they disagree, once there is a gain.
-    scales = [step.size * clip for _ in shares]
+    scales = [step.size * clip] * len(shares)
     new: dict[str, Scalar] = {"count": count, "bound": bound}
     if averaging.compares:
         slopes = [each.slope for each in measured]
@@ -139,22 +139,21 @@ def advance(
 
     # x ← x − tα·direction, and whatever the averaging makes of it.
     memories = []
-    for each, scale, s in zip(measured, scales, shrink, strict=True):
+    for each, scale in zip(measured, scales, strict=True):
         share, size = each.share, scale * each.share.lr
         decay = size * share.weight_decay if share.weight_decay and not prox else None
         memories.append(averaging.move(ops, share, each.directions, size * each.factor, decay))
         if share.weight_decay and prox:
-            ops.mul_(share.params, 1.0 / s)
+            ops.mul_(share.params, 1.0 / (1.0 + share.lr * clip * share.weight_decay))
 
     new |= averaging.after(value, step.size * decrease + (drift if prox else step.size * drift))
     new |= height.after(sight, past, bound, step.size)
     delta = height.index(step.delta, value - bound, decrease, scales[0] / clip)
-    noted = {name: ops.choose(new[name], old) if name in new else old for name, old in past.items()}
-    missed = _missed(ops, past, finite, violated)
-    noted |= missed | {"delta": ops.choose(averaging.index(delta, loss, value), missed["delta"])}
+    new["delta"] = averaging.index(delta, loss, value)
+    noted = ops.masked({**past, **_missed(ops, past, finite, violated)}, new)
     noted["grad_sq"] = total_sq / shrunk**2
     memories = [ops.choose(memory, share.memory) for memory, share in zip(memories, shares, strict=True)]
-    return Outcome(finite, violated, [ops.choose(scale, 0.0 * ops.one) for scale in scales], memories, noted)
+    return Outcome(finite, violated, [ops.choose(scale, 0.0) for scale in scales], memories, noted)
 
 
 def _dot(rates: list[Scalar], values: list[Scalar]) -> Scalar:

@@ -141,7 +141,10 @@ def namespace(*values: Array) -> Namespace:
 
 def coerce(*values: Array) -> tuple[Namespace, list[Array]]:
     """The values as floating-point arrays of their common namespace; Python numbers take the arrays' dtype."""
-    if {*map(type, values)} == {float}:  # a short way for scalars
+    for value in values:
+        if type(value) is not float:
+            break
+    else:  # a short way for scalars
         return FLOATS, list(values)
     xp = namespace(*values)
     return xp, xp.coerce(values)

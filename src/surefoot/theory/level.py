@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from surefoot.theory.arguments import share
-from surefoot.theory.arrays import Array, coerce, maximum
+from surefoot.theory.arrays import Array, Namespace, coerce, maximum
 from surefoot.theory.training import average_weight
 
 
@@ -101,7 +101,7 @@ def height(seen: Seen, value: Array, share: float, start: float = 0.1) -> Array:
     (0.2, 3.2)
     """
     xp, (value, best, first, lowest) = coerce(value, seen.best, seen.first, seen.lowest)
-    gained = xp.maximum(share * (first - best), start * _size(first))
+    gained = xp.maximum(share * (first - best), start * _size(xp, first))
     gained = xp.where((lowest < 0.0) | (first <= 0.0), gained, xp.minimum(gained, xp.maximum(best, 0.0 * best)))
     return xp.maximum(value - best, 0.0 * value) + gained
 
@@ -114,13 +114,12 @@ def progress(seen: Seen, start: float = 0.1) -> Array:
     (0.0, 0.5, 1.0)
     """
     xp, (best, first) = coerce(seen.best, seen.first)
-    share = (first - best) / (start * _size(first))
+    share = (first - best) / (start * _size(xp, first))
     return xp.minimum(xp.maximum(share, 0.0 * share), 1.0 + 0.0 * share)
 
 
-def _size(loss: Array) -> Array:
+def _size(xp: Namespace, loss: Array) -> Array:
     """|f|, or 1 where that is 0."""
-    xp, (loss,) = coerce(loss)
     size = xp.maximum(loss, -loss)
     return xp.where(size > 0.0, size, 1.0 + 0.0 * size)
 
