@@ -346,6 +346,7 @@ class ModelBased(Joining, Gathering, Listening):
         """Run the algorithm, if any parameter has a gradient, and write down what it says."""
         settings, active = self._settings, [share for share in shares if share.params]
         if not active:
+            self._skipped_steps.look_at_nothing(type(self).__name__)
             return
         loss, bound = self.agree(ops.scalar(value), None if bound is None else ops.scalar(bound))
         firm = settings.height.firm if bound is None else bound

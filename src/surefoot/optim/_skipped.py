@@ -36,7 +36,20 @@ class SkippedSteps:
     def __init__(self) -> None:
         self._steps = self._in_a_row = 0
         self._taken = 0.0
+        self._idle = 0
         self._warned = False
+
+    def look_at_nothing(self, name: str) -> None:
+        """Look at a step in which no parameter had a gradient."""
+        if torch.compiler.is_compiling():
+            return
+        self._idle += 1
+        if self._idle == _FIRST:
+            warnings.warn(
+                f"{name} has taken {_FIRST} steps in which no parameter had a gradient, and moved none of them: call "
+                "loss.backward() before step(), and zero_grad() before that",
+                stacklevel=4,
+            )
 
     def look(self, ops: Arithmetic, name: str, outcome: Outcome, loss: Scalar, firm: Scalar | None) -> None:
         """Look at a step; ``firm`` is the number below which its loss was not allowed to be."""
