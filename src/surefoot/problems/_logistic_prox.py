@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.problems._compiled import minimisers
 from surefoot.problems._cross_entropy import mean_loss, probabilities, targets_of
 from surefoot.problems._problem import Floats, Proximal
 from surefoot.theory.models import SquareRoot
@@ -142,7 +143,22 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
     # NGN's step is a good first guess: for one row of least squares it is the proximal point.
     runs.v = -_wide(_first_sizes(runs.loss, before, 1.0 / runs.weight)) * gradient
     runs.predictions = runs.predictions + runs.v @ runs.L.transpose(0, 2, 1)
-    runs.loss, runs.slopes = runs.evaluate(runs.predictions)
+    compiled = minimisers(
+        L,
+        labels,
+        runs.number // width,
+        runs.predictions,
+        runs.v,
+        np.stack([runs.weight, runs.damped, before]),
+        steps=_NEWTON_STEPS,
+        halvings=_HALVINGS,
+        tolerance=_TOLERANCE**2,
+    )
+    if compiled is not None:
+        v[runs.number], losses[runs.number], norms[runs.number] = compiled
+        runs.keep(np.zeros(len(runs.v), bool))
+    else:
+        runs.loss, runs.slopes = runs.evaluate(runs.predictions)
     for _ in range(_NEWTON_STEPS):
         if not len(runs.v):
             break

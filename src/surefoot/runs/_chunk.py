@@ -95,7 +95,8 @@ class _State:
     def _make_room(self) -> None:
         """What depends on which tiles are alive."""
         tiles = np.arange(len(self.lr))[self.alive]
-        self.tiles = Tiles(self.problem, self.points, self.total, self.start)
+        self.tiles = Tiles(self.problem, self.points, self.total, exact=self.is_exact)
+        self.points, self.total = self.tiles.points, self.tiles.total
         self.block = np.empty((len(TRACED), _BLOCK, len(tiles), WIDTH))
         self.places = (tiles[:, None] * WIDTH + np.arange(WIDTH)).reshape(-1)
         methods = [self.slots[place].method for place in self.places.tolist()]
@@ -136,7 +137,7 @@ class _State:
         block = self.block[:, : len(rows)]
         sizes = None if self.sizes is None else self._write_sizes if len(self.levels.slots) else self.sizes.write
         reached: dict[int, Floats] = {}
-        batches = self.problem.batches(rows)
+        batches = self.tiles.batches(rows)
         rates = self.lr[self.alive] * schedule[first : first + len(rows), None, None]
         if self.sizes is not None:
             self.sizes.set_rates(rates[0].reshape(-1))
@@ -150,7 +151,7 @@ class _State:
             self.tiles.step(batch, chosen, self.rates, factor, sizes, step % every == 0)
             block[:, place] = self.tiles.told
             if (step + 1) % per_epoch == 0:
-                reached[(step + 1) // per_epoch] = self.points.copy()
+                reached[(step + 1) // per_epoch] = self.points.copy(order="K")
         self._measure(reached)
         if self.sizes is not None:
             loss, grad_sq, _, delta, _ = block
