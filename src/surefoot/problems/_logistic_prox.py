@@ -154,11 +154,22 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
         halvings=_HALVINGS,
         tolerance=_TOLERANCE**2,
     )
-    if compiled is not None:
-        v[runs.number], losses[runs.number], norms[runs.number] = compiled
-        runs.keep(np.zeros(len(runs.v), bool))
+    if compiled is None:
+        _descend(runs, before, v, losses, norms)
     else:
-        runs.loss, runs.slopes = runs.evaluate(runs.predictions)
+        v[runs.number], losses[runs.number], norms[runs.number] = compiled
+    for values in (v, losses, norms):
+        values[copies] = values[first[copies]]
+
+    back = np.ascontiguousarray(v.reshape(tiles, width, blocks, -1).transpose(0, 2, 1, 3))
+    new = center + (back if Q is None else _product(back, Q.transpose(0, 2, 1)))
+    total = losses.reshape(lr.shape) + 0.5 * ridge * np.vecdot(new, new).sum(axis=1)
+    return Proximal(new, total, (0.5 * norms / weight).reshape(lr.shape))
+
+
+def _descend(runs: _Runs, before: Floats, v: Floats, losses: Floats, norms: Floats) -> None:
+    """Newton's method; writes what it finds. ``before`` are the first squared gradients."""
+    runs.loss, runs.slopes = runs.evaluate(runs.predictions)
     for _ in range(_NEWTON_STEPS):
         if not len(runs.v):
             break
@@ -172,13 +183,6 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
         moved = runs.search(runs.newton_step(gradient)) > 0
         runs.keep(moved)
         before = before[moved]
-    for values in (v, losses, norms):
-        values[copies] = values[first[copies]]
-
-    back = np.ascontiguousarray(v.reshape(tiles, width, blocks, -1).transpose(0, 2, 1, 3))
-    new = center + (back if Q is None else _product(back, Q.transpose(0, 2, 1)))
-    total = losses.reshape(lr.shape) + 0.5 * ridge * np.vecdot(new, new).sum(axis=1)
-    return Proximal(new, total, (0.5 * norms / weight).reshape(lr.shape))
 
 
 def _first_sizes(loss: Floats, grad_sq: Floats, lr: Floats) -> Floats:

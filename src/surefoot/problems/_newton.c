@@ -19,6 +19,7 @@ typedef struct {
     int loss;
     int64_t blocks, rows, width;
     const double *L, *labels;
+    double *narrow; /* L/√rows */
     lanes weight, damped;
     lanes *predictions, *slopes, *reach, *found, *found_slopes; /* (blocks, rows) */
     lanes *v, *gradient, *step;                                 /* (blocks, width) */
@@ -45,23 +46,37 @@ static lanes dot(const lanes *a, const lanes *b, int64_t length) {
     return sum;
 }
 
+/* out[j] += Σ_r V[r] L[r·apart + j], four at a time: their sums stay in registers. */
+static void add_rows(int64_t count, lanes *out, const lanes *V, const double *L, int64_t apart, int64_t rows) {
+    int64_t j = 0;
+    for (; j + 4 <= count; j += 4) {
+        lanes sum[4] = {out[j], out[j + 1], out[j + 2], out[j + 3]};
+        for (int64_t r = 0; r < rows; r++) {
+            const lanes here = V[r];
+            EACH(k, 4) sum[k] = multiply_add(here, all(L[r * apart + j + k]), sum[k]);
+        }
+        EACH(k, 4) out[j + k] = sum[k];
+    }
+    for (; j < count; j++) {
+        lanes sum = out[j];
+        for (int64_t r = 0; r < rows; r++) sum = multiply_add(V[r], all(L[r * apart + j]), sum);
+        out[j] = sum;
+    }
+}
+
 /* slopes L + c v; returns its squared norm. */
 static lanes find_gradient(const group *g) {
     for (int64_t k = 0; k < g->blocks; k++) {
         lanes *out = g->gradient + k * g->width;
         for (int64_t i = 0; i < g->width; i++) out[i] = g->weight * g->v[k * g->width + i];
-        for (int64_t r = 0; r < g->rows; r++) {
-            const lanes slope = g->slopes[k * g->rows + r];
-            for (int64_t i = 0; i < g->width; i++) out[i] = multiply_add(all(g->L[r * g->width + i]), slope, out[i]);
-        }
+        add_rows(g->width, out, g->slopes + k * g->rows, g->L, g->width, g->rows);
     }
     return dot(g->gradient, g->gradient, g->blocks * g->width);
 }
 
 /* The lower triangle of a matrix by its factor C with CCᵀ = a; on the diagonal stands 1/C. Further rows of a are
-   multiplied by C⁻ᵀ. What rounding has made of a pivot near 0 is as good as any other small one. */
-static void factorise(lanes *a, int64_t size, int64_t height) {
-    const lanes least = all(0x1p-52);
+   multiplied by C⁻ᵀ. Pivots are at least `least`: what rounding has made of a smaller one says nothing. */
+static void factorise(lanes *a, int64_t size, int64_t height, lanes least) {
     for (int64_t j = 0; j < size; j++) {
         const lanes pivot = a[j * size + j], inverse = 1.0 / root(choose((bits)(pivot < least), least, pivot));
         a[j * size + j] = inverse;
@@ -82,47 +97,55 @@ static void solve_back(const lanes *a, int64_t size, lanes *b) {
     }
 }
 
+/* out[i] −= Σ_t a[t·step] b[t·apart + i], likewise. */
+static void subtract(int64_t count, lanes *out, const lanes *a, int64_t step, const lanes *b, int64_t apart,
+                     int64_t length) {
+    int64_t i = 0;
+    for (; i + 4 <= count; i += 4) {
+        lanes sum[4] = {out[i], out[i + 1], out[i + 2], out[i + 3]};
+        for (int64_t t = 0; t < length; t++) {
+            const lanes here = -a[t * step];
+            EACH(k, 4) sum[k] = multiply_add(here, b[t * apart + i + k], sum[k]);
+        }
+        EACH(k, 4) out[i + k] = sum[k];
+    }
+    for (; i < count; i++) {
+        lanes sum = out[i];
+        for (int64_t t = 0; t < length; t++) sum = multiply_add(-a[t * step], b[t * apart + i], sum);
+        out[i] = sum;
+    }
+}
+
 /* −H⁻¹∇P. With B_k = C_kC_kᵀ, W_k = C_k⁻¹V_k and u_k = C_k⁻¹∇_k it is −C_k⁻ᵀ(u_k + W_k y), (I − Σ WᵀW) y = Σ Wᵀu. */
 static void find_step(const group *g) {
     const int64_t blocks = g->blocks, rows = g->rows, width = g->width, wide = rows + 1;
-    const double narrow = __builtin_sqrt(1.0 / (double)rows);
     for (int64_t i = 0; i < wide; i++)
         for (int64_t r = 0; r < rows; r++) g->small[i * rows + r] = all(i == r);
     for (int64_t k = 0; k < blocks; k++) {
         lanes *B = g->factor + k * width * width, *W = g->columns + k * width * wide;
-        for (int64_t i = 0; i < width * width; i++) B[i] = all(0.0);
-        for (int64_t i = 0; i < width; i++) B[i * width + i] = g->damped;
         for (int64_t r = 0; r < rows; r++) {
             lanes chance = g->slopes[k * rows + r] * (double)rows;
             if (blocks == 1) chance = choose((bits)(chance < 0.0), -chance, chance), chance *= 1.0 - chance;
             else if (k == (int64_t)g->labels[r]) chance += 1.0;
-            for (int64_t i = 0; i < width; i++) {
-                const lanes here = W[i * wide + r] = chance * (narrow * g->L[r * width + i]);
-                for (int64_t j = 0; j <= i; j++)
-                    B[i * width + j] = multiply_add(here, all(narrow * g->L[r * width + j]), B[i * width + j]);
-            }
+            for (int64_t i = 0; i < width; i++) W[i * wide + r] = chance * g->narrow[r * width + i];
         }
-        for (int64_t i = 0; i < width; i++) W[i * wide + rows] = g->gradient[k * width + i];
-        factorise(B, width, width);
+        for (int64_t i = 0; i < width; i++) {
+            for (int64_t j = 0; j <= i; j++) B[i * width + j] = i == j ? g->damped : all(0.0);
+            add_rows(i + 1, B + i * width, W + i * wide, g->narrow, width, rows);
+            W[i * wide + rows] = g->gradient[k * width + i];
+        }
+        factorise(B, width, width, 0x1p-52 * g->damped);
         const int64_t from = blocks == 1 ? rows : 0; /* two classes have no V */
-        for (int64_t j = 0; j < width; j++) {
-            for (int64_t r = from; r < wide; r++) W[j * wide + r] *= B[j * width + j];
-            for (int64_t i = j + 1; i < width; i++) {
-                const lanes here = -B[i * width + j];
-                for (int64_t r = from; r < wide; r++) W[i * wide + r] = multiply_add(here, W[j * wide + r], W[i * wide + r]);
-            }
+        for (int64_t i = 0; i < width; i++) {
+            subtract(wide - from, W + i * wide + from, B + i * width, 1, W + from, wide, i);
+            for (int64_t r = from; r < wide; r++) W[i * wide + r] *= B[i * width + i];
         }
-        for (int64_t i = 0; i < width && blocks > 1; i++)
-            for (int64_t r = 0; r < wide; r++) {
-                const lanes here = -W[i * wide + r];
-                const int64_t end = r < rows ? r : rows - 1;
-                for (int64_t t = 0; t <= end; t++)
-                    g->small[r * rows + t] = multiply_add(here, W[i * wide + t], g->small[r * rows + t]);
-            }
+        for (int64_t r = 0; r < wide && blocks > 1; r++)
+            subtract(r < rows ? r + 1 : rows, g->small + r * rows, W + r, wide, W, wide, width);
     }
     lanes *y = g->small + rows * rows; /* −y, after its two triangular systems */
     if (blocks > 1) {
-        factorise(g->small, rows, wide);
+        factorise(g->small, rows, wide, all(0x1p-52));
         solve_back(g->small, rows, y);
     }
     for (int64_t k = 0; k < blocks; k++) {
@@ -211,14 +234,18 @@ int surefoot_newton(const newton *n) {
                              &g.factor, &g.columns, &g.small};
     size_t total = 0;
     for (int i = 0; i < 11; i++) total += (size_t)counts[i];
+    total += (size_t)(n->rows * n->width) / LANES + 1;
     lanes *const room = aligned_alloc(sizeof(lanes), total * sizeof(lanes));
     if (!room) return 1;
     lanes *next = room;
     for (int i = 0; i < 11; i++) *parts[i] = next, next += counts[i];
+    g.narrow = (double *)next;
+    const double narrow = __builtin_sqrt(1.0 / (double)n->rows);
     for (int64_t first = 0, count; first < n->runs; first += count) {
         const int64_t tile = n->tile[first];
         for (count = 1; count < LANES && first + count < n->runs && n->tile[first + count] == tile;) count++;
         g.L = n->L + tile * n->rows * n->width, g.labels = n->labels + tile * n->rows;
+        for (int64_t i = 0; i < n->rows * n->width; i++) g.narrow[i] = narrow * g.L[i];
         solve(n, &g, first, (int)count);
     }
     free(room);
