@@ -50,35 +50,39 @@ def seconds(function: Callable[[], object]) -> float:
     return time.process_time() - begin
 
 
-def run_batched(
-    problem: Any, runs: Any, *, steps_per_epoch: int, epochs: int, batch_size: int, schedule: Any, on_chunk: Any
-) -> None:
-    """A sweep without a study, in this process."""
+def batched(
+    problem: Any, runs: Any, *, steps_per_epoch: int, epochs: int, batch_size: int, schedule: Any
+) -> Callable[[], list[Trace]]:
+    """A sweep without a study, in this process, with its plan made."""
     settings = Settings(steps_per_epoch, epochs, batch_size, schedule, "shuffle", 1)
     chunks = Chunks(problem, {run.method.name: run.method for run in runs}, settings)
-    lanes = [Lane(run.key, settings.steps) for run in runs]
-    with Runner(chunks, place=Place(processes=1), whole=True, finished=on_chunk) as runner:
-        runner.advance(lanes, settings.steps)
+    keys = [run.key for run in runs]
+
+    def advance() -> list[Trace]:
+        traces: list[Trace] = []
+        lanes = [Lane(key, settings.steps) for key in keys]
+        with Runner(chunks, place=Place(processes=1), whole=True, finished=traces.extend) as runner:
+            runner.advance(lanes, settings.steps)
+        return traces
+
+    return advance
 
 
 def sweep(
     problem: Problem, methods: tuple[str, ...], lrs: Any, seeds: int, epochs: int, batch_size: int
-) -> list[Trace]:
-    """Our side: all runs with all their traces, in this process."""
+) -> Callable[[], list[Trace]]:
+    """Our side: all runs with all their traces, in this process. The grid is laid before, as for JAX."""
     parsed = [parse_method(name) for name in methods]
     runs = [RunPlan(method, float(lr), seed) for method in parsed for lr in lrs for seed in range(seeds)]
     steps = problem.n_rows // batch_size
-    traces: list[Trace] = []
-    run_batched(
+    return batched(
         problem,
         runs,
         steps_per_epoch=steps,
         epochs=epochs,
         batch_size=batch_size,
         schedule=np.ones(steps * epochs),
-        on_chunk=traces.extend,
     )
-    return traces
 
 
 # --- One PyTorch loop a run, as training frameworks do it -------------------------------------------------------------
@@ -234,15 +238,10 @@ def peak_memory() -> float:
 
 
 def sweep_only(study: Any) -> None:
-    run_batched(
-        study.problem,
-        study.runs,
-        steps_per_epoch=study.steps_per_epoch,
-        epochs=study.epochs,
-        batch_size=study.batch_size,
-        schedule=study.factors,
-        on_chunk=lambda traces: None,
-    )
+    settings = Settings(study.steps_per_epoch, study.epochs, study.batch_size, study.factors, "shuffle", 1)
+    chunks = Chunks(study.problem, {run.method.name: run.method for run in study.runs}, settings)
+    with Runner(chunks, place=Place(processes=1), whole=True, finished=lambda traces: None) as runner:
+        runner.advance([Lane(run.key, settings.steps) for run in study.runs], settings.steps)
 
 
 def in_fresh_process(count: int) -> tuple[float, float, float]:
@@ -268,9 +267,9 @@ def main() -> None:
     turns = Turns(time.process_time)
     first = turns.best(
         {
-            "ours": lambda: sweep(base, METHODS, BASE_LRS, 5, 10, 5),
+            "ours": sweep(base, METHODS, BASE_LRS, 5, 10, 5),
             "jax": jitted,
-            "spp": lambda: sweep(base, ("spp",), BASE_LRS, 5, 10, 5),
+            "spp": sweep(base, ("spp",), BASE_LRS, 5, 10, 5),
             "torch spp": lambda: torch_prox_run(base, 0.01, 10, 5),
             **{f"torch {m}": lambda m=m: torch_run(base, m, 0.01, 10, 5) for m in METHODS},
         },
@@ -278,7 +277,7 @@ def main() -> None:
     )
     second = turns.best(
         {
-            "ours": lambda: sweep(dna, METHODS, DNA_LRS, 3, 10, 16),
+            "ours": sweep(dna, METHODS, DNA_LRS, 3, 10, 16),
             **{f"torch {m}": lambda m=m: torch_run(dna, m, 0.1, 10, 16) for m in METHODS},
         },
         5,

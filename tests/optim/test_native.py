@@ -1,4 +1,4 @@
-"""The compiled passes: what NumPy and torch compute, the same bits everywhere, and no library that is not this one."""
+"""The compiled passes: what NumPy and torch compute, and the same bits everywhere."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import copy
 import math
 import shutil
 import subprocess
-import warnings
 from collections.abc import Callable, Iterator
+from ctypes import CDLL
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 import surefoot.optim as sfo
+from surefoot import _native
 from surefoot.optim import _sums, native
 from surefoot.optim._arithmetic import LARGE, Host
 from surefoot.optim.native import Pass
@@ -24,25 +25,10 @@ ROWS = ("SGD", "SPS", "NGN", "LogNGN", "PowerStep", "MoMo", "NGNMomentum", "SPSA
 SIZES = (1, 3, 15, 16, 17, 1023, 1024, 1025, 4096, 4099, 262_144, 262_145, 600_001)
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library, in a cache folder of its own."""
-    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
-        pytest.skip("there is no C compiler to build the passes with")
-    if native.place() is None:
-        pytest.skip("the passes are not written for this machine")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("CC", raising=False)
-        path = native.build()
-    native.library.cache_clear()
-    return path
-
-
 @pytest.fixture
-def compiled(built: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def compiled(compiled_library: CDLL, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The library's function, in use."""
-    function = native._load(built)
+    function = native._load(compiled_library)
     monkeypatch.setattr(native, "library", lambda: function)
     return function
 
@@ -97,12 +83,12 @@ def test_bits_depend_on_no_number_of_threads(compiled: Any, threads: Callable[[i
 def test_bits_depend_on_no_processor(compiled: Any, tmp_path: Path) -> None:
     """Compiled without wide instructions, as on another machine."""
     compiler = next(name for name in ("cc", "gcc", "clang") if shutil.which(name))
-    flags = [flag for flag in native._FLAGS if flag != "-O3"]
+    flags = [flag for flag in _native._FLAGS if flag != "-O3"]
     plain = tmp_path / "plain.so"
-    command = [compiler, *flags, "-O1", "-Wno-psabi", str(native._SOURCE), "-o", str(plain), "-lm"]
+    command = [compiler, *flags, "-O1", "-Wno-psabi", *map(str, _native._SOURCES), "-o", str(plain), "-lm"]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     results = []
-    for function in (compiled, native._load(plain)):
+    for function in (compiled, native._load(CDLL(str(plain)))):
         m, g, p, v = randoms(4)
         v = [a.abs() for a in v]
         sums = [native._run(function, Pass.SQUARES, (g,), ())]
@@ -323,73 +309,3 @@ def test_runs_continue_bitwise(compiled: Any, name: str) -> None:
         torch._foreach_copy_(second.params, first.params)
     second.train(resumed, range(3, 6))
     assert all(torch.equal(a, b) for a, b in zip(whole.params, second.params, strict=True))
-
-
-def test_nothing_is_compiled_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native.library.cache_clear()
-    x = torch.nn.Parameter(torch.ones(3))
-    x.grad = torch.ones(3)
-    sfo.NGN([x]).step(loss=1.0)
-    assert native.library() is None
-    assert not list(tmp_path.iterdir())
-    native.library.cache_clear()
-
-
-def test_another_source_or_machine_has_another_name(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {native.place()}
-    for what, other in (("_FLAGS", (*native._FLAGS, "-g")), ("_SOURCE", Path(__file__))):
-        with monkeypatch.context() as patch:
-            patch.setattr(native, what, other)
-            names.add(native.place())
-    with monkeypatch.context() as patch:
-        patch.setattr(native.platform, "system", lambda: "Elsewhere")
-        names.add(native.place())
-    assert len(names) == 4
-    with monkeypatch.context() as patch:
-        patch.setattr(native.platform, "machine", lambda: "vax")
-        assert native.place() is None
-        with pytest.raises(RuntimeError, match="not vax"):
-            native.build()
-
-
-def test_a_broken_file_is_told_and_not_used(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    place = native.place()
-    assert place is not None
-    place.parent.mkdir(parents=True)
-    place.write_bytes(b"no library")
-    native.library.cache_clear()
-    with pytest.warns(UserWarning, match="surefoot build"):
-        assert native.library() is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert _sums.sum_sq([torch.ones(5)]) == 5  # it says so once
-    native.library.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("compiler", "message"),
-    [("no-such-compiler", "CC must name a C compiler"), ("false", "has failed"), ("", "no C comp")],
-)
-def test_what_keeps_it_from_being_built(
-    compiler: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if native.place() is None:
-        pytest.skip("the passes are not written for this machine")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CC", compiler)
-    monkeypatch.setattr(native.shutil, "which", lambda name: None)
-    with pytest.raises(RuntimeError, match=message):
-        native.build()
-    assert not list(tmp_path.rglob("*.so"))
-
-
-def test_a_library_that_sums_wrongly_is_not_kept(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = tmp_path / "wrong.c"
-    wrong.write_text("void surefoot_pass(void) {}\n")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "_SOURCE", wrong)
-    with pytest.raises(RuntimeError, match=r"sum up to 0\.0"):
-        native.build()
-    assert not list(tmp_path.rglob("*.so"))

@@ -27,8 +27,8 @@ def show(found: dict[str, Any]) -> None:
         rows.append([row["name"], row["version"] or missing, row["extra"] or "core"])
     print_table(("package", "version", "for"), rows, "packages")
     print_table(("data set", "where"), [[row["name"], row["where"]] for row in found["datasets"]], "data sets")
-    kernels = found["kernels"] or "not built; `surefoot build` compiles them, for faster optimizers on the CPU"
-    console.print(f"Kernels of the optimizers: {kernels}")
+    kernels = found["kernels"] or "not built; `surefoot build` compiles them, for faster optimizers and convex studies"
+    console.print(f"Compiled kernels: {kernels}")
     console.print("More data: `surefoot data list --all`. Cache folder: " + found["cache"])
 
 

@@ -35,7 +35,7 @@ def doctor(as_json: Json = False) -> None:
 
 @app.command(rich_help_panel=MACHINE)
 def build(quiet: Silent = False) -> None:
-    """Compile the optimizers' kernels for this machine, so that their steps on the CPU take less time.
+    """Compile the kernels of optimizers and convex studies for this machine, so that they take less time on the CPU.
 
     It needs a C compiler (cc, gcc, clang, or the one in CC), and puts one small file into the cache folder. Everything
     works without it.
@@ -50,7 +50,7 @@ def build(quiet: Silent = False) -> None:
 
     path = run()
     if not quiet:
-        typer.echo(f"written: {path}; optimizers use it from now on")
+        typer.echo(f"written: {path}; optimizers and convex studies use it from now on")
 
 
 data = typer.Typer(

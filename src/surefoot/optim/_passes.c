@@ -1,4 +1,4 @@
-/* Passes over float32 arrays, at the speed of memory; built by `surefoot build`, called by _native.py.
+/* Passes over float32 arrays, at the speed of memory; built by `surefoot build`, called by native.py.
 
    A pass moves arrays in place, sums over their elements, or both. Sums have the same bits on every machine and for any
    number of threads: a row has sixteen sums in float, whatever the processor's width, rows are added up in double, a

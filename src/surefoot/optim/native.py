@@ -2,28 +2,19 @@
 
 Nothing is compiled unasked, and everything works without it. Where the library serves, it takes the place of several
 passes by NumPy and torch: see :mod:`surefoot.optim._sums` and :class:`surefoot.optim._arithmetic.Host`, which ask for a
-pass and do it themselves if the answer is None.
-
-The file's name holds a hash of its source, of the compiler's flags and of the machine: another version's or another
-machine's library is not found.
+pass and do it themselves if the answer is None. :mod:`surefoot._native` builds the library and finds it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import math
 import os
-import platform
-import shlex
-import shutil
-import subprocess
-import tempfile
-import warnings
 from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import CDLL
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -32,10 +23,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-_SOURCE = Path(__file__).with_name("_passes.c")
-_CHUNK_BITS = 18
-"""Threads share the work in chunks of 2 to this power elements."""
-_FLAGS = ("-O3", "-shared", "-fPIC", "-ffp-contract=off", "-fno-math-errno", f"-DCHUNK={1 << _CHUNK_BITS}")
+from surefoot import _native
+from surefoot._native import place as place
+
 _MANY = 1 << 21
 """From this many elements on, several threads are worth their start."""
 _NONE = (0.0,) * 6
@@ -88,7 +78,7 @@ def _run(call: Any, what: Pass, operands: tuple[Tensors, ...], numbers: tuple[fl
     if 1 in sizes and any(a.is_neg() for tensors in operands for a in tensors if a.numel() == 1):
         return None  # a view of minus the number in memory, which autograd may make of an imaginary part
     total, writes = sum(sizes), _WRITES[what]
-    sums = array("d", bytes(8 * (len(sizes) + (total >> _CHUNK_BITS))))  # room for all chunks, and some more
+    sums = array("d", bytes(8 * (len(sizes) + (total >> _native.CHUNK_BITS))))  # room for all chunks, and some more
     scalars, following = array("d", (*numbers, *_NONE[len(numbers) :])), array("q", (0,))
     addresses = [each.buffer_info()[0] for each in (table, scalars, sums, following)]
     work = (what, len(operands), writes, len(sizes), *addresses)
@@ -110,75 +100,34 @@ def _dense(a: Tensor) -> bool:
 
 @functools.cache
 def library() -> Any:
-    """The library's one function, or None if it was not built for this machine."""
-    path = place()
-    if path is None or not path.is_file():
-        return None
-    try:
-        return _load(path)
-    except (OSError, AttributeError) as error:
-        warnings.warn(f"{path} cannot be used ({error}): run `surefoot build` again, or delete it", stacklevel=2)
-        return None
+    """The library's function for passes, or None if it was not built for this machine."""
+    found = _native.library()
+    return None if found is None else _load(found)
 
 
-def _load(path: Path) -> Any:
-    function = ctypes.CDLL(str(path)).surefoot_pass
+def _load(found: CDLL) -> Any:
+    function = found.surefoot_pass
     function.argtypes = [*[ctypes.c_int] * 3, ctypes.c_int64, *[ctypes.c_void_p] * 4]
     function.restype = None
     return function
 
 
-def place() -> Path | None:
-    """Where the library is, once it is built; None for a machine that it is not written for."""
-    flags = _flags()
-    if flags is None:
-        return None
-    from surefoot.data.cache import folders
-
-    machine = (*flags, platform.system(), platform.machine(), *platform.libc_ver())
-    digest = hashlib.sha256(_SOURCE.read_bytes() + "\0".join(machine).encode())
-    return folders()[-1] / "native" / f"passes-{digest.hexdigest()[:16]}.so"
-
-
-def _flags() -> tuple[str, ...] | None:
-    """What the compiler is told; None for a machine without multiply-add instructions, or an unknown one."""
-    if platform.machine().lower() in ("aarch64", "arm64"):
-        return _FLAGS
-    wide = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
-    return (*_FLAGS, "-mavx2", "-mfma") if platform.machine().lower() in ("x86_64", "amd64") and wide else None
-
-
 def build() -> Path:
-    """Compile the library with the machine's C compiler (``$CC``, cc, gcc or clang), try it, and put it in its place.
+    """Compile the library (:func:`surefoot._native.build`), and see whether it sums up rightly.
 
     Raises:
         RuntimeError: there is no compiler, it fails, or the library is not written for this machine.
 
     """
-    path, flags = place(), _flags()
-    if path is None or flags is None:
-        raise RuntimeError(f"the kernels want a 64-bit ARM or an x86 processor with AVX2, not {platform.machine()}")
-    compiler = (
-        shlex.split(os.environ.get("CC", "")) or [name for name in ("cc", "gcc", "clang") if shutil.which(name)][:1]
-    )
-    if not compiler:
-        raise RuntimeError("no C compiler was found: install gcc or clang, or name one in CC")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        built = Path(folder) / path.name
-        command = [*compiler, *flags, str(_SOURCE), "-o", str(built)]
-        try:
-            subprocess.run(command, check=True, capture_output=True, text=True)
-        except FileNotFoundError as error:
-            raise RuntimeError(f"CC must name a C compiler, got {compiler[0]!r}") from error
-        except subprocess.CalledProcessError as error:
-            raise RuntimeError(f"the C compiler has failed: {shlex.join(command)}\n{error.stderr}") from error
-        squares = _run(_load(built), Pass.SQUARES, ([torch.arange(1.0, 5000.0).sqrt()],), ())
-        if squares is None or not math.isclose(squares, 4999 * 2500, rel_tol=1e-6):
-            raise RuntimeError(f"the compiled kernels sum up to {squares} in place of {4999 * 2500}")
-        os.replace(built, path)
+    path = _native.build(_check)
     library.cache_clear()
     return path
+
+
+def _check(found: CDLL) -> None:
+    squares = _run(_load(found), Pass.SQUARES, ([torch.arange(1.0, 5000.0).sqrt()],), ())
+    if squares is None or not math.isclose(squares, 4999 * 2500, rel_tol=1e-6):
+        raise RuntimeError(f"the compiled kernels sum up to {squares} in place of {4999 * 2500}")
 
 
 _threads: ThreadPoolExecutor | None = None

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.problems._compiled import minimisers
 from surefoot.problems._cross_entropy import mean_loss, probabilities, targets_of
 from surefoot.problems._problem import Floats, Proximal
 from surefoot.theory.models import SquareRoot
@@ -142,6 +143,32 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
     # NGN's step is a good first guess: for one row of least squares it is the proximal point.
     runs.v = -_wide(_first_sizes(runs.loss, before, 1.0 / runs.weight)) * gradient
     runs.predictions = runs.predictions + runs.v @ runs.L.transpose(0, 2, 1)
+    compiled = minimisers(
+        L,
+        labels,
+        runs.number // width,
+        runs.predictions,
+        runs.v,
+        np.stack([runs.weight, runs.damped, before]),
+        steps=_NEWTON_STEPS,
+        halvings=_HALVINGS,
+        tolerance=_TOLERANCE**2,
+    )
+    if compiled is None:
+        _descend(runs, before, v, losses, norms)
+    else:
+        v[runs.number], losses[runs.number], norms[runs.number] = compiled
+    for values in (v, losses, norms):
+        values[copies] = values[first[copies]]
+
+    back = np.ascontiguousarray(v.reshape(tiles, width, blocks, -1).transpose(0, 2, 1, 3))
+    new = center + (back if Q is None else _product(back, Q.transpose(0, 2, 1)))
+    total = losses.reshape(lr.shape) + 0.5 * ridge * np.vecdot(new, new).sum(axis=1)
+    return Proximal(new, total, (0.5 * norms / weight).reshape(lr.shape))
+
+
+def _descend(runs: _Runs, before: Floats, v: Floats, losses: Floats, norms: Floats) -> None:
+    """Newton's method; writes what it finds. ``before`` are the first squared gradients."""
     runs.loss, runs.slopes = runs.evaluate(runs.predictions)
     for _ in range(_NEWTON_STEPS):
         if not len(runs.v):
@@ -156,13 +183,6 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
         moved = runs.search(runs.newton_step(gradient)) > 0
         runs.keep(moved)
         before = before[moved]
-    for values in (v, losses, norms):
-        values[copies] = values[first[copies]]
-
-    back = np.ascontiguousarray(v.reshape(tiles, width, blocks, -1).transpose(0, 2, 1, 3))
-    new = center + (back if Q is None else _product(back, Q.transpose(0, 2, 1)))
-    total = losses.reshape(lr.shape) + 0.5 * ridge * np.vecdot(new, new).sum(axis=1)
-    return Proximal(new, total, (0.5 * norms / weight).reshape(lr.shape))
 
 
 def _first_sizes(loss: Floats, grad_sq: Floats, lr: Floats) -> Floats:

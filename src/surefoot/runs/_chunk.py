@@ -75,7 +75,7 @@ class _State:
         self.first_rates = np.array([run.lr for run in self.slots])
         self.lr = self.first_rates.reshape(shape).copy()
 
-        self.start = np.repeat(problem.initial_point().reshape(problem.blocks, 1, problem.features), WIDTH, axis=1)
+        self.start = problem.initial_point().reshape(problem.blocks, 1, problem.features)
         self.alive: Any = slice(None)
         self.points = np.empty((shape[0], problem.blocks, WIDTH, problem.features))
         self.points[...] = self.start
@@ -95,8 +95,9 @@ class _State:
     def _make_room(self) -> None:
         """What depends on which tiles are alive."""
         tiles = np.arange(len(self.lr))[self.alive]
-        self.tiles = Tiles(self.problem, self.points, self.total, self.start)
-        self.block = np.empty((len(TRACED), _BLOCK, len(tiles), WIDTH))
+        self.tiles = Tiles(self.problem, self.points, self.total, exact=self.is_exact)
+        self.points, self.total = self.tiles.points, self.tiles.total
+        self.block = np.empty((_BLOCK, len(TRACED), len(tiles), WIDTH))
         self.places = (tiles[:, None] * WIDTH + np.arange(WIDTH)).reshape(-1)
         methods = [self.slots[place].method for place in self.places.tolist()]
         told = self.tiles.told.reshape(len(TRACED), -1)
@@ -133,24 +134,25 @@ class _State:
         """The steps ``first``, ``first`` + 1, …, one for each entry of ``rows``."""
         every, schedule, per_epoch = self.settings.every, self.settings.schedule, self.settings.steps_per_epoch
         last_step = len(schedule) - 1
-        block = self.block[:, : len(rows)]
+        block = self.block[: len(rows)].swapaxes(0, 1)
         sizes = None if self.sizes is None else self._write_sizes if len(self.levels.slots) else self.sizes.write
         reached: dict[int, Floats] = {}
-        batches = self.problem.batches(rows)
+        batches, places = self.tiles.batches(rows), self.block[: len(rows)]
         rates = self.lr[self.alive] * schedule[first : first + len(rows), None, None]
         if self.sizes is not None:
             self.sizes.set_rates(rates[0].reshape(-1))
-        steps = enumerate(zip(batches, rows, rates, strict=True), start=first)
-        for place, (step, (batch, chosen, self.rates)) in enumerate(steps):
-            if self.sizes is not None and not self.is_constant:
-                self.sizes.set_rates(self.rates.reshape(-1))
+        tiles, factor = self.tiles, None
+        for step, (batch, chosen, told, self.rates) in enumerate(zip(batches, rows, places, rates, strict=True), first):
+            if not self.is_constant:
+                factor = float(schedule[step])
+                if self.sizes is not None:
+                    self.sizes.set_rates(self.rates.reshape(-1))
             if step == last_step:
                 self.last[self.alive] = self.problem.full_loss(self.points)
-            factor = None if self.is_constant else float(schedule[step])
-            self.tiles.step(batch, chosen, self.rates, factor, sizes, step % every == 0)
-            block[:, place] = self.tiles.told
+            tiles.step(batch, chosen, self.rates, factor, sizes, step % every == 0)
+            told[...] = tiles.told
             if (step + 1) % per_epoch == 0:
-                reached[(step + 1) // per_epoch] = self.points.copy()
+                reached[(step + 1) // per_epoch] = self.points.copy(order="K")
         self._measure(reached)
         if self.sizes is not None:
             loss, grad_sq, _, delta, _ = block
@@ -215,9 +217,8 @@ class _State:
         lr = self.lr[self.alive]
         lr[died] = self.lr.min()
         self.lr[self.alive] = lr
-        for tile, slot in zip(*np.nonzero(died), strict=True):
-            self.points[tile, :, slot] = self.start[:, slot]
-            self.total[tile, :, slot] = 0.0
+        self.points.swapaxes(1, 2)[died] = self.start[:, 0]
+        self.total.swapaxes(1, 2)[died] = 0.0
         left = ~dead.all(axis=1)
         if not left.all():
             self.alive = np.arange(len(self.lr))[self.alive][left]

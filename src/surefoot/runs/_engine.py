@@ -51,9 +51,10 @@ class Chunks(Work):
 
     def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
         """The runs in chunks, in the order in which they should be done."""
-        by_key = {lane.key: lane for lane in lanes}
-        chunks = chunks_of(self.problem, [self._plan(key) for key in by_key], self.settings)
-        return [[by_key[run.key] for tile in chunk.tiles for run in tile] for chunk in chunks]
+        plans = [self._plan(lane.key) for lane in lanes]
+        lane_of = {id(plan): lane for plan, lane in zip(plans, lanes, strict=True)}
+        chunks = chunks_of(self.problem, plans, self.settings)
+        return [[lane_of[id(run)] for tile in chunk.tiles for run in tile] for chunk in chunks]
 
     def workers(self, groups: Sequence[Sequence[Lane]]) -> int:
         """One process a core for sweeps that take more than a few seconds, else none."""

@@ -212,8 +212,8 @@ class ProblemRun(Run):
         """At most WIDTH runs of one data order; the tile is filled up with copies of the last."""
         problem, model, first = self.problem, self.method.model, runs[0]
         points, totals = (pack(problem, [getattr(run, name) for run in runs]) for name in ("point", "total"))
-        start = problem.initial_point().reshape(problem.blocks, 1, problem.features)
-        tiles = Tiles(problem, points, totals, start)
+        tiles = Tiles(problem, points, totals, exact=model is None)
+        points, totals = tiles.points, tiles.total
         kept = np.empty((len(TRACED), k, WIDTH))
         lr = np.array([run.lr for run in (*runs, *[runs[-1]] * (WIDTH - len(runs)))], float)
         solver = None if model is None else Steps([model] * WIDTH, range(WIDTH), tiles.told[:, 0])
@@ -221,7 +221,7 @@ class ProblemRun(Run):
         per_epoch = problem.n_rows // self.batch_size
         is_constant = self.schedule is None or bool((self.schedule == self.schedule[0]).all())
         rows = self._order(first.seed).rows(first.step, k)
-        for index, batch in enumerate(problem.batches(rows[:, None])):
+        for index, batch in enumerate(tiles.batches(rows[:, None])):
             step = first.step + index
             eta = 1.0 if self.schedule is None else float(self.schedule[step])
             if eta != factor:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from surefoot.problems import WIDTH, TiledProblem
+from surefoot.problems import WIDTH, TiledProblem, compiled_tiles
 from surefoot.runs._run import Floats
 from surefoot.runs._types import TRACED
 from surefoot.theory.models import exact_delta
@@ -25,19 +25,25 @@ class Tiles:
 
     Args:
         problem: What is minimised.
-        points: Where the runs are, of shape (tiles, blocks, WIDTH, features); moved in place.
-        total: Σ η_t x_t, of the same shape; summed up in place.
-        start: x_1, in a shape that fits.
+        points: Where the runs are, of shape (tiles, blocks, WIDTH, features). From now on that is ``self.points``.
+        total: Σ η_t x_t, of the same shape. From now on that is ``self.total``.
+        exact: Whether the runs take proximal points.
     """
 
-    def __init__(self, problem: TiledProblem, points: Floats, total: Floats, start: Floats) -> None:
-        self._problem, self._points, self._gradients = problem, points, np.empty_like(points)
-        self._vectors = _vectors(self._gradients)
+    def __init__(self, problem: TiledProblem, points: Floats, total: Floats, *, exact: bool) -> None:
         self.told = np.empty((len(TRACED), len(points), WIDTH))
+        self._problem = problem
+        self._compiled = None if exact else compiled_tiles(problem, points, total, self.told)
+        if self._compiled is not None:
+            self.points, self.total = self._compiled.points, self._compiled.total
+            return
+        self.points, self.total, self._gradients = points, total, np.empty_like(points)
+        self._vectors = _vectors(self._gradients)
         self._loss, self._grad_sq, self._size, self._delta, distance_sq = self.told
         scale = self._size[:, None, :, None]
         size = max(_CACHE // (points[0].size or 1), 1) if len(points) else 1
         # As long as a part: broadcasting inside of one would be slow.
+        start = problem.initial_point().reshape(problem.blocks, 1, problem.features)
         start = np.ascontiguousarray(np.broadcast_to(start, points[:size].shape))
         work = np.empty_like(start)
         self._parts = []
@@ -46,6 +52,10 @@ class Tiles:
             others = (array[begin : begin + size] for array in (total, self._gradients, scale, distance_sq))
             room = work[: len(here)]
             self._parts.append((here, *others, start[: len(here)], room, _vectors(room)))
+
+    def batches(self, rows: Any) -> Iterator[Any]:
+        """The batches of some steps, from their rows (steps, tiles, batch size), each valid until the next."""
+        return (self._problem if self._compiled is None else self._compiled).batches(rows)
 
     def step(
         self,
@@ -59,7 +69,7 @@ class Tiles:
         """Take a step with all runs, and write ``told``.
 
         Args:
-            batch: What the problem makes of the rows.
+            batch: What :meth:`batches` makes of the rows.
             rows: The rows of each tile.
             rates: α_t of each run.
             factor: η_t, the weight of the points in the total; None for 1.
@@ -67,7 +77,13 @@ class Tiles:
                 wants to; None takes proximal points.
             wants_distance: Whether the distance from the start is to be told.
         """
-        problem, points, gradients = self._problem, self._points, self._gradients
+        if self._compiled is not None:
+            assert sizes is not None
+            self._compiled.measure(batch)
+            sizes()
+            self._compiled.move(1.0 if factor is None else factor)
+            return
+        problem, points, gradients = self._problem, self.points, self._gradients
         self._loss[...] = problem.loss_and_gradient(points, batch, gradients)
         _norm_sq(self._vectors, self._grad_sq)
         if sizes is not None:
