@@ -90,7 +90,7 @@ class _State:
         self.train = np.full((*shape, settings.epochs + 1), np.inf)
         self.valid = np.full((*shape, settings.epochs + 1 if problem.n_valid else 0), np.inf)
         self.last, self.average = np.full(shape, np.inf), np.full(shape, np.inf)
-        self.is_constant = bool((settings.schedule == settings.schedule[0]).all())
+        self.is_plain = bool((settings.schedule == 1.0).all())
 
     def _make_room(self) -> None:
         """What depends on which tiles are alive."""
@@ -143,7 +143,7 @@ class _State:
             self.sizes.set_rates(rates[0].reshape(-1))
         tiles, factor = self.tiles, None
         for step, (batch, chosen, told, self.rates) in enumerate(zip(batches, rows, places, rates, strict=True), first):
-            if not self.is_constant:
+            if not self.is_plain:
                 factor = float(schedule[step])
                 if self.sizes is not None:
                     self.sizes.set_rates(self.rates.reshape(-1))

@@ -219,7 +219,7 @@ class ProblemRun(Run):
         solver = None if model is None else Steps([model] * WIDTH, range(WIDTH), tiles.told[:, 0])
         factor = np.nan
         per_epoch = problem.n_rows // self.batch_size
-        is_constant = self.schedule is None or bool((self.schedule == self.schedule[0]).all())
+        is_plain = self.schedule is None or bool((self.schedule == 1.0).all())
         rows = self._order(first.seed).rows(first.step, k)
         for index, batch in enumerate(tiles.batches(rows[:, None])):
             step = first.step + index
@@ -230,7 +230,7 @@ class ProblemRun(Run):
                     solver.rate[:] = rates
             if index == k - 1:
                 before = points.copy()
-            weight = None if is_constant else eta
+            weight = None if is_plain else eta
             tiles.step(batch, rows[index][None], rates[None], weight, None if solver is None else solver.write)
             kept[:, index] = tiles.told[:, 0]
             if (step + 1) % per_epoch == 0:
