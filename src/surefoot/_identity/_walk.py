@@ -33,31 +33,12 @@ from surefoot._identity._packages import is_foreign, package_of, version_of
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented), range, np.dtype)
 _SILENT = (logging.Logger, weakref.ref, type(threading.Lock()), type(threading.RLock()))
 """What objects hold that no number depends on."""
-_OF_CLASSES = frozenset(
-    [
-        "__module__",
-        "__qualname__",
-        "__doc__",
-        "__dict__",
-        "__weakref__",
-        "__annotations__",
-        "__annotate__",
-        "__annotate_func__",
-        "__annotations_cache__",
-        "__firstlineno__",
-        "__static_attributes__",
-        "__match_args__",
-        "__abstractmethods__",
-        "_abc_impl",
-        "__parameters__",
-        "__orig_bases__",
-        "__dataclass_fields__",
-        "__dataclass_params__",
-        "__slots__",
-        "__classcell__",
-        "__repr__",
-    ]
-)
+_OF_CLASSES = {
+    "__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__",
+    "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__match_args__",
+    "__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__dataclass_fields__",
+    "__dataclass_params__", "__slots__", "__classcell__", "__repr__",
+}  # fmt: skip
 """What a class holds beside what its user has written, or that is seen elsewhere."""
 
 
