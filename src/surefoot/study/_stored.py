@@ -26,6 +26,7 @@ from surefoot.runs import (
     is_network,
     tell,
 )
+from surefoot.study._archive import entry_at
 
 if TYPE_CHECKING:
     from surefoot.study._study import Study
@@ -158,12 +159,10 @@ def _chosen(
     entries: Sequence[StudyEntry], settings: Mapping[str, Any], context: str, position: int | None, path: Path
 ) -> StudyEntry:
     if position is not None:
-        if not -len(entries) <= position < len(entries):
-            raise ValueError(f"study must be a position below {len(entries)}, the studies in {path}, got {position}")
-        different = _differences(settings, entries[position].settings)
-        if different:
+        entry = entry_at(entries, position, path)
+        if different := _differences(settings, entry.settings):
             raise ValueError(f"study {position} of {path} is another one: {', '.join(different)} differ")
-        return entries[position]
+        return entry
     others = [entry for entry in entries if entry.context != context]
     alike = [entry for entry in others if not _differences(settings, entry.settings)]
     if not alike:
