@@ -84,7 +84,9 @@ def test_a_worker_that_is_killed_is_noticed():
 def test_a_worker_ends_in_the_middle_of_a_task():
     with closing(Workers(Server(lambda task: time.sleep(600)), 1)) as workers:
         workers.give(0, None)
-        assert workers.take(0.1) == []
+        while not workers.ready:
+            time.sleep(0.01)
+        assert workers.take(0.1) == []  # that it has come up is no answer, and is not waited upon
         (process,) = multiprocessing.active_children()
     assert process.exitcode == -signal.SIGTERM
     assert not multiprocessing.active_children()

@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -104,18 +105,23 @@ class Workers:
 
     def take(self, seconds: float) -> list[Answer]:
         """The answers that have come, or that come within some seconds."""
-        waiting = {self._connections[number]: number for number, tasks in enumerate(self._given) if tasks}
-        found = []
-        for ready in wait(list(waiting), seconds) if waiting else []:
-            number = waiting[ready]  # type: ignore[index]
-            task = self._given[number].popleft()
-            try:
-                while (content := self._connections[number].recv_bytes()) == _READY:
-                    self._up.add(number)
-                value, error = pickle.loads(content)
-            except (EOFError, OSError):
-                value, error = None, WorkerDied("a worker process ended early (out of memory?)")
-            found.append(Answer(task, value, error))
+        found: list[Answer] = []
+        deadline = time.monotonic() + seconds
+        while waiting := {self._connections[number]: number for number, tasks in enumerate(self._given) if tasks}:
+            heard = wait(list(waiting), max(0.0, deadline - time.monotonic()))
+            for connection in heard:
+                number = waiting[connection]  # type: ignore[index]
+                try:
+                    content = self._connections[number].recv_bytes()
+                    if content == _READY:  # which is no answer, and the task may take hours
+                        self._up.add(number)
+                        continue
+                    value, error = pickle.loads(content)
+                except (EOFError, OSError):
+                    value, error = None, WorkerDied("a worker process ended early (out of memory?)")
+                found.append(Answer(self._given[number].popleft(), value, error))
+            if found or not heard:
+                break
         return found
 
     def close(self) -> None:
