@@ -200,8 +200,12 @@ def _connected(address: str | None, processes: int, resources: dict[str, int]) -
 
 def _versions(server: Work) -> dict[str, str]:
     """The versions in this process of what the numbers of a server depend on."""
-    names = [name for name in _PROBES if name != "torch" or server.needs_torch]
-    return {name: _relevant(name, _PROBES[name][0](*_PROBES[name][1:])) for name in names}
+    return {name: _version_here(name) for name in _PROBES if name != "torch" or server.needs_torch}
+
+
+def _version_here(name: str) -> str:
+    function, *arguments = _PROBES[name]
+    return _relevant(name, function(*arguments))
 
 
 def _relevant(name: str, version: Any) -> str:
@@ -263,7 +267,7 @@ class _Sent(WorkerPlugin):
         worker = get_worker()
         _check_threads(worker.address, worker.state.nthreads)
         for name, ours in self.versions.items():
-            _check_version(worker.address, name, ours, _relevant(name, _PROBES[name][0](*_PROBES[name][1:])))
+            _check_version(worker.address, name, ours, _version_here(name))
         server: Work = cloudpickle.loads(self.payload)
         if server.fingerprint() != self.fingerprint:
             raise ClusterError(
