@@ -60,7 +60,14 @@ def reporter(
 
 def _passing_on(function: Callable[..., None], total: int | None) -> Report:
     """Tell a function whenever the number has changed."""
-    both, told = _takes_both(function), 0
+    try:
+        inspect.signature(function).bind(0, 1)
+        both = True
+    except TypeError:
+        both = False
+    except ValueError:  # a builtin that does not tell
+        both = True
+    told = 0
 
     def pass_on(done: int, underway: float = 0.0, total: int | None = total) -> None:
         nonlocal told
@@ -78,16 +85,6 @@ def tell(progress: object, text: str) -> None:
         from rich.console import Console
 
         Console(stderr=True, soft_wrap=True, highlight=False).print(text, markup=False)
-
-
-def _takes_both(function: Callable[..., None]) -> bool:
-    try:
-        inspect.signature(function).bind(0, 1)
-    except TypeError:
-        return False
-    except ValueError:  # a builtin that does not tell
-        pass
-    return True
 
 
 def _rate(speed: float, unit: str) -> str:

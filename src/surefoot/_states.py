@@ -40,16 +40,12 @@ def save_run(path: Path, told: Any, state: Any) -> None:
         file.writelines(parts)
 
 
-def load_told(path: Path) -> Any:
-    """What a run has told; :class:`DamagedFile` if that is not what was written."""
-    with path.open("rb") as file:
-        return _unpacked(_read_told(file)[0])
-
-
-def load_run(path: Path) -> tuple[Any, Any]:
-    """What a run has told, and its state; :class:`DamagedFile` if they are not what was written."""
+def load_run(path: Path, *, with_state: bool = True) -> tuple[Any, Any]:
+    """What a run has told, and its state if wanted; :class:`DamagedFile` if they are not what was written."""
     with path.open("rb") as file:
         told, end = _read_told(file)
+        if not with_state:
+            return _unpacked(told), None
         file.seek(0)
         content, seal = file.read(end - _SEAL_BYTES), file.read(_SEAL_BYTES)
     if seal != seal_of(content):

@@ -18,7 +18,7 @@ import torch
 from tests.processes import Program, wait_until
 from tests.runs.network_cases import TRAIN, Noisy, make_problem, make_study
 
-from surefoot._states import load_told, save_run
+from surefoot._states import load_run, save_run
 from surefoot.problems import NetworkProblem, networks
 from surefoot.runs import Key, Lane, RunFiles, Runner, _bench, _run_files, _training
 from surefoot.runs._bench import Piece
@@ -168,7 +168,7 @@ def test_a_killed_program_goes_on_inside_its_run(tmp_path, whole, assert_same_bi
             return any(path.stat().st_mtime_ns > before for path in folder.glob("*.run"))
 
         kill_when(written, PROGRAM, store, "1")
-    saved = [len(load_told(path)["losses"]) for path in folder.glob("*.run")]
+    saved = [len(load_run(path, with_state=False)[0]["losses"]) for path in folder.glob("*.run")]
     study = make_study(**SWEEP)
     done = study.plan(store).done
     advance = NetworkRun.take_steps
@@ -234,7 +234,7 @@ def test_nothing_is_unpickled_from_a_checkpoint(tmp_path):
         def __reduce__(self):
             return Path.touch, (tmp_path / "sprung",)
 
-    told = load_told(path)
+    told, _ = load_run(path, with_state=False)
     save_run(path, told, {"model": Trap(), "random": torch.zeros(1)})
     with pytest.raises(CheckpointError, match="is damaged"):
         do(study, tmp_path)

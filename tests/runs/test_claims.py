@@ -19,7 +19,7 @@ from tests.study.test_sweep import PROGRAM, SWEEP
 
 from surefoot.runs import RunFiles, _claims
 from surefoot.runs._bench import Bench
-from surefoot.runs._claims import LEASE, Owner, is_alive
+from surefoot.runs._claims import LEASE, is_alive, owner
 from surefoot.runs._engine import Chunks
 from surefoot.runs._store import Store
 from surefoot.runs._types import Key
@@ -37,30 +37,30 @@ def owner_of(host, pid, start="0"):
 
 
 def test_a_run_that_somebody_computes_is_not_free(tmp_path):
-    with Store.write(tmp_path / "s.db") as store, Owner(store.renew) as one, Owner(store.renew) as other:
-        assert store.claim("c", KEYS[:1], one.name)
-        assert store.free("c", KEYS, other.name) == KEYS[1:]
-        assert store.free("c", KEYS, one.name) == KEYS
-        assert not store.claim("c", KEYS, other.name)  # all or none
-        assert store.free("c", KEYS[1:], one.name) == KEYS[1:]
-        assert store.claim("other", KEYS, other.name)
-        store.release(one.name)
-        assert store.claim("c", KEYS, other.name)
+    with Store.write(tmp_path / "s.db") as store, owner(store.renew) as one, owner(store.renew) as other:
+        assert store.claim("c", KEYS[:1], one)
+        assert store.free("c", KEYS, other) == KEYS[1:]
+        assert store.free("c", KEYS, one) == KEYS
+        assert not store.claim("c", KEYS, other)  # all or none
+        assert store.free("c", KEYS[1:], one) == KEYS[1:]
+        assert store.claim("other", KEYS, other)
+        store.release(one)
+        assert store.claim("c", KEYS, other)
 
 
 def test_the_claim_of_an_owner_that_has_ended_is_free(tmp_path):
     with Store.write(tmp_path / "s.db") as store:
-        with Owner(store.renew) as one:
-            assert store.claim("c", KEYS, one.name)
+        with owner(store.renew) as one:
+            assert store.claim("c", KEYS, one)
         assert store.free("c", KEYS, "me") == KEYS
 
 
 def test_the_claim_of_a_dead_process_of_this_machine_ends_at_once(tmp_path):
     program = (
-        "import os, sys; from surefoot.runs._claims import Owner; from surefoot.runs._types import Key\n"
+        "import os, sys; from surefoot.runs._claims import owner; from surefoot.runs._types import Key\n"
         "from surefoot.runs._store import Store\n"
-        "with Store.write(sys.argv[1]) as store, Owner(store.renew) as owner:\n"
-        f"    store.claim('c', [Key(*key) for key in {[tuple(key) for key in KEYS]!r}], owner.name)\n"
+        "with Store.write(sys.argv[1]) as store, owner(store.renew) as name:\n"
+        f"    store.claim('c', [Key(*key) for key in {[tuple(key) for key in KEYS]!r}], name)\n"
         "    print('claimed', flush=True); sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", program, tmp_path / "s.db"]
@@ -102,11 +102,11 @@ def test_another_process_with_the_same_number_is_not_the_owner():
 def test_claims_are_renewed_while_their_owner_lives(tmp_path, monkeypatch):
     monkeypatch.setattr(_claims, "LEASE", 0.2)
     renewed = []
-    with Owner(renewed.append) as owner:
+    with owner(renewed.append) as name:
         deadline = time.monotonic() + 20
         while len(renewed) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert renewed[:3] == [owner.name] * 3
+    assert renewed[:3] == [name] * 3
 
 
 COUNTED = """

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import surefoot
-from surefoot._states import load_told
+from surefoot._states import load_run
 from surefoot.cli._main import app
 from surefoot.monitor import PartialBound
 from surefoot.search import RunError, tune
@@ -371,7 +371,7 @@ def test_a_long_run_goes_on_from_its_checkpoint(running, alone, assert_same_bits
     def kill_a_worker():
         wait_until(lambda: len(list(tmp_path.glob("*.runs/*.run"))) >= 2)
         running.kill_worker()
-        saved.extend(len(load_told(file)["losses"]) for file in tmp_path.glob("*.runs/*.run"))
+        saved.extend(len(load_run(file, with_state=False)[0]["losses"]) for file in tmp_path.glob("*.runs/*.run"))
 
     with ThreadPoolExecutor(1) as thread:
         killing = thread.submit(kill_a_worker)

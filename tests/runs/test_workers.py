@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -44,10 +45,10 @@ def answers(workers, count):
 
 def test_closures_travel_and_answers_come_back():
     factor = 3
-    with Workers(Server(lambda task: factor * task), 2) as workers:
+    with closing(Workers(Server(lambda task: factor * task), 2)) as workers:
         for worker, task in enumerate((1, 2)):
             workers.give(worker, task)
-        assert sorted((answer.worker, answer.value) for answer in answers(workers, 2)) == [(0, 3), (1, 6)]
+        assert sorted((answer.task, answer.value) for answer in answers(workers, 2)) == [(1, 3), (2, 6)]
         assert workers.ready == [0, 1]
     assert not multiprocessing.active_children()
 
@@ -63,7 +64,7 @@ def test_errors_come_back_with_their_cause():
             raise Picky("left", "right")
         raise ValueError("bad") from KeyError("worse")
 
-    with Workers(Server(fail), 1) as workers:
+    with closing(Workers(Server(fail), 1)) as workers:
         workers.give(0, "plain")
         workers.give(0, "picky")
         plain, picky = (answer.error for answer in answers(workers, 2))
@@ -74,16 +75,18 @@ def test_errors_come_back_with_their_cause():
 
 
 def test_a_worker_that_is_killed_is_noticed():
-    with Workers(Server(lambda task: os.kill(os.getpid(), signal.SIGKILL)), 1) as workers:
+    with closing(Workers(Server(lambda task: os.kill(os.getpid(), signal.SIGKILL)), 1)) as workers:
         workers.give(0, None)
         (answer,) = answers(workers, 1)
     assert isinstance(answer.error, WorkerDied)
 
 
 def test_a_worker_ends_in_the_middle_of_a_task():
-    with Workers(Server(lambda task: time.sleep(600)), 1) as workers:
+    with closing(Workers(Server(lambda task: time.sleep(600)), 1)) as workers:
         workers.give(0, None)
-        assert workers.take(0.1) == []
+        while not workers.ready:
+            time.sleep(0.01)
+        assert workers.take(0.1) == []  # that it has come up is no answer, and is not waited upon
         (process,) = multiprocessing.active_children()
     assert process.exitcode == -signal.SIGTERM
     assert not multiprocessing.active_children()

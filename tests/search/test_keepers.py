@@ -262,19 +262,18 @@ SCRIPT = """
 
 def test_killed_without_warning(tmp_path):
     """kill -9 in the middle: a fresh process goes on, and only the piece in flight may be taken again."""
-
-    def start(name):
-        return Program(textwrap.dedent(SCRIPT), tmp_path / name, tmp_path / f"{name}.log")
-
-    with start("straight") as process:
-        straight, _ = process.communicate(timeout=60)
-    assert straight
     log = tmp_path / "killed.log"
-    with start("killed") as victim:
+
+    def start():
+        return Program(textwrap.dedent(SCRIPT), tmp_path / "killed", log)
+
+    found = tune(ProblemRun(LinearRegression(), "ngn", batch_size=5), np.geomspace(1e-3, 1e2, 9), 400)
+    straight = f"{found.lr} {found.loss} {found.steps}\n"
+    with start() as victim:
         wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 20, victim)
         victim.kill()
     assert victim.returncode == -signal.SIGKILL
-    with start("killed") as process:
+    with start() as process:
         assert process.communicate(timeout=60)[0] == straight
     pieces = [line.rsplit(" ", 1)[0] for line in log.read_text().splitlines()]
     together = 8  # the runs of one piece

@@ -9,7 +9,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from surefoot._identity._packages import package_of
 
@@ -19,13 +19,6 @@ _HAS_DOCSTRING = 0x4000000
 
 ABSENT = "<absent>"
 """Stands for a name that has no value."""
-
-
-class Reference(NamedTuple):
-    """Something outside of a function that its code names."""
-
-    name: str
-    value: Any
 
 
 def parts(code: CodeType) -> tuple[Any, ...]:
@@ -52,12 +45,12 @@ def _constants(code: CodeType) -> tuple[Any, ...]:
     return known
 
 
-def references(function: FunctionType) -> list[Reference]:
+def references(function: FunctionType) -> dict[str, Any]:
     """The globals that a function names, and what it takes out of modules or imports, in the order of the code."""
     found: dict[str, Any] = {}
     for code in _nested(function.__code__):
         found |= {name: value for name, value in _named(code, function.__globals__) if name not in found}
-    return [Reference(name, value) for name, value in found.items()]
+    return found
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
@@ -67,7 +60,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
             yield from _nested(constant)
 
 
-def _named(code: CodeType, names: dict[str, Any]) -> Iterator[Reference]:
+def _named(code: CodeType, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "PUSH_NULL", "EXTENDED_ARG")]
     known = vars(builtins)
     for place, step in enumerate(steps):
@@ -76,12 +69,12 @@ def _named(code: CodeType, names: dict[str, Any]) -> Iterator[Reference]:
             if name in names:
                 yield _followed(name, names[name], steps, place)
             elif name not in known and step.opname == "LOAD_GLOBAL":
-                yield Reference(name, ABSENT)
+                yield name, ABSENT
         elif step.opname == "IMPORT_NAME":
             yield from _imported(step.argval, steps[place - 2].argval, steps[place - 1].argval, names)
 
 
-def _followed(name: str, value: Any, steps: list[dis.Instruction], place: int) -> Reference:
+def _followed(name: str, value: Any, steps: list[dis.Instruction], place: int) -> tuple[str, Any]:
     """What is taken out of a module, as in ``helpers.scale``, instead of the module."""
     while isinstance(value, ModuleType) and place + 1 < len(steps):
         place += 1
@@ -91,22 +84,22 @@ def _followed(name: str, value: Any, steps: list[dis.Instruction], place: int) -
         value = _attribute(value, steps[place].argval)
         if foreign and not (callable(value) or isinstance(value, ModuleType | int | float | complex | str)):
             value = name  # as os.environ or sys.argv: what a package holds is not followed
-    return Reference(name, value)
+    return name, value
 
 
-def _imported(name: str, level: Any, wanted: Any, names: dict[str, Any]) -> Iterator[Reference]:
+def _imported(name: str, level: Any, wanted: Any, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """What an import inside of a function brings; it would be imported by the first call anyway."""
     try:
         full = importlib.util.resolve_name("." * int(level or 0) + name, names.get("__package__") or None)
         module = importlib.import_module(full)
     except Exception:  # the function would raise it as well, or never comes here
-        yield Reference(f"import {name}", ABSENT)
+        yield f"import {name}", ABSENT
         return
     if not wanted or "*" in wanted:
-        yield Reference(f"import {full}", module)
+        yield f"import {full}", module
         return
     for attribute in wanted:
-        yield Reference(f"{full}.{attribute}", _attribute(module, attribute))
+        yield f"{full}.{attribute}", _attribute(module, attribute)
 
 
 def _attribute(module: ModuleType, name: str) -> Any:

@@ -33,31 +33,12 @@ from surefoot._identity._packages import is_foreign, package_of, version_of
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented), range, np.dtype)
 _SILENT = (logging.Logger, weakref.ref, type(threading.Lock()), type(threading.RLock()))
 """What objects hold that no number depends on."""
-_OF_CLASSES = frozenset(
-    [
-        "__module__",
-        "__qualname__",
-        "__doc__",
-        "__dict__",
-        "__weakref__",
-        "__annotations__",
-        "__annotate__",
-        "__annotate_func__",
-        "__annotations_cache__",
-        "__firstlineno__",
-        "__static_attributes__",
-        "__match_args__",
-        "__abstractmethods__",
-        "_abc_impl",
-        "__parameters__",
-        "__orig_bases__",
-        "__dataclass_fields__",
-        "__dataclass_params__",
-        "__slots__",
-        "__classcell__",
-        "__repr__",
-    ]
-)
+_OF_CLASSES = {
+    "__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__",
+    "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__match_args__",
+    "__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__dataclass_fields__",
+    "__dataclass_params__", "__slots__", "__classcell__", "__repr__",
+}  # fmt: skip
 """What a class holds beside what its user has written, or that is seen elsewhere."""
 
 
@@ -219,7 +200,7 @@ class Walk:
         found += [self._noted(f"{module}.{value.__qualname__}[{name}]", name, cell) for name, cell in cells.items()]
         attributes = {name: item for name, item in vars(value).items() if name != "__wrapped__"}
         found.append(self._named(attributes))
-        for name, item in _code.references(value):
+        for name, item in _code.references(value).items():
             found.append(self._noted(f"{module}.{name}", name, item, package_of(getattr(item, "__module__", None))))
         self._path.pop()
         return _hash("function", *found)
@@ -231,9 +212,6 @@ class Walk:
             self._note(name, found)
         return found
 
-    def _method(self, value: MethodType) -> bytes:
-        return self._all("method", value.__func__, value.__self__)
-
     def _builtin(self, value: Any) -> bytes:
         owner = getattr(value, "__self__", None)
         if owner is None or isinstance(owner, ModuleType):
@@ -242,15 +220,6 @@ class Walk:
 
     def _partial(self, value: Any) -> bytes:
         return _hash("partial", self.digest(value.func), self.digest(value.args), self._named(value.keywords))
-
-    def _wrapped(self, value: Any) -> bytes:
-        return self._all(type(value).__name__, value.__wrapped__ if hasattr(value, "__wrapped__") else value.__func__)
-
-    def _property(self, value: Any) -> bytes:
-        return self._all("property", value.fget, value.fset, value.fdel)
-
-    def _cached_property(self, value: Any) -> bytes:
-        return self._all("cached_property", value.func)
 
     def _module(self, value: ModuleType) -> bytes:
         package = package_of(value.__name__)
@@ -323,14 +292,10 @@ class Walk:
             return self._name(kind.__module__, told)
         found = [self.digest(kind), self.digest(told[0]), self.digest(told[1])]
         if len(told) > 2:
-            found.append(self._state(told[2]))
+            is_plain = isinstance(told[2], dict) and all(isinstance(name, str) for name in told[2])
+            found.append(self._named(told[2]) if is_plain else self.digest(told[2]))
         found += [self._sequence(list(part)) for part in told[3:5] if part is not None]
         return _hash("reduced", *found)
-
-    def _state(self, state: Any) -> bytes:
-        if isinstance(state, dict) and all(isinstance(name, str) for name in state):
-            return self._named(state)
-        return self.digest(state)
 
     def _unknown(self, value: Any) -> bytes:
         kind = type(value).__qualname__
@@ -344,12 +309,15 @@ _KINDS: list[tuple[Any, Any]] = [
     (FunctionType, Walk._function),
     (type, Walk._class),
     (CodeType, Walk._codes),
-    (MethodType, Walk._method),
+    (MethodType, lambda walk, value: walk._all("method", value.__func__, value.__self__)),
     (BuiltinFunctionType, Walk._builtin),
     (functools.partial, Walk._partial),
-    ((staticmethod, classmethod, functools._lru_cache_wrapper), Walk._wrapped),
-    (property, Walk._property),
-    (functools.cached_property, Walk._cached_property),
+    (
+        (staticmethod, classmethod, functools._lru_cache_wrapper),
+        lambda walk, value: walk._all(type(value).__name__, value.__wrapped__),
+    ),
+    (property, lambda walk, value: walk._all("property", value.fget, value.fset, value.fdel)),
+    (functools.cached_property, lambda walk, value: walk._all("cached_property", value.func)),
     (ModuleType, Walk._module),
     ((np.ndarray, np.generic), Walk._array),
     ((tuple, list), Walk._sequence),

@@ -16,7 +16,7 @@ from surefoot._spawn import cores
 from surefoot.problems import one_blas_thread
 from surefoot.runs import torch_ranks
 from surefoot.runs._lane import Lane, Told
-from surefoot.runs._run import LOOK_EVERY, Floats, Run, RunError, RunFactory
+from surefoot.runs._run import LOOK_EVERY, Run, RunError, RunFactory
 from surefoot.runs._run_files import RunFiles
 from surefoot.runs._types import Key, Trace
 from surefoot.runs._work import Piece, Work
@@ -228,8 +228,12 @@ class Bench(Work):
     def _read(self, held: _Held, progress: Any, k: int) -> None:
         """Note what a run has told about k steps, checked, and what it tells now."""
         run, lane = held.run, held.lane
-        losses, deltas = _arrays(progress, k)
-        if losses is None or deltas is None:
+        try:
+            losses, deltas = (np.array(values, float) for values in progress)
+            fits = losses.ndim == 1 and losses.shape == deltas.shape and 1 <= len(losses) <= k
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
             raise RunError(
                 f"{lane.key}: advance({k}) must return two sequences of {k} numbers, the losses and the stability "
                 f"indices, got {progress!r}"
@@ -257,16 +261,6 @@ class Bench(Work):
         lost_at = end - 1 if lost else None
         numbers = losses, np.maximum(deltas, 0.0)
         lane.take(Told(begin, *numbers, lost_at, negative, proves, tuple(marks), evaluation, held.trace))
-
-
-def _arrays(progress: Any, k: int) -> tuple[Floats, Floats] | tuple[None, None]:
-    try:
-        losses, deltas = (np.array(values, float) for values in progress)
-    except (TypeError, ValueError):
-        return None, None
-    if losses.ndim != 1 or losses.shape != deltas.shape or not 1 <= len(losses) <= k:
-        return None, None
-    return losses, deltas
 
 
 @contextmanager

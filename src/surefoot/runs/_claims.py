@@ -11,11 +11,9 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 LEASE = 60.0
 """Seconds that a claim holds unless it is renewed."""
@@ -24,50 +22,41 @@ _living: set[str] = set()
 """Owners of this process that have not ended."""
 
 
-class Owner:
-    """One study or search of one process; a thread renews its claims as long as it is entered.
+@contextmanager
+def owner(renew: Callable[[str], None]) -> Iterator[str]:
+    """The name of one study or search of one process; while it lasts, another thread has ``renew`` renew its claims."""
+    name = json.dumps({"host": _host(), "pid": os.getpid(), "start": _start(os.getpid()), "id": uuid.uuid4().hex})
+    ended = threading.Event()
 
-    Args:
-        renew: Told to renew the claims of this owner, in another thread.
-    """
-
-    def __init__(self, renew: Callable[[str], None]) -> None:
-        self.name = json.dumps(
-            {"host": _host(), "pid": os.getpid(), "start": _start(os.getpid()), "id": uuid.uuid4().hex}
-        )
-        self._renew = renew
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="surefoot-claims", daemon=True)
-
-    def __enter__(self) -> Self:
-        _living.add(self.name)
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._ended.set()
-        self._thread.join()
-        _living.discard(self.name)
-
-    def _beat(self) -> None:
-        while not self._ended.wait(LEASE / 4):
+    def beat() -> None:
+        while not ended.wait(LEASE / 4):
             with suppress(Exception):  # a full disk, say: the sweep itself will tell
-                self._renew(self.name)
+                renew(name)
+
+    thread = threading.Thread(target=beat, name="surefoot-claims", daemon=True)
+    _living.add(name)
+    thread.start()
+    try:
+        yield name
+    finally:
+        ended.set()
+        thread.join()
+        _living.discard(name)
 
 
-def is_alive(owner: str, until: float, now: float) -> bool:
+def is_alive(name: str, until: float, now: float) -> bool:
     """Whether a claim holds; one that ends later than any claim can is damaged."""
     if not now < until <= now + 2 * LEASE:
         return False
     try:
-        told = json.loads(owner)
+        told = json.loads(name)
         host, pid, start = told["host"], int(told["pid"]), told["start"]
     except (ValueError, KeyError, TypeError):
         return False
     if host != _host():
         return True
     if pid == os.getpid():
-        return owner in _living
+        return name in _living
     return exists(pid) and _start(pid) == start
 
 

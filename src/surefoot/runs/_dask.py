@@ -32,7 +32,8 @@ except ImportError as error:
 
 from surefoot._spawn import hidden_main
 from surefoot.runs._place import ClusterError
-from surefoot.runs._workers import Answer, Server, packed
+from surefoot.runs._work import Work
+from surefoot.runs._workers import Answer, packed
 
 _CONNECT_SECONDS = 10
 _WAIT_SECONDS = 0.05
@@ -79,7 +80,7 @@ class DaskWorkers:
 
     def __init__(
         self,
-        server: Server,
+        server: Work,
         count: int,
         *,
         address: str | None = None,
@@ -89,7 +90,7 @@ class DaskWorkers:
         self._resources, self._named = resources or {}, named
         self._sent = _Sent(packed(server), _versions(server), server.fingerprint(), ignores_interrupt=address is None)
         self._open, self._last = ExitStack(), 0
-        self._given: dict[Future[Any], tuple[int, Any]] = {}
+        self._given: dict[Future[Any], Any] = {}
         with ExitStack() as opened:
             self._client = opened.enter_context(_connected(address, count, self._resources))
             _check_workers(self._client, self._sent.versions, self._resources)
@@ -123,21 +124,21 @@ class DaskWorkers:
         self._last += 1
         key = f"{self._sent.name}-{self._last}"
         future = self._client.submit(_do, self._sent.name, task, key=key, pure=False, resources=self._resources)
-        self._given[future] = worker, task
+        self._given[future] = task
         self._completed.add(future)
 
-    def take(self, seconds: float | None = None) -> list[Answer]:
-        """The answers that have come, or that come within some seconds; as soon as there is one without a limit."""
-        deadline = time.monotonic() + (math.inf if seconds is None else seconds)
+    def take(self, seconds: float) -> list[Answer]:
+        """The answers that have come, or that come within some seconds."""
+        deadline = time.monotonic() + seconds
         while self._given and not self._completed.has_ready() and time.monotonic() < deadline:
             time.sleep(_WAIT_SECONDS)
             len(self)  # says if there is nobody to wait for
         found = []
         for future, result in self._completed.next_batch(block=False) if self._completed.has_ready() else []:
-            worker, task = self._given.pop(future)
+            task = self._given.pop(future)
             future.release()  # else it would be computed again if its worker were lost now
             done = isinstance(result, list)
-            found.append(Answer(worker, task, result if done else None, None if done else self._error(task, result)))
+            found.append(Answer(task, result if done else None, None if done else self._error(task, result)))
         return found
 
     def close(self) -> None:
@@ -197,10 +198,14 @@ def _connected(address: str | None, processes: int, resources: dict[str, int]) -
         yield client
 
 
-def _versions(server: Server) -> dict[str, str]:
+def _versions(server: Work) -> dict[str, str]:
     """The versions in this process of what the numbers of a server depend on."""
-    names = [name for name in _PROBES if name != "torch" or server.needs_torch]
-    return {name: _relevant(name, _PROBES[name][0](*_PROBES[name][1:])) for name in names}
+    return {name: _version_here(name) for name in _PROBES if name != "torch" or server.needs_torch}
+
+
+def _version_here(name: str) -> str:
+    function, *arguments = _PROBES[name]
+    return _relevant(name, function(*arguments))
 
 
 def _relevant(name: str, version: Any) -> str:
@@ -257,13 +262,13 @@ class _Sent(WorkerPlugin):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     @cached_property
-    def server(self) -> Server:
+    def server(self) -> Work:
         """The server, once it is sure that this worker fits: it may have come after all others."""
         worker = get_worker()
         _check_threads(worker.address, worker.state.nthreads)
         for name, ours in self.versions.items():
-            _check_version(worker.address, name, ours, _relevant(name, _PROBES[name][0](*_PROBES[name][1:])))
-        server: Server = cloudpickle.loads(self.payload)
+            _check_version(worker.address, name, ours, _version_here(name))
+        server: Work = cloudpickle.loads(self.payload)
         if server.fingerprint() != self.fingerprint:
             raise ClusterError(
                 f"the worker {worker.address} has other data or other code of the problem: its numbers would differ"

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from surefoot.runs._claims import Owner
+from surefoot.runs._claims import owner
 from surefoot.runs._connection import StoreError, connect
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._run_files import RunFiles
@@ -94,7 +94,7 @@ class StoreKeeper(Keeper):
         with ExitStack() as opened:
             self.store = opened.enter_context(Store.write(self.path))
             opened.callback(self._release_all)
-            self._owner = opened.enter_context(Owner(self._renew)).name
+            self._owner = opened.enter_context(owner(self._renew))
             self.files.sweep()
             self._open = opened.pop_all()
         return self

@@ -136,7 +136,9 @@ def parse_methods(
     >>> [method.name for method in parse_methods(["sgd", "sps"], lower_bound=-2)]
     ['sgd', 'sps(lower_bound=-2)']
     """
-    given: list[Any] = [specs] if isinstance(specs, str | Model | Method) else _listed(specs)
+    given: Any = [specs] if isinstance(specs, str | Model | Method) else specs
+    if not isinstance(given, Iterable):
+        raise TypeError(f"methods must be a list of names or models, got {specs!r}")
     methods = tuple(parse_method(spec, lower_bound=lower_bound) for spec in given)
     if not methods:
         raise ValueError(f"methods must name at least one method, got {specs!r}; known: {', '.join(KNOWN)}")
@@ -155,12 +157,6 @@ def has_level(identity: str) -> bool:
     (True, False)
     """
     return "lower_bound=level" in identity
-
-
-def _listed(specs: Any) -> list[Any]:
-    if not isinstance(specs, Iterable):
-        raise TypeError(f"methods must be a list of names or models, got {specs!r}")
-    return list(specs)
 
 
 def _fields(model: Any) -> list[Field[Any]]:

@@ -64,7 +64,9 @@ class NamedOptimizer:
 
 
 def named(name: str, options: dict[str, Any], lower_bound: float | None) -> NamedOptimizer:
-    """A named optimizer; options that it does not have are refused."""
+    """A named optimizer; options that it does not have, or does not take, are refused before any work starts."""
+    import torch
+
     allowed = _options(name)
     for key in options:
         if key not in allowed:
@@ -72,7 +74,10 @@ def named(name: str, options: dict[str, Any], lower_bound: float | None) -> Name
     if lower_bound is not None and "lower_bound" in allowed:
         options = {"lower_bound": lower_bound, **options}
     found = NamedOptimizer(name, tuple(options.items()))
-    _probe(found)
+    try:
+        found([torch.nn.Parameter(torch.zeros(1))], 1e-3)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"method {name!r}: {error}") from None
     return found
 
 
@@ -134,13 +139,3 @@ def _options(name: str) -> set[str]:
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         names |= set(Options.__annotations__)
     return names - {"params", "lr", "process_group"}
-
-
-def _probe(optimizer: NamedOptimizer) -> None:
-    """Let the optimizer's own checks speak before any work starts."""
-    import torch
-
-    try:
-        optimizer([torch.nn.Parameter(torch.zeros(1))], 1e-3)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"method {optimizer.name!r}: {error}") from None

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot import _checks
 from surefoot._spawn import cores
-from surefoot.runs._workers import Server, Workers
+from surefoot.runs._workers import Workers
 
 if TYPE_CHECKING:
     from surefoot.runs._dask import DaskWorkers
+    from surefoot.runs._work import Work
 
 
 class ClusterError(RuntimeError):
@@ -63,7 +64,7 @@ class Place:
             return self.processes
         return max(1, cores() // self.cpus) if self.cpus is not None else paying
 
-    def pool(self, server: Server, count: int, named: Callable[[Any], str]) -> Workers | DaskWorkers:
+    def pool(self, server: Work, count: int, named: Callable[[Any], str]) -> Workers | DaskWorkers:
         """Processes that do the tasks of a server; ``named`` tells in messages which runs a task has."""
         if not self.is_dask:
             return Workers(server, count)

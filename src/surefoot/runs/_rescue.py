@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,14 @@ from surefoot.runs._store import Store
 
 _PAGE = 4096
 """Bytes of a page of every store."""
+
+_CONTEXTS = ("contexts", "hash")
+_TABLES: dict[str, tuple[str, str, dict[int, tuple[str, str]]]] = {
+    "run": ("runs", run_query(), {0: _CONTEXTS, 1 + len(RUN_COLUMNS): ("layouts", "layout")}),
+    "study": ("studies", STUDY_QUERY, {0: _CONTEXTS, 1: ("studies", "settings")}),
+    "fact": ("facts", "problem, name, value FROM facts", {}),
+}
+"""The kinds of rows: their table, what their seal covers, and where else some of that is written."""
 
 
 class Rescued(NamedTuple):
@@ -66,48 +74,40 @@ def rescue(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Rescued:
     if not len(best) and not begun.is_dir():
         raise StoreError(f"{path}: nothing in it can be read")
     with Store.write(to) as store:
-        for context, settings, created, started in best.studies.values():
-            store.copy_study(context, settings, created, started)
-        for values in best.runs.values():
+        for context, settings, created, started in best.sound["study"].values():
+            store.register(context, json.loads(settings), created, started)
+        for values in best.sound["run"].values():
             store.add(values[0], [trace_of(values)])
-        for problem, name, value in best.facts.values():
+        for problem, name, value in best.sound["fact"].values():
             store.remember(problem, name, json.loads(value))
     if begun.is_dir():
         shutil.copytree(begun, Store.folder_of(to), dirs_exist_ok=True)
-    return Rescued(len(best.runs), len(best.studies), len(best.facts), tuple(best.lost))
+    runs, studies, facts = (len(best.sound[kind]) for kind in ("run", "study", "fact"))
+    return Rescued(runs, studies, facts, tuple(best.lost))
 
 
 class _Rows:
-    """Sound rows of a file, by their number; a row that cannot be read at all is not among the lost ones."""
+    """Sound rows of a file, by kind and number; a row that cannot be read at all is not among the lost ones."""
 
     def __init__(self) -> None:
-        self.runs: dict[int, Sequence[Any]] = {}
-        self.studies: dict[int, Sequence[Any]] = {}
-        self.facts: dict[int, Sequence[Any]] = {}
+        self.sound: dict[str, dict[int, Sequence[Any]]] = {kind: {} for kind in _TABLES}
         self.lost: list[str] = []
 
     def __len__(self) -> int:
-        return len(self.runs) + len(self.studies) + len(self.facts)
+        return sum(map(len, self.sound.values()))
 
-    def take(
-        self,
-        kind: str,
-        where: dict[int, Sequence[Any]],
-        rows: Iterable[Sequence[Any]],
-        others: dict[int, set[str]],
-    ) -> None:
-        """Keep those rows, (number, seal, values …), whose seal is right; ``others`` may stand at some of the places.
+    def take(self, kind: str, number: int, found: bytes, values: list[Any], others: dict[int, set[str]]) -> None:
+        """Keep a row whose seal is right; ``others`` may stand at some of its places.
 
         What many rows refer to is written in two places, a table and its index: one that is sound is enough.
         """
-        for number, found, *values in rows:
-            choices = [[value, *sorted(others.get(k, set()) - {value})] for k, value in enumerate(values)]
-            sound = next((told for told in itertools.product(*choices) if found == seal(kind, *told)), None)
-            if sound is not None:
-                where[number] = sound
-            else:
-                told = ", ".join(str(value) for value in values[1:4]) if kind == "run" else str(number)
-                self.lost.append(f"{kind} {told}")
+        choices = [[value, *sorted(others.get(k, set()) - {value})] for k, value in enumerate(values)]
+        for told in itertools.product(*choices):
+            if found == seal(kind, *told):
+                self.sound[kind][number] = told
+                return
+        name = ", ".join(str(value) for value in values[1:4]) if kind == "run" else str(number)
+        self.lost.append(f"{kind} {name}")
 
 
 def _attempts(path: Path, folder: Path) -> Iterator[bytes]:
@@ -147,14 +147,10 @@ def _read(content: bytes, copy: Path) -> _Rows:
     rows = _Rows()
     with closing(sqlite3.connect(f"file:{copy}?immutable=1", uri=True)) as connection:
         connection.text_factory = decoded
-        facts = "problem, name, value FROM facts"
-        contexts, layouts = _texts(connection, "contexts", "hash"), _texts(connection, "layouts", "layout")
-        places = {0: contexts, 1 + len(RUN_COLUMNS): layouts}
-        rows.take("run", rows.runs, _each(connection, "runs", "runs.id", run_query()), places)
-        settings = _texts(connection, "studies", "settings")
-        places = {0: contexts, 1: settings}
-        rows.take("study", rows.studies, _each(connection, "studies", "studies.id", STUDY_QUERY), places)
-        rows.take("fact", rows.facts, _each(connection, "facts", "facts.rowid", facts), {})
+        for kind, (table, query, places) in _TABLES.items():
+            others = {place: _texts(connection, *where) for place, where in places.items()}
+            for number, found, *values in _each(connection, table, query):
+                rows.take(kind, number, found, values, others)
     return rows
 
 
@@ -168,17 +164,14 @@ def _texts(connection: sqlite3.Connection, table: str, column: str) -> set[str]:
     return found
 
 
-def _each(connection: sqlite3.Connection, table: str, number: str, query: str) -> Iterator[Sequence[Any]]:
+def _each(connection: sqlite3.Connection, table: str, query: str) -> Iterator[Sequence[Any]]:
     """The rows of a table that can be read, one by one: a damaged page hides no others."""
     last = 0
-    for guess in (
-        f"SELECT max(rowid) FROM {table}",
-        f"SELECT max(rowid) FROM {table} INDEXED BY sqlite_autoindex_{table}_1",
-    ):
+    for where in ("", f" INDEXED BY sqlite_autoindex_{table}_1"):
         with suppress(sqlite3.Error, TypeError):
-            last = max(last, int(connection.execute(guess).fetchone()[0]))
+            last = max(last, int(connection.execute(f"SELECT max(rowid) FROM {table}{where}").fetchone()[0]))
     for place in range(1, min(last, 10**6) + 1):
         with suppress(sqlite3.Error):
             yield from connection.execute(
-                f"SELECT {number}, {table}.seal, {query} WHERE {number} = ?", (place,)
+                f"SELECT {table}.rowid, {table}.seal, {query} WHERE {table}.rowid = ?", (place,)
             ).fetchall()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot._files import remove_whole
-from surefoot._states import load_run, load_told, save_run
+from surefoot._states import load_run, save_run
 from surefoot.runs._claims import exists
 from surefoot.runs._lane import Told
 from surefoot.runs._run import SearchError
@@ -71,13 +71,21 @@ class RunFiles:
 
     def told(self, key: Key) -> Told | None:
         """What a run had told when it was put aside; None if it was not."""
-        found = self._read(key, load_told)
-        return None if found is None else self._checked(key, found)
+        found = self.load(key, with_state=False)
+        return None if found is None else found[0]
 
-    def load(self, key: Key) -> tuple[Told, Any] | None:
-        """What a run had told, and its state; None if it was not put aside."""
-        found = self._read(key, load_run)
-        return None if found is None else (self._checked(key, found[0]), found[1])
+    def load(self, key: Key, *, with_state: bool = True) -> tuple[Told, Any] | None:
+        """What a run had told, and its state if wanted; None if it was not put aside."""
+        path = self.path(key)
+        try:
+            told, state = load_run(path, with_state=with_state)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except Exception as error:  # torch raises many kinds for a file that is none of its own
+            raise CheckpointError(f"{path} is damaged ({error}); {_ADVICE}") from error
+        if told.pop("run") != self._name(key):
+            raise CheckpointError(f"{path} is of another run; {_ADVICE}")
+        return Told(**told), state
 
     def remove(self, key: Key) -> None:
         """Forget a run, and what a killed process was writing of it."""
@@ -93,20 +101,6 @@ class RunFiles:
                 pid = part.name.split(".")[-3]
                 if pid.isdecimal() and not exists(int(pid)):
                     part.unlink(missing_ok=True)
-
-    def _read(self, key: Key, read: Any) -> Any:
-        path = self.path(key)
-        try:
-            return read(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except Exception as error:  # torch raises many kinds for a file that is none of its own
-            raise CheckpointError(f"{path} is damaged ({error}); {_ADVICE}") from error
-
-    def _checked(self, key: Key, found: dict[str, Any]) -> Told:
-        if found.pop("run") != self._name(key):
-            raise CheckpointError(f"{self.path(key)} is of another run; {_ADVICE}")
-        return Told(**found)
 
     def _name(self, key: Key) -> list[Any]:
         return [self.context, *self.stored(key)]

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from surefoot.runs._keeper import Keeper
@@ -93,7 +92,7 @@ class Runner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._workers is not None:
             self._workers.close()
 
@@ -273,8 +272,7 @@ class Runner:
                     elif any(lane.is_behind(step) for lane in group):
                         self._give(worker, group, step)
                         break
-        if not self._whole:
-            self._guess(asked, likely)
+        self._guess(asked, likely)
         return own
 
     def _guess(self, asked: Sequence[Group], likely: Sequence[Lane]) -> None:
@@ -315,11 +313,11 @@ class Runner:
         self._homes |= {lane.key: worker for lane in group}
         self._workers.give(worker, [Piece(lane.key, lane.recorded, step, not self._whole) for lane in group])
 
-    def _take(self, asked: Sequence[Group], step: int, seconds: float | None) -> bool:
+    def _take(self, asked: Sequence[Group], step: int, seconds: float) -> bool:
         """Take what workers have done, or do within some seconds; False if that is nothing."""
         assert self._workers is not None
         answers = self._workers.take(seconds)
-        for _, pieces, found, error in answers:
+        for pieces, found, error in answers:
             group = self._underway.pop(pieces[0].key)
             if error is None:
                 self._record(group, found)

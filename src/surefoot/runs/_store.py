@@ -19,7 +19,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -70,11 +70,13 @@ class Store:
             raise FileNotFoundError(f"store {str(path)!r}: the folder {str(path.parent)!r} does not exist")
         refuse_foreign(path)
         store = cls(path, connect(path, "rwc"))
-        with store._closed_on_error(), explained(path):
+        with ExitStack() as opened, explained(path):
+            opened.callback(store.close)
             store._connection.execute("PRAGMA synchronous = NORMAL")
             store._migrate()
             write_ahead(store._connection)
             store._check()
+            opened.pop_all()
         return store
 
     @classmethod
@@ -88,7 +90,8 @@ class Store:
         writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
         alone = not writable and not Path(f"{path}-wal").exists()
         store = cls(path, connect(path, "rw" if writable else "ro&immutable=1" if alone else "ro"))
-        with store._closed_on_error(), explained(path):
+        with ExitStack() as opened, explained(path):
+            opened.callback(store.close)
             if store._version() < len(MIGRATIONS):
                 if writable:
                     store.close()
@@ -97,6 +100,7 @@ class Store:
                 store._migrate()
             store._connection.execute("PRAGMA query_only = ON")
             store._check()
+            opened.pop_all()
         return store
 
     def close(self) -> None:
@@ -109,18 +113,23 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def register(self, context: str, settings: dict[str, Any]) -> None:
-        """Note a study that is about to run; the same settings are noted once, with the time of the last start."""
-        text, now = json.dumps(settings, sort_keys=True), time.time()
+    def register(
+        self, context: str, settings: dict[str, Any], created: str | None = None, started: float | None = None
+    ) -> None:
+        """Note a study that is about to run; the same settings are noted once, with the time of the last start.
+
+        ``created`` and ``started`` are those of another file that has it; by default it is now.
+        """
+        text, begun = json.dumps(settings, sort_keys=True), time.time() if started is None else started
         with self._transaction() as connection:
-            number = self._context(connection, context)
+            number = _number(connection, "contexts", "hash", context)
             query = "SELECT created FROM studies WHERE context = ? AND settings = ?"
             found = connection.execute(query, (number, text)).fetchone()
-            created = datetime.now(UTC).isoformat(timespec="seconds") if found is None else found[0]
+            made = found[0] if found else created or datetime.now(UTC).isoformat(timespec="seconds")
             connection.execute(
                 "INSERT INTO studies (context, settings, created, started, seal) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (context, settings) DO UPDATE SET started = excluded.started, seal = excluded.seal",
-                (number, text, created, now, seal("study", context, text, created, now)),
+                (number, text, made, begun, seal("study", context, text, made, begun)),
             )
 
     def studies(self) -> list[StudyEntry]:
@@ -144,7 +153,7 @@ class Store:
     def add(self, context: str, traces: Iterable[Trace]) -> None:
         """Commit finished runs in one transaction, which ends the claims to them; runs that are there already stay."""
         with self._transaction() as connection:
-            number = self._context(connection, context)
+            number = _number(connection, "contexts", "hash", context)
             layouts: dict[str, int] = {}
             rows = []
             for run in traces:
@@ -198,15 +207,6 @@ class Store:
                 "DO UPDATE SET value = excluded.value, seal = excluded.seal",
                 (problem, name, text, seal("fact", problem, name, text)),
             )
-
-    def copy_study(self, context: str, settings: str, created: str, started: float) -> None:
-        """Note a study as another file has it."""
-        with self._transaction() as connection:
-            connection.execute(
-                "INSERT INTO studies (context, settings, created, started, seal) VALUES (?, ?, ?, ?, ?)",
-                (self._context(connection, context), settings, created, started,
-                 seal("study", context, settings, created, started)),
-            )  # fmt: skip
 
     def claim(self, context: str, keys: Iterable[Key], owner: str) -> bool:
         """Claim runs for an owner: all of them, or none if one is stored already or claimed by somebody alive."""
@@ -274,9 +274,6 @@ class Store:
         _sound.clear()
         _sound.add(state)
 
-    def _context(self, connection: sqlite3.Connection, context: str) -> int:
-        return _number(connection, "contexts", "hash", context)
-
     def _version(self) -> int:
         version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
         if version > len(MIGRATIONS):
@@ -308,14 +305,6 @@ class Store:
                 if connection.in_transaction:  # a full disk rolls back on its own
                     connection.execute("ROLLBACK")
                 raise
-
-    @contextmanager
-    def _closed_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.close()
-            raise
 
 
 _sound: set[tuple[Any, ...]] = set()

@@ -43,23 +43,15 @@ class NetworkRun(Run):
         self.epochs: dict[str, list[float]] = {"train_loss": [], "valid_loss": []}
         self.last_loss = np.inf
         self._trace: Trace | None = None
-        model = problem.model()
-        trained: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self.model: Any = problem.model()
+        """The network as it is now."""
+        trained: list[torch.Tensor] = [p for p in self.model.parameters() if p.requires_grad]
         self._start = [p.detach().clone() for p in trained]
-        self._stepper = Stepper(model, build(run.method, trained, run.lr, model), settings.schedule, run.seed)
-        self._called = torch_ranks.wrapped(model)
+        self.optimizer = build(run.method, trained, run.lr, self.model)
+        self._stepper = Stepper(self.model, self.optimizer, settings.schedule, run.seed)
+        self._called = torch_ranks.wrapped(self.model)
         self._kept = torch.full((len(TRACED), settings.steps), torch.inf, dtype=torch.float64, device=problem.device)
         self._rewind()
-
-    @property
-    def model(self) -> Any:
-        """The network as it is now."""
-        return self._stepper.model
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """Its optimizer."""
-        return self._stepper.optimizer
 
     @property
     def certifies(self) -> bool:  # type: ignore[override]

@@ -11,13 +11,17 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from surefoot._spawn import hidden_main, keep_memory
+
+if TYPE_CHECKING:
+    from surefoot.runs._work import Work
 
 _END_SECONDS = 1.0
 _READY = b"ready"
@@ -25,20 +29,6 @@ _READY = b"ready"
 
 Stop = Callable[[], bool]
 """Asked now and then whether work should end."""
-
-
-class Server(Protocol):
-    """What workers hold a copy of."""
-
-    @property
-    def needs_torch(self) -> bool:
-        """Whether its numbers depend on torch."""
-
-    def fingerprint(self) -> str:
-        """What its numbers depend on beside the code of this package, which may be another one elsewhere."""
-
-    def do(self, task: Any, stop: Stop | None = None) -> Any:
-        """Do a task, unless told to stop; both the task and the answer, a list, can be pickled."""
 
 
 class Stopped(Exception):
@@ -56,7 +46,6 @@ class WorkerDied(RuntimeError):
 class Answer(NamedTuple):
     """What came of a task."""
 
-    worker: int
     task: Any
     value: Any
     error: BaseException | None = None
@@ -64,7 +53,7 @@ class Answer(NamedTuple):
 
 
 class Workers:
-    """Some worker processes of this machine; they end with this context.
+    """Some worker processes of this machine, until they are closed.
 
     Args:
         server: What each of them holds a copy of.
@@ -74,7 +63,7 @@ class Workers:
         CannotTravel: The server cannot be pickled.
     """
 
-    def __init__(self, server: Server, count: int) -> None:
+    def __init__(self, server: Work, count: int) -> None:
         self._payload = packed(server)
         self._up: set[int] = set()
         self._given: list[deque[Any]] = [deque() for _ in range(count)]
@@ -97,12 +86,6 @@ class Workers:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __len__(self) -> int:
         return len(self._processes)
 
@@ -120,20 +103,25 @@ class Workers:
         with suppress(OSError):  # a dead one is noticed when its answer is missing
             self._connections[worker].send_bytes(pickle.dumps(task))
 
-    def take(self, seconds: float | None = None) -> list[Answer]:
-        """The answers that have come, or that come within some seconds; as soon as there is one without a limit."""
-        waiting = {self._connections[number]: number for number, tasks in enumerate(self._given) if tasks}
-        found = []
-        for ready in wait(list(waiting), seconds) if waiting else []:
-            number = waiting[ready]  # type: ignore[index]
-            task = self._given[number].popleft()
-            try:
-                while (content := self._connections[number].recv_bytes()) == _READY:
-                    self._up.add(number)
-                value, error = pickle.loads(content)
-            except (EOFError, OSError):
-                value, error = None, WorkerDied("a worker process ended early (out of memory?)")
-            found.append(Answer(number, task, value, error))
+    def take(self, seconds: float) -> list[Answer]:
+        """The answers that have come, or that come within some seconds."""
+        found: list[Answer] = []
+        deadline = time.monotonic() + seconds
+        while waiting := {self._connections[number]: number for number, tasks in enumerate(self._given) if tasks}:
+            heard = wait(list(waiting), max(0.0, deadline - time.monotonic()))
+            for connection in heard:
+                number = waiting[connection]  # type: ignore[index]
+                try:
+                    content = self._connections[number].recv_bytes()
+                    if content == _READY:  # which is no answer, and the task may take hours
+                        self._up.add(number)
+                        continue
+                    value, error = pickle.loads(content)
+                except (EOFError, OSError):
+                    value, error = None, WorkerDied("a worker process ended early (out of memory?)")
+                found.append(Answer(self._given[number].popleft(), value, error))
+            if found or not heard:
+                break
         return found
 
     def close(self) -> None:

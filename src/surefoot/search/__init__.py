@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from surefoot import runs
 from surefoot.runs import ProblemRun, Progress, Run, RunError, RunFactory, SearchError
 from surefoot.search._found import Certificate, Found, Row, Table
 from surefoot.search._tune import NoRateWorks, tune
@@ -30,7 +31,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "TorchRun":  # searches on convex problems do without torch
-        from surefoot.runs import TorchRun
-
-        return TorchRun
+        return runs.TorchRun
     raise AttributeError(f"module 'surefoot.search' has no attribute {name!r}")

@@ -73,7 +73,7 @@ def schedule_of(schedule: str | ArrayLike | None, factories: Mapping[str, RunFac
             raise ValueError("schedule must have positive, finite factors, or 0 at steps that do not move")
         if not np.array_equal(factors, found[0]):
             raise ValueError("schedule must be the one of the runs; those given (or of the methods) differ")
-    if len(told) not in (0, len(factories)) or (schedule is None and told and len(told) < len(factories)):
+    if len(told) not in (0, len(factories)):
         raise ValueError("run_factory: either all methods tell their schedule, or none")
     return found[0]
 

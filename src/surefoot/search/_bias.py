@@ -72,31 +72,20 @@ class Pool:
     @np.errstate(over="ignore")
     def _points(self, candidates: Sequence[Candidate]) -> tuple[list[float], list[float]]:
         losses, distances = [], []
-        first = initial_loss(candidates)
-        if first is not None:
-            losses.append(first)
+        lanes = [lane for candidate in candidates for lane in candidate.lanes]
+        # f(x_1) up to the batches' noise: the mean of the first losses over the data orders.
+        firsts = {lane.key.seed: float(lane.losses[0]) for lane in lanes if lane.done and np.isfinite(lane.losses[0])}
+        if firsts:
+            losses.append(float(np.mean(list(firsts.values()))))
             distances.append(0.0)
-        for candidate in candidates:
-            for lane in candidate.lanes:
-                for step, distance in lane.marks:
-                    if step <= lane.done and np.isfinite(distance):
-                        losses.append(float(lane.losses[max(0, step - self._window) : step].mean()))
-                        distances.append(distance)
+        for lane in lanes:
+            for step, distance in lane.marks:
+                if step <= lane.done and np.isfinite(distance):
+                    losses.append(float(lane.losses[max(0, step - self._window) : step].mean()))
+                    distances.append(distance)
         finite = np.isfinite(losses)
         return list(np.array(losses)[finite]), list(np.array(distances)[finite])
 
 
 Bias = Distance | Envelope | Pool
 """A rule for the bias: called with the candidates, it gives the bias of each."""
-
-
-@np.errstate(over="ignore")
-def initial_loss(candidates: Sequence[Candidate]) -> float | None:
-    """Mean of the first batch losses over the data orders, which is f(x_1) up to the batches' noise."""
-    firsts = {
-        lane.key.seed: float(lane.losses[0])
-        for candidate in candidates
-        for lane in candidate.lanes
-        if lane.done and np.isfinite(lane.losses[0])
-    }
-    return float(np.mean(list(firsts.values()))) if firsts else None

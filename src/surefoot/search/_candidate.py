@@ -69,14 +69,10 @@ class Candidate:
             return np.inf
         if self.complete:
             moving = self.rates > 0
-            return float(bounds.last_iterate(self.rates[moving], self.mean_deltas()[moving], 0.0).noise)
+            deltas = np.mean([lane.deltas for lane in self.lanes], axis=0)  # stands for E[δ_t]
+            return float(bounds.last_iterate(self.rates[moving], deltas[moving], 0.0).noise)
         parts = [float(self.weights[: lane.done] @ lane.deltas[: lane.done]) for lane in self.lanes]
         return sum(parts) / len(self.lanes) * (1.0 - ROUNDING)
-
-    @np.errstate(over="ignore")
-    def mean_deltas(self) -> Floats:
-        """The mean over the data orders of complete runs, which stands for E[δ_t]."""
-        return np.asarray(np.mean([lane.deltas for lane in self.lanes], axis=0))
 
     @np.errstate(over="ignore", invalid="ignore")
     def history(self) -> Floats:

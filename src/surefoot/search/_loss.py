@@ -33,8 +33,8 @@ class LossSearch:
                 for i in places:
                     race.histories[i] = candidates[i].history()
                 self.notify()
-        for candidate, reason in zip(candidates, race.reasons_in_order(), strict=True):
-            candidate.reason = reason
+        for place, candidate in enumerate(candidates):
+            candidate.reason = race.reasons.get(place, "")
         return self.best(candidates)
 
     def race(self, candidates: Sequence[Candidate]) -> Race:

@@ -142,10 +142,6 @@ class Race:
             (i for i in range(len(self.rates)) if self.taken(i) and not self.lost(i)), key=lambda i: self.rates[i]
         )
 
-    def reasons_in_order(self) -> list[str]:
-        """Why each candidate was left behind, empty for the others."""
-        return [self.reasons.get(place, "") for place in range(len(self.rates))]
-
     def hopeless(self, place: int, leader: int, step: int, gain: float) -> bool:
         """Whether nearly all recent losses are far above the start's: one that explodes has a large error, too."""
         recent = slice(step - max(min(step, 3), step // 4), step)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surefoot.runs import Store, Trace
+from surefoot.runs import Store, StudyEntry, Trace
 
 
 @dataclass
@@ -52,6 +53,13 @@ class FileArchive:
         """Keep one more fact, or replace it."""
         with Store.write(self.path) as store:
             store.remember(self.problem, name, value)
+
+
+def entry_at(entries: Sequence[StudyEntry], position: int, path: str | os.PathLike[str]) -> StudyEntry:
+    """The study at a position in a file."""
+    if not -len(entries) <= position < len(entries):
+        raise ValueError(f"study must be a position below {len(entries)}, the studies in {path}, got {position}")
+    return entries[position]
 
 
 Archive = MemoryArchive | FileArchive

@@ -30,7 +30,10 @@ def to_netcdf(dataset: xr.Dataset, path: Path) -> None:
 
 def to_parquet(dataset: xr.Dataset, path: Path, table: Table) -> None:
     """One tidy table."""
-    arrow, parquet = _need("pyarrow", "Parquet"), _need("pyarrow.parquet", "Parquet")
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise missing("writing Parquet", error, "export") from error
     columns = tidy(dataset, table)
     with _replacing(path) as file:
         parquet.write_table(arrow.table(columns), file)
@@ -69,13 +72,6 @@ def _cells(values: Any) -> list[Any]:
             f"'{text}" if str(text).startswith(("=", "+", "-", "@", "\t", "\r")) else text for text in values.tolist()
         ]
     return list(values.tolist())
-
-
-def _need(module: str, what: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise missing(f"writing {what}", error, "export") from error
 
 
 def _replacing(path: Path) -> AbstractContextManager[BinaryIO]:

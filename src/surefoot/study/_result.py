@@ -13,7 +13,7 @@ from surefoot import _checks
 from surefoot.problems import one_blas_thread
 from surefoot.runs import EXACT, FINAL_FIELDS, Floats, Store, StoreError, has_level
 from surefoot.study import _export
-from surefoot.study._archive import Archive, FileArchive
+from surefoot.study._archive import Archive, FileArchive, entry_at
 from surefoot.study._optimum import KnownOptimum, Pool, optimum_of
 from surefoot.theory import bounds
 from surefoot.theory.models import safe_delta
@@ -59,10 +59,7 @@ class Result:
             entries = store.studies()
         if not entries:
             raise StoreError(f"{path}: the file holds no study")
-        position = len(entries) - 1 if study is None else study
-        if not -len(entries) <= position < len(entries):
-            raise ValueError(f"study must be a position below {len(entries)}, the studies in {path}, got {study}")
-        entry = entries[position]
+        entry = entry_at(entries, -1 if study is None else study, path)
         settings = {**entry.settings, "created": entry.created}
         return cls(settings, FileArchive(Path(path), entry.context, settings["problem"]["fingerprint"]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,14 +90,8 @@ class SensitivityTable:
 
     def to_xarray(self) -> xr.Dataset:
         """An xarray data set over ``algorithm``."""
-        import xarray as xr
-
-        names = [field.name for field in fields(Sensitivity)]
-        columns = dict(zip(names, zip(*map(astuple, self.rows), strict=True), strict=True))
-        algorithms = list(columns.pop("algorithm"))
         attributes = {name: getattr(self, name) for name in ("initial_loss", "optimal_loss", "tolerance")}
-        variables: dict[str, Any] = {name: (("algorithm",), np.array(values)) for name, values in columns.items()}
-        return xr.Dataset(variables, {"algorithm": algorithms}, attributes)
+        return self.to_frame().to_xarray().assign_attrs(attributes)
 
 
 def measure_windows(

@@ -26,10 +26,12 @@ from surefoot.runs import (
     is_network,
     tell,
 )
+from surefoot.study._archive import entry_at
 
 if TYPE_CHECKING:
     from surefoot.study._study import Study
 
+_PLAIN = ("epochs", "steps_per_epoch", "batch_size", "schedule", "sampling", "every", "distance")
 _SAME = ("epochs", "steps_per_epoch", "batch_size", "schedule", "factors", "sampling", "every", "stop")
 _SAME_PROBLEM = ("name", "rows", "validation_rows", "dimension")
 
@@ -38,10 +40,7 @@ def context_of(study: Study) -> str:
     """Hash of all that the runs of this study share and that their numbers depend on."""
     shared = {
         "problem": study._fingerprint,
-        "epochs": study.epochs,
-        "batch_size": study.batch_size,
-        "sampling": study.sampling,
-        "every": study.every,
+        **{name: getattr(study, name) for name in ("epochs", "batch_size", "sampling", "every")},
         "numerics": NUMERICS_VERSION,
         "identity": IDENTITY_RULE,
         "packages": _packages(study),
@@ -86,14 +85,8 @@ def settings_of(study: Study) -> dict[str, Any]:
         ],
         "lrs": list(study.lrs),
         "seeds": list(study.seeds),
-        "epochs": study.epochs,
-        "steps_per_epoch": study.steps_per_epoch,
-        "batch_size": study.batch_size,
-        "schedule": study.schedule,
+        **{name: getattr(study, name) for name in _PLAIN},
         "factors": None if study.schedule != "custom" else study.factors.tolist(),
-        "sampling": study.sampling,
-        "every": study.every,
-        "distance": study.distance,
         "stop": [repr(rule) for rule in study.stop],
         "identity": {
             "rule": IDENTITY_RULE,
@@ -166,12 +159,10 @@ def _chosen(
     entries: Sequence[StudyEntry], settings: Mapping[str, Any], context: str, position: int | None, path: Path
 ) -> StudyEntry:
     if position is not None:
-        if not -len(entries) <= position < len(entries):
-            raise ValueError(f"study must be a position below {len(entries)}, the studies in {path}, got {position}")
-        different = _differences(settings, entries[position].settings)
-        if different:
+        entry = entry_at(entries, position, path)
+        if different := _differences(settings, entry.settings):
             raise ValueError(f"study {position} of {path} is another one: {', '.join(different)} differ")
-        return entries[position]
+        return entry
     others = [entry for entry in entries if entry.context != context]
     alike = [entry for entry in others if not _differences(settings, entry.settings)]
     if not alike:
