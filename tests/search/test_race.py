@@ -88,6 +88,15 @@ def test_a_run_that_explodes_is_dropped_long_before_it_is_infinite():
     assert all(race.taken(i) <= HORIZON / 8 for i in range(9, 13))
 
 
+def test_reasons_say_what_was_seen():
+    """While nobody has gained, there is no share of a gain to be behind."""
+    losses = flow(0.3, wait=60.0)
+    losses[-1] += np.geomspace(1.0, 1e9, HORIZON)
+    race = run(losses)
+    assert race.reasons[12].startswith("far above the loss at the start at step")
+    assert not any(reason.startswith("0 %") for reason in race.reasons.values())
+
+
 def test_lost_runs_are_left_and_others_take_their_place():
     losses = flow(0.0)
     losses[[0, 2, 4, 6, 8, 10, 12], 3:] = np.nan  # all that the race starts with

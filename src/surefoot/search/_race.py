@@ -254,8 +254,14 @@ class Race:
                     if self._goes_on(i, leader, step, first, pace, self.gap(i, leader, step, gain)):
                         kept.add(i)
         for i in present:
-            behind = self.gap(i, best, step, gain).now if seen else 0.0
-            self.reasons[i] = "" if i in kept else f"{_percent(behind)} of the gain behind at step {step}"
+            if i in kept:
+                self.reasons[i] = ""
+            elif seen:
+                self.reasons[i] = f"{_percent(self.gap(i, best, step, gain).now)} of the gain behind at step {step}"
+            elif self.hopeless(i, best, step, gain):
+                self.reasons[i] = f"far above the loss at the start at step {step}"
+            else:
+                self.reasons[i] = f"left for larger rates at step {step}: nobody has gained yet"
         return kept
 
     def _on_a_plateau(self, here: list[int], leader: int, step: int) -> set[int]:
