@@ -94,7 +94,7 @@ def joined(known: Mapping[str, Summary], newer: Mapping[str, Summary]) -> dict[s
     A sweep that takes several days on several machines becomes one record so.
     """
     found: Found[Summary] = Found()
-    for label in known | newer:
+    for label in dict.fromkeys([*known, *newer]):
         parts = [part[label] for part in (newer, known) if label in part]
         lrs, places = np.unique(np.concatenate([part.lrs for part in parts]), return_index=True)
         columns = {name: np.concatenate([part.columns[name] for part in parts])[places] for name in COLUMNS}
