@@ -26,6 +26,8 @@ SCHEDULES = (
 )  # fmt: skip
 """What :meth:`Forecast.best` chooses from."""
 
+BADLY = 0.1
+"""Residuals of more than this share of what the losses differ by are worth a note."""
 MANY = 2
 """So many groups may take more than two seconds to fit."""
 
@@ -94,8 +96,8 @@ class Forecast:
             steps: T.
             schedules: What to choose from, as in :meth:`predict`; a mapping gives them names. By default constant,
                 cosine, linear, and wsd with cooldowns of 10 to 80 %.
-            lrs: Rates to choose from. By default from the smallest of the runs to twice the largest, below the
-                smallest rate that was lost.
+            lrs: Rates to choose from. By default from the smallest to the largest of the runs; ``note`` says where the
+                best one is the smallest or the largest.
             group: Which model and data set, if the runs are of several.
             **options: Of all named schedules, such as ``warmup``.
         """
@@ -112,15 +114,16 @@ class Forecast:
                 raise ValueError("lrs must have at least one rate, got none")
             for lr in (candidates.min(), candidates.max()):
                 fit.reach(total, float(lr))
-        rows = []
+        found = []
         for label, schedule in named.items():
             shape = _schedules.factors(schedule, total, default_warmup=fit.warmup, **options)
             parts = form.coarse(total, candidates[:, None] * form.part_means(shape), weight_decay=fit.weight_decay)
             place = int(np.argmin(fit.losses(parts)))
-            rows.append(Option(label, float(candidates[place]), *fit.predict(candidates[place] * shape)))
-        rows.sort(key=lambda row: row.loss)
-        first = rows[0]
-        return Choice(first.lr, first.schedule, total, first.loss, first.low, first.high, rows)
+            found.append((label, float(candidates[place]), fit.predict(candidates[place] * shape)))
+        found.sort(key=lambda row: row[2].loss)
+        label, lr, value = found[0]
+        note = _joined(value.note, fit.edge(lr) if lrs is None else "")
+        return Choice(lr, label, total, *value, [Option(name, rate, *each) for name, rate, each in found], note)
 
     def best_schedule(
         self,
@@ -152,7 +155,8 @@ class Forecast:
         candidates = fit.candidates() if lr is None else np.array([_schedules.positive("lr", lr)])
         rates = optimise(fit, total, candidates, ramp, done)
         top = float(rates[len(done) :].max())
-        return BestSchedule(top, rates / top, total, *fit.predict(rates))
+        value = fit.predict(rates)
+        return BestSchedule(top, rates / top, total, *value, _joined(value.note, fit.edge(top) if lr is None else ""))
 
     def compare(self, runs: Any, curves: Any = None, **options: Any) -> pd.DataFrame:
         """Forecasts of runs that are known, beside what was measured: one row a run, with ``error`` = forecast − loss.
@@ -175,12 +179,10 @@ class Forecast:
         lines = []
         for group, fit in self.fits.items():
             name = self._title(group).replace("=", " ").replace("'", "") or "all runs"
-            left = fit.residuals[np.isfinite(fit.residuals)]
-            typical = float(np.mean(np.abs(left))) if len(left) else fit.scale
             low, high = fit.box["lr"]
             lines.append(
                 f"{name}: {len(fit.runs)} runs up to {fit.box['steps'][1]:.0f} steps, lr {low:g} to {high:g}; "
-                f"residuals of {typical:.2g} in loss"
+                f"residuals of {fit.typical:.2g} in loss"
             )
         return "\n".join([*lines, *self.notes])
 
@@ -232,6 +234,10 @@ class Forecast:
             return rate * _schedules.factors(schedule, total, default_warmup=fit.warmup, **options)
         done = _done(resume, total)
         return np.concatenate([done, rate * _schedules.factors(schedule, total - len(done), **options)])
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def _done(resume: Any, steps: int) -> Floats:
@@ -329,4 +335,11 @@ def _notes(found: Forecast, share: bool) -> list[str]:
     if lost:
         named = ", ".join(f"{run.name} (lr {run.lr:g}, loss {run.loss:.4g})" for run in lost[:5])
         notes.append(f"Left out as diverged: {named}{' …' if len(lost) > 5 else ''}.")
+    for group, fit in fits.items():
+        if fit.typical > BADLY * fit.spread:
+            who = f"{found._title(group)}: " if len(fits) > 1 else ""
+            notes.append(
+                f"{who}The form does not fit these runs well: residuals of {fit.typical:.2g}, where the losses differ "
+                f"by {fit.spread:.2g}. Check forecasts and the best rate with a run before you rely on them."
+            )
     return notes
