@@ -51,7 +51,7 @@ class Choice:
     high: float
     table: list[Option]
     note: str = ""
-    """What lies outside of what the runs cover, or at its edge."""
+    """What speaks against it: it lies outside of what the runs cover, or at the edge, or the form does not fit."""
 
     def __str__(self) -> str:
         value = Prediction(self.loss, self.low, self.high, self.note)
@@ -71,7 +71,7 @@ class BestSchedule:
     low: float
     high: float
     note: str = ""
-    """What lies outside of what the runs cover, or at its edge."""
+    """What speaks against it: it lies outside of what the runs cover, or at the edge, or the form does not fit."""
 
     def __repr__(self) -> str:
         value = Prediction(self.loss, self.low, self.high, self.note)

@@ -22,6 +22,8 @@ HIGHEST, LOWEST = 4.0, 20.0
 PER_DOUBLING = {"steps": 1.0, "lr": 2.0, "shape": 3.0, "finished": 1.2}
 """By how many residuals the interval widens outside of what the runs cover: a doubling of steps or rate, of N/A at any
 step, and of N/A at the end of a run."""
+BADLY = 0.1
+"""Residuals of more than this share of what the losses differ by are worth a note."""
 NORMAL = 1.645
 """90 % of a normal distribution lie within so many standard deviations."""
 
@@ -58,6 +60,11 @@ class Fit:
     def spread(self) -> float:
         """By how much the losses of the runs differ, without the largest ones."""
         return spread_of(np.array([run.loss if math.isfinite(run.loss) else run.curve[1][-1] for run in self.runs]))
+
+    @property
+    def misfit(self) -> bool:
+        """Whether the residuals are large beside what the losses differ by."""
+        return self.typical > BADLY * self.spread
 
     @property
     def warmup(self) -> int:
@@ -127,13 +134,14 @@ class Fit:
         """Rates to choose from: those that the runs cover."""
         return np.geomspace(*self.box["lr"], 33)
 
-    def edge(self, lr: float) -> str:
-        """A note on a rate that was chosen where the choice ends; none if it is inside."""
-        low, high = self.box["lr"]
-        if low * 1.02 < lr < high / 1.02:
-            return ""
-        which = "only" if low == high else "smallest" if lr < math.sqrt(low * high) else "largest"
-        return f"the {which} rate of the runs, others may be better"
+    def doubts(self, value: Prediction, lr: float | None) -> str:
+        """The note of a choice: that of its forecast, on a rate that was chosen at the edge, and on a bad fit."""
+        notes, (low, high) = [value.note], self.box["lr"]
+        if lr is not None and not low * 1.02 < lr < high / 1.02:
+            which = "only" if low == high else "smallest" if lr < math.sqrt(low * high) else "largest"
+            notes.append(f"the {which} rate of the runs, others may be better")
+        notes.append("the form does not fit these runs well" if self.misfit else "")
+        return "; ".join(filter(None, notes))
 
 
 def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:

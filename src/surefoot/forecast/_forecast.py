@@ -26,8 +26,6 @@ SCHEDULES = (
 )  # fmt: skip
 """What :meth:`Forecast.best` chooses from."""
 
-BADLY = 0.1
-"""Residuals of more than this share of what the losses differ by are worth a note."""
 MANY = 2
 """So many groups may take more than two seconds to fit."""
 
@@ -122,7 +120,7 @@ class Forecast:
             found.append((label, float(candidates[place]), fit.predict(candidates[place] * shape)))
         found.sort(key=lambda row: row[2].loss)
         label, lr, value = found[0]
-        note = _joined(value.note, fit.edge(lr) if lrs is None else "")
+        note = fit.doubts(value, lr if lrs is None else None)
         return Choice(lr, label, total, *value, [Option(name, rate, *each) for name, rate, each in found], note)
 
     def best_schedule(
@@ -156,7 +154,7 @@ class Forecast:
         rates = optimise(fit, total, candidates, ramp, done)
         top = float(rates[len(done) :].max())
         value = fit.predict(rates)
-        return BestSchedule(top, rates / top, total, *value, _joined(value.note, fit.edge(top) if lr is None else ""))
+        return BestSchedule(top, rates / top, total, *value, fit.doubts(value, top if lr is None else None))
 
     def compare(self, runs: Any, curves: Any = None, **options: Any) -> pd.DataFrame:
         """Forecasts of runs that are known, beside what was measured: one row a run, with ``error`` = forecast − loss.
@@ -234,10 +232,6 @@ class Forecast:
             return rate * _schedules.factors(schedule, total, default_warmup=fit.warmup, **options)
         done = _done(resume, total)
         return np.concatenate([done, rate * _schedules.factors(schedule, total - len(done), **options)])
-
-
-def _joined(*notes: str) -> str:
-    return "; ".join(filter(None, notes))
 
 
 def _done(resume: Any, steps: int) -> Floats:
@@ -336,7 +330,7 @@ def _notes(found: Forecast, share: bool) -> list[str]:
         named = ", ".join(f"{run.name} (lr {run.lr:g}, loss {run.loss:.4g})" for run in lost[:5])
         notes.append(f"Left out as diverged: {named}{' …' if len(lost) > 5 else ''}.")
     for group, fit in fits.items():
-        if fit.typical > BADLY * fit.spread:
+        if fit.misfit:
             who = f"{found._title(group)}: " if len(fits) > 1 else ""
             notes.append(
                 f"{who}The form does not fit these runs well: residuals of {fit.typical:.2g}, where the losses differ "

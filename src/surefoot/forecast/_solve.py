@@ -174,7 +174,8 @@ class Problem:
 
     def improbability(self, values: Floats) -> float:
         """Minus the logarithm of the probability of the parameters and the scale, given the runs, up to a constant."""
-        return _freedom(self.data) * math.log(self.scale) + 0.5 * float((self.residuals(values) ** 2).sum())
+        count = _freedom(self.data) + CURVE_WEIGHT**2 * float(self.data.beside.sum())
+        return count * math.log(self.scale) + 0.5 * float((self.residuals(values) ** 2).sum())
 
     def differences(self, values: Floats) -> tuple[Floats, Floats]:
         """Fitted minus measured, and its derivatives; kept, because the solver asks for both at the same place."""
