@@ -32,7 +32,7 @@ from scipy.stats import spearmanr
 
 import _forecast_networks as networks
 import surefoot as sf
-from surefoot.forecast import _fit, _read
+from surefoot.forecast import _fit, _read, _solve
 from surefoot.theory import forecast as form
 
 PARAMETERS, DATASET = 123_587_328, "slimpajama"
@@ -111,8 +111,8 @@ def _multi_power_law(train: Runs) -> Callable[[form.Trace], np.ndarray]:
         gone = (drop * (1 - (1 + scaled) ** -beta)).sum(axis=-1)
         return np.asarray(floor + np.exp(log_a) * behind[:, -1] ** -alpha - np.exp(log_b) * gone)
 
-    data = _fit.points(train)
-    weights = np.where(data.final, 1.0, _fit.CURVE_WEIGHT)
+    data = _solve.points(train)
+    weights = np.where(data.final, 1.0, _solve.CURVE_WEIGHT)
 
     def residuals(values: np.ndarray) -> np.ndarray:
         fitted = losses(values, data.parts) - values[-1] * ~data.final
@@ -129,7 +129,7 @@ def _multi_power_law(train: Runs) -> Callable[[form.Trace], np.ndarray]:
 
 def plain_bound(train: Runs, test: Runs) -> np.ndarray:
     """c + a/S + b·N: the bound as it stands, with p = q = 1 and three numbers, robustly fitted."""
-    data = _fit.points(train)
+    data = _solve.points(train)
 
     def columns(parts: form.Trace) -> np.ndarray:
         found = form.sums(parts)
@@ -137,7 +137,7 @@ def plain_bound(train: Runs, test: Runs) -> np.ndarray:
 
     design = np.column_stack([columns(data.parts), -1.0 * ~data.final])
     scaled = np.abs(design).max(axis=0) + 1e-12
-    weights = np.where(data.final, 1.0, _fit.CURVE_WEIGHT)
+    weights = np.where(data.final, 1.0, _solve.CURVE_WEIGHT)
     start = np.linalg.lstsq(design / scaled, data.losses, rcond=None)[0]
     found = least_squares(
         lambda values: weights * (design / scaled @ values - data.losses) / 0.004, start, loss="soft_l1"

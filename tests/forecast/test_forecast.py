@@ -68,6 +68,44 @@ def test_best_is_close_to_the_truth(fit):
     assert true_loss(choice.lr, choice.schedule, 2400) - truth < 0.01
 
 
+def test_choices_stay_within_the_rates_of_the_runs_and_say_where_these_end(rows):
+    large = [each for each in rows if each["lr"] > 0.003]
+    fit = sf.forecast(large)
+    choice = fit.best(steps=1200, schedules=["cosine"])
+    assert choice.lr == pytest.approx(0.01)
+    assert choice.note == "the smallest rate of the runs, others may be better"
+    assert choice.note in str(choice)
+    asked = fit.best(steps=1200, schedules=["cosine"], lrs=[0.005])
+    assert asked.note == "outside of what the runs cover in lr"
+    longer = fit.best_schedule(steps=2400)
+    assert 0.0099 <= longer.lr <= 0.03
+    assert "outside of what the runs cover in steps" in longer.note
+    assert longer.note in repr(longer)
+    one = sf.forecast([each for each in rows if each["lr"] == 0.01])
+    assert "the only rate of the runs" in one.best(steps=1200).note
+    assert one.plot(steps=1200).axes
+
+
+def test_a_choice_inside_of_the_runs_has_no_note():
+    def measured(lr, steps):
+        return 1 + (lr * steps) ** -0.5 + 2 * lr
+
+    cases = [(lr, steps) for lr in (0.01, 0.03, 0.1) for steps in (200, 400, 800)]
+    runs = [{"lr": lr, "schedule": "linear", "steps": T, "loss": measured(lr, T)} for lr, T in cases]
+    choice = sf.forecast(runs).best(steps=800, schedules=["linear"])
+    assert choice.lr == pytest.approx(0.043, rel=0.1)
+    assert choice.note == ""
+
+
+def test_runs_that_the_form_does_not_fit_are_said(rows):
+    random = np.random.default_rng(0)
+    anyhow = [{**each, "final_loss": 3 + random.random()} for each in rows]
+    fit = sf.forecast(anyhow)
+    assert any(note.startswith("The form does not fit these runs well: residuals of") for note in fit.notes)
+    assert "the form does not fit these runs well" in fit.best(steps=1200).note
+    assert "does not fit" in fit.summary()
+
+
 def test_best_schedule_never_rises_after_the_warmup_and_beats_the_named_ones(fit):
     found = fit.best_schedule(steps=2000)
     assert found.factors.shape == (2000,)

@@ -63,7 +63,8 @@ def run(
         print_table(("schedule", "best lr", "loss", "90 % interval"), rows, f"{choice.steps} steps")
     if choices:
         last = choices[-1]
-        typer.echo(f"\nBest for {last.steps} steps: {last.schedule} with lr = {last.lr:.3g}")
+        note = f" ({last.note})" if last.note else ""
+        typer.echo(f"\nBest for {last.steps} steps: {last.schedule} with lr = {last.lr:.3g}{note}")
     else:
         typer.echo("\nForecasts are of one model and data set: name one with --group KEY=VALUE.")
     if "forecast" in answer:

@@ -50,9 +50,11 @@ class Choice:
     low: float
     high: float
     table: list[Option]
+    note: str = ""
+    """What speaks against it: it lies outside of what the runs cover, or at the edge, or the form does not fit."""
 
     def __str__(self) -> str:
-        value = Prediction(self.loss, self.low, self.high)
+        value = Prediction(self.loss, self.low, self.high, self.note)
         return f"{self.schedule} with lr = {self.lr:.3g} for {self.steps} steps: {value}"
 
 
@@ -68,7 +70,9 @@ class BestSchedule:
     loss: float
     low: float
     high: float
+    note: str = ""
+    """What speaks against it: it lies outside of what the runs cover, or at the edge, or the form does not fit."""
 
     def __repr__(self) -> str:
-        value = Prediction(self.loss, self.low, self.high)
+        value = Prediction(self.loss, self.low, self.high, self.note)
         return f"BestSchedule(lr={self.lr:.3g}, steps={self.steps}, loss={value})"

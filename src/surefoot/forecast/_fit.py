@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from surefoot.forecast._answers import Prediction
 from surefoot.forecast._read import Run
 from surefoot.forecast._schedules import Floats
+from surefoot.forecast._solve import FREE, PRIOR, Points, Prior, draws, points, scale_of, solve, spread_of
 from surefoot.theory import forecast as form
 
-POINTS = 8
-"""At most so many points of a curve are used."""
-CURVE_WEIGHT = 0.25
-"""Weight of such a point's residual: neighbours on a curve err alike."""
-EARLIEST = 0.35
-"""Points before this share of the longest run are not used: early training follows other laws."""
 LEAST_RUNS = 4
 """Runs below which there is nothing to fit."""
-DRAWS = 300
 LONGEST = 10.0
 """Times the longest run: beyond, a forecast is refused."""
 HIGHEST, LOWEST = 4.0, 20.0
@@ -29,41 +22,10 @@ HIGHEST, LOWEST = 4.0, 20.0
 PER_DOUBLING = {"steps": 1.0, "lr": 2.0, "shape": 3.0, "finished": 1.2}
 """By how many residuals the interval widens outside of what the runs cover: a doubling of steps or rate, of N/A at any
 step, and of N/A at the end of a run."""
+BADLY = 0.1
+"""Residuals of more than this share of what the losses differ by are worth a note."""
 NORMAL = 1.645
 """90 % of a normal distribution lie within so many standard deviations."""
-
-Prior = dict[str, tuple[float, float]]
-
-PRIOR: Prior = {
-    "bias_power": (0.42, 0.15),
-    "noise_power": (0.7, 0.1),
-    "rate_power": (-0.12, 0.06),
-    "time_power": (0.03, 0.04),
-    "log_growth": (1.0, 0.5),
-}
-"""Where the exponents are expected, and how sure that is: it decides only where runs are few."""
-
-FREE = len(form.PARAMETERS)
-
-
-class Points(NamedTuple):
-    """Measured losses, and the schedules up to them."""
-
-    parts: form.Trace
-    losses: Floats
-    final: np.ndarray[Any, np.dtype[np.bool_]]
-    run: np.ndarray[Any, np.dtype[np.int64]]
-    """Position of each point's run."""
-
-    @property
-    def counted(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """The final losses; all points where no run is finished."""
-        return self.final if self.final.any() else np.ones(len(self.final), bool)
-
-    @property
-    def beside(self) -> Floats:
-        """1 for points of curves beside final losses, from which they may differ by an offset; 0 for all others."""
-        return np.where(self.counted, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -87,6 +49,22 @@ class Fit:
     """Measured minus fitted final loss, NaN where there is none, for ``runs``."""
     box: dict[str, tuple[float, float]]
     """What the runs cover: steps, lr, shape."""
+
+    @property
+    def typical(self) -> float:
+        """Mean size of the residuals."""
+        left = self.residuals[np.isfinite(self.residuals)]
+        return float(np.mean(np.abs(left))) if len(left) else self.scale
+
+    @property
+    def spread(self) -> float:
+        """By how much the losses of the runs differ, without the largest ones."""
+        return spread_of(np.array([run.loss if math.isfinite(run.loss) else run.curve[1][-1] for run in self.runs]))
+
+    @property
+    def misfit(self) -> bool:
+        """Whether the residuals are large beside what the losses differ by."""
+        return self.typical > BADLY * self.spread
 
     @property
     def warmup(self) -> int:
@@ -153,34 +131,17 @@ class Fit:
             )
 
     def candidates(self) -> Floats:
-        """Rates to choose from: the smallest to twice the largest, below the smallest one that was lost."""
-        low, high = self.box["lr"]
-        top = 2 * high
-        lost = [run.lr for run in self.lost if run.lr > high]
-        if lost:
-            top = min(top, math.sqrt(high * min(lost)))
-        return np.geomspace(low, max(top, low * 1.001), 33)
+        """Rates to choose from: those that the runs cover."""
+        return np.geomspace(*self.box["lr"], 33)
 
-
-def points(runs: list[Run]) -> Points:
-    """Final losses, and up to ``POINTS`` points of each curve."""
-    earliest = EARLIEST * max(run.steps for run in runs)
-    traces, losses, final, owner = [], [], [], []
-    for place, run in enumerate(runs):
-        steps, values = run.curve
-        usable = np.flatnonzero(steps >= max(earliest, 2 * run.warmup, 1))
-        if len(usable):
-            usable = usable[np.unique(np.linspace(0, len(usable) - 1, POINTS).round().astype(int))]
-        at = steps[usable].astype(int).tolist()
-        measured = values[usable].tolist()
-        if finished := math.isfinite(run.loss):
-            at, measured = [*at, run.steps], [*measured, run.loss]
-        if at:
-            traces.append(form.trace(run.rates, at, weight_decay=run.weight_decay))
-            losses += measured
-            final += [False] * (len(at) - finished) + [True] * finished
-            owner += [place] * len(at)
-    return Points(form.stack(traces), np.array(losses), np.array(final), np.array(owner))
+    def doubts(self, value: Prediction, lr: float | None) -> str:
+        """The note of a choice: that of its forecast, on a rate that was chosen at the edge, and on a bad fit."""
+        notes, (low, high) = [value.note], self.box["lr"]
+        if lr is not None and not low * 1.02 < lr < high / 1.02:
+            which = "only" if low == high else "smallest" if lr < math.sqrt(low * high) else "largest"
+            notes.append(f"the {which} rate of the runs, others may be better")
+        notes.append("the form does not fit these runs well" if self.misfit else "")
+        return "; ".join(filter(None, notes))
 
 
 def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
@@ -194,18 +155,19 @@ def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
         if not len(data.losses):
             raise ValueError("runs must have losses after their warmup and first third, and none has")
         reference = _reference(data)
-        values, problem = _solve(data, reference, expected)
-        far = _far_above(problem, values, len(finite))
+        values, problem = solve(data, reference, expected)
+        left = -problem.differences(values)[0]
+        scale = scale_of(left[data.counted], data)
+        far = _far_above(data, left, scale, len(finite))
         if not far:
             break
         lost += [finite[place] for place in far]
         finite = [run for place, run in enumerate(finite) if place not in far]
     residual = np.full(len(finite), np.nan)
-    fitted = form.loss(values[:FREE], data.parts, reference)
-    residual[data.run[data.final]] = (data.losses - fitted)[data.final]
-    draws = _draws(problem, values, seed)
+    residual[data.run[data.final]] = left[data.final]
+    drawn = draws(problem, values, seed)
     offset = float(values[FREE]) if data.beside.any() else 0.0
-    return Fit(values[:FREE], offset, reference, problem.scale, draws, finite, lost, residual, _box(finite, data))
+    return Fit(values[:FREE], offset, reference, scale, drawn, finite, lost, residual, _box(finite, data))
 
 
 def check(runs: list[Run], lost: list[Run]) -> None:
@@ -258,122 +220,9 @@ def _reference(data: Points) -> form.Reference:
     return replace(unit, total=middle(found.total), noise=middle(found.noise))
 
 
-def _solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, _Problem]:
-    """The parameters and the offset, and the problem that they solve: the residuals' scale is estimated on the way."""
-    from scipy.optimize import least_squares
-
-    counted = data.counted
-    level = data.losses[counted]
-    spread = float(np.percentile(level, 75) - np.percentile(level, 5)) or abs(float(np.median(level))) or 1.0
-    # A start in the middle of the prior; amplitudes and floor by linear least squares.
-    values = np.array([expected.get(name, (0.0, 1.0))[0] for name in form.PARAMETERS] + [0.0])
-    values[[1, 3]] = 0.0
-    _, gradient = form.loss_and_gradient(values[:FREE], data.parts, reference)
-    columns = [gradient[:, 0], gradient[:, 1], gradient[:, 3], *([-data.beside] if data.beside.any() else [])]
-    ordered = np.argsort(data.losses)
-    central = ordered[: max(len(columns), math.ceil(0.9 * len(ordered)))]  # a diverged run must not set the start
-    linear = np.linalg.lstsq(np.stack(columns, axis=1)[central], data.losses[central], rcond=None)[0]
-    bias, noise = (max(float(amount), 0.02 * spread) for amount in linear[1:3])
-    values[1], values[3] = math.log(bias), math.log(noise)
-    values[0] = float(np.median((data.losses - bias * gradient[:, 1] - noise * gradient[:, 3])[central]))
-    values[FREE] = float(linear[3]) if data.beside.any() else 0.0
-    # Amplitudes within two powers of e: where there is no noise to be seen, its logarithm would run away.
-    expected = {**expected, "log_bias": (values[1], 2.0), "log_noise": (values[3], 2.0)}
-    smallest = 5e-4 * max(abs(float(np.median(level))), spread)
-    scale = max(0.05 * spread, smallest)
-    freedom = max(counted.sum() - 5, counted.sum() / 3)
-    # Losses that are never negative have a floor that is not.
-    lowest = np.full(len(values), -math.inf)
-    if data.losses.min() >= 0:
-        lowest[0] = 0.0
-        values[0] = max(values[0], 1e-3 * spread)
-    for _ in range(4):
-        problem = _Problem(data, reference, expected, scale)
-        options: dict[str, Any] = {"x_scale": "jac", "max_nfev": 50, "ftol": 1e-6, "xtol": 1e-6}
-        values = least_squares(problem.residuals, values, problem.jacobian, bounds=(lowest, math.inf), **options).x
-        left = np.abs(problem.differences(values)[0][counted])
-        before, scale = scale, max(1.4826 * float(np.median(left)) * math.sqrt(counted.sum() / freedom), smallest)
-        if abs(math.log(scale / before)) < 0.05:
-            break
-    return values, _Problem(data, reference, expected, scale)
-
-
-class _Problem:
-    """Residuals in units of the scale, each made robust (soft L1), and those of the prior."""
-
-    def __init__(self, data: Points, reference: form.Reference, expected: Prior, scale: float) -> None:
-        self.data, self.reference, self.scale = data, reference, scale
-        self._last: tuple[Floats, tuple[Floats, Floats]] | None = None
-        # What comes last says most about what comes next: a loss counts in proportion to its step.
-        at = data.parts.counts.sum(axis=-1)
-        self.weights = np.where(data.counted, 1.0, CURVE_WEIGHT) * at / at.max() / scale
-        self.prior = np.array([expected.get(name, (0.0, math.inf)) for name in form.PARAMETERS] + [(0.0, 30 * scale)])
-
-    def differences(self, values: Floats) -> tuple[Floats, Floats]:
-        """Fitted minus measured, and its derivatives; kept, because the solver asks for both at the same place."""
-        if self._last is not None and np.array_equal(self._last[0], values):
-            return self._last[1]
-        fitted, gradient = form.loss_and_gradient(values[:FREE], self.data.parts, self.reference)
-        beside = self.data.beside
-        found = fitted - values[FREE] * beside - self.data.losses, np.column_stack([gradient, -beside])
-        self._last = values.copy(), found
-        return found
-
-    def robust(self, values: Floats) -> tuple[Floats, Floats]:
-        """The differences in units of the scale, large ones softened, and their derivatives."""
-        off, gradient = self.differences(values)
-        raw = np.nan_to_num(off * self.weights, nan=1e6, posinf=1e6, neginf=-1e6)
-        root = np.sqrt(1 + raw * raw)
-        slope = np.sqrt((root + 1) / 2) / root
-        soft = np.sign(raw) * np.sqrt(2 * (raw * raw / (root + 1)))
-        return soft, np.nan_to_num(gradient * (self.weights * slope)[:, None])
-
-    def residuals(self, values: Floats) -> Floats:
-        """What is squared and minimised: differences, and how far parameters are from where they are expected."""
-        return np.concatenate([self.robust(values)[0], (values - self.prior[:, 0]) / self.prior[:, 1]])
-
-    def jacobian(self, values: Floats) -> Floats:
-        """Derivatives of the residuals."""
-        return np.concatenate([self.robust(values)[1], np.diag(1 / self.prior[:, 1])])
-
-
-def _far_above(problem: _Problem, values: Floats, count: int) -> list[int]:
+def _far_above(data: Points, left: Floats, scale: float, count: int) -> list[int]:
     """Runs whose final loss is beyond anything that the form explains: they diverged and did not come back."""
-    data = problem.data
-    off = (data.losses - form.loss(values[:FREE], data.parts, problem.reference))[data.final]
-    owner = data.run[data.final]
     best = float(data.losses[data.final].min()) if data.final.any() else 0.0
-    limit = max(15 * problem.scale, 0.1 * abs(best))
-    far = [int(place) for place, gap in zip(owner, off, strict=True) if gap > limit]
+    limit = max(15 * scale, 0.1 * abs(best))
+    far = [int(place) for place, gap in zip(data.run[data.final], left[data.final], strict=True) if gap > limit]
     return far if len(far) <= max(1, count // 4) else []
-
-
-def _draws(problem: _Problem, values: Floats, seed: int) -> Floats:
-    """Parameters that other samples of the runs would have given: one Gauss–Newton step from the fit for each.
-
-    Runs are drawn with replacement, with all their points; the centre of the prior is drawn as well, so that what the
-    runs do not determine is not taken for certain.
-    """
-    random, data = np.random.default_rng(seed), problem.data
-    soft, rows = problem.robust(values)
-    count = int(data.run.max()) + 1
-    squares, slopes = np.zeros((count, FREE + 1, FREE + 1)), np.zeros((count, FREE + 1))
-    np.add.at(squares, data.run, rows[:, :, None] * rows[:, None, :])
-    np.add.at(slopes, data.run, rows * soft[:, None])
-    times = random.multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(float)
-    finite = np.isfinite(problem.prior[:, 1])
-    precision = np.where(finite, 1 / problem.prior[:, 1] ** 2, 0.0)
-    shift = random.standard_normal((DRAWS, FREE + 1)) * np.where(finite, problem.prior[:, 1], 0.0)
-    steepness = np.einsum("bi,ijk->bjk", times, squares) + np.diag(precision + 1e-9)
-    pull = precision * (values - problem.prior[:, 0] - shift)
-    step = np.linalg.solve(steepness, (times @ slopes + pull)[..., None])[..., 0]
-    moved = -step[:, :FREE]
-    # One step from the fit cannot say more than this: a bias that hardly falls, or amplitudes near zero, are cut short.
-    for place, room in ((1, 0.8), (2, 0.6 * values[2]), (3, 0.8)):
-        moved *= np.minimum(1.0, room / np.maximum(-moved[:, place], 1e-9))[:, None]
-    # A step in the logarithm of an amplitude is one in the amplitude: exponentials of long steps would mean nothing.
-    moved[:, [1, 3]] = np.log1p(moved[:, [1, 3]])
-    drawn = values[:FREE] + moved
-    if data.losses.min() >= 0:
-        drawn[:, 0] = np.maximum(drawn[:, 0], 0.0)
-    return drawn

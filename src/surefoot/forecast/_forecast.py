@@ -106,8 +106,8 @@ class Forecast:
             steps: T.
             schedules: What to choose from, as in :meth:`predict`; a mapping gives them names. By default constant,
                 cosine, linear, and wsd with cooldowns of 10 to 80 %.
-            lrs: Rates to choose from. By default from the smallest of the runs to twice the largest, below the
-                smallest rate that was lost.
+            lrs: Rates to choose from. By default from the smallest to the largest of the runs; ``note`` says where the
+                best one is the smallest or the largest.
             group: Which model and data set, if the runs are of several.
             **options: Of all named schedules, such as ``warmup``.
         """
@@ -124,15 +124,16 @@ class Forecast:
                 raise ValueError("lrs must have at least one rate, got none")
             for lr in (candidates.min(), candidates.max()):
                 fit.reach(total, float(lr))
-        rows = []
+        found = []
         for label, schedule in named.items():
             shape = _schedules.factors(schedule, total, default_warmup=fit.warmup, **options)
             parts = form.coarse(total, candidates[:, None] * form.part_means(shape), weight_decay=fit.weight_decay)
             place = int(np.argmin(fit.losses(parts)))
-            rows.append(Option(label, float(candidates[place]), *fit.predict(candidates[place] * shape)))
-        rows.sort(key=lambda row: row.loss)
-        first = rows[0]
-        return Choice(first.lr, first.schedule, total, first.loss, first.low, first.high, rows)
+            found.append((label, float(candidates[place]), fit.predict(candidates[place] * shape)))
+        found.sort(key=lambda row: row[2].loss)
+        label, lr, value = found[0]
+        note = fit.doubts(value, lr if lrs is None else None)
+        return Choice(lr, label, total, *value, [Option(name, rate, *each) for name, rate, each in found], note)
 
     def best_schedule(
         self,
@@ -164,7 +165,8 @@ class Forecast:
         candidates = fit.candidates() if lr is None else np.array([_schedules.positive("lr", lr)])
         rates = optimise(fit, total, candidates, ramp, done)
         top = float(rates[len(done) :].max())
-        return BestSchedule(top, rates / top, total, *fit.predict(rates))
+        value = fit.predict(rates)
+        return BestSchedule(top, rates / top, total, *value, fit.doubts(value, top if lr is None else None))
 
     def compare(self, runs: Any, curves: Any = None, **options: Any) -> pd.DataFrame:
         """Forecasts of runs that are known, beside what was measured: one row a run, with ``error`` = forecast − loss.
@@ -187,12 +189,10 @@ class Forecast:
         lines = []
         for group, fit in self.fits.items():
             name = self._title(group).replace("=", " ").replace("'", "") or "all runs"
-            left = fit.residuals[np.isfinite(fit.residuals)]
-            typical = float(np.mean(np.abs(left))) if len(left) else fit.scale
             low, high = fit.box["lr"]
             lines.append(
                 f"{name}: {len(fit.runs)} runs up to {fit.box['steps'][1]:.0f} steps, lr {low:g} to {high:g}; "
-                f"residuals of {typical:.2g} in loss"
+                f"residuals of {fit.typical:.2g} in loss"
             )
         return "\n".join([*lines, *self.notes])
 
@@ -218,6 +218,13 @@ class Forecast:
         if lost:
             named = ", ".join(f"{run.name} (lr {run.lr:g}, loss {run.loss:.4g})" for run in lost[:5])
             notes.append(f"Left out as diverged: {named}{' …' if len(lost) > 5 else ''}.")
+        for group, fit in self.fits.items():
+            if fit.misfit:
+                who = f"{self._title(group)}: " if len(self.fits) > 1 else ""
+                notes.append(
+                    f"{who}The form does not fit these runs well: residuals of {fit.typical:.2g}, where the losses "
+                    f"differ by {fit.spread:.2g}. Check forecasts and the best rate with a run before you rely on them."
+                )
         return notes
 
     def _title(self, group: Group) -> str:

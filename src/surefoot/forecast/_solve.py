@@ -1,0 +1,245 @@
+"""The numbers of the form that fit measured losses: robust least squares beside a prior, with a scale of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from surefoot.forecast._read import Run
+from surefoot.forecast._schedules import Floats
+from surefoot.theory import forecast as form
+
+POINTS = 8
+"""At most so many points of a curve are used."""
+CURVE_WEIGHT = 0.25
+"""Weight of such a point's residual: neighbours on a curve err alike."""
+EARLIEST = 0.35
+"""Points before this share of the longest run are not used: early training follows other laws."""
+DRAWS = 300
+
+Prior = dict[str, tuple[float, float]]
+
+PRIOR: Prior = {
+    "bias_power": (0.42, 0.15),
+    "noise_power": (0.7, 0.1),
+    "rate_power": (-0.12, 0.06),
+    "time_power": (0.03, 0.04),
+    "log_growth": (1.0, 0.5),
+}
+"""Where the exponents are expected, and how sure that is: it decides only where runs are few."""
+VANISHED = 8.0
+"""So far below its expected logarithm the growth may be as well: there is none to be seen."""
+FAR = 3.0
+"""Beyond so many widths the prior pulls no harder."""
+UNSURE = 0.1
+"""How sure the prior is when a descent begins."""
+PASSES = 5
+"""At most so many times the scale is estimated again with all of the prior."""
+
+FREE = len(form.PARAMETERS)
+
+
+class Points(NamedTuple):
+    """Measured losses, and the schedules up to them."""
+
+    parts: form.Trace
+    losses: Floats
+    final: np.ndarray[Any, np.dtype[np.bool_]]
+    run: np.ndarray[Any, np.dtype[np.int64]]
+    """Position of each point's run."""
+
+    @property
+    def counted(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """The final losses; all points where no run is finished."""
+        return self.final if self.final.any() else np.ones(len(self.final), bool)
+
+    @property
+    def beside(self) -> Floats:
+        """1 for points of curves beside final losses, from which they may differ by an offset; 0 for all others."""
+        return np.where(self.counted, 0.0, 1.0)
+
+
+def points(runs: list[Run]) -> Points:
+    """Final losses, and up to ``POINTS`` points of each curve."""
+    earliest = EARLIEST * max(run.steps for run in runs)
+    traces, losses, final, owner = [], [], [], []
+    for place, run in enumerate(runs):
+        steps, values = run.curve
+        usable = np.flatnonzero(steps >= max(earliest, 2 * run.warmup, 1))
+        if len(usable):
+            usable = usable[np.unique(np.linspace(0, len(usable) - 1, POINTS).round().astype(int))]
+        at = steps[usable].astype(int).tolist()
+        measured = values[usable].tolist()
+        if finished := math.isfinite(run.loss):
+            at, measured = [*at, run.steps], [*measured, run.loss]
+        if at:
+            traces.append(form.trace(run.rates, at, weight_decay=run.weight_decay))
+            losses += measured
+            final += [False] * (len(at) - finished) + [True] * finished
+            owner += [place] * len(at)
+    return Points(form.stack(traces), np.array(losses), np.array(final), np.array(owner))
+
+
+def solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, Problem]:
+    """The parameters and the offset, and the problem that they solve, with the scale of its residuals.
+
+    A fit that went wrong excuses itself by a large scale, beside which the runs count little and the prior decides. So
+    every descent begins with hardly any prior, one at the growth that is expected and one at none. The most probable of
+    all that they pass counts, and there a large scale has its price.
+    """
+    centre, width = expected["log_growth"]
+    modes = [{**expected, "log_growth": (growth, width)} for growth in (centre, centre - VANISHED)]
+    passed = [found for mode in modes for found in _descend(data, reference, mode)]
+    return min(passed, key=lambda found: found[1].improbability(found[0]))
+
+
+def scale_of(left: Floats, data: Points) -> float:
+    """The typical size of what is left of the counted losses, and at least what runs differ by that are repeated."""
+    level = data.losses[data.counted]
+    smallest = 5e-4 * max(abs(float(np.median(level))), spread_of(level))
+    return max(1.4826 * float(np.median(np.abs(left))) * math.sqrt(len(left) / _freedom(data)), smallest)
+
+
+def spread_of(losses: Floats) -> float:
+    """By how much losses differ, without the largest ones."""
+    wide = float(np.percentile(losses, 75) - np.percentile(losses, 5))
+    return wide or abs(float(np.median(losses))) or 1.0
+
+
+def _freedom(data: Points) -> float:
+    """How many losses are left to tell the scale, beside those that determine the parameters."""
+    count = float(data.counted.sum())
+    return max(count - 5, count / 3)
+
+
+def _descend(data: Points, reference: form.Reference, expected: Prior) -> Iterator[tuple[Floats, Problem]]:
+    """Parameters and scale in turn; the first pass has hardly any prior."""
+    from scipy.optimize import least_squares
+
+    values = _start(data, reference, expected)
+    # Amplitudes within two powers of e: where there is no noise to be seen, its logarithm would run away.
+    expected = {**expected, "log_bias": (values[1], 2.0), "log_noise": (values[3], 2.0)}
+    # Powers are positive, and losses that are never negative have a floor that is not.
+    lowest = np.full(len(values), -math.inf)
+    lowest[[2, 4]] = 0.01
+    if data.losses.min() >= 0:
+        lowest[0] = 0.0
+    values = np.maximum(values, lowest)
+    options: dict[str, Any] = {"x_scale": "jac", "max_nfev": 50, "ftol": 1e-6, "xtol": 1e-6}
+    scale = 0.05 * spread_of(data.losses[data.counted])
+    for sure in (UNSURE, *[1.0] * PASSES):
+        problem = Problem(data, reference, expected, scale, sure)
+        values = least_squares(problem.residuals, values, problem.jacobian, bounds=(lowest, math.inf), **options).x
+        left = problem.differences(values)[0] * problem.weights * scale
+        before, scale = scale, scale_of(left[data.counted], data)
+        yield values, Problem(data, reference, expected, scale)
+        if sure == 1 and abs(math.log(scale / before)) < 0.05:
+            break
+
+
+def _start(data: Points, reference: form.Reference, expected: Prior) -> Floats:
+    """Exponents in the middle of the prior; amplitudes, floor and offset by linear least squares."""
+    values = np.array([expected.get(name, (0.0, 1.0))[0] for name in form.PARAMETERS] + [0.0])
+    values[[1, 3]] = 0.0
+    _, gradient = form.loss_and_gradient(values[:FREE], data.parts, reference)
+    columns = [gradient[:, 0], gradient[:, 1], gradient[:, 3], *([-data.beside] if data.beside.any() else [])]
+    ordered = np.argsort(data.losses)
+    central = ordered[: max(len(columns), math.ceil(0.9 * len(ordered)))]  # a diverged run must not set the start
+    linear = np.linalg.lstsq(np.stack(columns, axis=1)[central], data.losses[central], rcond=None)[0]
+    least = 0.02 * spread_of(data.losses[data.counted])
+    bias, noise = (max(float(amount), least) for amount in linear[1:3])
+    values[1], values[3] = math.log(bias), math.log(noise)
+    values[0] = float(np.median((data.losses - bias * gradient[:, 1] - noise * gradient[:, 3])[central]))
+    values[FREE] = float(linear[3]) if data.beside.any() else 0.0
+    return values
+
+
+class Problem:
+    """Residuals in units of the scale, and of parameters in widths of the prior; large ones are softened (soft L1)."""
+
+    def __init__(
+        self, data: Points, reference: form.Reference, expected: Prior, scale: float, sure: float = 1.0
+    ) -> None:
+        self.data, self.reference, self.scale = data, reference, scale
+        self._last: tuple[Floats, tuple[Floats, Floats]] | None = None
+        # What comes last says most about what comes next: a loss counts in proportion to its step.
+        at = data.parts.counts.sum(axis=-1)
+        self.weights = np.where(data.counted, 1.0, CURVE_WEIGHT) * at / at.max() / scale
+        known = [expected.get(name, (0.0, math.inf)) for name in form.PARAMETERS]
+        self.centre, width = np.array([*known, (0.0, 30 * scale)]).T
+        self.sure = sure / width
+
+    def improbability(self, values: Floats) -> float:
+        """Minus the logarithm of the probability of the parameters and the scale, given the runs, up to a constant."""
+        count = _freedom(self.data) + CURVE_WEIGHT**2 * float(self.data.beside.sum())
+        return count * math.log(self.scale) + 0.5 * float((self.residuals(values) ** 2).sum())
+
+    def differences(self, values: Floats) -> tuple[Floats, Floats]:
+        """Fitted minus measured, and its derivatives; kept, because the solver asks for both at the same place."""
+        if self._last is not None and np.array_equal(self._last[0], values):
+            return self._last[1]
+        fitted, gradient = form.loss_and_gradient(values[:FREE], self.data.parts, self.reference)
+        beside = self.data.beside
+        found = fitted - values[FREE] * beside - self.data.losses, np.column_stack([gradient, -beside])
+        self._last = values.copy(), found
+        return found
+
+    def robust(self, values: Floats) -> tuple[Floats, Floats]:
+        """The differences in units of the scale, large ones softened, and their derivatives."""
+        off, gradient = self.differences(values)
+        raw = np.nan_to_num(off * self.weights, nan=1e6, posinf=1e6, neginf=-1e6)
+        soft, slope = _softened(raw)
+        return soft, np.nan_to_num(gradient * (self.weights * slope)[:, None])
+
+    def pull(self, values: Floats) -> tuple[Floats, Floats]:
+        """How far parameters are from where they are expected, in widths, far ones softened, and the derivatives."""
+        soft, slope = _softened((values - self.centre) * self.sure / FAR)
+        return FAR * soft, slope * self.sure
+
+    def residuals(self, values: Floats) -> Floats:
+        """What is squared and minimised: differences, and how far parameters are from where they are expected."""
+        return np.concatenate([self.robust(values)[0], self.pull(values)[0]])
+
+    def jacobian(self, values: Floats) -> Floats:
+        """Derivatives of the residuals."""
+        return np.concatenate([self.robust(values)[1], np.diag(self.pull(values)[1])])
+
+
+def _softened(raw: Floats) -> tuple[Floats, Floats]:
+    """What has the soft L1 loss of the numbers as its square, and the derivatives: none pulls harder than at one."""
+    root = np.sqrt(1 + raw * raw)
+    return np.sign(raw) * np.sqrt(2 * (raw * raw / (root + 1))), np.sqrt((root + 1) / 2) / root
+
+
+def draws(problem: Problem, values: Floats, seed: int) -> Floats:
+    """Parameters that other samples of the runs would have given: one Gauss–Newton step from the fit for each.
+
+    Runs are drawn with replacement, with all their points; the centre of the prior is drawn as well, so that what the
+    runs do not determine is not taken for certain.
+    """
+    random, data = np.random.default_rng(seed), problem.data
+    soft, rows = problem.robust(values)
+    count = int(data.run.max()) + 1
+    squares, slopes = np.zeros((count, FREE + 1, FREE + 1)), np.zeros((count, FREE + 1))
+    np.add.at(squares, data.run, rows[:, :, None] * rows[:, None, :])
+    np.add.at(slopes, data.run, rows * soft[:, None])
+    times = random.multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(float)
+    off = values - problem.centre
+    precision = problem.sure**2 / np.sqrt(1 + (off * problem.sure / FAR) ** 2)
+    shift = random.standard_normal((DRAWS, FREE + 1)) * np.sqrt(precision)
+    steepness = np.einsum("bi,ijk->bjk", times, squares) + np.diag(precision + 1e-9)
+    pull = precision * off - shift
+    step = np.linalg.solve(steepness, (times @ slopes + pull)[..., None])[..., 0]
+    moved = -step[:, :FREE]
+    # One step from the fit cannot say more than this: a bias that hardly falls, or amplitudes near zero, are cut short.
+    for place, room in ((1, 0.8), (2, 0.6 * values[2]), (3, 0.8)):
+        moved *= np.minimum(1.0, room / np.maximum(-moved[:, place], 1e-9))[:, None]
+    # A step in the logarithm of an amplitude is one in the amplitude: exponentials of long steps would mean nothing.
+    moved[:, [1, 3]] = np.log1p(moved[:, [1, 3]])
+    drawn = values[:FREE] + moved
+    if data.losses.min() >= 0:
+        drawn[:, 0] = np.maximum(drawn[:, 0], 0.0)
+    return drawn

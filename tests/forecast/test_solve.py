@@ -1,0 +1,81 @@
+"""The runs decide: tables of the form are fitted whatever the prior expects."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.forecast.forecast_cases import make
+
+import surefoot as sf
+from surefoot.forecast import _fit, _read, _schedules, _solve
+from surefoot.theory import forecast as form
+
+LENGTHS = (500, 1000, 2000, 4000)
+
+
+def plain(seed):
+    """Noise-free runs without growth: floor + a·S^-p + b·N^q, with numbers far from the prior's."""
+    random = np.random.default_rng(seed)
+    rate, p, q = 10 ** random.uniform(-3, 0.5), random.uniform(0.3, 1.0), random.uniform(0.6, 1.4)
+    floor, bias, noise = random.uniform([0.0, 0.2, 0.1], [3.0, 1.0, 0.5])
+
+    def loss(lr, steps):
+        found = form.sums(form.trace(lr * _schedules.factors("linear", steps)))
+        return floor + bias * float(found.total / (rate * 1000)) ** -p + noise * float(found.noise / rate) ** q
+
+    lrs = rate * np.geomspace(0.1, 10, 6)
+    runs = [{"lr": lr, "schedule": "linear", "steps": T, "loss": loss(lr, T)} for lr in lrs for T in LENGTHS]
+    return runs, loss, lrs
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tables_of_the_form_are_fitted_and_the_best_rate_is_found(seed):
+    runs, loss, lrs = plain(seed)
+    fit = sf.forecast(runs)
+    only = fit.fits[()]
+    assert np.abs(only.residuals).max() < 0.05 * only.spread
+    assert only.typical < 0.01 * only.spread
+    assert fit.notes == []
+    for steps in (1000, 4000):
+        chosen = fit.best(steps=steps, schedules=["linear"]).lr
+        truth = min(loss(lr, steps) for lr in np.geomspace(lrs[0], lrs[-1], 40))
+        assert loss(chosen, steps) - truth < 0.01 * only.spread
+
+
+def test_a_steep_noise_is_found_where_the_prior_expects_weights_that_grow():
+    def loss(lr, steps):
+        return 2.5 + 0.5 * (lr * steps) ** -0.5 + 40 * lr
+
+    rates, lengths = np.geomspace(3e-4, 3e-2, 10), (1000, 2000, 4000, 8000, 16000)
+    runs = [{"lr": lr, "schedule": "linear", "steps": T, "loss": loss(lr, T)} for lr in rates for T in lengths]
+    fit = sf.forecast(runs)
+    assert fit.fits[()].typical < 0.005
+    chosen = fit.best(steps=16000, schedules=["linear"]).lr
+    assert loss(chosen, 16000) - loss(np.geomspace(3e-4, 3e-2, 200), 16000).min() < 0.002
+
+
+@pytest.mark.parametrize("table", [make, lambda: plain(0)[0]])
+def test_with_enough_runs_another_prior_changes_little(table):
+    runs = _read.read(table(), None)
+    other = {name: (centre + width, width) for name, (centre, width) in _solve.PRIOR.items()}
+    ends = form.stack([form.trace(run.rates, [run.steps], weight_decay=run.weight_decay) for run in runs])
+    one, two = (_fit.fit(runs, prior) for prior in (_solve.PRIOR, other))
+    assert np.abs(one.losses(ends) - two.losses(ends)).max() < 0.02 * one.spread
+
+
+def test_derivatives_are_those_of_the_residuals(rows):
+    runs = _read.read(rows, None)
+    data = _solve.points(runs)
+    values, problem = _solve.solve(data, form.Reference(0.01, 0.005, 5.0, 3.0), _solve.PRIOR)
+    moved = values + np.array([0.1, 0.2, 0.3, -0.2, 0.3, 0.4, -0.1, -4.0, 0.01])
+    step = 1e-6 * np.eye(len(values))
+    numeric = [(problem.residuals(moved + each) - problem.residuals(moved - each)) / 2e-6 for each in step]
+    np.testing.assert_allclose(problem.jacobian(moved), np.transpose(numeric), rtol=1e-4, atol=1e-4)
+
+
+def test_a_large_scale_has_its_price(rows):
+    data = _solve.points(_read.read(rows, None))
+    reference = form.Reference(0.01, 0.005, 5.0, 3.0)
+    values, problem = _solve.solve(data, reference, _solve.PRIOR)
+    worse = _solve.Problem(data, reference, _solve.PRIOR, 100 * problem.scale)
+    assert problem.improbability(values) < worse.improbability(values)
