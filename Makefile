@@ -12,7 +12,7 @@ help:
 	@echo "make test-all    the same with the slow tests"
 	@echo "make test-strangers  what torch and optax demand of their own optimizers, for ours"
 	@echo "make lint        ruff and mypy alone"
-	@echo "make bench       speed against peers and limits, half an hour, and a list of the goals that were missed"
+	@echo "make bench       speed against peers and limits, 20 minutes, and a list of the goals that were missed"
 	@echo "make evidence    how often answers are right: trains networks for hours"
 	@echo "make docs        build the documentation"
 

@@ -2,7 +2,7 @@
 
     python benchmarks/_all.py [--evidence] [--quick] [NAME ...]
 
-By default these are the benchmarks of speed: ratios against peers and limits, half an hour on two cores. With
+By default these are the benchmarks of speed: ratios against peers and limits, 20 minutes on two cores. With
 ``--evidence`` they are those of quality, which train networks for hours: how often answers are right. A goal is missed
 where a line of output says "NO" or "missed", or where a benchmark fails. The others run all the same.
 """

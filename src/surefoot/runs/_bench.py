@@ -231,7 +231,7 @@ class Bench(Work):
         try:
             losses, deltas = (np.array(values, float) for values in progress)
             fits = losses.ndim == 1 and losses.shape == deltas.shape and 1 <= len(losses) <= k
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RuntimeError):  # the last of torch, for a loss that would be differentiated
             fits = False
         if not fits:
             raise RunError(
