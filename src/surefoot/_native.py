@@ -69,8 +69,8 @@ def _has_avx2() -> bool:
     """Whether the processor has AVX2 and multiply-add, as NumPy has found out."""
     import numpy as np
 
-    extensions = np.show_config(mode="dicts")["SIMD Extensions"]
-    found = {*extensions["baseline"], *extensions["found"]}
+    extensions = np.show_config(mode="dicts").get("SIMD Extensions", {})  # which leaves out lists that are empty
+    found = {*extensions.get("baseline", ()), *extensions.get("found", ())}
     return "X86_V3" in found or {"AVX2", "FMA3"} <= found  # NumPy's names since 2.4, and before
 
 
