@@ -65,6 +65,12 @@ def click_point(page, method, rate):
     page.mouse.click(*_place(page, method, rate))
 
 
+def clear_picks(page):
+    """Let go of all picks, also if their chips are renewed between being found and being clicked."""
+    page.evaluate("() => document.querySelector('#picks .quiet').click()")
+    page.wait_for_function("() => !document.querySelector('#picks .quiet')")
+
+
 def _place(page, method, rate):
     return page.evaluate(
         """(point) => {

@@ -9,6 +9,7 @@ import itertools
 import numpy as np
 import pytest
 from tests.report.pages import (
+    clear_picks,
     click_point,
     download,
     drawn,
@@ -98,7 +99,7 @@ def test_clicking_again_leaves_the_runs_out(page):
 
 
 def test_clicks_go_round_points_that_lie_upon_each_other(page):
-    page.click("#picks .quiet")
+    clear_picks(page)
     settle(page)
     for _ in range(4):  # at the smallest rate all methods are the same
         click_point(page, 0, 0)
@@ -212,7 +213,7 @@ def test_state_is_in_the_address(opened, result, validated, folder):
         page.click("[role=tab]:nth-child(1)")
         switch(page, index="safe", kind="average")
         page.fill("#distance", "2.5")
-        page.click("#picks .quiet")
+        clear_picks(page)
         click_point(page, 1, 9)
         page.click('#headline [data-method="sgd"] button')
         page.wait_for_function("() => location.hash.includes('hide=sgd')")
@@ -379,7 +380,7 @@ def test_validation_loss_can_be_shown(opened, validated, folder):
 
 def test_thinned_traces_keep_their_extremes(opened, validated, folder):
     with opened(report.write(validated, folder / "thinned.html")) as page:
-        page.click("#picks .quiet")
+        clear_picks(page)
         click_point(page, 1, 2)
         settle(page)
         shown = lines(page, '#delta [data-run="1,2,mean"]')[0]
