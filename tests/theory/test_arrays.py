@@ -46,14 +46,7 @@ def two_iterations(monkeypatch):
     monkeypatch.setattr(_composite, "_ITERATIONS", 2)
 
 
-@pytest.fixture
-def enough_iterations(monkeypatch):
-    """As many as the scalar roots of these tests take; JAX and torch would do all others, too."""
-    monkeypatch.setattr(_composite, "_ITERATIONS", 16)
-
-
 @every_model
-@pytest.mark.usefixtures("enough_iterations")
 def test_numpy_torch_and_jax_agree_with_floats(make):
     scalars = make(math)
     expected = np.array([scalars.step(*map(float, point)) for point in zip(LOSS, GRAD_SQ, LR, strict=True)]).T
@@ -141,7 +134,6 @@ def both(model, rows):
 
 
 @every_model
-@pytest.mark.usefixtures("enough_iterations")
 def test_gradients_flow_in_torch_and_jax(make):
     points, model = np.array([(1.0, 2.0, 3.0), (2.0, 0.1, 0.5), (0.3, 40.0, 7.0)]).T, make(np)
     expected = np.empty((3, 3))
