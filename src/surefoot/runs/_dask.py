@@ -38,6 +38,8 @@ from surefoot.runs._workers import Answer, packed
 _CONNECT_SECONDS = 10
 _WAIT_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
+_FETCH_SECONDS = 10.0
+"""For results of tasks that were done before another one failed: an error comes with the message, they are fetched."""
 _LONELY_SECONDS = 60.0
 """Without any worker for so long, a warning tells why nothing happens."""
 
@@ -133,6 +135,17 @@ class DaskWorkers:
         while self._given and not self._completed.has_ready() and time.monotonic() < deadline:
             time.sleep(_WAIT_SECONDS)
             len(self)  # says if there is nobody to wait for
+        found = self._come()
+        deadline = time.monotonic() + _FETCH_SECONDS
+        while any(answer.error is not None for answer in found) and time.monotonic() < deadline:
+            if all(future.status != "finished" for future in self._given):
+                break
+            time.sleep(_WAIT_SECONDS)
+            found += self._come()
+        return found
+
+    def _come(self) -> list[Answer]:
+        """The answers that are here."""
         found = []
         for future, result in self._completed.next_batch(block=False) if self._completed.has_ready() else []:
             task = self._given.pop(future)

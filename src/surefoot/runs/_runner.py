@@ -314,9 +314,12 @@ class Runner:
         self._workers.give(worker, [Piece(lane.key, lane.recorded, step, not self._whole) for lane in group])
 
     def _take(self, asked: Sequence[Group], step: int, seconds: float) -> bool:
-        """Take what workers have done, or do within some seconds; False if that is nothing."""
+        """Take what workers have done, or do within some seconds; False if that is nothing.
+
+        Errors come last: what has been done beside them is kept.
+        """
         assert self._workers is not None
-        answers = self._workers.take(seconds)
+        answers = sorted(self._workers.take(seconds), key=lambda answer: answer.error is not None)
         for pieces, found, error in answers:
             group = self._underway.pop(pieces[0].key)
             if error is None:
