@@ -201,6 +201,31 @@ def test_two_sentences_for_a_person(another):
     )
 
 
+def test_rates_that_are_far_too_small_are_led_to_the_same_range(another):
+    make = OPTIMIZERS["adamw"][0]
+    ranges = [watched(another, make, lr).verdict().lr_range for lr in (1e-7, 1e-6, 1e-5)]
+    for low, high in ranges:
+        assert low == pytest.approx(ranges[-1][0], rel=0.5)
+        assert high == pytest.approx(ranges[-1][1], rel=0.5)
+
+
+@pytest.mark.parametrize(("lr", "state", "word"), [(1e-9, "too small", "more"), (1e4, "too large", "less")])
+def test_a_range_that_is_a_first_guess_says_so(another, lr, state, word):
+    verdict = watched(another, OPTIMIZERS["adamw"][0], lr).verdict()
+    assert verdict.state == state
+    assert verdict.is_far
+    assert str(verdict).endswith(f", and far {word} if that is {state} as well.")
+    assert not watched(another, OPTIMIZERS["adamw"][0], 1e-5).verdict().is_far
+
+
+def test_a_monitor_that_does_not_watch_says_so():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    monitor = StabilityMonitor(torch.optim.SGD([parameter], lr=0.1))
+    assert "call monitor.attach() first" in monitor.verdict().reason
+    assert "0 of the 20 steps" in monitor.attach().verdict().reason
+    monitor.detach()
+
+
 def test_a_notebook_shows_the_same_words(another):
     verdict = watched(another, OPTIMIZERS["sgd"][0], 0.05).verdict()
     page = verdict._repr_html_()

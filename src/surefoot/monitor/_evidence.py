@@ -13,6 +13,10 @@ from surefoot.rules import Floats
 NEEDED = ("loss", "rate", "size", "sample_sq", "slope", "moved_sq", "point_sq", "away_sq", "back")
 """Columns without which a step is no evidence; ``carried`` may be missing at some of them."""
 
+PROMISED, AWAY = (-7.0, 2.0), (-7.0, 1.5)
+"""The scales of ``promised`` and ``away``. Both go with a rate that is small, until steps drown in the rounding of
+float32; a rate that is large soon leads to places that say nothing about smaller ones."""
+
 _TINY = 1e-300
 _USUAL_WEIGHT = 0.03
 """Size of a weight where all parameters start at zero, so that nothing else says how far a run has gone."""
@@ -99,11 +103,11 @@ def gather(columns: Mapping[str, Floats], horizon: int, peak: float, elements: i
     kept = kept[np.isfinite(kept)]
     way_sq, steps_sq = columns["away_sq"][-1], every * _sum(columns["moved_sq"][:-1])
     return Evidence(
-        promised=_log(ahead * every * _sum(columns["slope"]) / unit, -4, 2),
+        promised=_log(ahead * every * _sum(columns["slope"]) / unit, *PROMISED),
         uphill=math.copysign(math.log1p(100 * min(abs(uphill), 3.0)), uphill),
         learned=float(np.clip((first - late) / unit, 0.0, 1.0)),
         spike=_log(1.0 + max(_highest(loss) - loss[0], 0.0) / unit, 0, 2),
-        away=_log(ahead * math.sqrt(way_sq) / length, -4, 1.5),
+        away=_log(ahead * math.sqrt(way_sq) / length, *AWAY),
         straight=_log(way_sq / max(steps_sq, _TINY) / (every * (len(loss) - 1)), -3, 0),
         kept=_log(horizon * (_mean(kept) / unit), -2, 3) if len(kept) else 0.0,
         shortened=_log(float(np.median(columns["size"] / rate)), -3, 0),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from surefoot.monitor._evidence import NEEDED, Evidence, Losses, gather, summarise
+from surefoot.monitor._evidence import AWAY, NEEDED, PROMISED, Evidence, Losses, gather, summarise
 from surefoot.monitor._verdict import State, Verdict
 from surefoot.monitor._weights import WEIGHTS, Sum, Weights
 from surefoot.rules import Floats
@@ -117,7 +117,8 @@ def judge(
     if seen.broken is not None or stop_reason is not None:
         reason = stop_reason or f"loss or gradient are not finite from step {seen.broken} on"
         details = {} if found is None else dict(found._asdict())
-        return Verdict(State.TOO_LARGE, reason, _range(State.TOO_LARGE, seen.sane, peak, weights), details=details)
+        span = _range(State.TOO_LARGE, seen.sane, peak, weights)
+        return Verdict(State.TOO_LARGE, reason, span, _is_far(State.TOO_LARGE, seen.sane), details=details)
     if done < wanted and not (seen.soared and done >= FEWEST):
         reason = f"{done} of the {wanted} steps that a verdict needs were seen"
         return Verdict(State.UNKNOWN, reason, more_steps=wanted - done)
@@ -133,7 +134,8 @@ def judge(
     assumed = "" if horizon is not None else f", if the run is to have {length} steps"
     details = {**found._asdict(), "too small": small, "too large": large, "horizon": float(length)}
     reason = _reason(state, found, now, done) + assumed
-    return Verdict(state, reason, _range(state, seen.sane, peak, weights), details=details)
+    span = _range(state, seen.sane, peak, weights)
+    return Verdict(state, reason, span, _is_far(state, seen.sane), details=details)
 
 
 def _usable(columns: Mapping[str, Floats]) -> Indices:
@@ -174,6 +176,14 @@ def _range(state: State, sane: Evidence | None, peak: float, weights: Weights) -
         middle = max(middle, half + 0.1)
     low, high = (peak * 10.0 ** (middle + side) for side in (-half, half))
     return (low, high) if 0 < low <= high < np.inf else None
+
+
+def _is_far(state: State, sane: Evidence | None) -> bool:
+    """Whether a rate is wrong by more than the evidence can tell: its numbers are at the ends of their scales."""
+    if sane is None:
+        return True
+    end = {State.TOO_SMALL: 0, State.TOO_LARGE: 1}.get(state)
+    return end is not None and (sane.promised, sane.away) == (PROMISED[end], AWAY[end])
 
 
 def _reason(state: State, found: Evidence, now: Losses, done: int) -> str:

@@ -252,6 +252,9 @@ class StabilityMonitor:
         obstacle = _reading.obstacle(self.optimizer)
         if obstacle is not None:
             return Verdict(State.UNKNOWN, obstacle)
+        if not self.steps and not self._handles:
+            reason = "the monitor has not been watching; use it in a with statement, or call monitor.attach() first"
+            return Verdict(State.UNKNOWN, reason)
         columns, stop = self.numbers(), self.stopped
         return judge(
             {**columns, "size": np.where(np.isnan(columns["size"]), columns["rate"], columns["size"])},

@@ -41,6 +41,8 @@ class Verdict:
     """What decided."""
     lr_range: tuple[float, float] | None = None
     """Rates to try, at most one and a half decades: of the first parameter group, at the peak of the schedule."""
+    is_far: bool = False
+    """Whether the range is a first guess: the rate is so wrong that good ones may lie far beyond it."""
     more_steps: int = 0
     """Steps that are still wanted, if the state is unknown."""
     details: Mapping[str, float] = field(default_factory=dict)
@@ -56,6 +58,9 @@ class Verdict:
         span = "{:.2g} to {:.2g}".format(*self.lr_range)
         if self.state is State.HOLDS:
             return f"Keep it; {span} should do as well."
+        if self.is_far:
+            beyond = "more" if self.state is State.TOO_SMALL else "less"
+            return f"Try {span}, and far {beyond} if that is {self.state} as well."
         return f"It may still hold, but {span} is safer." if self.state is State.AT_THE_EDGE else f"Try {span}."
 
     def __str__(self) -> str:
