@@ -1,11 +1,16 @@
 """What tells user-written code apart, and that nothing else does."""
 
+import enum
 import logging
+import math
 import subprocess
 import sys
 import threading
+import types
+from collections import deque
 from dataclasses import dataclass
-from functools import partial, singledispatch
+from datetime import date
+from functools import partial, singledispatch, update_wrapper
 
 import numpy as np
 import pydantic
@@ -190,3 +195,96 @@ def test_what_an_object_tells_about_itself_is_asked():
     assert digest(Reader("a")) == digest(Reader("a"))
     assert digest(Reader("a")) != digest(Reader("b"))
     assert identify(Reader("a")).unknown == ()
+
+
+class Counted:
+    """A decorator that is an object."""
+
+    def __init__(self, function, times=1):
+        update_wrapper(self, function)
+        self.function, self.times = function, times
+
+    def __call__(self, x):
+        return self.times * self.function(x)
+
+
+def _act(slope):
+    class Act(enum.Enum):
+        A = 1
+
+        @property
+        def slope(self):
+            return slope
+
+    return Act
+
+
+class Rate(float):
+    pass
+
+
+class Queue(deque):
+    pass
+
+
+class Day(date):
+    pass
+
+
+class Names(set):
+    pass
+
+
+class Grid(np.ndarray):
+    pass
+
+
+def _with(value, **attributes):
+    vars(value).update(attributes)
+    return value
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda k: Counted([abs, lambda x: 3 * x][k]),
+        lambda k: Counted(abs, times=k),
+        _act,
+        Rate,
+        lambda k: Queue([k]),
+        lambda k: Day(2020 + k, 1, 1),
+        lambda k: _with(Names("a"), k=k),
+        lambda k: np.ma.array([1.0, 2.0], mask=[k, 1 - k]),
+        lambda k: _with(np.ones(2).view(Grid), k=k),
+    ],
+    ids=["decorated", "times", "enum", "float", "deque", "date", "set", "mask", "array"],
+)
+def test_what_unusual_objects_hold_counts(make):
+    assert digest(make(0)) == digest(make(0)) != digest(make(1))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_compiled_functions_count_by_what_they_were_made_of():
+    assert identify(np.frompyfunc(lambda x: x, 1, 1)).unknown
+    assert not identify(np.add).unknown
+
+    def double(x):
+        return 2.0 * x
+
+    def triple(x):
+        return 3.0 * x
+
+    assert digest(torch.jit.script(double)) != digest(torch.jit.script(triple))
+
+
+def test_compiled_code_of_one_s_own_counts_by_the_file_it_is_in(tmp_path, monkeypatch):
+    module = types.ModuleType("mine_of_c")
+    monkeypatch.setitem(sys.modules, "mine_of_c", module)
+    monkeypatch.setattr(math.sin, "__module__", "mine_of_c")  # any function of C will do
+    assert identify(lambda x: math.sin(x)).unknown
+    module.__file__ = str(tmp_path / "mine_of_c.so")
+    (tmp_path / "mine_of_c.so").write_bytes(b"one")
+    one = identify(lambda x: math.sin(x))
+    assert not one.unknown
+    (tmp_path / "mine_of_c.so").write_bytes(b"other")
+    assert digest(lambda x: math.sin(x)) != one.digest

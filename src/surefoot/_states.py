@@ -12,6 +12,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +21,7 @@ import numpy as np
 from surefoot._files import replacing
 
 _SKELETON = "skeleton"
+_ARRAY = "array of NumPy"
 _SEAL_BYTES = 32
 _LENGTH_BYTES = 16
 
@@ -81,7 +83,7 @@ def _packed(state: Any) -> bytes:
     import torch
 
     content = io.BytesIO()  # torch's own writer hides why it could not write
-    torch.save(state, content)
+    torch.save(_without_numpy(state), content)
     return content.getvalue()
 
 
@@ -101,7 +103,7 @@ def _unpacked(content: bytes) -> Any:
             return _put_together(json.loads(str(arrays[_SKELETON])), arrays)
     import torch
 
-    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return _with_numpy(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
 
 
 def _has_tensor(state: Any) -> bool:
@@ -113,6 +115,38 @@ def _has_tensor(state: Any) -> bool:
     if isinstance(state, list | tuple):
         return any(_has_tensor(value) for value in state)
     return isinstance(state, torch.Tensor)
+
+
+def _without_numpy(state: Any) -> Any:
+    """A state that torch reads back: it knows no numbers and arrays of NumPy. Without any, it is the state itself."""
+    import torch
+
+    if isinstance(state, np.generic):
+        return state.item()
+    if isinstance(state, np.ndarray):
+        if state.dtype.kind not in "biufc":
+            raise TypeError(f"state_dict must hold arrays of numbers beside tensors, got one of {state.dtype}")
+        return {_ARRAY: torch.from_numpy(np.ascontiguousarray(state))}
+    return _each(state, _without_numpy)
+
+
+def _with_numpy(state: Any) -> Any:
+    """The inverse, up to numbers, which are Python's now."""
+    if isinstance(state, dict) and list(state) == [_ARRAY]:
+        return state[_ARRAY].numpy()
+    return _each(state, _with_numpy)
+
+
+def _each(state: Any, change: Callable[[Any], Any]) -> Any:
+    """A state with its parts changed; what has no such part is itself, with all that it holds beside them."""
+    if isinstance(state, dict):
+        found = {key: change(value) for key, value in state.items()}
+        return state if all(found[key] is value for key, value in state.items()) else found
+    if type(state) in (list, tuple):
+        items = [change(value) for value in state]
+        is_same = all(one is other for one, other in zip(items, state, strict=True))
+        return state if is_same else type(state)(items)
+    return state
 
 
 def _taken_apart(value: Any, arrays: dict[str, Any]) -> Any:

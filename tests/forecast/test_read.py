@@ -11,6 +11,7 @@ from tests.forecast.forecast_cases import curves_of, make, row
 
 import surefoot as sf
 from surefoot.forecast import _read, _schedules
+from surefoot.study import Study
 
 ASK = {"lr": 0.01, "schedule": "linear", "steps": 2000}
 
@@ -174,3 +175,20 @@ def test_what_is_no_table(tmp_path):
     (tmp_path / "empty.csv").write_text("")
     with pytest.raises(ValueError, match="is not a table in CSV"):
         sf.forecast(tmp_path / "empty.csv")
+
+
+@pytest.mark.parametrize("lost", [math.nan, math.inf])
+def test_a_curve_that_ends_in_nothing_is_that_of_a_lost_run(rows, lost):
+    table = [{**each, "final_loss": math.nan if each["run"] == 0 else each["final_loss"]} for each in rows]
+    logged = curves_of(rows)
+    last = max(each["step"] for each in logged if each["run"] == 0)
+    ended = [{**each, "valid_loss": lost} if (each["run"], each["step"]) == (0, last) else each for each in logged]
+    assert _read.read(table, ended)[0].loss == math.inf
+    assert math.isnan(_read.read(table, logged)[0].loss)
+
+
+def test_options_of_tables_are_refused_for_studies():
+    result = Study("linear-regression", methods="sgd", lrs=[0.01, 0.1], seeds=1, epochs=2, batch_size=5).run()
+    for name, given in (("loss", "valid_loss"), ("groups", ["nope"]), ("curves", [])):
+        with pytest.raises(ValueError, match=f"{name} must be left out for the result of a study"):
+            _read.read(result, **{name: given})

@@ -313,3 +313,28 @@ def test_a_gpu_that_is_not_here():
 def test_bad_models_and_losses_show_before_any_work(options, error, message):
     with pytest.raises(error, match=message):
         make(**options).fingerprint()
+
+
+class Weighted(NetworkProblem):
+    """Holds something of its own."""
+
+    def __init__(self, weight):
+        super().__init__(MODEL, (X, Y))
+        self.weight = weight
+
+    def batch_loss(self, model, rows, seed=None, part=None):
+        return self.weight * super().batch_loss(model, rows, seed, part)
+
+
+def test_what_a_derived_problem_holds_counts():
+    assert Weighted(1.0).fingerprint() == Weighted(1.0).fingerprint() != Weighted(5.0).fingerprint()
+    assert make().fingerprint() == make().fingerprint()
+
+
+def test_a_model_that_has_changed_is_seen():
+    scale = [1.0]
+    problem = make(lambda: Scaled(scale[0]))
+    before = problem.fingerprint()
+    scale[0] = 2.0
+    problem.look_anew()
+    assert problem.fingerprint() != before

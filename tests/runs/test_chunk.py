@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from tests.runs.engine_cases import METHODS, PROBLEMS, runs_of, sweep
 
-from surefoot.problems import LinearRegression
+from surefoot.monitor import DeltaExplosion
+from surefoot.problems import LinearRegression, SimpleProblem
+from surefoot.rules import StopRule
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._types import STEP_FIELDS
-from surefoot.theory import schedules
+from surefoot.study import Study
+from surefoot.theory import models, schedules
 
 
 class PlainLeastSquares:
@@ -197,3 +200,68 @@ def test_halved_factors_of_doubled_rates_change_nothing():
     (whole,) = sweep(problem, runs_of(["sgd"], [0.01], [0]), 5, epochs=2, schedule=np.ones)
     (halved,) = sweep(problem, runs_of(["sgd"], [0.02], [0]), 5, epochs=2, schedule=lambda steps: np.full(steps, 0.5))
     assert halved.final == pytest.approx(whole.final, rel=1e-12)
+
+
+def test_what_a_rule_has_ended_does_not_depend_on_who_else_runs(assert_same_bits):
+    """Its slot goes on from the start, which counts nowhere."""
+    common = {"lrs": [1.0, 3.0], "seeds": 1, "epochs": 60, "batch_size": 5, "stop": DeltaExplosion(), "distance": 1.0}
+    alone = Study("linear-regression", methods=["sgd"], **common).run(processes=1).dataset
+    beside = Study("linear-regression", methods=["sgd", "sps"], **common).run(processes=1).dataset
+    assert set(alone.status.values.ravel()) == {"stopped"}
+    assert_same_bits(beside.sel(algorithm=["sgd"]), alone)
+
+
+class Bowl(SimpleProblem):
+    """½x² of one row, from 1."""
+
+    name, n_rows, features = "bowl", 1, 1
+
+    def describe(self):
+        return {}
+
+    def initial_point(self):
+        return np.ones(1)
+
+    def evaluate(self, points, rows):
+        return 0.5 * (points**2).sum(axis=-1), points
+
+
+@dataclass(frozen=True)
+class At(StopRule):
+    """Ends every run at a step."""
+
+    step: int
+
+    def first(self, history):
+        return self._stop(history, self.step, 0.0, "it is time") if len(history.loss) > self.step else None
+
+
+@pytest.mark.filterwarnings("ignore::surefoot.study.LowerBoundWarning")
+def test_a_run_that_is_ended_before_its_last_step_has_no_loss_there():
+    common = {"methods": ["sps(lower_bound=0.4)", "sgd"], "lrs": [0.5], "seeds": 1, "epochs": 10, "batch_size": 1}
+    assert np.isinf(Study(Bowl(), **common, stop=At(8)).run(processes=1).dataset.last_loss.values).all()
+
+
+@pytest.mark.filterwarnings("ignore::surefoot.study.LowerBoundWarning")
+def test_steps_after_the_end_are_no_violations():
+    common = {"methods": ["sgd", "sps(lower_bound=0.6)"], "lrs": [0.5], "seeds": 1, "epochs": 5, "batch_size": 1}
+    for rows in (1, 4):  # which are asked for rules after every step, and after every fourth
+        problem = Bowl()
+        problem.n_rows = rows
+        found = Study(problem, **common, stop=At(3)).run(processes=1).dataset
+        losses = found.loss.values[1, 0, 0]
+        assert found.violations.values[1].item() == (losses[np.isfinite(losses)] < 0.6).sum() == 4
+
+
+@dataclass(frozen=True)
+class Halved(models.Linear):
+    """A model of one's own, derived from that of SGD."""
+
+    def solve(self, xp, point):
+        size, delta = super().solve(xp, point)
+        return 0.5 * size, delta
+
+
+def test_a_model_derived_from_the_linear_one_takes_its_own_steps():
+    study = Study("linear-regression", methods=[Halved()], lrs=[0.01], seeds=1, epochs=1, batch_size=5)
+    assert (study.run(processes=1).dataset["size"].values == 0.005).all()

@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from surefoot.runs._methods import parse_methods
@@ -121,3 +122,16 @@ def test_one_bound_a_batch_is_refused():
 
     with pytest.raises(TypeError, match="lower_bound of a method in a study must be one number"):
         parse_method(models.Truncated(np.zeros(3)))
+
+
+@dataclass(frozen=True)
+class Table(models.Linear):
+    """A model with an array among its parameters."""
+
+    values: object = None
+
+
+def test_a_model_may_hold_an_array():
+    one, other = (parse_method(Table(values=np.arange(count))) for count in (3, 4))
+    assert one.name.startswith("Table(values=")
+    assert one.identity != other.identity

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import surefoot.optim as sfo
+from surefoot.runs import has_level
 from surefoot.runs._optimizers import NAMED, build
 from surefoot.study import Method, Study, parse_method
 from surefoot.theory import models
@@ -120,3 +121,12 @@ def test_the_exact_model_cannot_train_a_network():
 def test_they_are_for_networks_only(method):
     with pytest.raises(ValueError, match="it is for networks"):
         Study("linear-regression", methods=[method], lrs=[0.1], epochs=1, batch_size=5)
+
+
+def test_surefoot_has_a_level_of_its_own():
+    methods = ["surefoot", "momo", "momo(lower_bound=level)"]
+    study = Study("digits-mlp", methods=methods, lrs=[1.0], seeds=1, epochs=1, batch_size=64, lower_bound=0.5)
+    assert [method.lower_bound for method in study.methods] == [None, 0.5, None]
+    assert [has_level(method.identity) for method in study.methods] == [True, False, True]
+    assert not has_level(parse_method("surefoot(lower_bound=0)").identity)
+    assert parse_method("surefoot(lower_bound=0)").lower_bound == 0.0

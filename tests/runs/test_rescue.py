@@ -267,3 +267,11 @@ def test_five_hundred_flipped_bits_give_no_wrong_number(sound, tmp_path):
         f"store: {len(found)} of 300 found, {sum(found)} of {total * len(found)} runs not saved; search: {hits} of 100"
     )
     assert max(found) <= 1  # the damaged one itself
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%41b"])
+def test_any_folder_will_do(tmp_path, name):
+    (tmp_path / name).mkdir()
+    Study("linear-regression", methods="sgd", lrs=[0.1], seeds=1, epochs=1, batch_size=5).run(tmp_path / "s.db")
+    rescue(tmp_path / "s.db", tmp_path / name / "new.db")
+    assert Result.load(tmp_path / name / "new.db").lrs == [0.1]

@@ -4,6 +4,11 @@ import os
 import subprocess
 import sys
 
+import numpy as np
+import pytest
+import torch
+
+from surefoot._states import load_run, save_run
 from surefoot.runs import RunFiles
 from surefoot.study import Study
 
@@ -23,3 +28,15 @@ def test_what_killed_processes_were_writing_goes_when_a_store_is_opened(tmp_path
 def test_nothing_to_sweep_without_a_folder(tmp_path):
     RunFiles(str(tmp_path / "nowhere")).sweep()
     assert not list(tmp_path.iterdir())
+
+
+def test_states_may_hold_numbers_and_arrays_of_numpy_beside_tensors(tmp_path):
+    state = {"x": torch.ones(2), "lr": np.float64(0.1), "seen": [np.arange(3), (np.float32(2), "a")]}
+    save_run(tmp_path / "a.run", {}, state)
+    _, found = load_run(tmp_path / "a.run")
+    assert found["lr"] == 0.1
+    np.testing.assert_array_equal(found["seen"][0], np.arange(3))
+    assert found["seen"][1] == (2.0, "a")
+    assert isinstance(found["seen"][0], np.ndarray)
+    with pytest.raises(TypeError, match="arrays of numbers beside tensors"):
+        save_run(tmp_path / "a.run", {}, {"x": torch.ones(2), "words": np.array(["a"])})

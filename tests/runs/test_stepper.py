@@ -311,3 +311,31 @@ def test_a_gradient_too_large_for_float16_takes_no_step():
     assert np.isfinite(deltas).all()
     assert runs._stepper._scaler.get_scale() < 2**16
     assert runs.distance() > 0
+
+
+@pytest.mark.parametrize("optimizer", [sfo.SGD, torch.optim.SGD, torch.optim.Adam])
+def test_a_rate_beyond_the_parameters_numbers_diverges(optimizer):
+    (reading,) = take(start(optimizer, lr=1e39), 1)
+    assert torch.isfinite(reading.loss)
+    assert torch.isinf(reading.delta)
+    (reading,) = take(start(sfo.NGN, lr=1e39), 1)
+    assert torch.isfinite(reading.delta)
+
+
+def test_a_move_without_a_gradient_has_an_infinite_size():
+    class Flat(nn.Module):
+        """A loss that is flat from its second step on."""
+
+        def __init__(self):
+            super().__init__()
+            self.w, self.slope = nn.Parameter(torch.ones(2)), 1.0
+
+        def forward(self, inputs):
+            return self.slope * self.w.sum().expand(len(TARGETS), 10) * torch.arange(10.0)
+
+    stepper = start(torch.optim.Adam, model=Flat)
+    take(stepper, 1)
+    stepper.model.slope = 0.0
+    (reading,) = take(stepper, 1)
+    assert reading.grad_sq == 0
+    assert torch.isinf(reading.size)

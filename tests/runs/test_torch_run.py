@@ -335,3 +335,44 @@ def test_steps_of_rate_zero_are_allowed(place):
 def test_bad_options_are_named(name, value):
     with pytest.raises((ValueError, TypeError), match=name):
         recipe(**{name: value})
+
+
+class Shuffled:
+    """Draws its order whenever somebody goes through it, from torch's generator."""
+
+    def __iter__(self):
+        return iter([(X[rows], Y[rows]) for rows in torch.randperm(40).split(8)])
+
+
+def test_the_first_epoch_is_that_of_the_seed_too():
+    runs = TorchRun(lambda: nn.Linear(3, 1), lambda seed: Shuffled(), squared, lambda p, lr: sfo.SGD(p, lr=lr))
+    one, other = runs(1e-9), runs(1e-9)
+    losses = one.advance(3).losses
+    assert losses == other.advance(3).losses
+    other.load_state_dict(one.state_dict())
+    assert one.advance(4).losses == other.advance(4).losses
+
+
+def test_a_model_is_evaluated_where_its_optimizer_says():
+    def optimizer(parameters, lr):
+        return sfo.SGD(parameters, lr=lr, averaging=sfo.ScheduleFree())
+
+    def distance(model):
+        return sum(p.detach().square().sum() for p in model.parameters()).item()
+
+    runs = TorchRun(lambda: nn.Linear(3, 1), batches, squared, optimizer, evaluate=distance)
+    run = runs(0.5)
+    run.advance(5)
+    there = distance(run.model)
+    run.optimizer.eval()
+    at_the_average = distance(run.model)
+    run.optimizer.train()
+    assert run.evaluate() == at_the_average != there
+    assert distance(run.model) == there
+
+
+def test_a_named_schedule_serves_every_horizon():
+    runs = recipe(schedule="cosine")
+    for horizon in (20, 40):
+        assert tune(runs, [0.01, 0.1], horizon).horizon == horizon
+        assert len(runs.schedule) == horizon

@@ -359,3 +359,25 @@ def test_what_cannot_be_identified_needs_a_version(tmp_path):
         with pytest.raises(ValueError, match=r"file \(TextIOWrapper\) cannot be identified. Give version="):
             tune(TorchRun(*parts), [0.01, 0.1], 10, store=tmp_path / "search")
         tune(TorchRun(*parts, version="1"), [0.01, 0.1], 10, store=tmp_path / "search")
+
+
+def test_a_search_says_how_it_is_given_a_version(tmp_path):
+    table = np.frompyfunc(lambda x: x, 1, 1)
+
+    def loss(model, batch):
+        table(1.0)
+        return squared(model, batch)
+
+    runs = TorchRun(lambda: nn.Linear(3, 1), batches, loss, lambda p, lr: torch.optim.SGD(p, lr=lr))
+    with pytest.raises(ValueError, match="Give version='1' to what makes the runs"):
+        tune(runs, [0.1, 0.2], 10, store=tmp_path / "s")
+    runs.version = "1"
+    assert tune(runs, [0.1, 0.2], 10, store=tmp_path / "s").lr in (0.1, 0.2)
+
+
+def test_a_study_removes_what_a_search_has_left_of_its_runs(tmp_path):
+    study = Study("linear-regression", methods="sgd", lrs=[0.01, 0.1], seeds=1, epochs=2, batch_size=5)
+    tune(study, store=tmp_path / "s.db", processes=1)
+    assert list(tmp_path.glob("*.runs/*.run"))
+    study.run(tmp_path / "s.db")
+    assert not list(tmp_path.glob("*.runs"))

@@ -167,3 +167,11 @@ class TestNotes:
     def test_all_that_end_at_one_step_name_it(self):
         assert "batch of that step" in spoiled_by([7, 7, 7])
         assert spoiled_by([7, 8]) == spoiled_by([None, None]) == spoiled_by([]) == ""
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_schedule_may_begin_with_zeros():
+    schedule = np.r_[np.zeros(30), np.ones(HORIZON - 30)]
+    losses = np.exp(-np.outer(LRS, np.cumsum(schedule) / 100))
+    race = run(losses, schedule)
+    assert finished(race)

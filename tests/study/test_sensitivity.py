@@ -80,3 +80,14 @@ def test_an_unknown_method_is_named():
 def test_a_bad_tolerance_is_refused(tolerance):
     with pytest.raises(ValueError, match="tolerance must be"):
         table([1.0] * 5, [1.0] * 5, tolerance=tolerance)
+
+
+def test_the_best_rate_is_in_its_window_also_where_the_start_was_lower():
+    row = measure_windows(["m"], LRS, np.full((1, 5), 2.4) + 0.01 * LRS, np.ones((1, 5)), 2.30, 2.31)["m"]
+    assert (row.best_rate, row.low) == (0.01, 0.01)
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_is_finite():
+    row = measure_windows(["m"], LRS, np.full((1, 5), np.inf), np.full((1, 5), np.inf), np.inf, np.inf)["m"]
+    assert math.isnan(row.best_rate)

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from surefoot.monitor import DeltaExplosion, NonFinite, PartialBound
-from surefoot.problems import Problem
+from surefoot.problems import Problem, SimpleProblem
 from surefoot.runs._store import Store
 from surefoot.study import LowerBoundWarning, Plan, Result, StoreError, Study, StudyInterrupted
 from surefoot.theory import models
@@ -269,3 +269,49 @@ def test_rules_are_part_of_what_a_store_keeps_apart(tmp_path):
 def test_what_is_no_stop_rule_is_refused():
     with pytest.raises(TypeError, match="stop must be stop rules"):
         Study("linear-regression", **STOPPED, stop=["explosion"])
+
+
+SCALE = 1.0
+
+
+class Scaled(SimpleProblem):
+    """Its numbers depend on a number of its module."""
+
+    name, n_rows, features = "scaled", 1, 1
+
+    def describe(self):
+        return {}
+
+    def initial_point(self):
+        return np.ones(1)
+
+    def evaluate(self, points, rows):
+        return SCALE * (points**2).sum(axis=-1), 2 * SCALE * points
+
+
+def test_what_has_changed_since_the_last_run_is_computed_anew(tmp_path, monkeypatch):
+    study = Study(Scaled(), methods="sgd", lrs=[0.1], seeds=1, epochs=5, batch_size=1)
+    before = study.run(tmp_path / "s.db").dataset.last_loss.item()
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    assert study.plan(tmp_path / "s.db").todo == 1
+    assert study.run(tmp_path / "s.db").dataset.last_loss.item() == study.run().dataset.last_loss.item() != before
+
+
+def test_a_result_stays_with_its_file_when_the_folder_changes(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)
+    found = make(lrs=[0.1]).run("s.db")
+    loaded = Result.load("s.db")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert found.dataset.status.size == loaded.dataset.status.size == 12
+
+
+def test_a_study_in_which_nothing_is_finite_can_be_shown():
+    class Lost(Scaled):
+        def evaluate(self, points, rows):
+            return np.full(len(points), np.nan), points
+
+    found = Study(Lost(), methods="sgd", lrs=[0.1], seeds=1, epochs=5, batch_size=1).run()
+    assert "diverged" in found.dataset.status.values
+    assert np.isinf(found.bound(bias="pool").total.values).all()
+    assert "sgd" in str(found).lower()

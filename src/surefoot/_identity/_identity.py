@@ -91,13 +91,19 @@ def merged(identities: Iterable[Identity]) -> Identity:
     )
 
 
-def require(identity: Identity, version: str | None, where: str) -> None:
-    """Refuse to store under an identity with gaps, unless the user has given a version for them."""
+def require(identity: Identity, version: str | None, where: str, how: str = "Give version='1'") -> None:
+    """Refuse to store under an identity with gaps, unless the user has given a version for them.
+
+    Args:
+        identity: What is known.
+        version: The user's word for what is not.
+        where: What would store.
+        how: How the user gives a version there.
+    """
     if identity.unknown and version is None:
         raise IdentityError(
             f"{where} cannot tell whether it holds runs of this code: {_listed(identity.unknown)} cannot be "
-            "identified. Give version='1', and another one whenever that changes; or give the object a method "
-            "fingerprint()"
+            f"identified. {how}, and another one whenever that changes; or give the object a method fingerprint()"
         )
 
 

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -104,7 +105,11 @@ class Walk:
         if hasattr(value, "tocoo") and hasattr(value, "nnz"):  # a sparse matrix, whose flags depend on who used it
             entries = value.tocoo()
             return self._all("sparse", value.format, value.shape, entries.row, entries.col, entries.data)
-        if callable(value) and hasattr(value, "__qualname__"):  # of C: methods and wrappers of types
+        if callable(value) and hasattr(value, "__qualname__") and is_foreign(type(value)):
+            inner = getattr(value, "__wrapped__", None) or getattr(value, "_torchdynamo_inline", None)
+            if inner is not None:  # compiled from a function of yours, as by torch.jit.script
+                return self._all("compiled", type(value), inner)
+            # Of C: methods and wrappers of types.
             return self._name(getattr(value, "__module__", None) or "builtins", value.__qualname__)
         return self._instance(value)
 
@@ -119,10 +124,13 @@ class Walk:
             self._path.pop()
 
     def _name(self, module: str, qualname: str) -> bytes:
-        """Something of a package: its name, and the package's version."""
+        """Something of a package: its name, and the package's version. Compiled code of yours: the file it is in."""
         package = package_of(module)
         if package is None:
-            return _hash("name", f"{module}.{qualname}".encode())
+            file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+            if not file.is_file():
+                return self._unknown(qualname)
+            return self._note(f"{module}.{qualname}", _hash("name", qualname.encode(), file.read_bytes()))
         self._used.add(package)
         return _hash("name", f"{module}.{qualname} {version_of(package)}".encode())
 
@@ -138,7 +146,9 @@ class Walk:
         return _hash(type(value).__name__, *(self._labelled(f"[{k}]", item) for k, item in enumerate(values)), *extra)
 
     def _set(self, value: Iterable[Any]) -> bytes:
-        return _hash("set", *sorted(self.digest(item) for item in value))  # their own order is another in each process
+        extra = [] if type(value) in (set, frozenset) else [self._instance(value, inside=True)]
+        # Their own order is another one in each process.
+        return _hash("set", *sorted(self.digest(item) for item in value), *extra)
 
     def _dict(self, value: Any) -> bytes:
         entries = [
@@ -157,10 +167,16 @@ class Walk:
     def _array(self, value: Any) -> bytes:
         if value.dtype.hasobject:
             return self._all("objects", value.shape, value.ravel().tolist())
-        content = hashlib.blake2b(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data).digest()
-        return _hash(
-            "array", f"{value.dtype.descr if value.dtype.names else value.dtype.str}{value.shape}".encode(), content
-        )
+        parts = [np.ascontiguousarray(value).reshape(-1).view(np.uint8).data]
+        if isinstance(value, np.ma.MaskedArray):
+            parts = [
+                np.ascontiguousarray(part).view(np.uint8).data for part in (value.filled(), np.ma.getmaskarray(value))
+            ]
+        content = [hashlib.blake2b(part).digest() for part in parts]
+        if not is_foreign(type(value)):
+            content.append(self._instance(value, inside=True))
+        kind = value.dtype.descr if value.dtype.names else value.dtype.str
+        return _hash("array", f"{kind}{value.shape}".encode(), *content)
 
     def _tensor(self, value: Any) -> bytes:
         import torch
@@ -238,7 +254,8 @@ class Walk:
             known = self._name(value.__module__, value.__qualname__)
             return _hash("changed", known, self._named(changed)) if changed else known
         if issubclass(value, enum.Enum):
-            given = {key: item for key, item in vars(value).items() if isinstance(item, FunctionType)}
+            kinds = (FunctionType, property, classmethod, staticmethod, functools.cached_property)
+            given = {key: item for key, item in vars(value).items() if isinstance(item, kinds)}
             values = [(member.name, member.value) for member in value.__members__.values()]
             return _hash("enum", value.__qualname__.encode(), self.digest(values), self._named(given))
         self._path.append(name)
@@ -282,14 +299,17 @@ class Walk:
         if isinstance(value, enum.Enum):
             return self._all("member", kind, value.name)
         if inside or not is_foreign(kind):
-            return _hash("object", self.digest(kind), self._named(_held(value)))
+            content = [] if inside else _built_in(value)
+            return _hash("object", self.digest(kind), self._named(_held(value)), *map(self.digest, content))
         try:
             reduce = copyreg.dispatch_table.get(kind)
             told: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
         except Exception:  # whatever it is, it cannot be written down
             return self._unknown(value)
         if isinstance(told, str):
-            return self._name(kind.__module__, told)
+            module = getattr(value, "__module__", None) or kind.__module__
+            is_there = getattr(sys.modules.get(module), told, None) is value  # not one made of a function of yours
+            return self._name(module, told) if is_there else self._unknown(value)
         found = [self.digest(kind), self.digest(told[0]), self.digest(told[1])]
         if len(told) > 2:
             is_plain = isinstance(told[2], dict) and all(isinstance(name, str) for name in told[2])
@@ -340,6 +360,20 @@ def _held(value: Any) -> dict[str, Any]:
         for name, item in held.items()
         if not isinstance(inspect.getattr_static(type(value), name, None), functools.cached_property)
     }
+
+
+def _built_in(value: Any) -> list[Any]:
+    """What an object of a class of yours holds as what its class is derived from: as a float, a deque, a date."""
+    kind = type(value)
+    if not any(base is not object and is_foreign(base) for base in kind.__mro__):
+        return []
+    if any(isinstance(getattr(kind, name), FunctionType) for name in ("__reduce__", "__reduce_ex__")):
+        return []  # it says itself how it is written down, which may be anything
+    try:
+        _, given, _, *items = (*value.__reduce_ex__(4), None, None, None)[:5]
+        return [part for part in (*given, *(list(part) for part in items if part is not None)) if part is not kind]
+    except Exception:  # whatever it holds, it cannot be written down
+        return []
 
 
 def _content(cell: Any) -> Any:

@@ -148,7 +148,7 @@ class Forecast:
 
         Args:
             steps: T.
-            lr: The largest rate; by default it is chosen as well.
+            lr: The largest rate of the steps to come; by default it is chosen as well.
             group: Which model and data set, if the runs are of several.
             warmup: Steps of the ramp at the start; by default as in the runs.
             resume: Rates α_t of the steps that are done already: only the rest is free.
@@ -157,16 +157,16 @@ class Forecast:
 
         fit = self._fit(group)
         total = _schedules.whole("steps", steps, 2)
-        fit.reach(total, lr)
+        fit.reach(total, None if lr is None else _schedules.positive("lr", lr))
         done = np.empty(0) if resume is None else _done(resume, total)
         ramp = (fit.warmup if resume is None else 0) if warmup is None else _schedules.whole("warmup", warmup, 0)
         if len(done) + ramp >= total:
             raise ValueError(f"steps must be more than the {len(done) + ramp} of warmup and resume, got {total}")
         candidates = fit.candidates() if lr is None else np.array([_schedules.positive("lr", lr)])
         rates = optimise(fit, total, candidates, ramp, done)
-        top = float(rates[len(done) :].max())
+        chosen, top = float(rates[len(done) :].max()), float(rates.max())
         value = fit.predict(rates)
-        return BestSchedule(top, rates / top, total, *value, fit.doubts(value, top if lr is None else None))
+        return BestSchedule(top, rates / top, total, *value, fit.doubts(value, chosen if lr is None else None))
 
     def compare(self, runs: Any, curves: Any = None, **options: Any) -> pd.DataFrame:
         """Forecasts of runs that are known, beside what was measured: one row a run, with ``error`` = forecast − loss.

@@ -60,6 +60,9 @@ def read(
     import pandas as pd
 
     if hasattr(runs, "dataset") and hasattr(runs, "algorithms") and hasattr(runs, "rates"):
+        for name, given in {"curves": curves, "loss": loss, "curve_loss": curve_loss, "groups": groups}.items():
+            if given is not None:
+                raise ValueError(f"{name} must be left out for the result of a study, got {given!r}")
         return _of_result(runs)
     table = _table("runs", runs, pd)
     if not len(table):
@@ -149,6 +152,8 @@ def _of_row(name: str, row: dict[str, Any], final: str | None, logs: Any, column
         at, losses = log.step.to_numpy(float), log.loss.to_numpy(float)
     curve = _cleaned(at, losses, steps)
     last = math.nan if final is None else _schedules.number(row[final])
+    if math.isnan(last) and len(at) and not math.isfinite(losses[np.argmax(at)]):
+        last = math.inf  # the run was lost on its way
     if math.isnan(last) and not len(curve[0]):
         raise ValueError(f"{final or 'the loss'} must be a number (∞ if the run diverged) without a curve, got NaN")
     group = tuple((key, _plain(row[key])) for key in columns)

@@ -23,6 +23,13 @@ _AT_ONCE = 512
 """Rows at once where a loss over all rows is computed."""
 
 
+_DESCRIBED = {
+    "name", "device", "threads", "n_rows", "n_valid", "_loss", "_model_seed", "_starts", "_autocast", "_channels_last",
+    "_train", "_valid", "_evaluated",
+}  # fmt: skip
+"""Attributes of every network problem."""
+
+
 class _Facts(NamedTuple):
     """What a first look at the model tells."""
 
@@ -37,9 +44,7 @@ class NetworkProblem(Problem):
     Losses over all rows are taken in evaluation mode, without augmentation.
 
     Args:
-        model_factory: Gives a new model. Runs go to other processes if it can be imported there: a class, a function of
-            a module, or a ``functools.partial`` of one; with a lambda, or a function of your script, all stays in this
-            process.
+        model_factory: Gives a new model. It goes to other processes, also as a lambda or a function of your script.
         dataset: The training rows: a pair (inputs, targets) of tensors or arrays, :class:`surefoot.data.Images`, a
             map-style ``torch.utils.data.Dataset`` of pairs, or anything with the methods of
             :class:`~surefoot.problems.Inputs`.
@@ -113,8 +118,19 @@ class NetworkProblem(Problem):
 
     def identity(self) -> Identity:
         """What the numbers rest on: the model at its start, the loss and the data, with all code of yours in them."""
-        own = [] if is_foreign(type(self)) else [identify(type(self))]
+        own = [] if is_foreign(type(self)) else [identify(type(self), self._held())]
         return merged([self._facts.model, self._loss_identity, *self._rows_identities, *own])
+
+    def _held(self) -> dict[str, Any]:
+        """The attributes that a class of yours adds; the others are told by :meth:`describe`."""
+        return {name: value for name, value in super()._held().items() if name not in _DESCRIBED}
+
+    def look_anew(self) -> None:
+        """Forget what was found about the model, the loss and the rows."""
+        for name in ("_facts", "_loss_identity", "_rows_identities"):
+            self.__dict__.pop(name, None)
+        for inputs in (self._train, self._valid):
+            getattr(inputs, "look_anew", lambda: None)()
 
     def describe(self) -> dict[str, Any]:
         """What the numbers depend on beside the data; the model and the loss as a hash of their code."""

@@ -81,11 +81,15 @@ class Problem(ABC):
 
     def identity(self) -> Identity:
         """What of the problem's numbers rests on code of yours: for a class of yours, its code and what it holds."""
-        if is_foreign(type(self)):
-            return identify()
-        own, held = type(self), vars(self)
-        kept = [name for name in held if not isinstance(getattr(own, name, None), cached_property)]
-        return identify(own, {name: held[name] for name in kept})
+        return identify() if is_foreign(type(self)) else identify(type(self), self._held())
+
+    def _held(self) -> dict[str, Any]:
+        """The attributes of a problem of yours, without what it has computed from the others."""
+        own = type(self)
+        return {k: value for k, value in vars(self).items() if not isinstance(getattr(own, k, None), cached_property)}
+
+    def look_anew(self) -> None:  # noqa: B027  # most problems remember nothing
+        """Forget what was found about code and data of yours, which may have changed: a study begins."""
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all that determines the problem's numbers; for a class of yours also of its code."""

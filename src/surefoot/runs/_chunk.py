@@ -58,7 +58,8 @@ class _State:
     """The runs of a chunk, stacked in slots: a tile has WIDTH of them.
 
     ``alive`` are the tiles that are still advanced; the arrays of the first group below hold these only. A diverged run
-    is put back to the start, where it does no harm, until its tile is taken out; its traces end where it diverged.
+    is put back to the start, where it does no harm, until its tile is taken out; its traces end where it diverged. So
+    is one that a rule has ended. What such a slot does afterwards counts nowhere.
     """
 
     def __init__(self, problem: TiledProblem, chunk: Chunk, settings: Settings) -> None:
@@ -85,6 +86,8 @@ class _State:
         self.diverged_at = np.full(shape, -1)
         self.stopped_at = np.full(shape, -1)
         self.violations = np.zeros(shape, int)
+        self.below = np.zeros((0, *shape), bool)
+        """At which steps of the last block a loss was below its bound."""
         # Of a run that ends early the rest is filled with ∞ when all is done.
         self.steps = np.empty((len(TRACED), *shape, settings.kept))
         self.train = np.full((*shape, settings.epochs + 1), np.inf)
@@ -148,7 +151,7 @@ class _State:
                 if self.sizes is not None:
                     self.sizes.set_rates(self.rates.reshape(-1))
             if step == last_step:
-                self.last[self.alive] = self.problem.full_loss(self.points)
+                self.last[self.alive] = np.where(self._are_over(), np.inf, self.problem.full_loss(self.points))
             tiles.step(batch, chosen, self.rates, factor, sizes, step % every == 0)
             told[...] = tiles.told
             if (step + 1) % per_epoch == 0:
@@ -177,17 +180,19 @@ class _State:
         loss, grad_sq = block[:2]
         numbers = loss + grad_sq
         is_end = first + length == self.settings.steps
-        when = self.diverged_at[self.alive]
-        below = (loss < self.bounds) & (when < 0)
+        when, over = self.diverged_at[self.alive], self._are_over()
+        below = (loss < self.bounds) & ~over
         is_sound = bool(np.isfinite(numbers.sum()))
         bad = np.zeros_like(below) if is_sound else ~np.isfinite(numbers)
         if below.any():
-            self.violations[self.alive] += (below & ~np.logical_or.accumulate(bad)).sum(axis=0)
+            below &= ~np.logical_or.accumulate(bad)
+            self.violations[self.alive] += below.sum(axis=0)
+        self.below = below
         if is_sound and not (is_end and not np.isfinite(self.points.sum())):
             return
         if is_end:  # the last step may have led to a point that is none; later blocks would have seen it
             bad[-1] |= ~np.isfinite(self.points).all(axis=(1, 3))
-        died = bad.any(axis=0) & (when < 0)
+        died = bad.any(axis=0) & ~over
         when[died] = first + bad.argmax(axis=0)[died]
         self.diverged_at[self.alive] = when
         self._bury(died)
@@ -208,12 +213,18 @@ class _State:
                 stop = first_stop(rules, history)
                 if stop is not None:
                     self.stopped_at[tile, slot], ended[row, slot] = stop.step, True
+                    self.violations[tile, slot] -= self.below[max(stop.step + 1 - first, 0) :, row, slot].sum()
         if ended.any():
             self._bury(ended)
 
+    def _are_over(self) -> NDArray[np.bool_]:
+        """Which of the runs that are advanced have diverged, or were ended by a rule."""
+        over: NDArray[np.bool_] = (self.diverged_at[self.alive] >= 0) | (self.stopped_at[self.alive] >= 0)
+        return over
+
     def _bury(self, died: NDArray[np.bool_]) -> None:
         """Put runs that died back to the start; take out tiles without a living run."""
-        dead = (self.diverged_at[self.alive] >= 0) | (self.stopped_at[self.alive] >= 0)
+        dead = self._are_over()
         lr = self.lr[self.alive]
         lr[died] = self.lr.min()
         self.lr[self.alive] = lr
@@ -222,7 +233,7 @@ class _State:
         left = ~dead.all(axis=1)
         if not left.all():
             self.alive = np.arange(len(self.lr))[self.alive][left]
-            self.points, self.total = self.points[left], self.total[left]
+            self.points, self.total, self.below = self.points[left], self.total[left], self.below[:, left]
             self._make_room()
 
     def _measure(self, reached: dict[int, Floats]) -> None:

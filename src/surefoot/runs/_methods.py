@@ -153,10 +153,11 @@ def parse_methods(
 def has_level(identity: str) -> bool:
     """Whether a method, given by its identity, has a level: its index is the safe one already.
 
-    >>> has_level("ngn(lower_bound=level)"), has_level("ngn")
-    (True, False)
+    >>> has_level("ngn(lower_bound=level)"), has_level("momo{'lower_bound': 'level'}"), has_level("ngn")
+    (True, True, False)
     """
-    return "lower_bound=level" in identity
+    is_given = "lower_bound=level" in identity or "'lower_bound': 'level" in identity
+    return is_given or (identity.partition("{")[0] in _optimizers.LEVELLED and "'lower_bound'" not in identity)
 
 
 def _fields(model: Any) -> list[Field[Any]]:
@@ -171,10 +172,17 @@ def _model_name(model: Model, rule: Rule | None = None) -> str:
         raise TypeError(f"lower_bound of a method in a study must be one number, got {bound!r} of {model!r}")
     name = _NAMES.get(type(model), type(model).__name__)
     values = [(field, getattr(model, field.name)) for field in _fields(model)]
-    parts = [f"{field.name}={_short(value)}" for field, value in values if value != field.default]
+    parts = [f"{field.name}={_short(value)}" for field, value in values if not _is_default(value, field)]
     if rule is not None:
         parts.append(f"lower_bound={level_name(rule)}")
     return f"{name}({', '.join(parts)})" if parts else name
+
+
+def _is_default(value: Any, field: Field[Any]) -> bool:
+    try:
+        return bool(value == field.default)
+    except ValueError:  # an array, of which no default is made
+        return False
 
 
 def _short(value: Any) -> str:

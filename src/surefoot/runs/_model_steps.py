@@ -123,7 +123,7 @@ class StepSizes:
     """
 
     def __init__(self, models: Sequence[Model | None], told: Floats) -> None:
-        is_fixed = {id(model): isinstance(model, Linear) for model in {id(model): model for model in models}.values()}
+        is_fixed = {id(model): type(model) is Linear for model in {id(model): model for model in models}.values()}
         self._fixed = together(np.array([i for i, model in enumerate(models) if is_fixed[id(model)]], np.intp))
         moving = {i: model for i, model in enumerate(models) if not (model is None or is_fixed[id(model)])}
         self._size = told[2]
@@ -163,7 +163,7 @@ def _knows_size(model: Model) -> bool:
 
 
 def _deltas(model: Model, loss: Floats, grad_sq: Floats, rate: Floats) -> Floats:
-    if isinstance(model, Linear):  # what is not finite shows in the loss or the gradient
+    if type(model) is Linear:  # what is not finite shows in the loss or the gradient
         half: Floats = model.solve(NUMPY, Point(1.0, 0.0, 0.0, (0.5 * rate) * grad_sq, 1.0, True))[1]
         return half  # the sizes are known: they are not found again
     height, decrease = model.height(loss, model.lower_bound), rate * grad_sq

@@ -38,6 +38,9 @@ NAMED = {
 }
 """Names of optimizers beyond the models, and where they are; torch is imported when one of them is used."""
 
+LEVELLED = {"surefoot"}
+"""Those that have a level of their own, unless they are given a lower bound."""
+
 _DEFAULTS: dict[str, dict[str, Any]] = {"sgd-momentum": {"momentum": 0.9}}
 
 
@@ -59,8 +62,10 @@ class NamedOptimizer:
     @property
     def lower_bound(self) -> float | None:
         """C, None where it knows none."""
-        bound = dict(self.options).get("lower_bound", 0.0)
-        return float(bound) if isinstance(bound, int | float) and "lower_bound" in _options(self.name) else None
+        if "lower_bound" not in _options(self.name):
+            return None
+        bound = dict(self.options).get("lower_bound", None if self.name in LEVELLED else 0.0)
+        return float(bound) if isinstance(bound, int | float) else None
 
 
 def named(name: str, options: dict[str, Any], lower_bound: float | None) -> NamedOptimizer:
@@ -71,7 +76,7 @@ def named(name: str, options: dict[str, Any], lower_bound: float | None) -> Name
     for key in options:
         if key not in allowed:
             raise unknown(f"parameter of method {name!r}", key, sorted(allowed))
-    if lower_bound is not None and "lower_bound" in allowed:
+    if lower_bound is not None and "lower_bound" in allowed and name not in LEVELLED:
         options = {"lower_bound": lower_bound, **options}
     found = NamedOptimizer(name, tuple(options.items()))
     try:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from surefoot.runs._connection import StoreError, decoded
 from surefoot.runs._schema import (
@@ -145,7 +146,7 @@ def _checkpointed(path: Path, folder: Path) -> bytes:
 def _read(content: bytes, copy: Path) -> _Rows:
     copy.write_bytes(content)
     rows = _Rows()
-    with closing(sqlite3.connect(f"file:{copy}?immutable=1", uri=True)) as connection:
+    with closing(sqlite3.connect(f"file:{quote(str(copy.absolute()))}?immutable=1", uri=True)) as connection:
         connection.text_factory = decoded
         for kind, (table, query, places) in _TABLES.items():
             others = {place: _texts(connection, *where) for place, where in places.items()}

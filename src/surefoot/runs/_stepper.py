@@ -81,8 +81,10 @@ class Stepper:
     def evaluating(self) -> Iterator[nn.Module]:
         """The model at the point to evaluate, which is not where gradients are taken if the optimizer averages."""
         _switch(self.optimizer, "eval")
-        yield self.model
-        _switch(self.optimizer, "train")
+        try:
+            yield self.model
+        finally:
+            _switch(self.optimizer, "train")
 
     def step(self, number: int, compute: Callable[[], Tensor]) -> Reading:
         """Take a step: ``compute()`` gives the loss of the next batch, to differentiate."""
@@ -95,16 +97,25 @@ class Stepper:
         if self._scaler is not None and not self._unscaled():
             nothing = torch.zeros_like(detached)
             return Reading(detached, nothing, nothing, nothing)  # a gradient too large for float16: no step
-        if isinstance(self.optimizer, ModelBased):
-            self.optimizer.step(loss=loss)
-            size, delta = self.optimizer.last_step
-            reading = Reading(detached, self.optimizer.last_grad_sq, size.max(), delta)
-        else:
-            reading = Reading(detached, *self._foreign_step())
+        try:
+            reading = Reading(detached, *self._taken(loss))
+        except RuntimeError as error:
+            if "without overflow" not in str(error):
+                raise
+            infinite = torch.full_like(detached, torch.inf)  # a rate that the parameters' numbers do not reach to
+            return Reading(detached, infinite, infinite, infinite)
         if self.scheduler is not None:
             by_loss = isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
             self.scheduler.step(detached) if by_loss else self.scheduler.step()
         return reading
+
+    def _taken(self, loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Let the optimizer take its step: ‖g‖², size and index."""
+        if not isinstance(self.optimizer, ModelBased):
+            return self._foreign_step()
+        self.optimizer.step(loss=loss)
+        size, delta = self.optimizer.last_step
+        return self.optimizer.last_grad_sq, size.max(), delta
 
     def _differentiated(self, compute: Callable[[], Tensor]) -> Tensor:
         """The loss of a step, whose gradient the parameters have then."""
@@ -155,7 +166,8 @@ class Stepper:
             inner = torch.stack([(m * g).sum(dtype=torch.float64) for m, g in zip(moves, gradients, strict=True)]).sum()
             size = (_norm_sq(moves) / grad_sq).sqrt()
             # The midpoint of the interval that holds the index of every convex model with this step.
-            return grad_sq, size.nan_to_num(0.0), (0.5 * inner).clamp_min(0.0)
+            size = torch.where(size.isnan(), torch.zeros_like(size), size)  # no gradient, and no move
+            return grad_sq, size, (0.5 * inner).clamp_min(0.0)
 
     @torch.no_grad()
     def distance(self, start: list[Tensor]) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -112,6 +111,8 @@ class TorchRun(Run):
             "version": version,
         }
         self.version = version
+        self._schedule = schedule if isinstance(schedule, str) else None
+        """The name of the schedule, whose factors the horizon tells."""
         self.lr, self.seed = lr, seed
         self._start: list[Tensor] = []
         """x_1, shared by all runs of a factory."""
@@ -138,10 +139,6 @@ class TorchRun(Run):
 
     def identity(self) -> Identity:
         """What the numbers of the runs depend on: the model at its start, the code of all parts, the first batch."""
-        return self._identity
-
-    @cached_property
-    def _identity(self) -> Identity:
         model = self._parts[0]()
         optimizer = _optimizer(self._parts[3], model, 1e-3)
         groups = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
@@ -154,8 +151,8 @@ class TorchRun(Run):
         """The factors of the rate over a horizon; None if they are constant, or not known in advance."""
         scheduler = self._options["scheduler"]
         if scheduler is None:
-            if isinstance(self._options["schedule"], str):
-                self._options["schedule"] = _checks.factors(self._options["schedule"], horizon)[1]
+            if self._schedule is not None:
+                self._options["schedule"] = _checks.factors(self._schedule, horizon)[1]
             return self.schedule
         found = [_dry_run(scheduler, lr, horizon) for lr in (1.0, 0.25)]
         one, other = found
@@ -213,9 +210,9 @@ class TorchRun(Run):
         """What ``evaluate(model)`` gives for the model as it is now; None without that function."""
         if self._options["evaluate"] is None:
             return None
-        self.model.eval()
-        with torch.no_grad():
-            return float(self._options["evaluate"](self.model))
+        with self._stepper.evaluating() as model, torch.no_grad():
+            model.eval()
+            return float(self._options["evaluate"](model))
 
     def state_dict(self) -> dict[str, Any]:
         """Model, optimizer, scheduler, random numbers, and the place in the data."""
@@ -247,7 +244,8 @@ class TorchRun(Run):
         if known:
             self._data.load_state_dict(state)  # type: ignore[attr-defined]
             self._fetched = place
-        self._batches: Iterator[Any] = iter(self._data)
+        with seeded(self.seed, self._fetched):
+            self._batches: Iterator[Any] = iter(self._data)
         while self._fetched < place:
             self._next_batch()
 

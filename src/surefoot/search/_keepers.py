@@ -96,7 +96,8 @@ def _identities_of(factories: Mapping[str, Any], store: Path) -> dict[str, Ident
     found = {}
     for name, factory in factories.items():
         identity, version = identity_of(factory), getattr(factory, "version", None)
-        require(identity, version, f"store {str(store)!r}")
+        how = "Give version='1' to what makes the runs, as an argument of TorchRun or as an attribute"
+        require(identity, version, f"store {str(store)!r}", how)
         full = digest(identity.digest, version, NUMERICS_VERSION, IDENTITY_RULE)
         found[name] = replace(identity, digest=full)
     return found

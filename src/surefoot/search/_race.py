@@ -309,7 +309,8 @@ class Race:
 
     def _doublings(self, step: int) -> float:
         """How often the way travelled until a step will still double."""
-        return math.log2(self._travelled[-1] / self._travelled[step - 1])
+        so_far = self._travelled[step - 1]
+        return math.log2(self._travelled[-1] / so_far) if so_far > 0 else math.inf
 
 
 def window(step: int) -> slice:

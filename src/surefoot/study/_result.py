@@ -61,7 +61,7 @@ class Result:
             raise StoreError(f"{path}: the file holds no study")
         entry = entry_at(entries, -1 if study is None else study, path)
         settings = {**entry.settings, "created": entry.created}
-        return cls(settings, FileArchive(Path(path), entry.context, settings["problem"]["fingerprint"]))
+        return cls(settings, FileArchive(Path(path).absolute(), entry.context, settings["problem"]["fingerprint"]))
 
     @property
     def algorithms(self) -> list[str]:
@@ -274,7 +274,9 @@ class Result:
         if bias == "envelope":
             parts[0] = np.where(complete, self.envelope(horizon=steps).values, np.nan)
         elif bias == "pool":
-            parts[0] = np.where(complete, bounds.envelope_bias(self.rates[:, :steps], *self.pool()), np.nan)
+            pool = self.pool()  # of nothing, if not even the loss at the start is finite
+            found_bias = bounds.envelope_bias(self.rates[:, :steps], *pool) if len(pool.losses) else np.inf
+            parts[0] = np.where(complete, found_bias, np.nan)
         dims = ("algorithm", "lr")
         return xr.Dataset(
             {"bias": (dims, parts[0]), "noise": (dims, parts[1]), "total": (dims, parts.sum(axis=0))},

@@ -105,12 +105,14 @@ def measure_windows(
     tolerance: float = 0.1,
 ) -> SensitivityTable:
     """The table for losses and bounds of shape (algorithms, rates); NaN counts as ∞."""
-    slack = _checks.number("tolerance", tolerance, positive=True) * (initial_loss - optimal_loss)
+    # On networks the loss at the start is that of another mode, and may lie below all others.
+    slack = _checks.number("tolerance", tolerance, positive=True) * max(initial_loss - optimal_loss, 0.0)
     rows = []
     for algorithm, loss, total in zip(algorithms, _known(losses), _known(totals), strict=True):
         measured, predicted = _window(loss, slack), _window(total, slack)
         best, best_bound = _best(lrs, loss), _best(lrs, total)
-        excess = np.minimum(loss, initial_loss) - min(loss.min(), initial_loss)
+        least = min(loss.min(), initial_loss)
+        excess = np.minimum(loss, initial_loss) - (least if least < np.inf else 0.0)
         either = (measured | predicted).sum()
         rows.append(
             Sensitivity(
@@ -123,7 +125,7 @@ def measure_windows(
                 *_ends(lrs, predicted),
                 float((measured & predicted).sum() / either) if either else 0.0,
                 rank_correlation(loss, total),
-                abs(math.log10(best_bound / best)) if best > 0 and best_bound > 0 else math.nan,
+                abs(math.log10(best_bound) - math.log10(best)) if best > 0 and best_bound > 0 else math.nan,
                 float(excess.mean()) if best > 0 else math.nan,
             )
         )
@@ -174,4 +176,4 @@ def _ends(lrs: Floats, window: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[flo
     inside = lrs[window]
     if not len(inside):
         return math.nan, math.nan, -math.inf
-    return float(inside[0]), float(inside[-1]), math.log10(inside[-1] / inside[0])
+    return float(inside[0]), float(inside[-1]), math.log10(inside[-1]) - math.log10(inside[0])

@@ -113,7 +113,6 @@ class Study:
         if lower_bound is not None:
             lower_bound = _checks.number("lower_bound", lower_bound)
         self.methods = parse_methods(methods, lower_bound=lower_bound)
-        self._identities = {method.name: method.identity for method in self.methods}
         self.lrs = _checks.rates(lrs)
         self.seeds = _checks.seeds(seeds)
         self.epochs = _checks.whole("epochs", epochs, 1)
@@ -183,6 +182,7 @@ class Study:
         """How many runs there are, how many of them the store holds, and how many are left."""
         done: set[Key] = set()
         if store is not None and Path(store).exists():
+            self._look_anew()
             with Store.read(store) as opened:
                 done = opened.done(self._context())
         left = len(self._missing(done))
@@ -190,6 +190,7 @@ class Study:
 
     def identity(self) -> Identity:
         """What it rests on that stored runs are those of this study: code, values, packages. ``print`` it."""
+        self._look_anew()
         return self._identity
 
     def adopt(self, store: str | os.PathLike[str], *, study: int | None = None) -> int:
@@ -206,6 +207,7 @@ class Study:
         Returns:
             How many runs were taken over: the next ``run`` does not compute them.
         """
+        self._look_anew()
         return adopt(self, store, study)
 
     def run(
@@ -271,12 +273,15 @@ class Study:
             if isinstance(keeper, StoreKeeper) and self._shares:
                 keeper.store.register(study._context(), study._settings())
                 keeper.store.add(study._context(), traces)
+            if Path(keeper.files.folder).is_dir():  # a search leaves runs there that it has taken to their end
+                for run in self.runs:
+                    keeper.files.remove(run.key)
         if path is None:
             return Result(study._settings(), MemoryArchive(list(traces)), problem=self.problem)
         forget_best(settings)
         with suppress(OSError):  # it is not there, or another study has begun runs in it
             Store.folder_of(path).rmdir()
-        archive = FileArchive(path, study._context(), self._fingerprint)
+        archive = FileArchive(path.absolute(), study._context(), self._fingerprint)
         result = Result(study._settings(), archive, problem=self.problem)
         result.optimum()  # so that the file tells all without the problem
         return result
@@ -293,6 +298,7 @@ class Study:
             with Keeper(self._identities) as keeper:
                 yield keeper
             return
+        self._look_anew()
         require(self._identity, self.version, f"store {str(path)!r}")
         with StoreKeeper(path, self._context(), self._identities, factories) as keeper:
             check_size(self, keeper.store)
@@ -332,6 +338,17 @@ class Study:
 
     def _missing(self, done: set[Key]) -> list[RunPlan]:
         return [run for run in self.runs if self._key(run) not in done] if done else self.runs
+
+    def _look_anew(self) -> None:
+        """Forget what was found about code, values and data: they may be others than they were a while ago."""
+        self.problem.look_anew()
+        for name in ("_identities", "_fingerprint", "_identity"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def _identities(self) -> dict[str, str]:
+        """What the methods are kept under, by name."""
+        return {method.name: method.identity for method in self.methods}
 
     @cached_property
     def _fingerprint(self) -> str:
