@@ -50,6 +50,11 @@ def context_of(study: Study) -> str:
     if study.stop:
         rules = [repr(rule) if is_foreign(type(rule)) else identify(rule).digest for rule in study.stop]
         shared["stop"] = [study.distance, *rules]
+    if not is_network(study.problem):  # whose numbers were wrong before, and others were not
+        if study.stop:
+            shared["ends"] = 2
+        if len(set(study.factors.tolist())) == 1 and study.factors[0] != 1.0:
+            shared["averages"] = 2
     if study._shares:  # what is kept of a run then depends on the others
         shared["runs"] = [sorted(study._identities.values()), study.lrs, study.seeds]
     if study._ranks() > 1:
