@@ -329,12 +329,3 @@ class Weighted(NetworkProblem):
 def test_what_a_derived_problem_holds_counts():
     assert Weighted(1.0).fingerprint() == Weighted(1.0).fingerprint() != Weighted(5.0).fingerprint()
     assert make().fingerprint() == make().fingerprint()
-
-
-def test_a_model_that_has_changed_is_seen():
-    scale = [1.0]
-    problem = make(lambda: Scaled(scale[0]))
-    before = problem.fingerprint()
-    scale[0] = 2.0
-    problem.look_anew()
-    assert problem.fingerprint() != before

@@ -28,7 +28,7 @@ from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrup
 
 
 def bench_of(study, folder):
-    return study._work(RunFiles(str(folder), study._context(), study._identities), study.shared)
+    return study._work(RunFiles(str(folder), study._context(), study._seen.identities), study.shared)
 
 
 def key_of(run):

@@ -137,7 +137,7 @@ def test_two_processes_compute_every_run_once(tmp_path, assert_same_bits):
 def test_runs_of_somebody_else_are_waited_for(tmp_path, monkeypatch, assert_same_bits):
     """Of four runs two are claimed; their owner dies without a word, and they are computed then."""
     study = make_study()
-    keys = [Key(study._identities[run.method.name], run.lr, run.seed) for run in study.runs]
+    keys = [Key(study._seen.identities[run.method.name], run.lr, run.seed) for run in study.runs]
     looks = []
     with Store.write(tmp_path / "s.db") as store:
         now, other = time.time(), owner_of("elsewhere", 1)
@@ -157,7 +157,7 @@ def test_files_of_a_run_that_somebody_else_computes_stay(tmp_path):
     study = make_study()
     folder = tmp_path / "s.db.runs"
     folder.mkdir()
-    files, run = RunFiles(str(folder), study._context(), study._identities), study.runs[0]
+    files, run = RunFiles(str(folder), study._context(), study._seen.identities), study.runs[0]
     theirs = files.path(Key(run.method.name, run.lr, run.seed))
     part = theirs.with_name(f".{theirs.name}.xyz.part")
     part.write_bytes(b"half")

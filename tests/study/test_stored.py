@@ -30,7 +30,7 @@ def study_of(code, **options):
 
 def key_of(study):
     """What runs are remembered under."""
-    return study._context(), tuple(study._identities.values())
+    return study._context(), tuple(study._seen.identities.values())
 
 
 @contextmanager

@@ -297,6 +297,21 @@ def test_what_has_changed_since_the_last_run_is_computed_anew(tmp_path, monkeypa
     assert study.run(tmp_path / "s.db").dataset.last_loss.item() == study.run().dataset.last_loss.item() != before
 
 
+def test_what_runs_change_is_not_new(tmp_path):
+    class Remembers(Scaled):
+        def __init__(self):
+            self.seen = []
+
+        def evaluate(self, points, rows):
+            self.seen.append(len(self.seen))
+            return super().evaluate(points, rows)
+
+    study = Study(Remembers(), methods="sgd", lrs=[0.1], seeds=1, epochs=5, batch_size=1)
+    study.run(tmp_path / "s.db", processes=1)
+    assert study.plan(tmp_path / "s.db").todo == 0
+    assert counted(study, tmp_path / "s.db") == 0
+
+
 def test_a_result_stays_with_its_file_when_the_folder_changes(tmp_path, monkeypatch, make):
     monkeypatch.chdir(tmp_path)
     found = make(lrs=[0.1]).run("s.db")

@@ -192,10 +192,6 @@ class DatasetInputs(PlacedInputs):
         note = f"{'all' if self.full_hash else f'{len(rows)} of the'} {len(self)} items of {kind}"
         return replace(held, digest=digest(held.digest, len(self), items), notes=(note,))
 
-    def look_anew(self) -> None:
-        """Forget the identity: code and items may have changed."""
-        self.__dict__.pop("_identity", None)
-
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key != "_identity"}
 

@@ -125,13 +125,6 @@ class NetworkProblem(Problem):
         """The attributes that a class of yours adds; the others are told by :meth:`describe`."""
         return {name: value for name, value in super()._held().items() if name not in _DESCRIBED}
 
-    def look_anew(self) -> None:
-        """Forget what was found about the model, the loss and the rows."""
-        for name in ("_facts", "_loss_identity", "_rows_identities"):
-            self.__dict__.pop(name, None)
-        for inputs in (self._train, self._valid):
-            getattr(inputs, "look_anew", lambda: None)()
-
     def describe(self) -> dict[str, Any]:
         """What the numbers depend on beside the data; the model and the loss as a hash of their code."""
         loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)

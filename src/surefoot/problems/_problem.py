@@ -88,9 +88,6 @@ class Problem(ABC):
         own = type(self)
         return {k: value for k, value in vars(self).items() if not isinstance(getattr(own, k, None), cached_property)}
 
-    def look_anew(self) -> None:  # noqa: B027  # most problems remember nothing
-        """Forget what was found about code and data of yours, which may have changed: a study begins."""
-
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all that determines the problem's numbers; for a class of yours also of its code."""
         from surefoot.data import fingerprint

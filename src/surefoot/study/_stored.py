@@ -9,11 +9,11 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from surefoot._identity import identify, is_foreign
+from surefoot._identity import Identity, identify, is_foreign, merged
 from surefoot._version import __version__
 from surefoot.runs import (
     EPOCH_FIELDS,
@@ -36,10 +36,27 @@ _SAME = ("epochs", "steps_per_epoch", "batch_size", "schedule", "factors", "samp
 _SAME_PROBLEM = ("name", "rows", "validation_rows", "dimension")
 
 
+class Seen(NamedTuple):
+    """What the numbers of a study rest on, as it was found when it was looked at."""
+
+    identities: dict[str, str]
+    """What the methods are kept under, by name."""
+    fingerprint: str
+    """Of the problem."""
+    identity: Identity
+
+
+def seen(study: Study) -> Seen:
+    """Look at code, values and data; all data are read."""
+    rules = [identify(rule) for rule in study.stop if not is_foreign(type(rule))]
+    identity = merged([study.problem.identity(), *(method.code for method in study.methods), *rules])
+    return Seen({method.name: method.identity for method in study.methods}, study.problem.fingerprint(), identity)
+
+
 def context_of(study: Study) -> str:
     """Hash of all that the runs of this study share and that their numbers depend on."""
     shared = {
-        "problem": study._fingerprint,
+        "problem": study._seen.fingerprint,
         **{name: getattr(study, name) for name in ("epochs", "batch_size", "sampling", "every")},
         "numerics": NUMERICS_VERSION,
         "identity": IDENTITY_RULE,
@@ -56,7 +73,7 @@ def context_of(study: Study) -> str:
         if len(set(study.factors.tolist())) == 1 and study.factors[0] != 1.0:
             shared["averages"] = 2
     if study._shares:  # what is kept of a run then depends on the others
-        shared["runs"] = [sorted(study._identities.values()), study.lrs, study.seeds]
+        shared["runs"] = [sorted(study._seen.identities.values()), study.lrs, study.seeds]
     if study._ranks() > 1:
         shared["ranks"] = study._ranks()
     digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
@@ -78,14 +95,14 @@ def settings_of(study: Study) -> dict[str, Any]:
     return {
         "problem": {
             "name": problem.name,
-            "fingerprint": study._fingerprint,
+            "fingerprint": study._seen.fingerprint,
             "rows": int(problem.n_rows),
             "validation_rows": int(problem.n_valid),
             "dimension": int(problem.dimension),
             "description": problem.describe(),
         },
         "methods": [
-            {"name": method.name, "identity": study._identities[method.name], "lower_bound": method.lower_bound}
+            {"name": method.name, "identity": study._seen.identities[method.name], "lower_bound": method.lower_bound}
             for method in study.methods
         ],
         "lrs": list(study.lrs),
@@ -96,9 +113,9 @@ def settings_of(study: Study) -> dict[str, Any]:
         "identity": {
             "rule": IDENTITY_RULE,
             "version": study.version,
-            "parts": dict(study._identity.parts),
-            "packages": dict(study._identity.packages),
-            "rests_on": str(study._identity),
+            "parts": dict(study._seen.identity.parts),
+            "packages": dict(study._seen.identity.packages),
+            "rests_on": str(study._seen.identity),
         },
         "versions": {
             "surefoot": __version__,
@@ -150,7 +167,7 @@ def adopt(study: Study, path: str | os.PathLike[str], position: int | None) -> i
         names = {method["identity"]: method["name"] for method in entry.settings["methods"]}
         keys = {run.key for run in study.runs}
         found = [
-            trace._replace(key=Key(study._identities[names[trace.key.method]], trace.key.lr, trace.key.seed))
+            trace._replace(key=Key(study._seen.identities[names[trace.key.method]], trace.key.lr, trace.key.seed))
             for trace in store.traces(entry.context)
             if (names.get(trace.key.method), trace.key.lr, trace.key.seed) in keys
         ]

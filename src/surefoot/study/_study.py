@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from numpy.typing import ArrayLike
 
 from surefoot import _checks
-from surefoot._identity import Identity, identify, is_foreign, merged, require
+from surefoot._identity import Identity, require
 from surefoot.problems import Problem, create
 from surefoot.rules import StopRule, check_rules, is_shared, with_best
 from surefoot.runs import (
@@ -40,7 +40,7 @@ from surefoot.runs import (
 )
 from surefoot.study._archive import FileArchive, MemoryArchive
 from surefoot.study._result import Result
-from surefoot.study._stored import adopt, check_size, context_of, settings_of, tell_reuse
+from surefoot.study._stored import Seen, adopt, check_size, context_of, seen, settings_of, tell_reuse
 from surefoot.study._sweep import compute, dismiss, follow
 from surefoot.theory.models import Model
 
@@ -110,6 +110,8 @@ class Study:
         if version is not None and (not isinstance(version, str) or not version):
             raise ValueError(f"version must be a word of yours, as in version='2', got {version!r}")
         self.version = version
+        self._left: Seen | None = None
+        """How code, values and data looked when the last runs had ended."""
         if lower_bound is not None:
             lower_bound = _checks.number("lower_bound", lower_bound)
         self.methods = parse_methods(methods, lower_bound=lower_bound)
@@ -191,7 +193,7 @@ class Study:
     def identity(self) -> Identity:
         """What it rests on that stored runs are those of this study: code, values, packages. ``print`` it."""
         self._look_anew()
-        return self._identity
+        return self._seen.identity
 
     def adopt(self, store: str | os.PathLike[str], *, study: int | None = None) -> int:
         """Take over runs that a file holds under another identity, because you know that their numbers are the same.
@@ -254,7 +256,11 @@ class Study:
             if torch_ranks.number() > 0:
                 settings, traces = follow(self._work(RunFiles(""), self.shared))
                 return Result(settings, MemoryArchive(traces), problem=self.problem)
-        result = self._run(None if store is None else Path(store), place, progress)
+        try:
+            result = self._run(None if store is None else Path(store), place, progress)
+        finally:
+            if store is not None and not is_network(self.problem):
+                self._left = seen(self)
         if count > 1:
             dismiss(result.settings, result._archive.traces())
         return result
@@ -281,7 +287,7 @@ class Study:
         forget_best(settings)
         with suppress(OSError):  # it is not there, or another study has begun runs in it
             Store.folder_of(path).rmdir()
-        archive = FileArchive(path.absolute(), study._context(), self._fingerprint)
+        archive = FileArchive(path.absolute(), study._context(), self._seen.fingerprint)
         result = Result(study._settings(), archive, problem=self.problem)
         result.optimum()  # so that the file tells all without the problem
         return result
@@ -295,12 +301,12 @@ class Study:
             factories: What makes the runs of each method, for a search, which asks what runs have told on their way.
         """
         if path is None:
-            with Keeper(self._identities) as keeper:
+            with Keeper(self._seen.identities) as keeper:
                 yield keeper
             return
         self._look_anew()
-        require(self._identity, self.version, f"store {str(path)!r}")
-        with StoreKeeper(path, self._context(), self._identities, factories) as keeper:
+        require(self._seen.identity, self.version, f"store {str(path)!r}")
+        with StoreKeeper(path, self._context(), self._seen.identities, factories) as keeper:
             check_size(self, keeper.store)
             keeper.store.register(self._context(), self._settings())
             yield keeper
@@ -334,30 +340,22 @@ class Study:
 
     def _key(self, run: RunPlan) -> Key:
         """What a run is kept under."""
-        return Key(self._identities[run.method.name], run.lr, run.seed)
+        return Key(self._seen.identities[run.method.name], run.lr, run.seed)
 
     def _missing(self, done: set[Key]) -> list[RunPlan]:
         return [run for run in self.runs if self._key(run) not in done] if done else self.runs
 
     def _look_anew(self) -> None:
-        """Forget what was found about code, values and data: they may be others than they were a while ago."""
-        self.problem.look_anew()
-        for name in ("_identities", "_fingerprint", "_identity"):
-            self.__dict__.pop(name, None)
+        """Look at code, values and data again, which you may have changed since; what runs have changed is not new.
+
+        A network is looked at once: its model has to be made for that.
+        """
+        if not is_network(self.problem) and (found := seen(self)) != self._left:
+            self._seen = found
 
     @cached_property
-    def _identities(self) -> dict[str, str]:
-        """What the methods are kept under, by name."""
-        return {method.name: method.identity for method in self.methods}
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        return self.problem.fingerprint()  # reads all data
-
-    @cached_property
-    def _identity(self) -> Identity:
-        rules = [identify(rule) for rule in self.stop if not is_foreign(type(rule))]
-        return merged([self.problem.identity(), *(method.code for method in self.methods), *rules])
+    def _seen(self) -> Seen:
+        return seen(self)
 
     def _context(self) -> str:
         """Hash of all that the runs of this study share and that their numbers depend on."""
