@@ -94,6 +94,14 @@ class LogisticRegression(LinearPredictor):
                 False,
                 "the training rows are linearly separable: the infimum 0 is not attained (no x⋆, D = ∞)",
             )
+        if not found.certain:
+            return Optimum(
+                None,
+                None,
+                False,
+                f"Newton's method did not converge: the infimum is between {found.value - found.gap:.3g} and "
+                f"{found.value:.3g}",
+            )
         if not found.attained:
             return Optimum(None, found.value, False, "some classes are separable: the infimum is not attained")
         return Optimum(found.point.reshape(-1), found.value, True, f"Newton's method, gap at most {found.gap:.1g}")
