@@ -126,18 +126,20 @@ def get(
         ['vowel.scale.xz', 'vowel.scale.t.xz']
     """
     if name == "cifar10":
-        return [cifar.prepared(path, base_url=base_url, progress=progress)]
+        file = cifar.prepared(path, base_url=base_url, progress=progress)
+        cifar.check(file)
+        return [file]
     if path is not None:
         raise ValueError(f"path must be left out for {name!r}, only cifar10 is made from one, got {os.fspath(path)!r}")
     if name == "digits":
         return [Path(str(cache.bundled("digits.bin")))]
     source = _source(name)
     paths = []
-    for file in filter(None, (source.train, source.test)):
-        with _opened(source, file, base_url, progress) as path:
-            paths.append(path)
-            if file == source.train:
-                _check_rows(source, count_rows(path), path)
+    for part in filter(None, (source.train, source.test)):
+        with _opened(source, part, base_url, progress) as local:
+            paths.append(local)
+            if part == source.train:
+                _check_rows(source, count_rows(local), local)
     return paths
 
 
