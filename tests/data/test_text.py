@@ -75,9 +75,9 @@ def test_short_file(tmp_path):
         characters(tmp_path / "mine")
 
 
-@pytest.mark.parametrize("validation", [-0.1, 1.0, float("nan")])
+@pytest.mark.parametrize("validation", [-0.1, 1.0, float("nan"), "a"])
 def test_share_out_of_range(validation):
-    with pytest.raises(ValueError, match=f"validation must be at least 0 and under 1, got {validation}"):
+    with pytest.raises(ValueError, match=f"validation must be at least 0 and under 1, got {validation!r}"):
         characters(validation=validation)
 
 

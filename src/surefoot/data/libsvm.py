@@ -90,8 +90,8 @@ def read_libsvm(
         ([[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]], [1.0, -1.0])
     """
     file = Path(path)
-    if n_features is not None and not 1 <= n_features <= _LARGEST_INDEX:
-        raise ValueError(f"n_features must be from 1 to {_LARGEST_INDEX}, got {n_features}")
+    if n_features is not None and not (isinstance(n_features, int | np.integer) and 1 <= n_features <= _LARGEST_INDEX):
+        raise ValueError(f"n_features must be a whole number from 1 to {_LARGEST_INDEX}, got {n_features!r}")
     largest = n_features or _LARGEST_INDEX
     parts = []
     line_number = 1

@@ -88,8 +88,8 @@ def characters(
         >>> len(text.train), len(text.validation), len(text.vocabulary)
         (89859, 9984, 61)
     """
-    if not 0 <= validation < 1:
-        raise ValueError(f"validation must be at least 0 and under 1, got {validation}")
+    if not isinstance(validation, int | float | np.floating) or not 0 <= validation < 1:
+        raise ValueError(f"validation must be at least 0 and under 1, got {validation!r}")
     name, text = _text(path, encoding)
     letters, places = np.unique(_numbers(text), return_inverse=True)
     codes: Codes = places.astype(np.min_scalar_type(len(letters) - 1))
