@@ -81,6 +81,11 @@ def test_share_out_of_range(validation):
         characters(validation=validation)
 
 
+def test_mark_of_utf_8_at_the_start_is_no_character(tmp_path):
+    (tmp_path / "mine").write_bytes(b"\xef\xbb\xbfabc")
+    assert characters(tmp_path / "mine").vocabulary == "abc"
+
+
 def test_share_that_leaves_nothing_for_training(tmp_path):
     (tmp_path / "mine").write_text("abc")
     with pytest.raises(ValueError, match=r"validation must leave some of the 3 characters for training, got 0\.9"):

@@ -4,6 +4,7 @@ One expression says what the format is; where it does not match, the lines are g
 """
 
 import bz2
+import codecs
 import gzip
 import lzma
 import math
@@ -141,7 +142,7 @@ def _blocks(file: Path) -> Iterator[bytes]:
     opener = next((opener for magic, opener in _DECOMPRESSORS.items() if start.startswith(magic)), None)
     try:
         with cast(IO[bytes], opener(file) if opener else open(file, "rb")) as stream:
-            rest = b""
+            rest = stream.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
             while chunk := stream.read(_BLOCK_BYTES):
                 head, newline, tail = (rest + chunk).rpartition(b"\n")
                 if newline:

@@ -107,7 +107,7 @@ def _text(path: str | os.PathLike[str] | None, encoding: str) -> tuple[str, str]
     if not file.is_file():
         raise FileNotFoundError(f"path must be a text file, got {str(file)!r}, where there is none")
     try:
-        text = file.read_text(encoding)
+        text = file.read_text(encoding).removeprefix("\ufeff")
     except UnicodeError as error:
         raise ValueError(f"{file} is not text in the encoding {encoding}: {error}") from error
     if len(text) < 2:
