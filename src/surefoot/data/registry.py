@@ -22,6 +22,11 @@ IMAGES = ("digits", "cifar10")
 
 Where = Literal["bundled", "cached", "downloadable"]
 
+_PLACES = {
+    file: f"{source.folder}/{file}" for source in CATALOG.values() for file in (source.train, source.test) if file
+}
+"""Where the files of the catalogue are on the site, by their names."""
+
 _SITE_NAME = re.compile(rf"({'|'.join(FOLDERS)})((?:/\w[\w.+-]*)+)")
 
 
@@ -220,11 +225,19 @@ def _check_rows(source: Source, rows: int, path: Path) -> None:
         )
 
 
+def _local_name(source: Source, file: str) -> str:
+    """Return the bare name of a file, or with its folder if the bare name is that of a file from another one."""
+    name, place = os.path.basename(file), f"{source.folder}/{file}"
+    stored = cache.find(name)
+    other = _PLACES.get(name) or (stored and cache.origin(stored))
+    return name if not other or f"/{other}".endswith(f"/{place}") else place
+
+
 def _opened(source: Source, file: str, base_url: str | None, progress: bool) -> AbstractContextManager[Path]:
     """Return the checked local file as a context, because a file of a zipped package exists only while it is read."""
     if source.name in BUNDLED:
         return resources.as_file(cache.bundled(file))
-    local = os.path.basename(file)
+    local = _local_name(source, file)
     pinned = PINNED_SHA256.get(local) if source.folder else None
     path = cache.find(local) if source.folder else Path(file)
     if path is None:
