@@ -89,7 +89,7 @@ class TestProblemOfTheUsers:
         assert "mine.py" not in run("init", "--force", "--problem", "mine:make").stdout
         assert (folder / "mine.py").read_text() == "precious"
 
-    @pytest.mark.parametrize("problem", ["mine:", ":make", "my network:make", "../mine:make"])
+    @pytest.mark.parametrize("problem", ["mine:", ":make", "my network:make", "../mine:make", "class:make", "mine:if"])
     def test_names_must_be_names(self, problem, folder):
         found = run("init", "--problem", problem)
         assert found.exit_code == 2

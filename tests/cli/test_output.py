@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from surefoot._text import aligned, visible
 from surefoot.cli._main import app
+from surefoot.cli._output import print_table
 from surefoot.study import Method, Study
 from surefoot.theory import models
 
@@ -65,6 +66,25 @@ def test_error_of_the_command_shows_escapes(tmp_path):
     assert found.exit_code == 2
     assert "\x1b" not in found.stderr
     assert "\\x1b[2J" in found.stderr
+
+
+def test_path_with_brackets_is_no_markup(tmp_path, monkeypatch):
+    folder = tmp_path / "[red]x"
+    folder.mkdir()
+    (folder / "spec.toml").write_text(SPEC.format(problem="linear-regression"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    assert "[red]x" in "".join(run("study", folder / "spec.toml").stderr.split())
+    assert "[red]x" in "".join(run("doctor").stdout.split())
+
+
+def test_long_cells_are_folded_not_cut(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table(["method", "rates"], [["sps(lower_bound=-2.123456789)", "from 0.0123456789 to 0.123456789"]])
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert "lower_bound=-2.123456789" in "".join(
+        line.split("│")[1].strip() for line in shown.splitlines() if "│" in line
+    )
 
 
 def test_data_files_with_escapes_in_their_names_are_listed_harmless(tmp_path, monkeypatch):

@@ -35,7 +35,9 @@ def test_download_lands_in_the_cache_with_its_checksum(site, stored, answer):
 def test_record_can_be_checked_with_sha256sum(site, stored, answer):
     site.answers[ROUTE] = answer(DATA)
     load("mushrooms")
-    assert (stored.parent / "mushrooms.sha256").read_text() == f"{cache.sha256_of_file(stored)}  mushrooms\n"
+    record, address = (stored.parent / "mushrooms.sha256").read_text(), site.url + ROUTE
+    assert record == f"{cache.sha256_of_file(stored)}  mushrooms\n# {address}\n"
+    assert cache.origin(stored) == address
 
 
 def test_second_load_needs_no_network(site, answer):

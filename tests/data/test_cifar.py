@@ -282,6 +282,16 @@ def test_prepared_file_that_was_cut(unpacked, prepared):
         cifar10("train")
 
 
+@pytest.mark.parametrize("place", [0, -1], ids=["training", "test"])
+def test_get_checks_the_prepared_file(unpacked, prepared, place):
+    get("cifar10", path=unpacked)
+    content = bytearray(prepared.read_bytes())
+    content[place] ^= 1
+    prepared.write_bytes(content)
+    with pytest.raises(ChecksumError, match="it was changed or damaged"):
+        get("cifar10")
+
+
 def test_full_disk_is_named_and_leaves_nothing(unpacked, prepared, full_disk):
     with full_disk(50_000), pytest.raises(OSError, match="cannot store the prepared CIFAR-10") as caught:
         cifar10("train", unpacked)

@@ -49,6 +49,7 @@ def test_arrays_are_read_only_copies(matrix):
         (X[:, :0], Y, {}, "at least one row and one column"),
         (X, Y[:5], {}, r"y must have shape \(6,\), one label for each row of X, got \(5,\)"),
         (X * np.nan, Y, {}, "X has an entry that is not finite"),
+        (X, ["a", "b"] * 3, {}, "y must be numbers, one for each row of X, got 'a'"),
         (X, [1, 2, np.inf, 1, 2, 3], {}, "y has a label that is not finite in row 2"),
         (X, Y, {"task": "ranking"}, "task must be 'classification' or 'regression', got 'ranking'"),
         (X, [1] * 6, {}, "all rows have the label 1"),

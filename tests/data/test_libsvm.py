@@ -119,9 +119,18 @@ def test_index_over_the_given_number_of_features_is_an_error(tmp_path):
         read_libsvm(written(tmp_path, TEXT), n_features=2)
 
 
-def test_number_of_features_must_be_positive(tmp_path):
-    with pytest.raises(ValueError, match="n_features must be from 1 to 2147483647, got 0"):
-        read_libsvm(written(tmp_path, TEXT), n_features=0)
+def test_mark_of_utf_8_at_the_start_is_skipped(tmp_path):
+    plain, marked = read_libsvm(written(tmp_path, TEXT)), tmp_path / "marked"
+    marked.write_bytes(b"\xef\xbb\xbf" + (tmp_path / "data").read_bytes())
+    np.testing.assert_array_equal(read_libsvm(marked)[0], plain[0])
+    marked.write_bytes(b"\xef\xbb\xbf")
+    assert libsvm.count_rows(marked) == 0
+
+
+@pytest.mark.parametrize("count", [0, 2.5, "3"])
+def test_number_of_features_must_be_positive(tmp_path, count):
+    with pytest.raises(ValueError, match=f"n_features must be a whole number from 1 to 2147483647, got {count!r}"):
+        read_libsvm(written(tmp_path, TEXT), n_features=count)
 
 
 @pytest.mark.parametrize("text", [b"", b"\n\n", b"# only a comment\n"])

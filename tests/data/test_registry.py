@@ -125,6 +125,22 @@ def test_downloaded_file_is_checked_under_its_bare_name_too(site, home, answer):
         load("a9a.val")
 
 
+def test_files_of_one_name_in_two_folders_are_two(site, home, answer):
+    site.answers |= {"/binary/same": answer(OWN), "/regression/same": answer(OWN * 2)}
+    for _ in range(2):
+        assert len(load("binary/same").y) == 3
+        assert len(load("regression/same").y) == 6
+    assert site.requests == ["/binary/same", "/regression/same"]
+    assert get("regression/same") == [home / ".cache" / "surefoot" / "libsvm" / "regression" / "same"]
+
+
+def test_bare_name_of_the_catalogue_is_not_that_of_another_folder(data_folder, site, answer):
+    (data_folder / "libsvm" / "mushrooms").write_bytes(MUSHROOMS)
+    site.answers["/regression/mushrooms"] = answer(OWN)
+    assert len(load("regression/mushrooms").y) == 3
+    assert len(load("binary/mushrooms").y) == 8124
+
+
 @pytest.mark.parametrize("dense", [True, False])
 def test_images_as_rows_of_pixels(dense):
     data = load("digits", "test", dense)

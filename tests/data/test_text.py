@@ -75,10 +75,15 @@ def test_short_file(tmp_path):
         characters(tmp_path / "mine")
 
 
-@pytest.mark.parametrize("validation", [-0.1, 1.0, float("nan")])
+@pytest.mark.parametrize("validation", [-0.1, 1.0, float("nan"), "a"])
 def test_share_out_of_range(validation):
-    with pytest.raises(ValueError, match=f"validation must be at least 0 and under 1, got {validation}"):
+    with pytest.raises(ValueError, match=f"validation must be at least 0 and under 1, got {validation!r}"):
         characters(validation=validation)
+
+
+def test_mark_of_utf_8_at_the_start_is_no_character(tmp_path):
+    (tmp_path / "mine").write_bytes(b"\xef\xbb\xbfabc")
+    assert characters(tmp_path / "mine").vocabulary == "abc"
 
 
 def test_share_that_leaves_nothing_for_training(tmp_path):

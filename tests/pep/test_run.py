@@ -3,6 +3,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from surefoot import pep
@@ -47,6 +48,19 @@ def test_a_progress_bar_goes_to_standard_error(capfd):
 def test_unknown_names_are_refused_before_any_work():
     with pytest.raises(ValueError, match="did you mean 'one-step'"):
         pep.run(["spp", "one-stap"], progress=False)
+
+
+def test_cases_of_unknown_statements_are_refused():
+    with pytest.raises(ValueError, match=r"statement must be one of .*, got 'nope'"):
+        pep.verify([("nope", {})], progress=False)
+
+
+def test_numbers_of_numpy_in_cases_are_stored_as_python_s(tmp_path):
+    first, second = (
+        pep.verify([("last-iterate", {"lr": 1.0, "steps": steps})], processes=1, progress=False, cache=tmp_path)[0]
+        for steps in (np.int64(1), 1)
+    )
+    assert first == second
 
 
 @pytest.mark.parametrize("processes", [0, -1, 1.5, True])

@@ -53,11 +53,12 @@ class Unknown(SimpleProblem):
 @pytest.mark.parametrize(
     ("problem", "options", "message"),
     [
-        (LinearRegression(), {"batch_size": 0}, "batch_size must lie in 1 … 50, got 0"),
-        (LinearRegression(), {"batch_size": 5, "batches": 0}, "batches must be at least 1"),
+        (LinearRegression(), {"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+        (LinearRegression(), {"batch_size": 51}, "batch_size must lie in 1 … 50, got 51"),
+        (LinearRegression(), {"batch_size": 2.5}, "batch_size must be a whole number of at least 1, got 2.5"),
+        (LinearRegression(), {"batch_size": 5, "batches": 0}, "batches must be a whole number of at least 1"),
         (Unknown(), {"batch_size": 2}, "not known for 'unknown'"),
     ],
-    ids=["batch_size", "batches", "optimum"],
 )
 def test_bad_input_is_named(problem, options, message):
     with pytest.raises(ValueError, match=message):

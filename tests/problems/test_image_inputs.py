@@ -172,6 +172,7 @@ def test_fingerprint_of_images_changes_with_every_setting():
     [
         ({"padding": -1}, "padding must be a whole number of at least 0, got -1"),
         ({"mean": (0.5,)}, r"mean must be 3 finite numbers, one for each channel, got \(0\.5,\)"),
+        ({"mean": 0.5, "std": 0.2}, "mean must be 3 finite numbers, one for each channel, got 0.5"),
         ({"std": (1.0, float("nan"), 1.0)}, "std must be 3 finite numbers"),
         ({"std": (1.0, 0.0, 1.0)}, "std must be above 0 in every channel, got"),
         ({"rows": slice(50, 60)}, r"rows must be some of the 40 images, got slice\(50, 60, None\)"),

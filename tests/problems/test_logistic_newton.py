@@ -91,6 +91,40 @@ def test_features_that_no_row_uses_do_no_harm():
     assert optimum.value == pytest.approx(narrow.value, rel=1e-10)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("scale", [1e3, 1e4, 1e6, [1.0, 100.0, 1e5]])
+def test_minima_do_not_depend_on_the_units_of_the_features(classes, scale):
+    problem = overlapping(classes)
+    large = LogisticRegression((problem.A * scale, problem.y), validation=0)
+    assert large.optimum().exists
+    assert large.optimum().value == pytest.approx(problem.optimum().value, rel=1e-9)
+    assert large.infimum(range(40)) == pytest.approx(problem.infimum(range(40)), rel=1e-9)
+    moved = (large.optimum().point - large.initial_point()).reshape(-1, 3)
+    assert classes == 2 or np.abs(moved.sum(axis=0)).max() < 1e-9 * np.abs(moved).max()
+
+
+def test_large_features_that_separate_the_classes_are_separable():
+    X = 1e6 * np.random.default_rng(0).standard_normal((50, 3))
+    assert "linearly separable" in LogisticRegression((X, X[:, 0] > 0), validation=0).optimum().reason
+
+
+def test_a_method_that_fails_does_not_call_the_classes_separable(monkeypatch):
+    monkeypatch.setattr("surefoot.problems._logistic_newton._STEPS", 1)
+    optimum = overlapping(3).optimum()
+    assert not optimum.exists
+    assert optimum.value is None
+    assert "did not converge" in optimum.reason
+
+
+def test_rows_of_zeros_have_a_constant_loss():
+    X = np.array([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0], [0.0, 0.0]])
+    problem = LogisticRegression((X, [0, 1, 0, 1]), validation=0)
+    assert problem.infimum([0]) == problem.infimum([0, 3]) == pytest.approx((np.log(2), np.log(2)))
+    nothing = LogisticRegression((np.zeros((4, 2)), [0, 1, 2, 0]), validation=0)
+    assert nothing.optimum().value == pytest.approx(np.log(3))
+    assert nothing.optimum().point.tolist() == nothing.initial_point().tolist()
+
+
 @pytest.mark.parametrize("name", ["vowel", "dna"])
 def test_batches_of_sixteen_are_separable(name):
     problem = LogisticRegression(name)

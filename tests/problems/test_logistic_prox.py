@@ -84,6 +84,20 @@ def test_proximal_points_of_the_paper_s_data_are_certified(name):
     assert gaps.max() < 1e-18
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("library", [True, False])
+def test_proximal_points_of_large_features_are_found_at_extreme_rates(classes, library, monkeypatch):
+    if not library:
+        monkeypatch.setattr("surefoot.problems._compiled.functions", lambda: None)
+    small = classification(classes, 60, 3)
+    large = LogisticRegression((1e5 * small.A, small.y), validation=0)
+    start, lrs = large.initial_point(), np.logspace(-2, 8, 16)
+    new, losses, _ = prox(large, np.tile(start, (16, 1)), np.arange(40), lrs)
+    objective = losses + np.sum((new - start) ** 2, axis=1) / (2 * lrs)
+    assert (np.diff(objective) < 1e-9).all()
+    assert objective[-1] == pytest.approx(large.infimum(range(40))[1], rel=1e-6)
+
+
 def test_prox_of_points_that_are_not_numbers_ends():
     problem, size = PROBLEMS["three classes, primal"]
     points = np.zeros((2, problem.dimension))

@@ -378,6 +378,17 @@ def test_validation_loss_can_be_shown(opened, validated, folder):
         assert lines(page, "#loss .line.loss") == pytest.approx(expected, rel=1e-12)
 
 
+def test_network_above_its_start_has_a_best_rate_and_no_average(opened, folder):
+    study = Study("digits-mlp", methods=["sgd", "ngn"], lrs=[1e-9, 1e-8], seeds=[1], epochs=1, batch_size=256)
+    result = study.run()
+    assert result.optimal_loss > result.initial_loss
+    with opened(report.write(result, folder / "network.html")) as page:
+        assert "holds" in page.inner_text("#advice")
+        average = page.locator("[name=kind][value=average]")
+        assert average.is_disabled()
+        assert "was not measured" in average.locator("..").get_attribute("title")
+
+
 def test_thinned_traces_keep_their_extremes(opened, validated, folder):
     with opened(report.write(validated, folder / "thinned.html")) as page:
         clear_picks(page)

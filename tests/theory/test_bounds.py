@@ -124,12 +124,25 @@ def test_divergence_gives_infinity_never_nan():
         ([1.0, 1.0], [1.0], 1.0, "same number of steps"),
         ([1.0, 1.0], [1.0, math.nan], 1.0, "deltas must not contain NaN"),
         ([1.0, 1.0], [1.0, 1.0], -1.0, "distance must be at least 0, got -1"),
+        ([1.0, 1.0], [1.0, 1.0], "a", "distance must be numbers, got 'a'"),
         ([], [], 1.0, "at least one step"),
     ],
 )
 def test_bad_input_is_named(lrs, deltas, distance, message):
     with pytest.raises(ValueError, match=message):
         bounds.last_iterate(lrs, deltas, distance)
+
+
+def test_expected_indices_of_an_infinite_rate_are_capped():
+    assert bounds.expected_delta_spp(math.inf, 1.0, 0.5, 0.25) == 0.75
+    assert bounds.expected_delta_spp(math.inf, 0.0, 0.5, 0.25) == 0.0
+    assert bounds.expected_delta_sps(math.inf, [0.0, 1.0], 0.5, 0.25, 0.0).tolist() == [0.0, 0.75]
+    assert bounds.expected_delta_spp(0.5, 1.0, 9.0, 0.0, weak_convexity=1.0) == 0.5
+
+
+def test_weak_convexity_below_zero_is_named():
+    with pytest.raises(ValueError, match="weak_convexity must be at least 0, got -1"):
+        bounds.expected_delta_spp(1.0, 1.0, 0.5, 0.25, weak_convexity=-1)
 
 
 def test_envelope_bias_is_never_above_any_distance_bias():

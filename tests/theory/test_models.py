@@ -177,6 +177,15 @@ def test_composite_names_the_assumption_that_fails(maps, named):
         models.Composite(*maps)
 
 
+def test_composite_accepts_maps_that_compare_numbers():
+    plain = models.Composite(
+        math.sqrt, lambda x: 0.5 / math.sqrt(x), lambda y: max(y, 0.0) ** 2, lambda y: 2 * max(y, 0.0)
+    )
+    losses = np.array([1.0, 2.0])
+    step, expected = plain.step(losses, 3.0, 1.5), models.SquareRoot().step(losses, 3.0, 1.5)
+    assert step.delta == pytest.approx(expected.delta, rel=1e-12)
+
+
 def test_composite_accepts_a_decreasing_map():
     model = models.Composite(lambda x: 1 / x, lambda x: -1 / x**2, lambda y: 1 / y, lambda y: -1 / y**2)
     expected = models.Power(-1.0).step(2.0, 3.0, 1.5)

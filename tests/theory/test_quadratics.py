@@ -42,6 +42,11 @@ def test_order_of_the_indices(loss, s, lr):
     assert sps <= min(sgd, loss) * (1 + 1e-12)
 
 
+def test_an_infinite_rate_goes_to_the_minimiser():
+    assert quadratics.ngn(3.0, 2.0, np.inf) == (0.25, 3.0, 0.0)
+    assert quadratics.spp(3.0, 2.0, np.array([0.25, np.inf])).delta.tolist() == [1.5, 3.0]
+
+
 def test_arrays_broadcast():
     step = quadratics.sps(np.ones(3), 1.0, np.array([[0.1], [10.0]]))
     assert step.delta.shape == (2, 3)

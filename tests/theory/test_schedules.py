@@ -54,6 +54,8 @@ def test_warmup_longer_than_the_run_is_cut():
         (lambda: schedules.from_name("cosin", 5), "did you mean 'cosine'"),
         (lambda: schedules.from_name("warmup(step=5)", 5), "did you mean 'steps'"),
         (lambda: schedules.from_name("warmup(5)", 5), "not of the form"),
+        (lambda: schedules.from_name("warmup(steps=5)(start=1)", 5), "not of the form"),
+        (lambda: schedules.from_name("constant(none=1)", 5), "option of schedule 'constant' must be left out"),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -60,6 +60,16 @@ def test_proximal_step_minimises_and_its_index_is_the_drop(
     assert delta >= -scale
 
 
+@pytest.mark.parametrize("model", [models.Linear(), models.Truncated(), models.SquareRoot()], ids=repr)
+def test_proximal_step_of_a_loss_that_is_no_number_has_an_infinite_index(model: models.Model) -> None:
+    assert training.proximal_step(model, math.nan, 1.0, 0.5, 0.1) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize("model", [models.Truncated(), models.SquareRoot()], ids=repr)
+def test_proximal_step_of_a_loss_below_its_bound_is_weight_decay_alone(model: models.Model) -> None:
+    assert training.proximal_step(model, -1.0, 1.0, 0.5, 0.25) == (0.0, 0.125)
+
+
 def test_proximal_step_refuses_models_without_a_formula() -> None:
     with pytest.raises(ValueError, match="proximal weight decay is known for"):
         training.proximal_step(models.Exponential(), 1.0, 1.0, 0.0, 0.0)

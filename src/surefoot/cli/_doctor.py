@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from surefoot._text import visible
 from surefoot._version import __version__
 from surefoot.cli._output import print_table
 from surefoot.data import available, folders
@@ -28,8 +29,8 @@ def show(found: dict[str, Any]) -> None:
     print_table(("package", "version", "for"), rows, "packages")
     print_table(("data set", "where"), [[row["name"], row["where"]] for row in found["datasets"]], "data sets")
     kernels = found["kernels"] or "not built; `surefoot build` compiles them, for faster optimizers and convex studies"
-    console.print(f"Compiled kernels: {kernels}")
-    console.print("More data: `surefoot data list --all`. Cache folder: " + found["cache"])
+    console.print(f"Compiled kernels: {visible(kernels)}", markup=False)
+    console.print(f"More data: `surefoot data list --all`. Cache folder: {visible(found['cache'])}", markup=False)
 
 
 def findings() -> dict[str, Any]:

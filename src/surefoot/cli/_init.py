@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
 
 from surefoot._files import write_whole
@@ -138,7 +139,7 @@ def init(spec: Path, problem: str, force: bool) -> list[Path]:
     module, colon, factory = problem.partition(":")
     if problem not in STARTS and not colon:
         raise unknown("problem", problem, [*STARTS, "module:factory"])
-    if colon and not (all(part.isidentifier() for part in module.split(".")) and factory.isidentifier()):
+    if colon and not all(part.isidentifier() and not iskeyword(part) for part in (*module.split("."), factory)):
         raise ValueError(f"problem must be 'module:factory', two names of Python, got {problem!r}")
     if spec.suffix == ".db":
         raise ValueError(f"the spec must not be called {spec.name!r}: that is where its runs will be")

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from surefoot._text import visible
@@ -31,7 +31,8 @@ def print_json(value: Any) -> None:
 
 def print_table(head: Iterable[str], rows: Iterable[Iterable[str | Text]], title: str | None = None) -> None:
     """Print a table; a name of somebody else's in it is shown, not obeyed."""
-    table = Table(*head, title=None if title is None else Text(visible(title)))
+    columns = [Column(name, overflow="fold") for name in head]
+    table = Table(*columns, title=None if title is None else Text(visible(title)))
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
     Console().print(table)

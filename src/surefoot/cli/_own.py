@@ -84,7 +84,8 @@ def study(
     plan = sweep.plan(path)
     shown = not quiet and not as_json
     if shown:
-        Console(stderr=True).print(f"{plan.total} runs of {sweep.steps} steps; {plan.done} are in {path} already")
+        line = f"{plan.total} runs of {sweep.steps} steps; {plan.done} are in {visible(str(path))} already"
+        Console(stderr=True).print(line, markup=False)
     result = sweep.run(path, progress=shown, engine=engine, address=address, cpus=cpus, gpus=gpus)
     prepare(result)  # so that a report can be written from the store alone
     rows = windows(result)

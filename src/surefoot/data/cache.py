@@ -118,6 +118,13 @@ def verify(path: Path, pinned: str | None = None) -> None:
         )
 
 
+def origin(path: Path) -> str | None:
+    """Return the address that a file was downloaded from; None if it is not recorded beside it."""
+    record = path.with_name(path.name + RECORD_SUFFIX)
+    lines = record.read_text().splitlines() if record.is_file() else []
+    return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), None)
+
+
 def address(path: str, base_url: str | None = None, *, variable: str = URL_VARIABLE, site: str = LIBSVM_URL) -> str:
     """Return the address of a file of a site, or of its mirror, given as argument or in an environment variable."""
     base = base_url or os.environ.get(variable) or site
@@ -150,7 +157,8 @@ def download(
     Args:
         url: What to fetch, over https (http only from this machine); redirections must keep to that.
         path: The file to make or replace; its folder is created.
-        sha256: The checksum it must have. If None, the one it has is recorded in ``path`` + ".sha256" for `verify`.
+        sha256: The checksum it must have. If None, the one it has is recorded in ``path`` + ".sha256" for `verify`,
+            with the address for `origin`.
         progress: Show a progress bar on standard error: at once on a terminal, else if it takes over two seconds.
         timeout: Seconds to wait for the server at any one time.
         limit_bytes: What is larger is refused, at once if the server announces it.
@@ -167,8 +175,8 @@ def download(
             digest.update(chunk)
             file.write(chunk)
         found = digest.hexdigest()
-        if sha256 is None:  # recorded in the format of the command ``sha256sum``
-            write_whole(path.with_name(path.name + RECORD_SUFFIX), f"{found}  {path.name}\n", "a checksum")
+        if sha256 is None:  # recorded in the format of the command ``sha256sum``, which knows comments
+            write_whole(path.with_name(path.name + RECORD_SUFFIX), f"{found}  {path.name}\n# {url}\n", "a checksum")
         elif found != sha256:
             raise ChecksumError(f"{url} has SHA-256 {found}, but the published file has {sha256}; nothing was stored")
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -144,6 +144,12 @@ def prepared(path: str | os.PathLike[str] | None = None, *, base_url: str | None
     for _ in read_batches(source):  # only checked: batches with these checksums are in the prepared file
         pass
     return there
+
+
+def check(path: Path) -> None:
+    """Compare all batches of the prepared file with the published checksums; ChecksumError if one differs."""
+    for split in get_args(Split):
+        _mapped(path, split, check=True)
 
 
 def found() -> Path | None:

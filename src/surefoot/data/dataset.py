@@ -99,7 +99,7 @@ class Dataset:
         Args:
             name: What it is called.
             X: Features of shape (n, d), dense or sparse, finite.
-            y: Labels of shape (n,), finite.
+            y: Labels of shape (n,), finite numbers.
             task: What the labels mean.
             labels: All labels that may occur, for a part that may lack some; by default those in ``y``.
             copy: Copy the arrays; otherwise they are handed over, and become read-only.
@@ -110,7 +110,13 @@ class Dataset:
             ([0, 1, 1], (-1.0, 1.0))
         """
         matrix = _checked_matrix(X, copy)
-        targets = np.array(y, np.float64, copy=copy or None)
+        try:
+            targets = np.array(y, np.float64, copy=copy or None)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"y must be numbers, one for each row of X, got {_first_that_is_no_number(y)!r}; "
+                "np.unique(y, return_inverse=True)[1] numbers labels of any kind"
+            ) from None
         if targets.shape != (matrix.shape[0],):
             raise ValueError(
                 f"y must have shape ({matrix.shape[0]},), one label for each row of X, got {targets.shape}"
@@ -189,6 +195,11 @@ def _checked_matrix(X: "ArrayLike | sparray | spmatrix", copy: bool) -> Matrix:
     if not np.isfinite(entries).all():
         raise ValueError("X has an entry that is not finite")
     return matrix
+
+
+def _first_that_is_no_number(y: ArrayLike) -> object:
+    values = np.asarray(y, object).reshape(-1).tolist()
+    return next((value for value in values if not isinstance(value, int | float)), y)
 
 
 def _listed(labels: list[float]) -> str:

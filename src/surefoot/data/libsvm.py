@@ -4,6 +4,7 @@ One expression says what the format is; where it does not match, the lines are g
 """
 
 import bz2
+import codecs
 import gzip
 import lzma
 import math
@@ -90,8 +91,8 @@ def read_libsvm(
         ([[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]], [1.0, -1.0])
     """
     file = Path(path)
-    if n_features is not None and not 1 <= n_features <= _LARGEST_INDEX:
-        raise ValueError(f"n_features must be from 1 to {_LARGEST_INDEX}, got {n_features}")
+    if n_features is not None and not (isinstance(n_features, int | np.integer) and 1 <= n_features <= _LARGEST_INDEX):
+        raise ValueError(f"n_features must be a whole number from 1 to {_LARGEST_INDEX}, got {n_features!r}")
     largest = n_features or _LARGEST_INDEX
     parts = []
     line_number = 1
@@ -141,7 +142,7 @@ def _blocks(file: Path) -> Iterator[bytes]:
     opener = next((opener for magic, opener in _DECOMPRESSORS.items() if start.startswith(magic)), None)
     try:
         with cast(IO[bytes], opener(file) if opener else open(file, "rb")) as stream:
-            rest = b""
+            rest = stream.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
             while chunk := stream.read(_BLOCK_BYTES):
                 head, newline, tail = (rest + chunk).rpartition(b"\n")
                 if newline:

@@ -22,6 +22,11 @@ IMAGES = ("digits", "cifar10")
 
 Where = Literal["bundled", "cached", "downloadable"]
 
+_PLACES = {
+    file: f"{source.folder}/{file}" for source in CATALOG.values() for file in (source.train, source.test) if file
+}
+"""Where the files of the catalogue are on the site, by their names."""
+
 _SITE_NAME = re.compile(rf"({'|'.join(FOLDERS)})((?:/\w[\w.+-]*)+)")
 
 
@@ -126,18 +131,20 @@ def get(
         ['vowel.scale.xz', 'vowel.scale.t.xz']
     """
     if name == "cifar10":
-        return [cifar.prepared(path, base_url=base_url, progress=progress)]
+        file = cifar.prepared(path, base_url=base_url, progress=progress)
+        cifar.check(file)
+        return [file]
     if path is not None:
         raise ValueError(f"path must be left out for {name!r}, only cifar10 is made from one, got {os.fspath(path)!r}")
     if name == "digits":
         return [Path(str(cache.bundled("digits.bin")))]
     source = _source(name)
     paths = []
-    for file in filter(None, (source.train, source.test)):
-        with _opened(source, file, base_url, progress) as path:
-            paths.append(path)
-            if file == source.train:
-                _check_rows(source, count_rows(path), path)
+    for part in filter(None, (source.train, source.test)):
+        with _opened(source, part, base_url, progress) as local:
+            paths.append(local)
+            if part == source.train:
+                _check_rows(source, count_rows(local), local)
     return paths
 
 
@@ -218,11 +225,19 @@ def _check_rows(source: Source, rows: int, path: Path) -> None:
         )
 
 
+def _local_name(source: Source, file: str) -> str:
+    """Return the bare name of a file, or with its folder if the bare name is that of a file from another one."""
+    name, place = os.path.basename(file), f"{source.folder}/{file}"
+    stored = cache.find(name)
+    other = _PLACES.get(name) or (stored and cache.origin(stored))
+    return name if not other or f"/{other}".endswith(f"/{place}") else place
+
+
 def _opened(source: Source, file: str, base_url: str | None, progress: bool) -> AbstractContextManager[Path]:
     """Return the checked local file as a context, because a file of a zipped package exists only while it is read."""
     if source.name in BUNDLED:
         return resources.as_file(cache.bundled(file))
-    local = os.path.basename(file)
+    local = _local_name(source, file)
     pinned = PINNED_SHA256.get(local) if source.folder else None
     path = cache.find(local) if source.folder else Path(file)
     if path is None:

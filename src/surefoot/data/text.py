@@ -88,8 +88,8 @@ def characters(
         >>> len(text.train), len(text.validation), len(text.vocabulary)
         (89859, 9984, 61)
     """
-    if not 0 <= validation < 1:
-        raise ValueError(f"validation must be at least 0 and under 1, got {validation}")
+    if not isinstance(validation, int | float | np.floating) or not 0 <= validation < 1:
+        raise ValueError(f"validation must be at least 0 and under 1, got {validation!r}")
     name, text = _text(path, encoding)
     letters, places = np.unique(_numbers(text), return_inverse=True)
     codes: Codes = places.astype(np.min_scalar_type(len(letters) - 1))
@@ -107,7 +107,7 @@ def _text(path: str | os.PathLike[str] | None, encoding: str) -> tuple[str, str]
     if not file.is_file():
         raise FileNotFoundError(f"path must be a text file, got {str(file)!r}, where there is none")
     try:
-        text = file.read_text(encoding)
+        text = file.read_text(encoding).removeprefix("\ufeff")
     except UnicodeError as error:
         raise ValueError(f"{file} is not text in the encoding {encoding}: {error}") from error
     if len(text) < 2:

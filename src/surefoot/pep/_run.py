@@ -8,6 +8,8 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from surefoot._progress import Tell, reporter
 from surefoot._spawn import cores, done_in_processes
 from surefoot.pep._cache import Cache, folder
@@ -113,6 +115,7 @@ def verify(
     """
     if processes is not None:
         whole("processes", processes, 1)
+    jobs = [(one_of("statement", name, STATEMENTS), _plain(case)) for name, case in jobs]
     store = Cache(folder(cache))
     known = {index: store.load(*job) for index, job in enumerate(jobs)}
     rows = {index: Row(*jobs[index], found) for index, found in known.items() if found is not None}
@@ -132,6 +135,11 @@ def verify(
                 "workers, and results so far are cached"
             ) from error
     return [rows[index] for index in range(len(jobs))]
+
+
+def _plain(case: Case) -> Case:
+    """The case with numbers of NumPy as Python's, which can be stored."""
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in case.items()}
 
 
 def _default_processes(problems: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.problems._problem import Problem
+from surefoot.theory.arguments import number, whole
 from surefoot.theory.bounds import interpolation_constant, lower_bound_error
 
 
@@ -40,10 +41,11 @@ def constants(
     >>> 0.2 < found.interpolation_constant < 0.5   # … but not all fifty
     True
     """
-    if not 1 <= batch_size <= problem.n_rows:
+    if whole("batch_size", batch_size, 1) > problem.n_rows:
         raise ValueError(f"batch_size must lie in 1 … {problem.n_rows}, got {batch_size!r}")
-    if batches < 1:
-        raise ValueError(f"batches must be at least 1, got {batches!r}")
+    whole("batches", batches, 1)
+    number("lower_bound", lower_bound)
+    whole("seed", seed, 0)
     optimal = problem.optimum().value
     if optimal is None:
         raise ValueError(f"σ² needs the infimum of the full loss, which is not known for {problem.name!r}")

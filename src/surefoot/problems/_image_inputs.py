@@ -135,7 +135,10 @@ def _subset(rows: slice | ArrayLike | None, count: int) -> NDArray[np.int64]:
 
 
 def _per_channel(name: str, values: Sequence[float], channels: int) -> tuple[float, ...]:
-    numbers = tuple(float(value) for value in values)
+    try:
+        numbers = tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        numbers = ()
     if len(numbers) != channels or not np.isfinite(numbers).all():
         raise ValueError(f"{name} must be {channels} finite numbers, one for each channel, got {values!r}")
     return numbers

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from surefoot.data import Dataset, load, train_validation_split
 from surefoot.problems import _compiled
 from surefoot.problems._problem import WIDTH, Floats, Rows, Start, TiledProblem, check_nonnegative, check_start
+from surefoot.theory.arguments import whole
 
 _BLOCK = 1 << 14
 """Predictions of one tile that the full loss looks at in one go; they stay in the cache."""
@@ -105,7 +106,7 @@ class LinearPredictor(TiledProblem):
             )
         self.n_valid = len(self.y_valid)
         self.ridge = check_nonnegative("ridge", ridge)
-        self.start, self.start_seed = check_start(start), seed
+        self.start, self.start_seed = check_start(start), whole("seed", seed, 0)
 
     def describe(self) -> dict[str, Any]:
         """The settings, JSON-able."""
@@ -226,8 +227,11 @@ def labelled(data: Any, task: Literal["classification", "regression"]) -> Datase
 
 def rows_of(dataset: Dataset, validation: float, seed: int = 0) -> tuple[Floats, Any, tuple[Floats, Any] | None]:
     """Features and targets, and those of the share of the rows that is held out."""
+    if not isinstance(validation, int | float | np.floating) or not 0 <= validation < 1:
+        raise ValueError(f"validation must be at least 0 and under 1, got {validation!r}")
     if not validation:
         return _dense(dataset.X), dataset.y, None
+    whole("split_seed", seed, 0)
     dataset, rest = train_validation_split(dataset, validation, seed)
     return _dense(dataset.X), dataset.y, (_dense(rest.X), rest.y)
 

@@ -12,6 +12,7 @@ from surefoot.data import Dataset, LinearRegressionData, linear_regression
 from surefoot.problems._compiled import SQUARES
 from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
 from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_rows
+from surefoot.theory.arguments import whole
 
 
 class LinearRegression(LinearPredictor):
@@ -63,7 +64,7 @@ class LinearRegression(LinearPredictor):
             dataset = labelled(data, "regression")
             self._origin = {"name": dataset.name}
         A, y, held_out = rows_of(dataset, validation)
-        super().__init__(A, y, validation=held_out, ridge=ridge, start=start, seed=start_seed)
+        super().__init__(A, y, validation=held_out, ridge=ridge, start=start, seed=whole("start_seed", start_seed, 0))
 
     def describe(self) -> dict[str, Any]:
         """The settings, JSON-able."""

@@ -16,6 +16,7 @@ from surefoot.problems._logistic_newton import Solution, minimize
 from surefoot.problems._logistic_prox import proximal_points
 from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_nonnegative, check_rows
 from surefoot.problems._threads import one_blas_thread
+from surefoot.theory.arguments import whole
 
 
 class LogisticRegression(LinearPredictor):
@@ -25,7 +26,7 @@ class LogisticRegression(LinearPredictor):
     term, as in the paper.
 
     Args:
-        data: A data set or its name, or (X, y) with any labels.
+        data: A data set or its name, or (X, y) with any numbers as labels.
         l2: λ.
         validation: Share of the rows held out (0 for none).
         split_seed: Of the split.
@@ -60,7 +61,7 @@ class LogisticRegression(LinearPredictor):
         classes = dataset.n_classes
         assert classes is not None
         A, y, held_out = rows_of(dataset, validation, split_seed)
-        super().__init__(A, y, validation=held_out, ridge=l2, start=start, seed=start_seed)
+        super().__init__(A, y, validation=held_out, ridge=l2, start=start, seed=whole("start_seed", start_seed, 0))
         self.classes = classes
         self.blocks = classes if classes > 2 else 1
 
@@ -93,6 +94,14 @@ class LogisticRegression(LinearPredictor):
                 0.0,
                 False,
                 "the training rows are linearly separable: the infimum 0 is not attained (no x⋆, D = ∞)",
+            )
+        if not found.certain:
+            return Optimum(
+                None,
+                None,
+                False,
+                f"Newton's method did not converge: the infimum is between {found.value - found.gap:.3g} and "
+                f"{found.value:.3g}",
             )
         if not found.attained:
             return Optimum(None, found.value, False, "some classes are separable: the infimum is not attained")

@@ -14,6 +14,8 @@ _STEPS = 200
 _HALVINGS = 40
 _DIRECT = 3000
 """Up to this dimension the Hessian is formed and factorised."""
+_CERTAIN = 1e-6
+"""Largest gap of an infimum that counts as known, relative to the value."""
 
 
 class Solution(NamedTuple):
@@ -29,6 +31,11 @@ class Solution(NamedTuple):
     """The infimum is a minimum."""
     separable: bool
     """Some point gives every row its right class: without a penalty the infimum is 0, and not attained."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether Newton's method got there, so that ``value`` is the infimum but for rounding."""
+        return self.gap <= _CERTAIN * self.value
 
 
 class _Objective:
@@ -131,7 +138,16 @@ def minimize(
     _, values, basis = np.linalg.svd(A, full_matrices=False)
     basis = basis[values > values[0] * max(A.shape) * np.finfo(float).eps]
     zero = np.zeros((len(start), len(basis)))
-    found = _newton(_Objective(A @ basis.T, labels, start @ A.T, 0.0, 0.0, zero), zero, 0.0)
+    objective = _Objective(A @ basis.T, labels, start @ A.T, 0.0, 0.0, zero)
+    if not len(basis):
+        return Solution(start, objective.value(zero, objective.predictions(zero)), 0.0, attained=True, separable=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _newton(objective, zero, 0.0)
+    if not found.certain:
+        # With large features each probability is 0 or 1 at the start, and no curvature is left. It is largest where
+        # all classes are equally likely.
+        middle = (start.mean(axis=0) if len(start) > 1 else 0.0) - start
+        found = min(found, _newton(objective, middle @ basis.T, 0.0), key=lambda each: each.value)
     return found._replace(point=start + found.point @ basis)
 
 
@@ -166,6 +182,8 @@ def _newton(objective: _Objective, w: Floats, strong: float) -> Solution:
         return Solution(w, value, 0.5 * float(np.sum(gradient**2)) / strong, attained=True, separable=False)
     step = objective.direction(chances, gradient)
     gap = max(value - _dual_value(chances, (step @ objective.B.T)[None, :, None]), 0.0) + 1e-14 * value
+    if not gap <= value:
+        gap = value  # no loss is below 0
     return Solution(w, value, gap, attained=largest < 0.1, separable=False)
 
 

@@ -29,6 +29,8 @@ _NEWTON_STEPS = 60
 _HALVINGS = 30
 _DAMPING = 1e-13
 """Least curvature of a Newton system, relative to that of the rows: for rates so large that c is lost in rounding."""
+_LOST = 1e-6
+"""Certified gap from which on a run is begun again elsewhere, relative to the objective."""
 
 
 class _Runs:
@@ -143,6 +145,39 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
     # NGN's step is a good first guess: for one row of least squares it is the proximal point.
     runs.v = -_wide(_first_sizes(runs.loss, before, 1.0 / runs.weight)) * gradient
     runs.predictions = runs.predictions + runs.v @ runs.L.transpose(0, 2, 1)
+    moved, before_of = runs.number, np.zeros(len(start))
+    before_of[moved] = before
+    _solve(runs, before, L, labels, width, (v, losses, norms))
+
+    value = losses + 0.5 * weight * _dot(v, v)
+    lost = moved[~(0.5 * norms[moved] <= _LOST * weight[moved] * value[moved])]
+    if len(lost):
+        # With large features each probability is 0 or 1 at x̄, and no curvature is left. It is largest where all
+        # classes are equally likely.
+        middle = (center.mean(axis=1, keepdims=True) if blocks > 1 else 0.0) - center
+        middle = middle if Q is None else _product(middle, Q)
+        other = middle.transpose(0, 2, 1, 3).reshape(v.shape)[lost]
+        again = _Runs(lost, L[tile[lost]], labels[tile[lost]], weight[lost], start[lost])
+        again.v, again.predictions = other, again.predictions + other @ again.L.transpose(0, 2, 1)
+        again.loss, again.slopes = again.evaluate(again.predictions)
+        again.keep(again.loss + 0.5 * again.weight * _dot(other, other) < value[lost])
+        better, found = again.number, (v.copy(), losses.copy(), norms.copy())
+        _solve(again, before_of[better], L, labels, width, found)
+        for old, new in zip((v, losses, norms), found, strict=True):
+            old[better] = new[better]
+    for values in (v, losses, norms):
+        values[copies] = values[first[copies]]
+
+    back = np.ascontiguousarray(v.reshape(tiles, width, blocks, -1).transpose(0, 2, 1, 3))
+    new = center + (back if Q is None else _product(back, Q.transpose(0, 2, 1)))
+    total = losses.reshape(lr.shape) + 0.5 * ridge * np.vecdot(new, new).sum(axis=1)
+    return Proximal(new, total, (0.5 * norms / weight).reshape(lr.shape))
+
+
+def _solve(
+    runs: _Runs, before: Floats, L: Floats, labels: NDArray[np.int64], width: int, found: tuple[Floats, Floats, Floats]
+) -> None:
+    """Newton's method, compiled if it can be; writes v, losses and squared gradients that it finds."""
     compiled = minimisers(
         L,
         labels,
@@ -155,16 +190,10 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
         tolerance=_TOLERANCE**2,
     )
     if compiled is None:
-        _descend(runs, before, v, losses, norms)
+        _descend(runs, before, *found)
     else:
-        v[runs.number], losses[runs.number], norms[runs.number] = compiled
-    for values in (v, losses, norms):
-        values[copies] = values[first[copies]]
-
-    back = np.ascontiguousarray(v.reshape(tiles, width, blocks, -1).transpose(0, 2, 1, 3))
-    new = center + (back if Q is None else _product(back, Q.transpose(0, 2, 1)))
-    total = losses.reshape(lr.shape) + 0.5 * ridge * np.vecdot(new, new).sum(axis=1)
-    return Proximal(new, total, (0.5 * norms / weight).reshape(lr.shape))
+        for values, new in zip(found, compiled, strict=True):
+            values[runs.number] = new
 
 
 def _descend(runs: _Runs, before: Floats, v: Floats, losses: Floats, norms: Floats) -> None:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from surefoot.problems._network import NetworkProblem
+from surefoot.theory.arguments import whole
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+_OPTIONS = ("name", "device", "autocast", "channels_last", "model_seed", "threads", "evaluated")
 
+
+def _with_options(function: Callable[..., NetworkProblem]) -> Callable[..., NetworkProblem]:
+    """Let the signature tell the options that are handed on to NetworkProblem, so that a wrong one is found."""
+    own = {p.name: p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    passed = {name: inspect.signature(NetworkProblem).parameters[name] for name in _OPTIONS}
+    vars(function)["__signature__"] = inspect.Signature([*(passed | own).values()])
+    return function
+
+
+@_with_options
 def resnet20(
     *,
     data: str | None = None,
@@ -34,28 +48,37 @@ def resnet20(
     from surefoot.problems import networks
     from surefoot.problems._image_inputs import ImageInputs
 
-    def inputs(split: Any, count: int | None, is_augmented: bool) -> ImageInputs:
+    for name, count in (("rows", rows), ("validation_rows", validation_rows)):
+        if count is not None:
+            whole(name, count, 1)
+
+    def inputs(split: Any, name: str, count: int | None, is_augmented: bool) -> ImageInputs:
         images = cifar10(split, data)
-        if count is not None and not 1 <= count <= len(images):
-            raise ValueError(f"rows must lie in 1 … {len(images)}, the images of the {split} split, got {count}")
+        if count is not None and count > len(images):
+            raise ValueError(f"{name} must lie in 1 … {len(images)}, the images of the {split} split, got {count}")
         return ImageInputs(images, augment=is_augmented, rows=slice(count), channels_last=channels_last)
 
     return NetworkProblem(
         networks.resnet20,
-        inputs("train", rows, augment),
-        validation=inputs("test", validation_rows, False),
+        inputs("train", "rows", rows, augment),
+        validation=inputs("test", "validation_rows", validation_rows, False),
         channels_last=channels_last,
         **{"name": "resnet20", **options},
     )
 
 
+@_with_options
 def digits_mlp(*, hidden: tuple[int, ...] | list[int] = (64,), **options: Any) -> NetworkProblem:
     """A multilayer perceptron on 1,797 handwritten digits of 8 × 8 pixels, which come with the package."""
     from surefoot.problems import networks
 
-    return _digits(partial(networks.MLP, 64, tuple(hidden), 10), "digits-mlp", options)
+    if not isinstance(hidden, tuple | list):
+        raise ValueError(f"hidden must be a list of whole numbers of at least 1, got {hidden!r}")
+    widths = tuple(whole(f"hidden[{place}]", width, 1) for place, width in enumerate(hidden))
+    return _digits(partial(networks.MLP, 64, widths, 10), "digits-mlp", options)
 
 
+@_with_options
 def digits_cnn(**options: Any) -> NetworkProblem:
     """A small convolutional network on 1,797 handwritten digits of 8 × 8 pixels, which come with the package."""
     from surefoot.problems import networks
@@ -69,6 +92,7 @@ def _digits(factory: Any, name: str, options: dict[str, Any]) -> NetworkProblem:
     return NetworkProblem(factory, digits("train"), validation=digits("test"), **{"name": name, **options})
 
 
+@_with_options
 def characters(*, data: str | None = None, context: int = 64, d: int = 96, **options: Any) -> NetworkProblem:
     """A small transformer that predicts the next character of a text.
 
@@ -82,6 +106,7 @@ def characters(*, data: str | None = None, context: int = 64, d: int = 96, **opt
     from surefoot.problems import networks
     from surefoot.problems._inputs import CharacterInputs
 
+    context, d = whole("context", context, 1), whole("d", d, 1)
     text = load(data)
     return NetworkProblem(
         partial(networks.CharacterTransformer, len(text.vocabulary), d=d, context=context),

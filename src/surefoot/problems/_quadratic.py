@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, Start, TiledProblem, check_rows, check_start
+from surefoot.theory.arguments import whole
 
 
 class Quadratic(TiledProblem):
@@ -36,13 +37,16 @@ class Quadratic(TiledProblem):
         start_seed: int = 0,
     ) -> None:
         for name, values in (("scales", scales), ("minimiser", minimiser)):
-            array = np.array(values, float)
+            try:
+                array = np.array(values, float)
+            except (TypeError, ValueError):
+                array = np.array(np.nan)
             if array.ndim != 1 or not array.size or not np.isfinite(array).all():
                 raise ValueError(f"{name} must be a list of finite numbers, got {values!r}")
         self.squares = np.array(scales, float) ** 2
         self.minimiser = np.array(minimiser, float)
         self.n_rows, self.features = len(self.squares), len(self.minimiser)
-        self.start, self.start_seed = check_start(start), start_seed
+        self.start, self.start_seed = check_start(start), whole("start_seed", start_seed, 0)
 
     def describe(self) -> dict[str, Any]:
         """The settings, JSON-able."""

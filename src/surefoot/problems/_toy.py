@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, TiledProblem, check_rows
 from surefoot.theory import toy
+from surefoot.theory.arguments import number
 
 
 class ToyFunction(TiledProblem):
@@ -31,9 +32,7 @@ class ToyFunction(TiledProblem):
     prox_seconds = 2e-3
 
     def __init__(self, *, start: float = toy.START) -> None:
-        if not np.isfinite(start):
-            raise ValueError(f"start must be a finite number, got {start!r}")
-        self.first = float(start)
+        self.first = number("start", start)
 
     def describe(self) -> dict[str, Any]:
         """The settings, JSON-able."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from surefoot.theory.models import Linear, Model
+from surefoot.theory.models import Model
 
 _HEIGHTS = (1e-6, 0.3, 1.0, 40.0)
 _GRAD_SQS = (1e-8, 0.1, 1.0, 30.0, 1e6)
@@ -27,12 +27,13 @@ def check_model(model: Model) -> None:
     >>> check_model(Power(0.7))
     """
     name = repr(model)
-    bound = 0.0 if isinstance(model, Linear) else float(model.lower_bound)
+    bounded = math.isfinite(float(model.lower_bound))
+    bound = float(model.lower_bound) if bounded else 0.0
     points = [(bound + f, g, a) for f in _HEIGHTS for g in _GRAD_SQS for a in _LRS]
     for loss, grad_sq, lr in points:
-        _check_point(model, name, loss, grad_sq, lr, bound)
+        _check_point(model, name, loss, grad_sq, lr, bound, bounded)
     _check_backends(model, name, points)
-    _check_edges(model, name, bound)
+    _check_edges(model, name, bound, bounded)
 
 
 def require(condition: Any, message: str) -> None:
@@ -41,7 +42,7 @@ def require(condition: Any, message: str) -> None:
         raise AssertionError(message)
 
 
-def _check_point(model: Model, name: str, loss: float, grad_sq: float, lr: float, bound: float) -> None:
+def _check_point(model: Model, name: str, loss: float, grad_sq: float, lr: float, bound: float, bounded: bool) -> None:
     where = f"{name} at loss={loss!r}, grad_sq={grad_sq!r}, lr={lr!r}"
     size, delta = model.step(loss, grad_sq, lr)
     half = 0.5 * lr * grad_sq
@@ -62,7 +63,7 @@ def _check_point(model: Model, name: str, loss: float, grad_sq: float, lr: float
         abs(loss - best - delta) <= slack + 1e-6 * delta,
         f"{where}: delta {delta!r} is not f(x) − model(x⁺) − ‖x⁺ − x‖²/(2α) = {loss - best!r}",
     )
-    if not isinstance(model, Linear):
+    if bounded:
         other = model.step(bound + 2.0 * (loss - bound), 4.0 * grad_sq, 0.5 * lr)
         close = math.isclose(other.size, 0.5 * size, rel_tol=1e-6) and math.isclose(
             other.delta, 2.0 * delta, rel_tol=1e-6
@@ -82,12 +83,12 @@ def _check_backends(model: Model, name: str, points: list[tuple[float, float, fl
             require(worst <= 1e-6, f"{name}: {part} of {kind} differs from that of floats by {worst:.1e}")
 
 
-def _check_edges(model: Model, name: str, bound: float) -> None:
+def _check_edges(model: Model, name: str, bound: float, bounded: bool) -> None:
     require(tuple(model.step(bound + 1.0, 1.0, 0.0)) == (0.0, 0.0), f"{name}: a zero rate should give size 0, delta 0")
     still = model.step(bound + 1.0, 0.0, 0.5)
     require(tuple(still) == (0.5, 0.0), f"{name}: a zero gradient should give size α = 0.5, delta 0, not {still}")
     bad = model.step(math.nan, 1.0, 1.0)
     require(bad.size == 0.0 and bad.delta == math.inf, f"{name}: a NaN loss should give size 0, delta ∞, not {bad}")
-    if not isinstance(model, Linear):
+    if bounded:
         low = model.step(bound, 1.0, 1.0)
         require(tuple(low) == (0.0, 0.0), f"{name}: a loss at the lower bound should give size 0, delta 0, not {low}")

@@ -32,7 +32,9 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
         return name, {}
     try:
         call = ast.parse(f"f({rest}", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise ValueError("only one call")
+        if call.args or any(keyword.arg is None for keyword in call.keywords):
             raise ValueError("only keyword arguments")
         return name, {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError):
@@ -125,7 +127,10 @@ def numbers(name: str, value: ArrayLike, *, positive: bool = False) -> NDArray[n
     >>> numbers("lr", [1, 2], positive=True)
     array([1., 2.])
     """
-    values = np.asarray(value, float)
+    try:
+        values = np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be numbers, got {value!r}") from None
     if not (values > 0 if positive else values >= 0).all():
         raise ValueError(f"{name} must be {'positive' if positive else 'at least 0'}, got {value!r}")
     return values

@@ -252,7 +252,7 @@ def expected_delta_sps(
     """
     capped = numbers("gap", gap) + interpolation_constant + lower_bound_error
     with np.errstate(over="ignore"):
-        linear = 0.5 * numbers("lr", lr) * numbers("grad_sq", grad_sq)
+        linear = _product(0.5 * numbers("lr", lr), numbers("grad_sq", grad_sq))
     return scalar(np.minimum(linear, capped))
 
 
@@ -265,10 +265,13 @@ def expected_delta_spp(
     0.75
     """
     rate = numbers("lr", lr)
-    if weak_convexity < 0 or (rate * weak_convexity >= 1).any():
+    number("weak_convexity", weak_convexity, least=0)
+    with np.errstate(invalid="ignore"):
+        product = np.where(weak_convexity == 0, 0.0, rate * weak_convexity)
+    if (product >= 1).any():
         raise ValueError(f"lr must be below 1/weak_convexity, got lr={lr!r}, weak_convexity={weak_convexity!r}")
     with np.errstate(over="ignore"):
-        linear = 0.5 * rate / (1.0 - rate * weak_convexity) * numbers("grad_sq", grad_sq)
+        linear = _product(0.5 * rate / (1.0 - product), numbers("grad_sq", grad_sq))
     return scalar(np.minimum(linear, numbers("gap", gap) + interpolation_constant))
 
 
@@ -315,6 +318,12 @@ def base_inequality_slack(
     rate, gain = np.asarray(lr, float), np.asarray(loss, float) - np.asarray(loss_at_u, float)
     moved = np.asarray(next_distance_sq, float) - np.asarray(distance_sq, float)
     return scalar(rate * (np.asarray(delta, float) - gain) - 0.5 * moved)
+
+
+def _product(rate: Floats, grad_sq: Floats) -> Floats:
+    """The product, which is 0 without a gradient, at an infinite rate too."""
+    with np.errstate(invalid="ignore"):
+        return np.where(grad_sq == 0, 0.0, rate * grad_sq)
 
 
 def _at_horizons(

@@ -59,7 +59,10 @@ def ngn(loss: ArrayLike, s: ArrayLike, lr: ArrayLike) -> QuadraticStep:
     """
     f, square, rate = _arguments(loss, s, lr)
     a = rate * square
-    return _step(f, square, rate / (1.0 + a), f * (a / (1.0 + a)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = np.where(np.isinf(a), 1.0 / square, rate / (1.0 + a))
+        delta = f * np.where(np.isinf(a), 1.0, a / (1.0 + a))
+    return _step(f, square, size, delta)
 
 
 def spp(loss: ArrayLike, s: ArrayLike, lr: ArrayLike) -> QuadraticStep:

@@ -104,7 +104,7 @@ def from_name(text: str, T: int) -> Floats:
     name = one_of("schedule", name.replace("-", "_"), SCHEDULES)
     allowed = list(inspect.signature(SCHEDULES[name]).parameters)[1:]
     for key in options:
-        one_of(f"option of schedule {name!r}", key, allowed or ["none"])
+        one_of(f"option of schedule {name!r}", key, allowed)
     return SCHEDULES[name](T, **options)
 
 

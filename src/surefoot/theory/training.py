@@ -7,6 +7,8 @@ by which every group's rate is multiplied.
 
 from __future__ import annotations
 
+import math
+
 from surefoot.theory.arrays import Array, coerce, namespace
 from surefoot.theory.models import Linear, Model, Power, SquareRoot, Step, Truncated
 
@@ -78,7 +80,8 @@ def proximal_step(model: Model, loss: Array, decrease: Array, drift: Array, regu
     * Linear: t = 1.
 
     The index is that of f + λ/2‖·‖²: the model's own beyond the decayed point, plus the fall of the model to that
-    point, plus half the regulariser.
+    point, plus half the regulariser. It is infinite where the model's own is, as for a loss that is not a number. A
+    loss below the lower bound falls no further.
 
     >>> proximal_step(Truncated(), loss=1.0, decrease=2.0, drift=0.5, regulariser=0.0).size
     0.25
@@ -91,18 +94,18 @@ def proximal_step(model: Model, loss: Array, decrease: Array, drift: Array, regu
     elif is_truncated(model):
         size, delta = model.step(loss - drift, decrease, one)
         height = loss - model.lower_bound
-        fall = xp.where(drift < height, drift, height)
+        fall = xp.where(height > 0, xp.where(drift < height, drift, height), 0.0 * drift)
     elif is_square_root(model):
         size, delta = model.step(loss, decrease, one)
         height = loss - model.lower_bound
         live = height > 0
         ratio = 0.5 * drift / xp.where(live, height, 1.0)
         slope = xp.where(live & (ratio < 1.0), 1.0 - ratio, 0.0 * ratio)
-        size, delta = slope * size, slope * slope * delta
-        fall = xp.where(ratio < 1.0, drift * (1.0 - 0.5 * ratio), height)
+        size, delta = slope * size, xp.where(live, slope * slope * delta, delta)
+        fall = xp.where(live, xp.where(ratio < 1.0, drift * (1.0 - 0.5 * ratio), height), 0.0 * drift)
     else:
         raise ValueError(f"proximal weight decay is known for Linear, Truncated and SquareRoot, not for {model!r}")
-    return Step(size, delta + fall + 0.5 * regulariser)
+    return Step(size, xp.where(delta < math.inf, delta + fall + 0.5 * regulariser, delta))
 
 
 def is_truncated(model: Model) -> bool:

@@ -119,6 +119,8 @@ function setUp(study, parts) {
     if (!allowed && view[name] === value) form.querySelector(`[name=${name}]`).click();
   };
   allow("data", "valid", "valid" in study.loss, "the problem has no validation rows");
+  const averaged = !study.network || study.loss.average.mean.some((row) => row.some((value) => !Number.isNaN(value)));
+  allow("kind", "average", averaged, "the loss at the average of a network's iterates was not measured");
   allow("bias", "envelope", study.envelope !== null, study.envelopeMissing);
   for (const [name, usual] of Object.entries(SWITCHES)) form.querySelector(`[name=${name}][value=${usual}]`).click();
   study.usual = { bias: study.distanceOrigin.startsWith("a guess") && study.envelope ? "envelope" : "distance" };

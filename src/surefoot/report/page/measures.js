@@ -5,7 +5,7 @@
 function measure(study, view) {
   const data = view.data === "valid" ? "valid" : "train";
   const start = Number(study.start[data]);
-  const slack = study.tolerance * (start - Number(study.lowest[data]));
+  const slack = slackOf(study, data);
   const losses = study.loss[data === "valid" ? "valid" : view.kind];
   const bias = biasOf(study, view);
   return study.methods.map((method, m) => {
@@ -16,6 +16,11 @@ function measure(study, view) {
     return { method, bias, noise, bound, safe, safeNoise, mean: losses.mean[m], low: losses.low[m], high: losses.high[m],
       ...sensitivity(study.lrs, known(losses.mean[m]), known(bound), start, slack) };
   });
+}
+
+// How far above the best loss still holds. Where the means of all runs are above the start, only the best one does.
+function slackOf(study, data) {
+  return study.tolerance * Math.max(Number(study.start[data]) - Number(study.lowest[data]), 0);
 }
 
 // What has to be added to the bound before it stands over the loss: with D it is on f − f⋆.

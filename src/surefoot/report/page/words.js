@@ -74,8 +74,7 @@ function drawAdvice(page) {
 }
 
 function adviceWords(study, view, holding) {
-  const start = Number(study.start[view.data]);
-  const slack = study.tolerance * (start - Number(study.lowest[view.data]));
+  const slack = slackOf(study, view.data);
   const lowest = holding.reduce((a, b) => (b.best < a.best ? b : a));
   const good = holding.filter((row) => row.best <= lowest.best + slack); // the widest window first
   const range = ({ measured }) => (measured.low === measured.high

@@ -103,9 +103,10 @@ class Model(ABC):
         xp, (loss, grad_sq, size, bound) = coerce(loss, grad_sq, size, self.lower_bound)
         with xp.quiet():
             excess = loss - bound
-            live = excess > 0
-            value = self._value(xp, xp.where(live, excess, 1.0), size * grad_sq, loss, bound)
-            value = xp.where(live, value, loss)
+            live, bounded = excess > 0, excess < INFINITY
+            height = xp.where(live & bounded, excess, 1.0)
+            value = self._value(xp, height, size * grad_sq, loss, bound)
+            value = xp.where(live, xp.where(bounded, value, loss - size * grad_sq), loss)  # linear without a bound
         return value[()] if xp is NUMPY else value
 
     def _value(self, xp: Namespace, height: Array, decrease: Array, loss: Array, bound: Array) -> Array:

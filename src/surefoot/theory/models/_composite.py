@@ -147,7 +147,7 @@ def _apply(xp: Namespace, function: Map, x: Array) -> Array:
         return value
     try:
         return np.asarray(function(x), x.dtype)
-    except TypeError:
+    except (TypeError, ValueError):  # also of an array where Python wants one truth value, as max and if do
         return np.vectorize(function, otypes=[x.dtype])(x)
 
 
