@@ -61,6 +61,48 @@ def test_momentum_that_begins_later_begins_with_the_first_gradient() -> None:
     assert equal(train(problem, late, range(3, 6)), train(other, fresh, range(3, 6)))
 
 
+def test_heavy_ball_momentum_may_end_and_begin_later() -> None:
+    problem, other = Problem(), Problem()
+    late = make("NGNMomentum", problem.params, beta=0.9)
+    train(problem, late, range(3))
+    for beta in (0.0, 0.9):
+        with torch.no_grad():
+            for p, value in zip(other.params, problem.values(), strict=True):
+                p.copy_(value)
+        late.param_groups[0]["momentum"] = beta
+        fresh = make("NGNMomentum", other.params, beta=beta)
+        assert equal(train(problem, late, range(3)), train(other, fresh, range(3)))
+
+
+@pytest.mark.parametrize("name", ["NGN", "NGNMomentum", "SPSAdam", "NGNMomentumAdam"])
+def test_averages_go_on_where_momentum_was_switched_on_after_construction(name: str) -> None:
+    whole, second = Problem(), Problem()
+    none: dict[str, Any] = {"betas": (0.0, 0.999)} if name in ADAMS else {"beta": 0.0}
+    optimizer, resumed = make(name, whole.params, **none), make(name, second.params, **none)
+    train(whole, optimizer, range(2))
+    optimizer.param_groups[0].update({"betas": (0.9, 0.999)} if name in ADAMS else {"momentum": 0.9})
+    train(whole, optimizer, range(2, 5))
+    with torch.no_grad():
+        for p, value in zip(second.params, whole.values(), strict=True):
+            p.copy_(value)
+    with pytest.warns(UserWarning, match=r"(betas|momentum)=\(?0.9.* in place of \(?0.0"):
+        resumed.load_state_dict(loaded(optimizer.state_dict()))
+    assert equal(train(whole, optimizer, range(5, 8)), train(second, resumed, range(5, 8)))
+
+
+def test_momentum_that_begins_after_a_checkpoint_begins_with_the_first_gradient() -> None:
+    whole, second = Problem(), Problem()
+    optimizer, resumed = make("NGN", whole.params), make("NGN", second.params)
+    train(whole, optimizer, range(3))
+    optimizer.param_groups[0]["momentum"] = 0.9
+    with torch.no_grad():
+        for p, value in zip(second.params, whole.values(), strict=True):
+            p.copy_(value)
+    with pytest.warns(UserWarning, match="momentum=0.9 in place of 0.0"):
+        resumed.load_state_dict(loaded(optimizer.state_dict()))
+    assert equal(train(whole, optimizer, range(3, 6)), train(second, resumed, range(3, 6)))
+
+
 def test_a_group_may_have_an_eps_and_a_second_beta_of_its_own() -> None:
     ours, theirs = Problem(), Problem()
     groups = [

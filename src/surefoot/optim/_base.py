@@ -191,18 +191,30 @@ class ModelBased(Joining, Gathering, Listening):
         if betas[0] != self._settings.momentum.beta:
             before = self._settings.averaging
             self._settings = self._settings.with_beta(betas[0])
-            if self._settings.averaging.names != before.names:
+            averaging = self._settings.averaging
+            if (averaging.names, averaging.memory_name) != (before.names, before.memory_name):
                 self._complete()
-                if "since" in self._settings.averaging.names:
+                if "since" in averaging.names:
                     self.param_groups[0]["since"].copy_(self.param_groups[0]["count"].squeeze())
+                for group in self.param_groups if averaging.memory_name is not None else ():
+                    group[averaging.memory_name].zero_()  # of momentum that was switched off before
         self._followed = now
+
+    def _resume_momentum(self) -> None:
+        """Take over the momentum of the groups whose averages are in the state: they go on, and do not start anew."""
+        name = next(iter(self._settings.group_options), None)
+        value = None if name is None else self.param_groups[0].get(name)
+        if value is not None:
+            settings = self._settings.with_beta(value[0] if name == "betas" else value)
+            if any(settings.averaging.buffer_name in state for state in self.state.values()):
+                self._settings = settings
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a state; where its settings differ from this optimizer's, it wins, and a warning says so."""
         mine = self._settings
         super().load_state_dict({"state": {}, **state_dict})  # torch's full checkpoints leave out what is empty
         if self._known:
-            self._settings = mine.as_described(self._known)
+            self._settings = self._settings.as_described(self._known)
             first = self.param_groups[0]
             options = {name: first[name] for name in mine.group_options if "max_momentum" not in first}  # or scheduled
             different = mine.told_apart(self._settings, self._known, options)
@@ -218,6 +230,7 @@ class ModelBased(Joining, Gathering, Listening):
         if "_losses" not in self.__dict__:  # a copy; load_state_dict comes here too
             self._losses, self._skipped_steps = Losses(self, listen=self._settings.listen), SkippedSteps()
         self._known = dict(self.param_groups[0].get("settings", {}))
+        self._resume_momentum()
         self._complete()
 
     @property
