@@ -103,6 +103,34 @@ def test_momentum_that_begins_after_a_checkpoint_begins_with_the_first_gradient(
     assert equal(train(whole, optimizer, range(3, 6)), train(second, resumed, range(3, 6)))
 
 
+@pytest.mark.parametrize("how", ["foreach", "loop", "fused", "compiled"])
+def test_a_parameter_whose_gradients_start_later_starts_as_in_adam(how: str) -> None:
+    early, late = (torch.nn.Parameter(torch.ones(3, dtype=torch.float64)) for _ in range(2))
+    optimizer = sfo.SPSAdam([early], lr=1e-3, foreach=how != "loop" and None, fused=how == "fused")
+    step = torch.compile(optimizer.step, backend="eager") if how == "compiled" else optimizer.step
+    for index in range(51):
+        if index == 50:
+            optimizer.add_param_group({"params": [late]})
+        optimizer.zero_grad()
+        loss = (early - 3.0).square().sum() + (late * torch.tensor([1.0, -2.0, 3.0])).sum() + 100.0
+        loss.backward()
+        step(loss=loss.detach())
+    expected = 1.0 - 1e-3 * torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(late.detach(), expected, rtol=1e-9, atol=0.0)
+
+
+def test_a_late_parameter_whose_first_gradient_is_not_finite_keeps_a_clean_state() -> None:
+    early, late = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = sfo.SPSAdam([early, late], lr=1e-3)
+    for factor in (None, math.nan, 1.0):
+        optimizer.zero_grad()
+        loss = early.square().sum() if factor is None else early.square().sum() + factor * late.sum()
+        loss.backward()
+        optimizer.step(loss=3.0)
+    assert optimizer.skipped == 1
+    assert bool(late.isfinite().all())
+
+
 def test_a_group_may_have_an_eps_and_a_second_beta_of_its_own() -> None:
     ours, theirs = Problem(), Problem()
     groups = [

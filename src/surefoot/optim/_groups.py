@@ -199,5 +199,15 @@ class Gathering(Optimizer):
                 if name not in state:
                     copied = averaging.starts_at_parameters and name == averaging.buffer_name
                     state[name] = p.detach().clone() if copied else torch.zeros_like(p)
+                    if name in geometry.buffer_names:
+                        self._start(geometry, name, p)
             buffers.append([state[name] for state in states])
         return buffers
+
+    def _start(self, geometry: Geometry, name: str, p: Tensor) -> None:
+        """Let the geometry say what a new buffer starts with, if the parameter's first gradient comes later."""
+        count: Tensor = self.param_groups[0]["count"].squeeze()
+        if type(geometry).start is Geometry.start or (count.is_cpu and not torch.compiler.is_compiling() and not count):
+            return
+        grad = local(placed_as(p.grad, p))
+        local(self.state[p][name]).copy_(geometry.start(name, grad, count.to(grad.device)))
