@@ -164,6 +164,18 @@ def test_an_option_that_groups_cannot_have_is_refused(name: str, option: dict[st
         make(name, [{"params": problem.params, **option}])
 
 
+def test_a_group_that_is_refused_is_not_kept() -> None:
+    problem = Problem()
+    optimizer = make("NGNAdam", problem.params[:2])
+    for betas in ((0.9, 2.0), (0.9, 0.99)):
+        try:
+            optimizer.add_param_group({"params": problem.params[2:], "betas": betas})
+        except ValueError:
+            assert len(optimizer.param_groups) == 1
+    assert optimizer.param_groups[1]["betas"] == (0.9, 0.99)
+    train(problem, optimizer, range(2))
+
+
 def test_different_momentum_in_groups_is_refused_before_anything_moves() -> None:
     problem = Problem()
     optimizer = make("MoMo", [{"params": problem.params[:2], "momentum": 0.5}, {"params": problem.params[2:]}])

@@ -24,8 +24,8 @@ from surefoot.search import Progress, Run
 
 _INTERNALS = frozenset(vars(nn.Module())) - {"training"}
 """Attributes of a module that are torch's own, and no state of a training."""
-_RATES = ("lr", "initial_lr", "max_lr", "min_lr")
-"""What a parameter group holds that is proportional to the rate; the latter two are of ``OneCycleLR``."""
+_RATES = ("lr", "initial_lr", "max_lr", "min_lr", "cap")
+"""What a parameter group holds that is proportional to the rate: also of ``OneCycleLR``, and of our ``Surefoot``."""
 _SCHEDULED = ("base_lrs", "max_lrs", "_last_lr")
 """What a scheduler holds that is."""
 

@@ -147,7 +147,7 @@ class ModelBased(Joining, Gathering, Listening):
                         f"parameters in the {type(geometry).__name__} geometry must not be float16, whose range its "
                         "second moments leave: keep them in float32 under autocast, or use bfloat16"
                     )
-        except TypeError:
+        except (TypeError, ValueError):
             self.param_groups.pop()
             raise
         self._complete()
@@ -200,15 +200,6 @@ class ModelBased(Joining, Gathering, Listening):
                     group[averaging.memory_name].zero_()  # of momentum that was switched off before
         self._followed = now
 
-    def _resume_momentum(self) -> None:
-        """Take over the momentum of the groups whose averages are in the state: they go on, and do not start anew."""
-        name = next(iter(self._settings.group_options), None)
-        value = None if name is None else self.param_groups[0].get(name)
-        if value is not None:
-            settings = self._settings.with_beta(value[0] if name == "betas" else value)
-            if any(settings.averaging.buffer_name in state for state in self.state.values()):
-                self._settings = settings
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a state; where its settings differ from this optimizer's, it wins, and a warning says so."""
         mine = self._settings
@@ -230,7 +221,7 @@ class ModelBased(Joining, Gathering, Listening):
         if "_losses" not in self.__dict__:  # a copy; load_state_dict comes here too
             self._losses, self._skipped_steps = Losses(self, listen=self._settings.listen), SkippedSteps()
         self._known = dict(self.param_groups[0].get("settings", {}))
-        self._resume_momentum()
+        self._settings = self._settings.resumed(self.param_groups[0], self.state.values())
         self._complete()
 
     @property
@@ -274,6 +265,11 @@ class ModelBased(Joining, Gathering, Listening):
     def height(self) -> Height:
         """Where the loss is measured from."""
         return self._settings.height
+
+    @property
+    def maximize(self) -> bool:
+        """Whether the loss should grow."""
+        return self._settings.maximize
 
     @property
     def certifies(self) -> bool:
