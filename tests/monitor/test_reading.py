@@ -166,3 +166,15 @@ def test_sharded_parameters_of_foreign_optimizers_are_sampled(problem, tmp_path)
             StabilityMonitor(optimizer, track=EVERYTHING)
     finally:
         distributed.destroy_process_group()
+
+
+def test_a_recorded_loss_that_is_changed_before_the_step_counts_as_it_was(problem):
+    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
+    with StabilityMonitor(optimizer) as monitor:
+        loss = problem.loss()
+        loss.backward()
+        monitor.record(loss)
+        value = loss.item()
+        loss.detach().mul_(10.0)
+        optimizer.step()
+    assert monitor.trace().loss.values == pytest.approx([value])

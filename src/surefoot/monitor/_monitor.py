@@ -180,7 +180,7 @@ class StabilityMonitor:
 
         With gradient accumulation call it once a micro batch, with the loss as it was differentiated: the sum counts.
         """
-        loss = scalar(loss)
+        loss = scalar(loss, copied=True)
         self._recorded = loss if self._recorded is None else self._recorded + loss
 
     def forget(self) -> None:

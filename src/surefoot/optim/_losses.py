@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 
 from surefoot.optim._arithmetic import scalar_dtype
 from surefoot.optim._distributed import is_distributed, local, whole
+from surefoot.optim._sums import WIDE
 
 _SEVERAL = "backward() was called on a tensor of several elements, which is no loss"
 _CHANGED = "the gradients were changed between two backward passes"
@@ -32,18 +33,24 @@ _SHARDED = "a backward pass has left no gradient in the sharded parameters, so i
 _ROOTS = "backward() was called on several losses at once, and which of them belong to sharded parameters is not known"
 
 
-def scalar(value: Any, name: str = "loss") -> Tensor | float:
-    """The value detached, if it is one real number."""
+def scalar(value: Any, name: str = "loss", *, copied: bool = False) -> Tensor | float:
+    """The value detached, if it is one real number; as a copy, if asked for, in which others can be added up."""
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise ValueError(f"{name} must have one element, got a tensor of shape {tuple(value.shape)}")
         if value.is_complex():
             raise TypeError(f"{name} must be real, got a tensor of dtype {value.dtype}")
         found = whole(value.detach())
-        return found.reshape(()) if found.ndim else found
+        return _copied(found) if copied else found.reshape(()) if found.ndim else found
     if isinstance(value, Real):
         return float(value)
     raise TypeError(f"{name} must be a number or a tensor of one element, got {type(value).__name__}")
+
+
+def _copied(loss: Tensor) -> Tensor:
+    """A loss of its own, in float32 or better: sums need it, and its tensor may be changed before the step."""
+    own = loss.clone() if loss.dtype in WIDE else loss.float()
+    return own.reshape(()) if own.ndim else own
 
 
 def check_closure(closure: Any, hint: str = "") -> None:
@@ -130,11 +137,11 @@ class Losses:
             elif not (self.doubt is _SHARDED and self._sharded()):
                 self.forget()
             return None
-        if self.heard is not None and self._mark != _version(self._first()):
+        if (self.heard is not None or self.doubt) and self._mark != _version(self._first()):
             if all(p.grad is None or not bool(local(p.grad).any()) for p in self._params()):
                 self.forget()
             else:
-                self.doubt = _CHANGED
+                self.doubt = self.doubt or _CHANGED
         return [_version(p.grad) for p in self._params()]
 
     def after(self, before: list[tuple[int, int] | None] | None) -> bool:
@@ -157,7 +164,7 @@ class Losses:
             if not isinstance(root, Tensor) or root.numel() != 1 or root.is_complex():
                 self.doubt = _SEVERAL
                 return
-            loss = root.detach().reshape(())
+            loss = _copied(root.detach())
             if gradient is not None:
                 loss = loss * gradient.detach().reshape(())
             self.heard = loss if self.heard is None else self.heard + loss
@@ -337,7 +344,7 @@ class Listening(Optimizer):
         with the loss as it was differentiated (divided by the number of micro batches, if the mean is meant).
         :meth:`step` uses the sum and clears it; so does :meth:`zero_grad`.
         """
-        self._losses.add(scalar(loss))
+        self._losses.add(scalar(loss, copied=True))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, and the losses that belong to them."""
