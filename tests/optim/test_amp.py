@@ -94,9 +94,8 @@ def test_a_scaler_with_an_unscaling_of_its_own_is_followed_once() -> None:
                 assert p.grad is not None
                 p.grad.div_(self.get_scale())
             state = self._per_optimizer_states[id(optimizer)]
-            state["stage"], state["found_inf_per_device"] = torch.amp.grad_scaler.OptState.UNSCALED, {
-                torch.device("cpu"): torch.zeros(1)
-            }
+            state["stage"] = torch.amp.grad_scaler.OptState.UNSCALED
+            state["found_inf_per_device"] = {torch.device("cpu"): torch.zeros(1)}
 
     for index, kind in enumerate((torch.amp.GradScaler, Scaler, Own)):
         optimizer.zero_grad()

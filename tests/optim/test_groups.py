@@ -176,6 +176,31 @@ def test_a_group_that_is_refused_is_not_kept() -> None:
     train(problem, optimizer, range(2))
 
 
+@pytest.mark.parametrize("how", ["changed", "loaded", "loaded later"])
+def test_fused_steps_go_on_after_a_change_of_the_memory_format(how: str) -> None:
+    values = []
+    for fused in (False, True):
+        kernel = torch.nn.Parameter(torch.linspace(-1.0, 1.0, 240).reshape(5, 4, 4, 3))
+        optimizer = sfo.MoMoAdam([kernel], lr=0.01, fused=fused)
+
+        def steps(count: int, kernel: Any = kernel, optimizer: Any = optimizer) -> None:
+            for _ in range(count):
+                optimizer.zero_grad()
+                ((kernel - torch.arange(240.0).reshape(5, 4, 4, 3)).square().mean() + 1.0).backward()
+                optimizer.step()
+
+        steps(3)
+        saved = loaded(optimizer.state_dict())
+        kernel.data = kernel.data.to(memory_format=torch.channels_last)
+        if how != "changed":
+            optimizer = sfo.MoMoAdam([kernel], lr=0.01, fused=fused)
+            steps(1 if how == "loaded later" else 0, optimizer=optimizer)
+            optimizer.load_state_dict(saved)
+        steps(3, optimizer=optimizer)
+        values.append(kernel.detach().clone())
+    torch.testing.assert_close(values[0], values[1], rtol=1e-5, atol=1e-6)
+
+
 def test_different_momentum_in_groups_is_refused_before_anything_moves() -> None:
     problem = Problem()
     optimizer = make("MoMo", [{"params": problem.params[:2], "momentum": 0.5}, {"params": problem.params[2:]}])

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map
 
 from surefoot._identity import digest
-from surefoot.integrations._restore import random_states, seed_source, set_random_states, sources
+from surefoot.integrations._restore import random_states, rewrite, seed_source, set_random_states, sources
 from surefoot.problems import seeded
 from surefoot.search import Progress, Run
 
@@ -288,7 +288,7 @@ class Trainings(ABC):
             path, _, leaf = name.rpartition(".")
             live = getattr(parts[path], leaf)
             if isinstance(live, Tensor) and live.shape == tensor.shape and live.dtype == tensor.dtype:
-                live.data.copy_(tensor)
+                rewrite(live.data, tensor)
             else:
                 parts[path]._buffers[leaf] = tensor.clone()
         for path, values in state["attributes"].items():

@@ -50,7 +50,8 @@ class ModelBased(Joining, Gathering, Listening):
         lower_bound: the height that F is measured from: C, a number; ``"level"`` or :class:`Level`, which need no
             lower bound; ``"estimate"`` (MoMo's online rule) or :class:`Estimate`; or a :class:`Height` of your own.
         max_grad_norm: clip by scaling α with min{1, max_grad_norm/‖g‖}, where g is the gradient that the model sees.
-            Gradients that were clipped by hand are recognised, and F is scaled with them, if the optimizer listens.
+            Gradients that were clipped by hand are recognised, and F is scaled with them, if the optimizer listens;
+            averages of gradients (``beta``) need a number as ``lower_bound`` for that, so clip here with other heights.
         on_nonfinite: ``"skip"`` leaves parameters and averages untouched and counts, if loss or gradient are not finite
             or the loss is below C; ``"raise"`` raises ``ValueError`` then, for which it has to wait for the device.
         process_group: the loss is averaged over this group, so that every rank takes the same step; ``"auto"`` is the
@@ -196,8 +197,9 @@ class ModelBased(Joining, Gathering, Listening):
                 self._complete()
                 if "since" in averaging.names:
                     self.param_groups[0]["since"].copy_(self.param_groups[0]["count"].squeeze())
-                for group in self.param_groups if averaging.memory_name is not None else ():
-                    group[averaging.memory_name].zero_()  # of momentum that was switched off before
+                if averaging.memory_name is not None:
+                    for group in self.param_groups:
+                        group[averaging.memory_name].zero_()  # of momentum that was switched off before
         self._followed = now
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -218,6 +220,7 @@ class ModelBased(Joining, Gathering, Listening):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._scratch = {}
         if "_losses" not in self.__dict__:  # a copy; load_state_dict comes here too
             self._losses, self._skipped_steps = Losses(self, listen=self._settings.listen), SkippedSteps()
         self._known = dict(self.param_groups[0].get("settings", {}))

@@ -168,10 +168,13 @@ class Gathering(Optimizer):
     def _with_scratch(self, share: Share) -> Share:
         """The share with room of the parameters' size, which is reused in every step; it is not part of the state."""
         scratch, grads = [], []
-        for p, grad, original in zip(share.params, share.grads, share.originals, strict=True):
+        for i, (p, grad, original) in enumerate(zip(share.params, share.grads, share.originals, strict=True)):
             room, stride = self._scratch.get(original), p.stride()
             if room is None or room.stride() != stride or room.shape != p.shape or room.dtype is not p.dtype:
                 room = self._scratch[original] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                for own in (share.average, *share.buffers) if p is original else ():
+                    if own and own[i].stride() != room.stride():  # the parameter's memory format has changed
+                        own[i].data = torch.empty_like(room).copy_(own[i])
             scratch.append(room)
             grads.append(grad if grad.stride() == stride else torch.empty_like(p).copy_(grad))
         return share._replace(scratch=scratch, grads=grads)
@@ -210,4 +213,5 @@ class Gathering(Optimizer):
         if type(geometry).start is Geometry.start or (count.is_cpu and not torch.compiler.is_compiling() and not count):
             return
         grad = local(placed_as(p.grad, p))
-        local(self.state[p][name]).copy_(geometry.start(name, grad, count.to(grad.device)))
+        start = geometry.start(name, grad, count.to(grad.device))
+        local(self.state[p][name]).copy_(torch.as_tensor(start))

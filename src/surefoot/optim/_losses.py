@@ -221,7 +221,7 @@ class _Listeners:
         self._wrapped.append((owner, name, original, wrapper))
 
     def _wrap_scalers(self, kind: Any) -> None:
-        """Wrap ``unscale_`` of a class of scalers and of its subclasses, where it is their own (FSDP has such a one)."""
+        """Wrap ``unscale_`` of a class of scalers and of its subclasses, where it is their own, as FSDP's is."""
         wrapped = [owner for owner, name, *_ in self._wrapped if name == "unscale_"]
         if "unscale_" in vars(kind) and kind not in wrapped:
             self._wrap(kind, "unscale_", self._unscale)
