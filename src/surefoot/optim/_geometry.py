@@ -44,9 +44,9 @@ class Geometry(ABC):
     fusable: ClassVar[bool] = False
     """Whether ``fused=True`` goes with it."""
 
-    def start(self, name: str, gradient: Tensor, count: Scalar) -> Tensor | float:
+    def start(self, name: str, gradient: Tensor, count: Scalar) -> Tensor:
         """What a buffer starts with if its parameter's first gradient is this one, after ``count`` steps of others."""
-        return 0.0
+        return torch.zeros_like(gradient)
 
     def observe(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> None:  # noqa: B027
         """Update the buffers in place with the gradient of step number ``count`` (from 1)."""

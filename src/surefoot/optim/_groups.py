@@ -213,5 +213,4 @@ class Gathering(Optimizer):
         if type(geometry).start is Geometry.start or (count.is_cpu and not torch.compiler.is_compiling() and not count):
             return
         grad = local(placed_as(p.grad, p))
-        start = geometry.start(name, grad, count.to(grad.device))
-        local(self.state[p][name]).copy_(torch.as_tensor(start))
+        local(self.state[p][name]).add_(geometry.start(name, grad, count.to(grad.device)))  # to zeros
