@@ -238,6 +238,7 @@ FITS = {
     "groups, a scheduler of epochs": (by_epoch, {}),
     "schedulers in sequence": (in_sequence, {}),
     "ours": (lambda module: sfo.NGN(module.parameters(), lr=module.lr), {}),
+    "ours, with a cap": (lambda module: sfo.Surefoot(module.parameters(), lr=module.lr), {}),
     "limited": (None, {"limit_train_batches": 3}),
     "accumulation by epoch": (None, {"callbacks": lambda: [GradientAccumulationScheduler({0: 1, 1: 2})]}),
     "steps": (None, {"max_epochs": -1, "max_steps": 12}),
@@ -260,6 +261,16 @@ def test_a_training_of_the_search_is_the_fit_at_that_rate(make_trainer, make, op
     assert searched == SEEN[: len(searched)]
     assert len(searched) == len(SEEN) or horizon
     assert found.steps == (horizon or trainer.global_step)
+
+
+def test_a_buffer_may_be_expanded_and_what_was_validated_an_inference_tensor(make_trainer):
+    module, trainer = Module(), make_trainer()
+    module.register_buffer("mask", torch.ones(4).expand(8, 4))
+    trainer.validate(module, loader(), verbose=False)
+    assert trainer.callback_metrics["val_loss"].is_inference()
+    find_lr(trainer, module, train_dataloaders=loader(), val_dataloaders=loader(), lrs=[0.01, 0.1])
+    assert module.mask.stride() == (0, 1)
+    assert torch.equal(module.mask, torch.ones(8, 4))
 
 
 def test_trainings_take_turns_without_disturbing_each_other(make_trainer):

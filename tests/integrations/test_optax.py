@@ -267,6 +267,13 @@ def test_a_negative_loss_is_none_of_sgds_business(float32):
     assert (state.violations, float(state.size)) == (0, pytest.approx(0.1))
 
 
+def test_rates_and_bounds_may_be_arrays_of_numpy(float32):
+    x = jnp.ones(2)
+    for optimizer in (sfx.ngn(np.array(0.5), lower_bound=np.array(0.25)), sfx.ngn(0.5, lower_bound=0.25)):
+        _, state = optimizer.update(x, optimizer.init(x), value=1.0)
+        assert float(state.size) == pytest.approx(0.3)
+
+
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
@@ -274,6 +281,8 @@ def test_a_negative_loss_is_none_of_sgds_business(float32):
         (lambda: sfx.ngn(float("nan")), ValueError, "learning_rate must be finite"),
         (lambda: sfx.ngn("fast"), TypeError, "learning_rate must be a number or a schedule, got 'fast'"),
         (lambda: sfx.ngn(True), TypeError, "learning_rate must be a number or a schedule, got True"),
+        (lambda: sfx.ngn(np.array(-1.0)), ValueError, "learning_rate must be finite and at least 0, got -1.0"),
+        (lambda: sfx.ngn(np.ones(2)), ValueError, r"learning_rate must be .* shape \(\), got one of shape \(2,\)"),
         (lambda: sfx.ngn(jnp.ones(2)), ValueError, r"learning_rate must be .* shape \(\), got one of shape \(2,\)"),
         (lambda: sfx.sps(lower_bound=float("inf")), ValueError, "lower_bound must be finite, got inf"),
         (lambda: sfx.log_ngn(lower_bound=None), TypeError, "lower_bound must be a number, .* got None"),

@@ -11,6 +11,7 @@ import torch
 
 import surefoot.optim as sfo
 from surefoot.monitor import NonFinite, StabilityMonitor
+from surefoot.monitor._columns import planned_rates
 from surefoot.theory import bounds, models, schedules
 
 EVERYTHING = ("loss", "grad_sq", "step", "interval", "update_norm", "distance")
@@ -112,6 +113,19 @@ def test_a_known_schedule_makes_partial_sums_those_of_the_whole_run(problem):
             scheduler.step()
             partial.append(monitor.bound().noise)
     np.testing.assert_allclose(monitor.trace().noise, partial, rtol=1e-9)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize("first", [0.0, 1e-8])
+def test_a_schedule_goes_on_from_its_largest_factor(first, every):
+    factors = np.concatenate([[first, 0.25, 0.5, 0.75], np.ones(16)])
+    seen = np.array([0.0, 0.05, 0.1, 0.15, 0.2, 0.2, 0.2, 0.2])[::every]  # the first rate is another one
+    planned = planned_rates(seen, every, 20, factors)
+    np.testing.assert_allclose(planned[8:], 0.2)
+
+
+def test_a_schedule_that_has_only_rested_is_not_known():
+    assert planned_rates(np.zeros(2), 1, 4, np.array([0.0, 0.0, 0.5, 1.0])).tolist() == [0.0] * 4
 
 
 def test_divergence_is_infinite_and_never_nan(problem):

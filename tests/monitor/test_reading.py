@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -118,3 +119,62 @@ def test_an_overflow_of_scaled_gradients_is_no_divergence(problem, name):
             scaler.update()
     assert monitor.stopped is None
     assert monitor.trace().loss.values[-1] == pytest.approx(losses[2])
+
+
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW, sfo.SGD])
+def test_of_a_loss_that_should_grow_nothing_is_said(problem, make):
+    optimizer = make(problem.model.parameters(), lr=0.01, maximize=True)
+    with StabilityMonitor(optimizer) as monitor:
+        problem.train(optimizer, 5, monitor)
+    verdict = monitor.verdict()
+    assert verdict.state == "unknown"
+    assert "with maximize=True the loss should grow" in verdict.reason
+
+
+def test_complex_gradients_may_be_conjugates():
+    z = torch.nn.Parameter(torch.ones(4, dtype=torch.cfloat))
+    optimizer = torch.optim.SGD([z], lr=0.1)
+    with StabilityMonitor(optimizer, track=EVERYTHING) as monitor:
+        (z.conj() @ torch.full((4,), 1j)).real.backward()
+        assert z.grad.is_conj()
+        optimizer.step()
+    assert monitor.trace().grad_sq.values == pytest.approx([4.0])
+
+
+def test_groups_without_a_rate_are_refused(problem):
+    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
+    optimizer.param_groups[0]["lr"] = None
+    with pytest.raises(ValueError, match="optimizer must have a learning rate 'lr' in every group, got SGD"):
+        StabilityMonitor(optimizer)
+
+
+def test_sharded_parameters_of_foreign_optimizers_are_sampled(problem, tmp_path):
+    import torch.distributed as distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        fully_shard(problem.model, mesh=init_device_mesh("cpu", (1,)))
+        optimizer = torch.optim.AdamW(problem.model.parameters(), lr=0.01)
+        with StabilityMonitor(optimizer, horizon=20) as monitor:
+            losses = problem.train(optimizer, 5, monitor)
+        assert monitor.trace().loss.values == pytest.approx(losses)
+        assert monitor.verdict().state != "unknown"
+        assert np.isnan(monitor.trace().grad_sq.values).all()
+        with pytest.raises(ValueError, match="track must be some of loss, grad_sq, step where parameters are DTensors"):
+            StabilityMonitor(optimizer, track=EVERYTHING)
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_a_recorded_loss_that_is_changed_before_the_step_counts_as_it_was(problem):
+    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
+    with StabilityMonitor(optimizer) as monitor:
+        loss = problem.loss()
+        loss.backward()
+        monitor.record(loss)
+        value = loss.item()
+        loss.detach().mul_(10.0)
+        optimizer.step()
+    assert monitor.trace().loss.values == pytest.approx([value])

@@ -131,3 +131,48 @@ def test_other_changes_are_left_alone(kind: str) -> None:
 def test_the_norm_is_that_of_the_losss_gradient() -> None:
     plain, clipped = trained(row("SGD", lr=0.0))[1], trained(row("SGD", lr=0.0), clip)[1]
     assert float(clipped.last_grad_sq) == pytest.approx(float(plain.last_grad_sq))  # type: ignore[attr-defined]
+
+
+class Idle(torch.nn.Module):
+    """A layer with a parameter that the output does not depend on, the smallest one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle, self.layer = torch.nn.Parameter(torch.zeros(4)), torch.nn.Linear(10, 50)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layer(inputs) + 0.0 * self.idle.sum()
+
+
+def length(change: Change, model: torch.nn.Module, **options: Any) -> float:
+    """The length of Polyak's step after a change of the gradients."""
+    torch.manual_seed(0)
+    optimizer = sfo.SPS(model.parameters(), lr=1e9, **options)
+    before = [p.detach().clone() for p in model.parameters()]
+    loss = (model(torch.randn(60, 10)) - 10.0).square().mean()
+    loss.backward()
+    change(model)
+    optimizer.step(loss=loss)
+    moved = [(p.detach() - old).square().sum() for p, old in zip(model.parameters(), before, strict=True)]
+    return float(sum(moved)) ** 0.5
+
+
+def test_gradients_of_a_part_that_were_clipped_are_no_clipped_gradients() -> None:
+    def build() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(10, 16), torch.nn.Linear(16, 200))
+
+    def clip_first(model: Any) -> None:
+        torch.nn.utils.clip_grad_norm_(model[0].parameters(), 1e-3)
+
+    assert length(clip_first, build()) == length(clip_first, build(), listen=False)
+
+
+def test_a_gradient_of_zeros_does_not_hide_that_gradients_were_clipped() -> None:
+    torch.manual_seed(0)
+    model = Idle()
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    plain = length(lambda _: None, model)
+    model.load_state_dict(start)
+    model.zero_grad()
+    assert length(clip, model) == pytest.approx(plain, rel=1e-5)

@@ -61,6 +61,76 @@ def test_momentum_that_begins_later_begins_with_the_first_gradient() -> None:
     assert equal(train(problem, late, range(3, 6)), train(other, fresh, range(3, 6)))
 
 
+def test_heavy_ball_momentum_may_end_and_begin_later() -> None:
+    problem, other = Problem(), Problem()
+    late = make("NGNMomentum", problem.params, beta=0.9)
+    train(problem, late, range(3))
+    for beta in (0.0, 0.9):
+        with torch.no_grad():
+            for p, value in zip(other.params, problem.values(), strict=True):
+                p.copy_(value)
+        late.param_groups[0]["momentum"] = beta
+        fresh = make("NGNMomentum", other.params, beta=beta)
+        assert equal(train(problem, late, range(3)), train(other, fresh, range(3)))
+
+
+@pytest.mark.parametrize("name", ["NGN", "NGNMomentum", "SPSAdam", "NGNMomentumAdam"])
+def test_averages_go_on_where_momentum_was_switched_on_after_construction(name: str) -> None:
+    whole, second = Problem(), Problem()
+    none: dict[str, Any] = {"betas": (0.0, 0.999)} if name in ADAMS else {"beta": 0.0}
+    optimizer, resumed = make(name, whole.params, **none), make(name, second.params, **none)
+    train(whole, optimizer, range(2))
+    optimizer.param_groups[0].update({"betas": (0.9, 0.999)} if name in ADAMS else {"momentum": 0.9})
+    train(whole, optimizer, range(2, 5))
+    with torch.no_grad():
+        for p, value in zip(second.params, whole.values(), strict=True):
+            p.copy_(value)
+    with pytest.warns(UserWarning, match=r"(betas|momentum)=\(?0.9.* in place of \(?0.0"):
+        resumed.load_state_dict(loaded(optimizer.state_dict()))
+    assert equal(train(whole, optimizer, range(5, 8)), train(second, resumed, range(5, 8)))
+
+
+def test_momentum_that_begins_after_a_checkpoint_begins_with_the_first_gradient() -> None:
+    whole, second = Problem(), Problem()
+    optimizer, resumed = make("NGN", whole.params), make("NGN", second.params)
+    train(whole, optimizer, range(3))
+    optimizer.param_groups[0]["momentum"] = 0.9
+    with torch.no_grad():
+        for p, value in zip(second.params, whole.values(), strict=True):
+            p.copy_(value)
+    with pytest.warns(UserWarning, match="momentum=0.9 in place of 0.0"):
+        resumed.load_state_dict(loaded(optimizer.state_dict()))
+    assert equal(train(whole, optimizer, range(3, 6)), train(second, resumed, range(3, 6)))
+
+
+@pytest.mark.parametrize("how", ["foreach", "loop", "fused", "compiled"])
+def test_a_parameter_whose_gradients_start_later_starts_as_in_adam(how: str) -> None:
+    early, late = (torch.nn.Parameter(torch.ones(3, dtype=torch.float64)) for _ in range(2))
+    optimizer = sfo.SPSAdam([early], lr=1e-3, foreach=how != "loop" and None, fused=how == "fused")
+    step = torch.compile(optimizer.step, backend="eager") if how == "compiled" else optimizer.step
+    for index in range(51):
+        if index == 50:
+            optimizer.add_param_group({"params": [late]})
+        optimizer.zero_grad()
+        loss = (early - 3.0).square().sum() + (late * torch.tensor([1.0, -2.0, 3.0])).sum() + 100.0
+        loss.backward()
+        step(loss=loss.detach())
+    expected = 1.0 - 1e-3 * torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(late.detach(), expected, rtol=1e-9, atol=0.0)
+
+
+def test_a_late_parameter_whose_first_gradient_is_not_finite_keeps_a_clean_state() -> None:
+    early, late = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = sfo.SPSAdam([early, late], lr=1e-3)
+    for factor in (None, math.nan, 1.0):
+        optimizer.zero_grad()
+        loss = early.square().sum() if factor is None else early.square().sum() + factor * late.sum()
+        loss.backward()
+        optimizer.step(loss=3.0)
+    assert optimizer.skipped == 1
+    assert bool(late.isfinite().all())
+
+
 def test_a_group_may_have_an_eps_and_a_second_beta_of_its_own() -> None:
     ours, theirs = Problem(), Problem()
     groups = [
@@ -92,6 +162,43 @@ def test_an_option_that_groups_cannot_have_is_refused(name: str, option: dict[st
     problem = Problem()
     with pytest.raises(ValueError, match=f"{next(iter(option))} is the same for all parameter groups"):
         make(name, [{"params": problem.params, **option}])
+
+
+def test_a_group_that_is_refused_is_not_kept() -> None:
+    problem = Problem()
+    optimizer = make("NGNAdam", problem.params[:2])
+    for betas in ((0.9, 2.0), (0.9, 0.99)):
+        try:
+            optimizer.add_param_group({"params": problem.params[2:], "betas": betas})
+        except ValueError:
+            assert len(optimizer.param_groups) == 1
+    assert optimizer.param_groups[1]["betas"] == (0.9, 0.99)
+    train(problem, optimizer, range(2))
+
+
+@pytest.mark.parametrize("how", ["changed", "loaded", "loaded later"])
+def test_fused_steps_go_on_after_a_change_of_the_memory_format(how: str) -> None:
+    values = []
+    for fused in (False, True):
+        kernel = torch.nn.Parameter(torch.linspace(-1.0, 1.0, 240).reshape(5, 4, 4, 3))
+        optimizer = sfo.MoMoAdam([kernel], lr=0.01, fused=fused)
+
+        def steps(count: int, kernel: Any = kernel, optimizer: Any = optimizer) -> None:
+            for _ in range(count):
+                optimizer.zero_grad()
+                ((kernel - torch.arange(240.0).reshape(5, 4, 4, 3)).square().mean() + 1.0).backward()
+                optimizer.step()
+
+        steps(3)
+        saved = loaded(optimizer.state_dict())
+        kernel.data = kernel.data.to(memory_format=torch.channels_last)
+        if how != "changed":
+            optimizer = sfo.MoMoAdam([kernel], lr=0.01, fused=fused)
+            steps(1 if how == "loaded later" else 0, optimizer=optimizer)
+            optimizer.load_state_dict(saved)
+        steps(3, optimizer=optimizer)
+        values.append(kernel.detach().clone())
+    torch.testing.assert_close(values[0], values[1], rtol=1e-5, atol=1e-6)
 
 
 def test_different_momentum_in_groups_is_refused_before_anything_moves() -> None:

@@ -318,3 +318,47 @@ def test_a_compiled_step_hears_too() -> None:
         step()
     torch._dynamo.reset()
     assert distance(left, heard.values()) <= 1e-12
+
+
+@pytest.mark.parametrize("how", ["heard", "added"])
+def test_a_loss_that_is_changed_before_the_step_was_taken_as_it_was(how: str) -> None:
+    left, right = Problem(), Problem()
+    for problem, factor in ((left, 1.0), (right, 10.0)):
+        optimizer = make("SPS", problem.params, listen=how == "heard")
+        loss = differentiate(problem, 0)
+        if how == "added":
+            optimizer.add_loss(loss)
+        loss.detach().mul_(factor)
+        optimizer.step()
+    assert equal(left.values(), right.values())
+
+
+@pytest.mark.parametrize("how", ["heard", "added"])
+def test_losses_of_little_precision_are_summed_with_more(how: str) -> None:
+    x = torch.nn.Parameter(torch.full((4,), 2.0))
+    optimizer = sfo.SPS([x], listen=how == "heard")
+    for _ in range(512):
+        loss = (0.5 * x.square().sum()).bfloat16() / 512
+        loss.backward()
+        if how == "added":
+            optimizer.add_loss(loss)
+    assert optimizer.pending_loss == 8.0
+
+
+def test_a_failed_backward_is_forgotten_with_its_gradients() -> None:
+    problem = Problem()
+    optimizer = make("NGN", problem.params)
+
+    def fail(_: Tensor) -> None:
+        raise RuntimeError("out of memory")
+
+    handle = problem.params[0].register_hook(fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        differentiate(problem, 0)
+    handle.remove()
+    assert any(p.grad is not None for p in problem.params)
+    assert "failed" in str(optimizer._losses.doubt)
+    for p in problem.params:
+        p.grad = torch.zeros_like(p)
+    loss = differentiate(problem, 1)
+    assert optimizer.step() == loss.detach()

@@ -210,3 +210,13 @@ def test_the_iteration_may_run_in_bfloat16() -> None:
 def test_bad_arguments_are_named(build: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         build()
+
+
+def test_a_gradient_of_zeros_has_a_direction_in_float16_too() -> None:
+    assert torch.equal(sfo.orthogonalise(torch.zeros(3, 2, dtype=torch.float16)), torch.zeros(3, 2).half())
+    moved, still = torch.nn.Parameter(torch.eye(3)), torch.nn.Parameter(torch.zeros(3, 3))
+    optimizer = sfo.SPSMuon([moved, still], lr=0.1, geometry=sfo.Spectral(dtype=torch.float16))
+    (moved.sum(1).square().sum() + 0.0 * still.sum()).backward()
+    optimizer.step()
+    assert optimizer.skipped == 0
+    assert torch.equal(still.detach(), torch.zeros(3, 3))

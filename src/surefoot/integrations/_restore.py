@@ -105,7 +105,7 @@ class Snapshot:
 
         def undo() -> None:
             with torch.no_grad():
-                memory.copy_(content)
+                rewrite(memory, content)
                 if value.data_ptr() != memory.data_ptr() or value.shape != memory.shape:
                     value.data = memory
             if leaf:
@@ -114,6 +114,15 @@ class Snapshot:
 
         self._undo.append(undo)
         return [] if grad is None else [grad]
+
+
+def rewrite(live: Tensor, content: Tensor) -> None:
+    """Fill a tensor with what it has held; elements that share their memory (``expand``) are written once."""
+    for dim, stride in enumerate(live.stride() if live.layout is torch.strided else ()):
+        if stride == 0 and live.shape[dim] > 1:
+            live, content = live.narrow(dim, 0, 1), content.narrow(dim, 0, 1)
+    with torch.inference_mode(live.is_inference()):
+        live.copy_(content)
 
 
 def random_states() -> dict[str, Any]:

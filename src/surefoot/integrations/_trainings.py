@@ -18,14 +18,14 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map
 
 from surefoot._identity import digest
-from surefoot.integrations._restore import random_states, seed_source, set_random_states, sources
+from surefoot.integrations._restore import random_states, rewrite, seed_source, set_random_states, sources
 from surefoot.problems import seeded
 from surefoot.search import Progress, Run
 
 _INTERNALS = frozenset(vars(nn.Module())) - {"training"}
 """Attributes of a module that are torch's own, and no state of a training."""
-_RATES = ("lr", "initial_lr", "max_lr", "min_lr")
-"""What a parameter group holds that is proportional to the rate; the latter two are of ``OneCycleLR``."""
+_RATES = ("lr", "initial_lr", "max_lr", "min_lr", "cap")
+"""What a parameter group holds that is proportional to the rate: also of ``OneCycleLR``, and of our ``Surefoot``."""
 _SCHEDULED = ("base_lrs", "max_lrs", "_last_lr")
 """What a scheduler holds that is."""
 
@@ -288,7 +288,7 @@ class Trainings(ABC):
             path, _, leaf = name.rpartition(".")
             live = getattr(parts[path], leaf)
             if isinstance(live, Tensor) and live.shape == tensor.shape and live.dtype == tensor.dtype:
-                live.data.copy_(tensor)
+                rewrite(live.data, tensor)
             else:
                 parts[path]._buffers[leaf] = tensor.clone()
         for path, values in state["attributes"].items():

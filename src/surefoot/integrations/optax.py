@@ -32,6 +32,8 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from surefoot._missing import missing
 from surefoot.theory import level
 from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated, safe_delta
@@ -262,10 +264,12 @@ def _level_step(
 
 def _check(name: str, value: Any, least: float = -math.inf) -> None:
     """Refuse what is neither a finite number nor a 0-d array; values of arrays may be traced, and are not looked at."""
+    if isinstance(value, jax.Array | np.ndarray) and value.shape != ():
+        raise ValueError(f"{name} must be a number or an array of shape (), got one of shape {value.shape}")
     if isinstance(value, jax.Array):
-        if value.shape != ():
-            raise ValueError(f"{name} must be a number or an array of shape (), got one of shape {value.shape}")
         return
+    if isinstance(value, np.ndarray):
+        value = value.item()
     if isinstance(value, bool) or not isinstance(value, Real):
         allowed = "a number or a schedule" if name == "learning_rate" else 'a number, "level" or a Level'
         raise TypeError(f"{name} must be {allowed}, got {value!r}")

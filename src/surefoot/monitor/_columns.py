@@ -135,7 +135,9 @@ def planned_rates(seen: Floats, every: int, horizon: int | None, schedule: Float
         return np.ones(steps)
     future = np.full(steps - len(done), done[-1])
     if schedule is not None and len(done) < len(schedule):
-        future = schedule[len(done) :] * (done[0] / schedule[0])
+        at = every * int(np.argmax(schedule[: len(done) : every]))  # not the first: a warmup may start at 0
+        if schedule[at] > 0:
+            future = schedule[len(done) :] * (done[at] / schedule[at])
     return np.concatenate([done, future])
 
 

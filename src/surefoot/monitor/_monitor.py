@@ -67,10 +67,11 @@ class StabilityMonitor:
         horizon: T, the steps of the whole run; by default those done so far for the bound, and ten times as many for
             the verdict.
         distance: D of the bound; without it the bias is left out, and the noise is a lower bound of Ω for every D.
-        track: ``"loss"``, ``"grad_sq"`` (at most one pass over the gradients) and ``"step"`` (the sample, for the
-            verdict: four vectors of at most 2¹⁸ numbers, 8 MB); at the price of a copy of the parameters and a pass
-            over them each: ``"interval"`` and ``"update_norm"`` (one copy for both), ``"distance"`` ‖x_t − x_1‖
-            (parameters that are added later count from there on).
+        track: ``"loss"``, ``"grad_sq"`` (at most one pass over the gradients; sharded ones are measured by our
+            optimizers only) and ``"step"`` (the sample, for the verdict: four vectors of at most 2¹⁸ numbers, 8 MB); at
+            the price of a copy of the parameters and a pass over them each, which must not be sharded: ``"interval"``
+            and ``"update_norm"`` (one copy for both), ``"distance"`` ‖x_t − x_1‖ (parameters that are added later count
+            from there on).
         models: Counterfactual models, by name (``"sgd"``, ``"sps"``, ``"ngn"``, ``"log-ngn"``, ``"power(p=0.25)"``) or
             from :mod:`surefoot.theory.models`.
         every: Look at every k-th step only.
@@ -115,7 +116,7 @@ class StabilityMonitor:
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
-        if any("lr" not in group for group in optimizer.param_groups):
+        if any(group.get("lr") is None for group in optimizer.param_groups):
             raise ValueError(f"optimizer must have a learning rate 'lr' in every group, got {type(optimizer).__name__}")
         self.optimizer = optimizer
         self.horizon = None if horizon is None else _checks.whole("horizon", horizon, 1)
@@ -139,6 +140,7 @@ class StabilityMonitor:
         self._ring = Ring(len(COLUMNS), flush_every, device, process_group)
         self.losses: Losses | None = None
         """What hears the losses of an optimizer that is not ours, while it is attached."""
+        self._takes_norms = "grad_sq" in self.track and not _reading.is_sharded(optimizer)
         self._listens = listen and "loss" in self.track and not _reading.knows_index(optimizer)
         self._handles: list[Any] = []
         self._recorded: Tensor | float | None = None
@@ -178,7 +180,7 @@ class StabilityMonitor:
 
         With gradient accumulation call it once a micro batch, with the loss as it was differentiated: the sum counts.
         """
-        loss = scalar(loss)
+        loss = scalar(loss, copied=True)
         self._recorded = loss if self._recorded is None else self._recorded + loss
 
     def forget(self) -> None:
@@ -353,7 +355,8 @@ class StabilityMonitor:
             values["size"], values["delta"] = step.size.reshape(-1)[0], step.delta
             if "grad_sq" in self.track and "grad_sq" not in row:  # the optimizer has it already: no pass of our own
                 row["grad_sq"] = optimizer.last_grad_sq  # type: ignore[attr-defined]
-                row["decrease"] = rates[0] * row["grad_sq"]
+                if _reading.knows_square(optimizer):
+                    row["decrease"] = rates[0] * row["grad_sq"]
         elif _reading.is_plain_sgd(optimizer):
             values["size"] = rates[0]
         if self._sample is not None and "moved" not in row:
@@ -371,7 +374,7 @@ class StabilityMonitor:
     def _measure_gradient(self) -> None:
         if self._sample is not None:
             self._row |= self._sample.gradient()
-        if "grad_sq" not in self.track or _reading.knows_square(self.optimizer):
+        if not self._takes_norms or _reading.knows_square(self.optimizer):
             return
         rates = _reading.rates(self.optimizer, self._ops)
         squares = _reading.squares(self.optimizer, self._ops)

@@ -64,6 +64,11 @@ def is_plain_sgd(optimizer: Optimizer) -> bool:
     )
 
 
+def is_sharded(optimizer: Optimizer) -> bool:
+    """Whether parameters are DTensors, of whose gradients this rank holds pieces: a norm would take all ranks."""
+    return any(hasattr(p, "device_mesh") for group in optimizer.param_groups for p in group["params"])
+
+
 def knows_square(optimizer: Optimizer) -> bool:
     """Whether the optimizer notes ‖g‖² of its step, and that is all there is to know about its groups."""
     rates = [group["lr"] for group in optimizer.param_groups]
@@ -83,7 +88,7 @@ def real(tensor: Tensor) -> Tensor:
     """A tensor as a real one, without a copy; of a sparse one, its values."""
     if tensor.layout is not torch.strided:
         tensor = tensor.coalesce().values()
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def obstacle(optimizer: Optimizer) -> str | None:
@@ -91,11 +96,14 @@ def obstacle(optimizer: Optimizer) -> str | None:
     if isinstance(optimizer, torch.optim.LBFGS | SPP):
         name = optimizer.__class__.__name__  # what it says to be: watch has a stand-in
         return f"{name} looks at several points within a step, and no single gradient explains it"
+    if any(group.get("maximize") for group in optimizer.param_groups) or getattr(optimizer, "maximize", False):
+        return "with maximize=True the loss should grow, and a verdict knows only losses that should fall"
     if not isinstance(optimizer, ModelBased) or optimizer.height.firm is None:
         return None
-    below = int(optimizer.violations)
-    total = below + int(optimizer.skipped) + int(optimizer.param_groups[0]["count"])
+    first = optimizer.param_groups[0]
+    below = int(first["violations"])
+    total = below + int(first["skipped"]) + int(first["count"])
     if 2 * below <= total:
         return None
-    bound = optimizer.lower_bound.item()
+    bound = first["bound"].item()
     return f'{below} of {total} steps were skipped, because the loss is below lower_bound={bound:g}; "level" needs none'

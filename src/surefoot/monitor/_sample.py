@@ -103,6 +103,8 @@ class Copies:
         self._optimizer, self._ops = optimizer, ops
         self._keeps_start, self._has_inner = "distance" in track, "interval" in track
         self._keeps_point = self._has_inner or "update_norm" in track
+        if (self._keeps_start or self._keeps_point) and _reading.is_sharded(optimizer):
+            raise ValueError(f"track must be some of loss, grad_sq, step where parameters are DTensors, got {track}")
         self._before: dict[Tensor, Tensor] = {}
         self._start: dict[Tensor, Tensor] = {}
 

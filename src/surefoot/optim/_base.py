@@ -50,7 +50,8 @@ class ModelBased(Joining, Gathering, Listening):
         lower_bound: the height that F is measured from: C, a number; ``"level"`` or :class:`Level`, which need no
             lower bound; ``"estimate"`` (MoMo's online rule) or :class:`Estimate`; or a :class:`Height` of your own.
         max_grad_norm: clip by scaling α with min{1, max_grad_norm/‖g‖}, where g is the gradient that the model sees.
-            Gradients that were clipped by hand are recognised, and F is scaled with them, if the optimizer listens.
+            Gradients that were clipped by hand are recognised, and F is scaled with them, if the optimizer listens;
+            averages of gradients (``beta``) need a number as ``lower_bound`` for that, so clip here with other heights.
         on_nonfinite: ``"skip"`` leaves parameters and averages untouched and counts, if loss or gradient are not finite
             or the loss is below C; ``"raise"`` raises ``ValueError`` then, for which it has to wait for the device.
         process_group: the loss is averaged over this group, so that every rank takes the same step; ``"auto"`` is the
@@ -147,7 +148,7 @@ class ModelBased(Joining, Gathering, Listening):
                         f"parameters in the {type(geometry).__name__} geometry must not be float16, whose range its "
                         "second moments leave: keep them in float32 under autocast, or use bfloat16"
                     )
-        except TypeError:
+        except (TypeError, ValueError):
             self.param_groups.pop()
             raise
         self._complete()
@@ -191,10 +192,14 @@ class ModelBased(Joining, Gathering, Listening):
         if betas[0] != self._settings.momentum.beta:
             before = self._settings.averaging
             self._settings = self._settings.with_beta(betas[0])
-            if self._settings.averaging.names != before.names:
+            averaging = self._settings.averaging
+            if (averaging.names, averaging.memory_name) != (before.names, before.memory_name):
                 self._complete()
-                if "since" in self._settings.averaging.names:
+                if "since" in averaging.names:
                     self.param_groups[0]["since"].copy_(self.param_groups[0]["count"].squeeze())
+                if averaging.memory_name is not None:
+                    for group in self.param_groups:
+                        group[averaging.memory_name].zero_()  # of momentum that was switched off before
         self._followed = now
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -202,7 +207,7 @@ class ModelBased(Joining, Gathering, Listening):
         mine = self._settings
         super().load_state_dict({"state": {}, **state_dict})  # torch's full checkpoints leave out what is empty
         if self._known:
-            self._settings = mine.as_described(self._known)
+            self._settings = self._settings.as_described(self._known)
             first = self.param_groups[0]
             options = {name: first[name] for name in mine.group_options if "max_momentum" not in first}  # or scheduled
             different = mine.told_apart(self._settings, self._known, options)
@@ -215,9 +220,11 @@ class ModelBased(Joining, Gathering, Listening):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._scratch = {}
         if "_losses" not in self.__dict__:  # a copy; load_state_dict comes here too
             self._losses, self._skipped_steps = Losses(self, listen=self._settings.listen), SkippedSteps()
         self._known = dict(self.param_groups[0].get("settings", {}))
+        self._settings = self._settings.resumed(self.param_groups[0], self.state.values())
         self._complete()
 
     @property
@@ -261,6 +268,11 @@ class ModelBased(Joining, Gathering, Listening):
     def height(self) -> Height:
         """Where the loss is measured from."""
         return self._settings.height
+
+    @property
+    def maximize(self) -> bool:
+        """Whether the loss should grow."""
+        return self._settings.maximize
 
     @property
     def certifies(self) -> bool:

@@ -30,7 +30,8 @@ class Geometry(ABC):
     """
 
     buffer_names: ClassVar[tuple[str, ...]] = ()
-    """Names of the buffers that the geometry keeps for every parameter; they have its shape and start at zero."""
+    """Names of the buffers that the geometry keeps for every parameter; they have its shape and start at zero, or as
+    :meth:`start` says."""
     costly: ClassVar[bool] = False
     """Whether directions are too expensive to be computed twice."""
     separable: ClassVar[bool] = False
@@ -42,6 +43,10 @@ class Geometry(ABC):
     """Whether float16 has the range for directions and buffers."""
     fusable: ClassVar[bool] = False
     """Whether ``fused=True`` goes with it."""
+
+    def start(self, name: str, gradient: Tensor, count: Scalar) -> Tensor:
+        """What a buffer starts with if its parameter's first gradient is this one, after ``count`` steps of others."""
+        return torch.zeros_like(gradient)
 
     def observe(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> None:  # noqa: B027
         """Update the buffers in place with the gradient of step number ``count`` (from 1)."""
@@ -158,6 +163,10 @@ class Diagonal(Geometry):
         if betas is None or (betas[1] == self.beta and eps == self.eps):
             return [(self, parameters)]
         return [(replace(self, beta=betas[1], eps=eps), parameters)]
+
+    def start(self, name: str, gradient: Tensor, count: Scalar) -> Tensor:
+        """(1 − β₂^k)g², as if all gradients had been this one: the correction is the same for all parameters."""
+        return torch.nan_to_num(gradient.square() * self._correction(count), 0.0, 0.0)
 
     def observe(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> None:
         """v ← β₂v + (1 − β₂)g²."""

@@ -168,10 +168,13 @@ class Gathering(Optimizer):
     def _with_scratch(self, share: Share) -> Share:
         """The share with room of the parameters' size, which is reused in every step; it is not part of the state."""
         scratch, grads = [], []
-        for p, grad, original in zip(share.params, share.grads, share.originals, strict=True):
+        for i, (p, grad, original) in enumerate(zip(share.params, share.grads, share.originals, strict=True)):
             room, stride = self._scratch.get(original), p.stride()
             if room is None or room.stride() != stride or room.shape != p.shape or room.dtype is not p.dtype:
                 room = self._scratch[original] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                for own in (share.average, *share.buffers) if p is original else ():
+                    if own and own[i].stride() != room.stride():  # the parameter's memory format has changed
+                        own[i].data = torch.empty_like(room).copy_(own[i])
             scratch.append(room)
             grads.append(grad if grad.stride() == stride else torch.empty_like(p).copy_(grad))
         return share._replace(scratch=scratch, grads=grads)
@@ -199,5 +202,15 @@ class Gathering(Optimizer):
                 if name not in state:
                     copied = averaging.starts_at_parameters and name == averaging.buffer_name
                     state[name] = p.detach().clone() if copied else torch.zeros_like(p)
+                    if name in geometry.buffer_names:
+                        self._start(geometry, name, p)
             buffers.append([state[name] for state in states])
         return buffers
+
+    def _start(self, geometry: Geometry, name: str, p: Tensor) -> None:
+        """Let the geometry say what a new buffer starts with, if the parameter's first gradient comes later."""
+        count: Tensor = self.param_groups[0]["count"].squeeze()
+        if type(geometry).start is Geometry.start or (count.is_cpu and not torch.compiler.is_compiling() and not count):
+            return
+        grad = local(placed_as(p.grad, p))
+        local(self.state[p][name]).add_(geometry.start(name, grad, count.to(grad.device)))  # to zeros

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.optim._arithmetic import scalar_dtype
+from surefoot.optim._clipped import Sample, serves, version
 from surefoot.optim._distributed import is_distributed, local, whole
+from surefoot.optim._sums import WIDE
 
 _SEVERAL = "backward() was called on a tensor of several elements, which is no loss"
 _CHANGED = "the gradients were changed between two backward passes"
@@ -32,18 +33,24 @@ _SHARDED = "a backward pass has left no gradient in the sharded parameters, so i
 _ROOTS = "backward() was called on several losses at once, and which of them belong to sharded parameters is not known"
 
 
-def scalar(value: Any, name: str = "loss") -> Tensor | float:
-    """The value detached, if it is one real number."""
+def scalar(value: Any, name: str = "loss", *, copied: bool = False) -> Tensor | float:
+    """The value detached, if it is one real number; as a copy, if asked for, in which others can be added up."""
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise ValueError(f"{name} must have one element, got a tensor of shape {tuple(value.shape)}")
         if value.is_complex():
             raise TypeError(f"{name} must be real, got a tensor of dtype {value.dtype}")
         found = whole(value.detach())
-        return found.reshape(()) if found.ndim else found
+        return _copied(found) if copied else found.reshape(()) if found.ndim else found
     if isinstance(value, Real):
         return float(value)
     raise TypeError(f"{name} must be a number or a tensor of one element, got {type(value).__name__}")
+
+
+def _copied(loss: Tensor) -> Tensor:
+    """A loss of its own, in float32 or better: sums need it, and its tensor may be changed before the step."""
+    own = loss.clone() if loss.dtype in WIDE else loss.float()
+    return own.reshape(()) if own.ndim else own
 
 
 def check_closure(closure: Any, hint: str = "") -> None:
@@ -72,7 +79,7 @@ class Losses:
         """Whether a loss was told when its gradients were in place."""
         self._mark: tuple[int, int] | None = None
         self._sample: Sample | None = None
-        self._sampled: Tensor | None = None
+        self._sampled: list[Tensor] = []
         self._optimizer = weakref.ref(optimizer)
         if listen:
             _listeners.add(self)
@@ -100,7 +107,7 @@ class Losses:
         """Follow the gradients of an optimizer, which were divided."""
         if self._optimizer() is optimizer and self.heard is not None:
             self.heard = self.heard / scale.to(self.heard.device, self.heard.dtype)
-            self._mark = _version(self._first())
+            self._mark = version(self._first())
             self._take_sample()
 
     def shrunk(self, loss: Tensor | float) -> Tensor | float:
@@ -118,9 +125,9 @@ class Losses:
         return torch.where(other, 1.0, factor)
 
     def _take_sample(self) -> None:
-        if self._sampled is None or self._sampled.grad is None or self._sampled.grad.layout is not torch.strided:
-            self._sampled = None if self._sharded() else Sample.serving(self._params())
-        self._sample = None if self._sampled is None else Sample(self._sampled)
+        if not self._sampled or not all(map(serves, self._sampled)):
+            self._sampled = [] if self._sharded() else Sample.serving(self._params())
+        self._sample = Sample(self._sampled) if self._sampled else None
 
     def before(self) -> list[tuple[int, int] | None] | None:
         """What the gradients are before a backward pass; None if there are none."""
@@ -130,12 +137,12 @@ class Losses:
             elif not (self.doubt is _SHARDED and self._sharded()):
                 self.forget()
             return None
-        if self.heard is not None and self._mark != _version(self._first()):
+        if (self.heard is not None or self.doubt) and self._mark != version(self._first()):
             if all(p.grad is None or not bool(local(p.grad).any()) for p in self._params()):
                 self.forget()
             else:
-                self.doubt = _CHANGED
-        return [_version(p.grad) for p in self._params()]
+                self.doubt = self.doubt or _CHANGED
+        return [version(p.grad) for p in self._params()]
 
     def after(self, before: list[tuple[int, int] | None] | None) -> bool:
         """Whether a backward pass has changed the gradients."""
@@ -143,7 +150,7 @@ class Losses:
             return self._first() is not None
         if self._optimizer() is None:  # collected meanwhile
             return False
-        return any(_version(p.grad) != old for p, old in zip(self._params(), before, strict=True))
+        return any(version(p.grad) != old for p, old in zip(self._params(), before, strict=True))
 
     def hear(self, roots: list[tuple[Any, Tensor | None]]) -> None:
         """Take the losses of a backward pass that has changed the gradients."""
@@ -157,11 +164,11 @@ class Losses:
             if not isinstance(root, Tensor) or root.numel() != 1 or root.is_complex():
                 self.doubt = _SEVERAL
                 return
-            loss = root.detach().reshape(())
+            loss = _copied(root.detach())
             if gradient is not None:
                 loss = loss * gradient.detach().reshape(())
             self.heard = loss if self.heard is None else self.heard + loss
-        self._mark = _version(self._first())
+        self._mark = version(self._first())
         self._take_sample()
 
     def miss(self) -> None:
@@ -182,41 +189,6 @@ class Losses:
         return any(is_distributed(p) for p in self._params())
 
 
-class Sample:
-    """Some numbers of a gradient as a backward pass has left it, to tell what it was multiplied by afterwards."""
-
-    FEWEST, MOST = 4, 64
-    """Numbers; with fewer, or with fewer than three that are not 0, other changes look like a factor."""
-
-    def __init__(self, param: Tensor) -> None:
-        self._param, self._version = param, _version(param.grad)
-        self._then = self._now().clone()
-
-    @classmethod
-    def serving(cls, params: Iterator[Tensor]) -> Tensor | None:
-        """The smallest parameter that serves."""
-        there = (p for p in params if p.grad is not None and p.grad.layout is torch.strided)
-        return min((p for p in there if p.numel() >= cls.FEWEST), key=Tensor.numel, default=None)
-
-    def factor(self) -> Tensor | None:
-        """What the gradient was multiplied by; 1 where it was changed in another way, None if it was not."""
-        gradient = self._param.grad
-        if gradient is None or _version(gradient) == self._version:
-            return None
-        dtype = scalar_dtype(gradient.device)
-        now, then = self._now().to(dtype), self._then.to(dtype)
-        factor = now @ then / (then @ then)
-        off = (now - factor * then).abs().amax()
-        rounding = 4 * torch.finfo(gradient.dtype).eps * now.abs().amax()
-        told = (off <= rounding) & (factor > 0) & factor.isfinite() & (then.count_nonzero() >= 3)
-        return torch.where(told, factor, 1.0)
-
-    def _now(self) -> Tensor:
-        gradient = self._param.grad
-        assert gradient is not None
-        return gradient.detach().reshape(-1)[: self.MOST]
-
-
 class _Listeners:
     """All that listen, and the functions of torch that are wrapped for them."""
 
@@ -225,6 +197,7 @@ class _Listeners:
         self._count = 0
         self._lock = threading.RLock()
         self._wrapped: list[tuple[Any, str, Callable[..., Any], Callable[..., Any]]] = []
+        self._unscaling: set[int] = set()
 
     def add(self, losses: Losses) -> None:
         with self._lock:
@@ -233,7 +206,8 @@ class _Listeners:
             weakref.finalize(losses, self._leave).atexit = False
             if not self._wrapped:
                 self._wrap(torch.autograd, "backward", self._backward)
-                self._wrap(torch.amp.GradScaler, "unscale_", self._unscale)
+                self._wrap(torch.amp.GradScaler, "__init__", self._make_scaler)
+                self._wrap_scalers(torch.amp.GradScaler)
 
     def _wrap(self, owner: Any, name: str, heard: Callable[..., Any]) -> None:
         original = getattr(owner, name)
@@ -245,6 +219,14 @@ class _Listeners:
 
         setattr(owner, name, wrapper)
         self._wrapped.append((owner, name, original, wrapper))
+
+    def _wrap_scalers(self, kind: Any) -> None:
+        """Wrap ``unscale_`` of a class of scalers and of its subclasses, where it is their own, as FSDP's is."""
+        wrapped = [owner for owner, name, *_ in self._wrapped if name == "unscale_"]
+        if "unscale_" in vars(kind) and kind not in wrapped:
+            self._wrap(kind, "unscale_", self._unscale)
+        for subclass in kind.__subclasses__():
+            self._wrap_scalers(subclass)
 
     def _leave(self) -> None:
         """Undo the wrapping once nobody listens any more; whoever has wrapped on top of it keeps a hollow wrapper."""
@@ -281,9 +263,21 @@ class _Listeners:
                 losses.miss()
         return result
 
+    def _make_scaler(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            if self._wrapped:
+                self._wrap_scalers(torch.amp.GradScaler)  # its class may be newer than the listeners
+        return original(*args, **kwargs)
+
     def _unscale(self, original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(scaler, optimizer, *args, **kwargs)
-        if scaler.is_enabled():
+        outermost = id(scaler) not in self._unscaling
+        self._unscaling.add(id(scaler))
+        try:
+            result = original(scaler, optimizer, *args, **kwargs)
+        finally:
+            if outermost:
+                self._unscaling.remove(id(scaler))
+        if outermost and scaler.is_enabled():
             for losses in list(self._all):
                 losses.divide(optimizer, scaler._get_scale_async())
         return result
@@ -297,11 +291,6 @@ def _pairs(tensors: Any, gradients: Any) -> list[tuple[Any, Tensor | None]]:
     roots = list(tensors) if isinstance(tensors, list | tuple) and not hasattr(tensors, "node") else [tensors]
     weights = list(gradients) if isinstance(gradients, list | tuple) else [gradients]
     return list(zip(roots, weights * len(roots) if len(weights) == 1 else weights, strict=True))
-
-
-def _version(gradient: Tensor | None) -> tuple[int, int] | None:
-    """What changes with the gradient."""
-    return None if gradient is None else (id(gradient), local(gradient)._version)
 
 
 def _leaves(root: Any) -> set[int]:
@@ -337,7 +326,7 @@ class Listening(Optimizer):
         with the loss as it was differentiated (divided by the number of micro batches, if the mean is meant).
         :meth:`step` uses the sum and clears it; so does :meth:`zero_grad`.
         """
-        self._losses.add(scalar(loss))
+        self._losses.add(scalar(loss, copied=True))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, and the losses that belong to them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypedDict
@@ -128,6 +129,14 @@ class Settings:
         """The same with another β of the averaging."""
         assert self.momentum is not None
         return dataclasses.replace(self, given=dataclasses.replace(self.momentum, beta=beta))
+
+    def resumed(self, group: Mapping[str, Any], states: Iterable[Mapping[str, Any]]) -> Settings:
+        """The same with β of a group whose averages are in the state: they go on, and do not start anew."""
+        name = next(iter(self.group_options), None)
+        if name is None or name not in group:
+            return self
+        changed = self.with_beta(group[name][0] if name == "betas" else group[name])
+        return changed if any(changed.averaging.buffer_name in state for state in states) else self
 
     @property
     def described(self) -> dict[str, str | float | None]:

@@ -46,8 +46,9 @@ def orthogonalise(matrix: Tensor, steps: int = 5, polish: int = 2) -> Tensor:
     """
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.mT if tall else matrix
-    x = x / x.abs().amax().clamp_min(_TINY)  # squares neither overflow nor vanish
-    x = x / torch.linalg.vector_norm(x).clamp_min(_TINY)
+    tiny = max(_TINY, torch.finfo(x.dtype).tiny)
+    x = x / x.abs().amax().clamp_min(tiny)  # squares neither overflow nor vanish
+    x = x / torch.linalg.vector_norm(x).clamp_min(tiny)
     for a, b, c in _quintics(steps, polish):
         gram = x @ x.mT
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)

@@ -25,6 +25,8 @@ ROW = 2 * 8 * 16
 _LOST = 3
 """Steps in a row whose loss is not finite, after which there is no way back."""
 _DEAD = Dead()
+_SAID = ("height", "maximize")
+"""What a verdict asks one of our optimizers for, beside its groups."""
 CURVES = ("batch loss", "learning rate", "gradient norm")
 """What is drawn of an optimizer."""
 
@@ -223,6 +225,7 @@ class StandIn:
         self._optimizer = weakref.ref(optimizer)
         self._kind = type(optimizer)
         self._settings: list[dict[str, Any]] = []
+        self._said: dict[str, Any] = {}
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -237,9 +240,14 @@ class StandIn:
     def remember(self) -> None:
         """Take note of the settings as they are now."""
         self._settings = [{**group, "params": []} for group in self.param_groups]
+        optimizer = self._optimizer()
+        if optimizer is not None:
+            self._said = {name: getattr(optimizer, name) for name in _SAID if hasattr(optimizer, name)}
 
     def __getattr__(self, name: str) -> Any:
         optimizer = self._optimizer()
+        if optimizer is None and name in self._said:
+            return self._said[name]
         if optimizer is None:
             raise AttributeError(f"{self._kind.__name__} is gone, and its {name!r} with it")
         return getattr(optimizer, name)
