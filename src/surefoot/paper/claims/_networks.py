@@ -37,6 +37,8 @@ WARMUP = "sgd+warmup"
 LARGE = 10.0
 """The rate that stands for large ones: a decade above SGD's last good rate in the paper."""
 _STEP = 0.5
+_ENOUGH = 5
+"""Rates from which on a sweep that is not finished tells windows."""
 _WINDOW = "f ≤ f_best + 0.1(ln 10 − f⋆)"
 
 SweptCheck = Callable[[Swept], Finding]
@@ -100,13 +102,18 @@ def _origin(sweep: Swept) -> str:
 def _lacking(sweep: Swept) -> list[str]:
     """Rates and methods that have no runs."""
     fewer: dict[str, list[str]] = {}
-    for part, settings in sweep.settings.parts.items():
-        for label in (curve_label(part, method) for method in settings["methods"]):
-            there, planned = len(sweep.runs[label].lrs) if label in sweep.runs else 0, len(settings["lrs"])
-            if there < planned:
-                fewer.setdefault(f"{there} of {planned} rates" if there else "no runs", []).append(label)
+    for label, planned in _planned(sweep).items():
+        there = len(sweep.runs[label].lrs) if label in sweep.runs else 0
+        if there < planned:
+            fewer.setdefault(f"{there} of {planned} rates" if there else "no runs", []).append(label)
     common = all(set(labels) == set(sweep.runs) for labels in fewer.values())
     return [words if common else f"{words} of {', '.join(labels)}" for words, labels in sorted(fewer.items())]
+
+
+def _planned(sweep: Swept) -> dict[str, int]:
+    """How many rates each method is to be run at."""
+    parts = sweep.settings.parts.items()
+    return {curve_label(part, method): len(each["lrs"]) for part, each in parts for method in each["methods"]}
 
 
 def _windows(sweep: Swept, labels: Iterable[str], loss: str = "loss", bound: str = "bound") -> list[Sensitivity]:
@@ -115,6 +122,10 @@ def _windows(sweep: Swept, labels: Iterable[str], loss: str = "loss", bound: str
     reference = sweep.settings.reference
     assert reference is not None  # known for every image set
     chosen = [sweep.runs[label] for label in labels]
+    for runs in chosen:
+        enough = min(_ENOUGH, _planned(sweep)[runs.label])
+        if len(runs.lrs) < enough:
+            raise MissingRuns(f"{runs.label} at {enough} rates")
     return [runs.window(runs[loss], runs[bound], reference, optimal) for runs in chosen]
 
 
