@@ -8,7 +8,6 @@ ELSEWHERE = {
     "integrations/test_heard_losses.py": "optimizers of ours inside of the loops of three frameworks",
     "monitor/test_ddp.py": "the whole monitor, on two ranks",
     "optim/test_amp.py": "the whole step, below torch's scaler and in low precision",
-    "optim/test_clipped.py": "the whole step, with gradients that somebody has changed",
     "optim/test_compile.py": "the whole step, compiled by torch",
     "optim/test_peers.py": "optimizers of other people that ours must equal",
     "optim/test_sharded.py": "the whole step, on two ranks that share the parameters",
