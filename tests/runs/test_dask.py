@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +27,6 @@ pytest.importorskip("distributed")
 
 from tests.processes import Program, ready, wait_until
 from tests.runs.dask_cluster import cluster
-
-from surefoot.runs._dask import DaskWorkers
 
 NETWORK = {
     "problem": "digits-mlp",
@@ -163,29 +160,6 @@ def test_a_run_that_raises_is_named_and_finished_ones_are_kept(running, tmp_path
     with pytest.raises(RunFailed, match=r"mine lr=0\.5, seed 0, .*raised ArithmeticError: half is too much"):
         make(settings).run(path, engine="dask", address=running.address)
     assert make({**settings, "lrs": [0.1, 0.2]}).plan(path).done > 0
-
-
-class Serves:
-    """Answers that take a moment to fetch, and errors, which come with a message."""
-
-    needs_torch = False
-
-    def fingerprint(self):
-        return "the same everywhere"
-
-    def do(self, task, stop):
-        if task == "fails":
-            raise ArithmeticError("too much")
-        return [bytes(100_000_000)]
-
-
-def test_an_error_does_not_overtake_what_was_done_before_it():
-    with closing(DaskWorkers(Serves(), 1)) as workers:
-        for task in ("large", "fails"):
-            workers.give(0, task)
-        answers = []
-        wait_until(lambda: answers.extend(workers.take(1.0)) or any(answer.error is not None for answer in answers))
-    assert {answer.task: type(answer.error) for answer in answers} == {"large": type(None), "fails": ArithmeticError}
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["memory", "store"])

@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 
 import pytest
+from tests.processes import wait_until
 
 from surefoot.runs._workers import CannotTravel, WorkerDied, Workers
 
@@ -90,3 +91,33 @@ def test_a_worker_ends_in_the_middle_of_a_task():
         (process,) = multiprocessing.active_children()
     assert process.exitcode == -signal.SIGTERM
     assert not multiprocessing.active_children()
+
+
+class OfDask(Server):
+    """The same on a Dask cluster, whose tasks can be told to stop."""
+
+    needs_torch = False
+
+    def fingerprint(self):
+        return "the same everywhere"
+
+    def do(self, task, stop):
+        return super().do(task)
+
+
+def test_an_error_does_not_overtake_what_was_done_before_it_on_a_cluster():
+    """It comes with a message, and results have to be fetched."""
+    pytest.importorskip("distributed")
+    from surefoot.runs._dask import DaskWorkers
+
+    def do(task):
+        if task == "fails":
+            raise ArithmeticError("too much")
+        return [bytes(100_000_000)]
+
+    with closing(DaskWorkers(OfDask(do), 1)) as workers:
+        for task in ("large", "fails"):
+            workers.give(0, task)
+        found = []
+        wait_until(lambda: found.extend(workers.take(1.0)) or any(answer.error is not None for answer in found))
+    assert {answer.task: type(answer.error) for answer in found} == {"large": type(None), "fails": ArithmeticError}
