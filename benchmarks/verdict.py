@@ -47,7 +47,7 @@ class Fit:
     def __init__(self, runs: list[Run]) -> None:
         self.runs, self.seen = runs, [run.seen() for run in runs]
         self.place = np.array([run.place for run in runs])
-        self.use = np.array([seen.found is not None and not seen.lost for seen in self.seen])
+        self.use = np.array([seen.evidence is not None and not seen.lost for seen in self.seen])
         names, number, count = np.unique([run.spec.task for run in runs], return_inverse=True, return_counts=True)
         self.fold = np.random.default_rng(0).permutation(len(names))[number] % FOLDS
         self.weight = np.mean(np.sqrt(count[number])) / np.sqrt(count[number])
@@ -69,7 +69,7 @@ class Fit:
         return [Weights(*sums, edge - over) for sums in zip(*lowered, best, strict=True)]
 
     def _solved(
-        self, solve: Callable[..., Floats], names: tuple[str, ...], goal: Floats, use: Any, which: str = "found"
+        self, solve: Callable[..., Floats], names: tuple[str, ...], goal: Floats, use: Any, which: str = "evidence"
     ) -> tuple[list[Sum], Floats]:
         """Sums of all runs and without each fold; the runs' own values, of the sum without their fold."""
         found = [getattr(seen, which) for seen in self.seen]

@@ -1,4 +1,4 @@
-"""Checks of the arguments of studies and searches, from Python and TOML alike; simple ones are those of the theory."""
+"""Checks of the arguments of studies and searches, from Python and TOML alike; the simplest come from the theory."""
 
 from __future__ import annotations
 
@@ -15,31 +15,30 @@ from surefoot.theory.arguments import whole as whole
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-SAMPLINGS = ("shuffle", "iid")
 LARGEST_SEED = 2**31 - 1
-"""What every file format that results go to can hold."""
+"""The largest whole number that every file format of results can hold."""
 
 
 def sampling(value: Any) -> str:
-    """``shuffle`` or ``iid``."""
-    return one_of("sampling", value, SAMPLINGS)
+    """The name of a sampling, ``shuffle`` or ``iid``."""
+    return one_of("sampling", value, ("shuffle", "iid"))
 
 
 def rates(value: Any) -> tuple[float, ...]:
     """Distinct positive learning rates, sorted; from a number, a sequence, or ``{from, to, count}`` (evenly in log)."""
     if isinstance(value, Mapping):
         value = _log_spaced(value)
-    elif hasattr(value, "__array__"):  # of NumPy, xarray, pandas, torch; one number becomes a number
+    elif hasattr(value, "__array__"):  # NumPy, xarray, pandas, torch; an array of one number becomes a number
         value = np.asarray(value).tolist()
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = [value]
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError(f"lrs must be a list of rates or {{from, to, count}}, got {value!r}")
-    found = [number(f"lrs[{position}]", rate, positive=True) for position, rate in enumerate(value)]
-    if not found:
+    lrs = [number(f"lrs[{position}]", rate, positive=True) for position, rate in enumerate(value)]
+    if not lrs:
         raise ValueError("lrs must hold at least one rate, got none")
-    _distinct("lrs", found)
-    return tuple(sorted(found))
+    _distinct("lrs", lrs)
+    return tuple(sorted(lrs))
 
 
 def seeds(value: Any) -> tuple[int, ...]:
@@ -48,34 +47,34 @@ def seeds(value: Any) -> tuple[int, ...]:
         return tuple(range(whole("seeds", value, 1)))
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError(f"seeds must be a number of seeds or a list of them, got {value!r}")
-    found = [whole(f"seeds[{position}]", seed, 0) for position, seed in enumerate(value)]
-    if not found:
+    checked = [whole(f"seeds[{position}]", seed, 0) for position, seed in enumerate(value)]
+    if not checked:
         raise ValueError("seeds must hold at least one seed, got none")
-    if max(found) > LARGEST_SEED:
-        raise ValueError(f"seeds must be at most {LARGEST_SEED}, got {max(found)}")
-    _distinct("seeds", found)
-    return tuple(found)
+    if max(checked) > LARGEST_SEED:
+        raise ValueError(f"seeds must be at most {LARGEST_SEED}, got {max(checked)}")
+    _distinct("seeds", checked)
+    return tuple(checked)
 
 
 def factors(schedule: Any, steps: int | None, *, may_rest: bool = False) -> tuple[str, Floats]:
-    """Name and factors of a schedule that is given by its name, or as an array of one factor a step.
+    """The name and the factors of a schedule, which is given by its name or as one factor a step.
 
     Args:
         schedule: The name or the factors.
         steps: How many there are to be; None for as many as are given.
-        may_rest: Whether factors may be 0, at steps that do not move, but for the first.
+        may_rest: Whether factors may be 0, at steps that do not move; the first may not.
     """
     if isinstance(schedule, str):
         if steps is None:
             raise ValueError(f"schedule={schedule!r} needs the horizon, the number of steps of the run")
         return "".join(schedule.split()), schedules.from_name(schedule, steps)
-    wanted = "a name or factors, one a step" if steps is None else f"a name or {steps} factors, one a step"
+    expected = "a name or factors, one a step" if steps is None else f"a name or {steps} factors, one a step"
     try:
         values = np.array(schedule, float)
     except (TypeError, ValueError):
-        raise ValueError(f"schedule must be {wanted}, got {schedule!r}") from None
+        raise ValueError(f"schedule must be {expected}, got {schedule!r}") from None
     if values.ndim != 1 or not len(values) or (steps is not None and len(values) != steps):
-        raise ValueError(f"schedule must be {wanted}, got an array of shape {values.shape}")
+        raise ValueError(f"schedule must be {expected}, got an array of shape {values.shape}")
     if not (np.isfinite(values) & (values > 0) | ((values == 0) & may_rest)).all() or values[0] == 0:
         allowed = "finite factors of at least 0, the first above 0" if may_rest else "positive, finite factors only"
         raise ValueError(f"schedule must have {allowed}: the last-iterate bound is infinite otherwise")

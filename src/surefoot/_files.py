@@ -17,7 +17,7 @@ def replacing(path: Path, what: str, *, sync: bool = True) -> Iterator[BinaryIO]
     Args:
         path: The file to make or replace, in a folder that is there.
         what: What is being stored, for the message of a full disk, which does not say which file.
-        sync: Bring it to the disk itself, which may turn out to be full only then; it also outlives a power cut.
+        sync: Bring the file to the disk itself, which may turn out to be full only then; it also outlives a power cut.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
@@ -28,7 +28,7 @@ def replacing(path: Path, what: str, *, sync: bool = True) -> Iterator[BinaryIO]
                 os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
-        if error.errno is None or error.filename is not None:  # it tells its own story
+        if error.errno is None or error.filename is not None:  # it says itself what it is about
             raise
         raise OSError(error.errno, f"cannot store {what}: {error.strerror}", str(part)) from error
     finally:
@@ -42,7 +42,7 @@ def write_whole(path: Path, content: str | bytes, what: str, *, sync: bool = Tru
 
 
 def remove_whole(path: Path) -> None:
-    """Remove a file, and what a killed process was writing of it, if they and their folder are still there."""
-    with suppress(FileNotFoundError):  # the folder, which another process has just removed
-        for left in (path, *path.parent.glob(f".{path.name}.*")):
-            left.unlink(missing_ok=True)
+    """Remove a file and what a killed process has left of it, if they and their folder are still there."""
+    with suppress(FileNotFoundError):  # another process has just removed the folder
+        for leftover in (path, *path.parent.glob(f".{path.name}.*")):
+            leftover.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """The compiled library: which file it is, and how ``surefoot build`` makes it from the C sources of the rooms.
 
-Nothing is compiled unasked, and everything works without it. The rooms that have the sources say what they do, and who
-asks for it: :mod:`surefoot.optim.native` and ``surefoot.problems._compiled``.
+Nothing is compiled unasked, and everything works without it. What the sources do, and where it is used, stands beside
+them: in :mod:`surefoot.optim.native` and ``surefoot.problems._compiled``.
 
 The file's name holds a hash of the sources, of the compiler's flags and of the machine: another version's or another
 machine's library is not found.
@@ -57,7 +57,7 @@ def place() -> Path | None:
 
 
 def _flags() -> tuple[str, ...] | None:
-    """What the compiler is told; None for a machine without multiply-add instructions, or an unknown one."""
+    """The compiler's flags; None for a machine without multiply-add instructions, or an unknown one."""
     machine = platform.machine().lower()
     if machine in ("aarch64", "arm64"):
         return _FLAGS
@@ -69,9 +69,9 @@ def _has_avx2() -> bool:
     """Whether the processor has AVX2 and multiply-add, as NumPy has found out."""
     import numpy as np
 
-    extensions = np.show_config(mode="dicts").get("SIMD Extensions", {})  # which leaves out lists that are empty
-    found = {*extensions.get("baseline", ()), *extensions.get("found", ())}
-    return "X86_V3" in found or {"AVX2", "FMA3"} <= found  # NumPy's names since 2.4, and before
+    extensions = np.show_config(mode="dicts").get("SIMD Extensions", {})  # lists that are empty are left out
+    features = {*extensions.get("baseline", ()), *extensions.get("found", ())}
+    return "X86_V3" in features or {"AVX2", "FMA3"} <= features  # NumPy's names since 2.4, and before
 
 
 def build(check: Callable[[ctypes.CDLL], None]) -> Path:

@@ -13,10 +13,10 @@ Tell = bool | Callable[[int], None] | Callable[[int, int], None]
 
 
 class Report(Protocol):
-    """What is told how much is done, how much of others is under way, and how much there is if nobody has said it."""
+    """A function that is told how much is done, how much more is under way, and, if nobody has said it, of how much."""
 
     def __call__(self, done: int, underway: float = 0.0, total: int | None = None) -> None:
-        """Tell it."""
+        """Take notice of how much is done."""
 
 
 @contextmanager
@@ -62,24 +62,24 @@ def _passing_on(function: Callable[..., None], total: int | None) -> Report:
     """Tell a function whenever the number has changed."""
     try:
         inspect.signature(function).bind(0, 1)
-        both = True
+        takes_total = True
     except TypeError:
-        both = False
-    except ValueError:  # a builtin that does not tell
-        both = True
-    told = 0
+        takes_total = False
+    except ValueError:  # a builtin without a signature
+        takes_total = True
+    last = 0
 
     def pass_on(done: int, underway: float = 0.0, total: int | None = total) -> None:
-        nonlocal told
-        if done != told:
-            told = done
-            function(done, total) if both else function(done)
+        nonlocal last
+        if done != last:
+            last = done
+            function(done, total) if takes_total else function(done)
 
     return pass_on
 
 
 def tell(progress: object, text: str) -> None:
-    """A line about a study: to the log ``surefoot``, and where a bar is shown above it."""
+    """Write a line about a study to the log ``surefoot``, and to the terminal if a bar is shown there."""
     logging.getLogger("surefoot").info(text)
     if progress is True:
         from rich.console import Console

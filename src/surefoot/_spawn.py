@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 Key = TypeVar("Key")
 Result = TypeVar("Result")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Of malloc.h."""
+"""The numbers of these options in malloc.h."""
 
 
 def cores() -> int:
@@ -55,10 +55,10 @@ def hidden_main() -> Iterator[None]:
 def done_in_processes(
     function: Callable[..., Result], calls: Mapping[Key, tuple[Any, ...]], processes: int
 ) -> Iterator[tuple[Key, Result]]:
-    """Call a function of this package with several arguments; every result comes with its key as soon as it is there.
+    """Call a function of this package several times; every result comes with its key as soon as it is there.
 
     Args:
-        function: At the top of a module.
+        function: Defined at the top of a module.
         calls: The arguments of every call, in the order in which they are begun.
         processes: How many workers; 1 makes all calls here.
     """

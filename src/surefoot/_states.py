@@ -1,8 +1,8 @@
-"""Runs on disk: one file holds what a run has told so far, and the state that it goes on from.
+"""Runs on disk: one file holds a run's record, which is what it has told so far, and the state that it goes on from.
 
-The state is in NumPy's format, or in torch's where it has tensors; neither is ever unpickled. Behind it stands what the
-run has told, so that this can be read without the state, which may be large. Both have a seal, a checksum: a damaged
-file is an error, never another run.
+The state is in NumPy's format, or in torch's where it has tensors; neither is ever unpickled. The record stands behind
+it, so that it can be read without the state, which may be large. Both have a seal, a checksum: a damaged file is an
+error, never another run.
 """
 
 from __future__ import annotations
@@ -30,50 +30,50 @@ class DamagedFile(ValueError):
     """A file is not what was written."""
 
 
-def save_run(path: Path, told: Any, state: Any) -> None:
-    """Write what a run has told, and its state or None; the file is complete, or the one before.
+def save_run(path: Path, record: Any, state: Any) -> None:
+    """Write the record of a run, and its state or None; the file is complete, or stays the one before.
 
     Both are arrays, numbers and strings in dicts, lists and tuples, and a state may have tensors.
     """
-    content, told_content = _packed(state), _with_arrays(told)
-    length = f"{len(told_content):0{_LENGTH_BYTES}x}".encode()
-    parts = (content, seal_of(content), told_content, length, seal_of(told_content + length))
+    content, packed = _packed(state), _with_arrays(record)
+    length = f"{len(packed):0{_LENGTH_BYTES}x}".encode()
+    parts = (content, seal_of(content), packed, length, seal_of(packed + length))
     with replacing(path, "a state", sync=False) as file:
         file.writelines(parts)
 
 
 def load_run(path: Path, *, with_state: bool = True) -> tuple[Any, Any]:
-    """What a run has told, and its state if wanted; :class:`DamagedFile` if they are not what was written."""
+    """The record of a run, and its state if asked for; :class:`DamagedFile` if they are not what was written."""
     with path.open("rb") as file:
-        told, end = _read_told(file)
+        packed, end = _read_record(file)
         if not with_state:
-            return _unpacked(told), None
+            return _unpacked(packed), None
         file.seek(0)
         content, seal = file.read(end - _SEAL_BYTES), file.read(_SEAL_BYTES)
     if seal != seal_of(content):
         raise DamagedFile("its checksum is wrong")
-    return _unpacked(told), _unpacked(content)
+    return _unpacked(packed), _unpacked(content)
 
 
 def seal_of(content: bytes) -> bytes:
-    """A checksum."""
+    """The checksum of some bytes."""
     return hashlib.blake2b(content, digest_size=_SEAL_BYTES // 2).hexdigest().encode()
 
 
-def _read_told(file: IO[bytes]) -> tuple[bytes, int]:
-    """The last part of a file without its seal, and where it begins."""
+def _read_record(file: IO[bytes]) -> tuple[bytes, int]:
+    """The bytes of the record, which is the last part of a file, and where they begin."""
     size, footer = file.seek(0, os.SEEK_END), _LENGTH_BYTES + _SEAL_BYTES
     try:
         file.seek(size - footer)
         length, seal = file.read(_LENGTH_BYTES), file.read(_SEAL_BYTES)
         begin = size - footer - int(length, 16)
         file.seek(begin)
-        told = file.read(size - footer - begin)
+        packed = file.read(size - footer - begin)
     except (ValueError, OSError) as error:
         raise DamagedFile(f"it was cut, or is not of surefoot ({error})") from error
-    if begin < _SEAL_BYTES or seal != seal_of(told + length):
+    if begin < _SEAL_BYTES or seal != seal_of(packed + length):
         raise DamagedFile("its checksum is wrong")
-    return told, begin
+    return packed, begin
 
 
 def _packed(state: Any) -> bytes:
@@ -96,10 +96,10 @@ def _with_arrays(state: Any) -> bytes:
 
 
 def _unpacked(content: bytes) -> Any:
-    """What was packed; tensors come to the CPU."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as found:
-        if _SKELETON in found:
-            arrays = dict(found)
+    """The value that was packed; tensors come to the CPU."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        if _SKELETON in archive:
+            arrays = dict(archive)
             return _put_together(json.loads(str(arrays[_SKELETON])), arrays)
     import torch
 
@@ -131,20 +131,20 @@ def _without_numpy(state: Any) -> Any:
 
 
 def _with_numpy(state: Any) -> Any:
-    """The inverse, up to numbers, which are Python's now."""
+    """Undo :func:`_without_numpy`; NumPy's numbers come back as Python's."""
     if isinstance(state, dict) and list(state) == [_ARRAY]:
         return state[_ARRAY].numpy()
     return _each(state, _with_numpy)
 
 
 def _each(state: Any, change: Callable[[Any], Any]) -> Any:
-    """A state with its parts changed; what has no such part is itself, with all that it holds beside them."""
+    """A state with its parts changed; one that stays as it is comes back itself, with all that it holds beside them."""
     if isinstance(state, dict):
-        found = {key: change(value) for key, value in state.items()}
-        return state if all(found[key] is value for key, value in state.items()) else found
+        changed = {key: change(value) for key, value in state.items()}
+        return state if all(changed[key] is value for key, value in state.items()) else changed
     if type(state) in (list, tuple):
         items = [change(value) for value in state]
-        is_same = all(one is other for one, other in zip(items, state, strict=True))
+        is_same = all(new is old for new, old in zip(items, state, strict=True))
         return state if is_same else type(state)(items)
     return state
 

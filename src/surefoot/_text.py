@@ -19,7 +19,7 @@ def visible(text: object) -> str:
     >>> print(visible("sgd\x1b[31m"))
     sgd\x1b[31m
     """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from surefoot._identity._packages import package_of
 
 _FLAGS = 0x4 | 0x8 | 0x20 | 0x80 | 0x200
-"""Of a code's flags: variable arguments, generators and coroutines."""
+"""The flags of a code that count: variable arguments, generators and coroutines."""
 _HAS_DOCSTRING = 0x4000000
 
 ABSENT = "<absent>"
@@ -36,21 +36,21 @@ def parts(code: CodeType) -> tuple[Any, ...]:
 
 
 def _constants(code: CodeType) -> tuple[Any, ...]:
-    """The constants; a docstring is one of a function's, and the first, before Python 3.13 always."""
-    known = code.co_consts
+    """The constants of a code without the docstring, which is the first one of a function that has it."""
+    constants = code.co_consts
     has_docstring = bool(code.co_flags & _HAS_DOCSTRING) if sys.version_info >= (3, 13) else True
     is_function = bool(code.co_flags & 0x2) and not code.co_name.startswith("<")
-    if has_docstring and is_function and known and isinstance(known[0], str):
-        return (None, *known[1:])
-    return known
+    if has_docstring and is_function and constants and isinstance(constants[0], str):
+        return (None, *constants[1:])
+    return constants
 
 
 def references(function: FunctionType) -> dict[str, Any]:
     """The globals that a function names, and what it takes out of modules or imports, in the order of the code."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for code in _nested(function.__code__):
-        found |= {name: value for name, value in _named(code, function.__globals__) if name not in found}
-    return found
+        values |= {name: value for name, value in _named(code, function.__globals__) if name not in values}
+    return values
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
@@ -60,22 +60,21 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
             yield from _nested(constant)
 
 
-def _named(code: CodeType, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _named(code: CodeType, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "PUSH_NULL", "EXTENDED_ARG")]
-    known = vars(builtins)
     for place, step in enumerate(steps):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             name = step.argval
-            if name in names:
-                yield _followed(name, names[name], steps, place)
-            elif name not in known and step.opname == "LOAD_GLOBAL":
+            if name in scope:
+                yield _followed(name, scope[name], steps, place)
+            elif name not in vars(builtins) and step.opname == "LOAD_GLOBAL":
                 yield name, ABSENT
         elif step.opname == "IMPORT_NAME":
-            yield from _imported(step.argval, steps[place - 2].argval, steps[place - 1].argval, names)
+            yield from _imported(step.argval, steps[place - 2].argval, steps[place - 1].argval, scope)
 
 
 def _followed(name: str, value: Any, steps: list[dis.Instruction], place: int) -> tuple[str, Any]:
-    """What is taken out of a module, as in ``helpers.scale``, instead of the module."""
+    """The name and the value that code takes out of a module, as in ``helpers.scale``, instead of the module."""
     while isinstance(value, ModuleType) and place + 1 < len(steps):
         place += 1
         if steps[place].opname not in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -87,18 +86,18 @@ def _followed(name: str, value: Any, steps: list[dis.Instruction], place: int) -
     return name, value
 
 
-def _imported(name: str, level: Any, wanted: Any, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What an import inside of a function brings; it would be imported by the first call anyway."""
+def _imported(name: str, level: Any, attributes: Any, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The names and values that an import inside of a function brings; its first call would import them anyway."""
     try:
-        full = importlib.util.resolve_name("." * int(level or 0) + name, names.get("__package__") or None)
+        full = importlib.util.resolve_name("." * int(level or 0) + name, scope.get("__package__") or None)
         module = importlib.import_module(full)
     except Exception:  # the function would raise it as well, or never comes here
         yield f"import {name}", ABSENT
         return
-    if not wanted or "*" in wanted:
+    if not attributes or "*" in attributes:
         yield f"import {full}", module
         return
-    for attribute in wanted:
+    for attribute in attributes:
         yield f"{full}.{attribute}", _attribute(module, attribute)
 
 

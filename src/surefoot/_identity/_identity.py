@@ -35,12 +35,12 @@ class Identity:
     def __str__(self) -> str:
         """What a match rests on, in one line."""
         modules = Counter(name.partition(".")[0] for name in self.parts)
-        told = [f"{count} functions and values of {module}" for module, count in sorted(modules.items())]
-        told += self.notes
-        told += [f"{name} {version}" for name, version in sorted(self.packages.items())]
+        basis = [f"{count} functions and values of {module}" for module, count in sorted(modules.items())]
+        basis += self.notes
+        basis += [f"{name} {version}" for name, version in sorted(self.packages.items())]
         if self.unknown:
-            told.append(f"your word for {_listed(self.unknown)}")
-        return ", ".join(told) if told else "the settings"
+            basis.append(f"your word for {_listed(self.unknown)}")
+        return ", ".join(basis) if basis else "the settings"
 
     def changes(self, parts: Mapping[str, str], packages: Mapping[str, str]) -> list[str]:
         """The names of what differs from another identity's parts and packages."""
@@ -62,12 +62,12 @@ def identify(*values: Any) -> Identity:
     """
     walk = Walk()
     try:
-        found = walk.digest(values)
+        hashed = walk.digest(values)
     except RecursionError:
         raise IdentityError(
             f"{walk.where()} is nested too deeply to be identified; give it a method fingerprint()"
         ) from None
-    return Identity(found.hex(), dict(sorted(walk.parts.items())), walk.packages(), tuple(walk.unknown))
+    return Identity(hashed.hex(), dict(sorted(walk.parts.items())), walk.packages(), tuple(walk.unknown))
 
 
 def digest(*values: Any) -> str:
@@ -81,13 +81,13 @@ def digest(*values: Any) -> str:
 
 def merged(identities: Iterable[Identity]) -> Identity:
     """One identity of several, in their order."""
-    known = list(identities)
+    several = list(identities)
     return Identity(
-        digest(*(one.digest for one in known)),
-        {name: part for one in known for name, part in one.parts.items()},
-        {name: version for one in known for name, version in one.packages.items()},
-        tuple(dict.fromkeys(name for one in known for name in one.unknown)),
-        tuple(dict.fromkeys(note for one in known for note in one.notes)),
+        digest(*(identity.digest for identity in several)),
+        {name: part for identity in several for name, part in identity.parts.items()},
+        {name: version for identity in several for name, version in identity.packages.items()},
+        tuple(dict.fromkeys(name for identity in several for name in identity.unknown)),
+        tuple(dict.fromkeys(note for identity in several for note in identity.notes)),
     )
 
 
@@ -95,8 +95,8 @@ def require(identity: Identity, version: str | None, where: str, how: str = "Giv
     """Refuse to store under an identity with gaps, unless the user has given a version for them.
 
     Args:
-        identity: What is known.
-        version: The user's word for what is not.
+        identity: What is known about the code.
+        version: The user's word for what is not known.
         where: What would store.
         how: How the user gives a version there.
     """
@@ -107,7 +107,6 @@ def require(identity: Identity, version: str | None, where: str, how: str = "Giv
         )
 
 
-def _listed(names: Iterable[str]) -> str:
-    known = list(names)
-    more = len(known) - _NAMED
-    return ", ".join(known[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _listed(names: tuple[str, ...]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -13,7 +13,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def is_foreign(cls: Any) -> bool:
-    """Whether a class or function is not the user's, so that it counts by its name and its package's version."""
+    """Whether a class or function is of a package, so that it counts by its name and the package's version."""
     return package_of(getattr(cls, "__module__", None)) is not None
 
 
@@ -41,7 +41,7 @@ def _is_package(top: str, place: str | None) -> bool:
 
 
 def _place(module: ModuleType | None) -> str | None:
-    """Where a module lies."""
+    """The file or folder of a module."""
     file = getattr(module, "__file__", None)
     if file is None:
         file = next(iter(getattr(module, "__path__", None) or ()), None)
@@ -59,13 +59,13 @@ def version_of(top: str) -> str | None:
         return ""  # whoever uses this adds the version of its numbers
     if top == "builtins" or top in sys.stdlib_module_names:
         return f"Python {sys.version_info.major}.{sys.version_info.minor}"
-    found = getattr(sys.modules.get(top), "__version__", None)
-    if not isinstance(found, str):
+    version = getattr(sys.modules.get(top), "__version__", None)
+    if not isinstance(version, str):
         from importlib import metadata
 
         names = metadata.packages_distributions().get(top, [top])
         try:
-            found = metadata.version(names[0])
+            version = metadata.version(names[0])
         except metadata.PackageNotFoundError:
             return None
-    return found.partition("+")[0]
+    return version.partition("+")[0]

@@ -11,7 +11,7 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import (
@@ -33,14 +33,14 @@ from surefoot._identity._packages import is_foreign, package_of, version_of
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented), range, np.dtype)
 _SILENT = (logging.Logger, weakref.ref, type(threading.Lock()), type(threading.RLock()))
-"""What objects hold that no number depends on."""
+"""Objects that no number depends on."""
 _OF_CLASSES = {
     "__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__",
     "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__match_args__",
     "__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__dataclass_fields__",
     "__dataclass_params__", "__slots__", "__classcell__", "__repr__",
 }  # fmt: skip
-"""What a class holds beside what its user has written, or that is seen elsewhere."""
+"""Attributes of a class that its user has not written, or that are hashed elsewhere."""
 
 
 class Walk:
@@ -60,11 +60,11 @@ class Walk:
 
     def packages(self) -> dict[str, str]:
         """Versions of the packages that were met."""
-        found = {name: version_of(name) for name in sorted(self._used)}
-        return {name: version for name, version in found.items() if version and not version.startswith("Python")}
+        versions = {name: version_of(name) for name in sorted(self._used)}
+        return {name: version for name, version in versions.items() if version and not version.startswith("Python")}
 
     def where(self) -> str:
-        """Where the walk is."""
+        """The path to the value that is being hashed, for messages."""
         path = [part for part in self._path if not part.startswith("[")]
         return ".".join(path[-3:])
 
@@ -80,18 +80,17 @@ class Walk:
             return _hash("around", str(len(self._around) - self._around.index(place)).encode())
         self._around.append(place)
         try:
-            found = self._of(value)
+            hashed = self._of(value)
         finally:
             self._around.pop()
-        self._known[place] = found
+        self._known[place] = hashed
         self._alive.append(value)
-        return found
+        return hashed
 
     def _of(self, value: Any) -> bytes:
-        for kinds, hashed in _KINDS:
+        for kinds, method in _KINDS:
             if isinstance(value, kinds):
-                found: bytes = hashed(self, value)
-                return found
+                return method(self, value)
         torch = sys.modules.get("torch")
         if torch is not None:
             if isinstance(value, torch.Tensor):
@@ -109,7 +108,7 @@ class Walk:
             inner = getattr(value, "__wrapped__", None) or getattr(value, "_torchdynamo_inline", None)
             if inner is not None:  # compiled from a function of yours, as by torch.jit.script
                 return self._all("compiled", type(value), inner)
-            # Of C: methods and wrappers of types.
+            # Methods and wrappers of types that are written in C.
             return self._name(getattr(value, "__module__", None) or "builtins", value.__qualname__)
         return self._instance(value)
 
@@ -134,9 +133,9 @@ class Walk:
         self._used.add(package)
         return _hash("name", f"{module}.{qualname} {version_of(package)}".encode())
 
-    def _note(self, name: str, found: bytes) -> bytes:
-        self.parts[name] = found[:6].hex()
-        return found
+    def _note(self, name: str, hashed: bytes) -> bytes:
+        self.parts[name] = hashed[:6].hex()
+        return hashed
 
     # What is made of other values.
 
@@ -147,7 +146,7 @@ class Walk:
 
     def _set(self, value: Iterable[Any]) -> bytes:
         extra = [] if type(value) in (set, frozenset) else [self._instance(value, inside=True)]
-        # Their own order is another one in each process.
+        # The order of a set differs from process to process.
         return _hash("set", *sorted(self.digest(item) for item in value), *extra)
 
     def _dict(self, value: Any) -> bytes:
@@ -185,15 +184,15 @@ class Walk:
             *(value._backward_hooks or {}).values(),
             *(getattr(value, "_post_accumulate_grad_hooks", None) or {}).values(),
         ]
-        told = [str(value.dtype), list(value.shape), value.device.type, value.requires_grad, hooks]
+        about = [str(value.dtype), list(value.shape), value.device.type, value.requires_grad, hooks]
         plain = value.detach()
         try:
             if plain.layout is not torch.strided:
                 plain = plain.to_dense()
             content = plain.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         except Exception:  # without numbers of its own, as on the device "meta"
-            return self._unknown(value) if value.device.type != "meta" else self._all("tensor", *told)
-        return self._all("tensor", *told, content)
+            return self._unknown(value) if value.device.type != "meta" else self._all("tensor", *about)
+        return self._all("tensor", *about, content)
 
     # Code.
 
@@ -206,27 +205,28 @@ class Walk:
             name: _content(cell) for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
         }
         if is_foreign(value):
-            known = self._name(value.__module__, value.__qualname__)
+            hashed = self._name(value.__module__, value.__qualname__)
             # One that a package has made around a function of yours, as torch.vmap does.
-            return _hash("made", known, self._all("cells", *cells.values())) if cells else known
+            return _hash("made", hashed, self._all("cells", *cells.values())) if cells else hashed
         module = value.__module__ or "<made>"
-        own = self._note(f"{module}.{value.__qualname__}", self._codes(value.__code__))
-        self._path.append(f"{module}.{value.__qualname__}")
-        found = [own, self._labelled("defaults", value.__defaults__), self._named(value.__kwdefaults__ or {})]
-        found += [self._noted(f"{module}.{value.__qualname__}[{name}]", name, cell) for name, cell in cells.items()]
+        full = f"{module}.{value.__qualname__}"
+        code = self._note(full, self._codes(value.__code__))
+        self._path.append(full)
+        hashes = [code, self._labelled("defaults", value.__defaults__), self._named(value.__kwdefaults__ or {})]
+        hashes += [self._noted(f"{full}[{name}]", name, cell) for name, cell in cells.items()]
         attributes = {name: item for name, item in vars(value).items() if name != "__wrapped__"}
-        found.append(self._named(attributes))
+        hashes.append(self._named(attributes))
         for name, item in _code.references(value).items():
-            found.append(self._noted(f"{module}.{name}", name, item, package_of(getattr(item, "__module__", None))))
+            hashes.append(self._noted(f"{module}.{name}", name, item, package_of(getattr(item, "__module__", None))))
         self._path.pop()
-        return _hash("function", *found)
+        return _hash("function", *hashes)
 
     def _noted(self, name: str, label: str, value: Any, package: str | None = None) -> bytes:
         """The hash of a value that a function refers to; plain values are parts of the identity with a name."""
-        found = self._labelled(label, value)
+        hashed = self._labelled(label, value)
         if not callable(value) and not isinstance(value, ModuleType) and package in (None, "builtins"):
-            self._note(name, found)
-        return found
+            self._note(name, hashed)
+        return hashed
 
     def _builtin(self, value: Any) -> bytes:
         owner = getattr(value, "__self__", None)
@@ -238,8 +238,7 @@ class Walk:
         return _hash("partial", self.digest(value.func), self.digest(value.args), self._named(value.keywords))
 
     def _module(self, value: ModuleType) -> bytes:
-        package = package_of(value.__name__)
-        if package is not None:
+        if package_of(value.__name__) is not None:
             return self._name(value.__name__, "")
         return self._named({name: item for name, item in vars(value).items() if not name.startswith("__")})
 
@@ -251,27 +250,27 @@ class Walk:
                 for key, item in vars(value).items()
                 if isinstance(item, FunctionType) and not is_foreign(item)
             }
-            known = self._name(value.__module__, value.__qualname__)
-            return _hash("changed", known, self._named(changed)) if changed else known
+            hashed = self._name(value.__module__, value.__qualname__)
+            return _hash("changed", hashed, self._named(changed)) if changed else hashed
         if issubclass(value, enum.Enum):
             kinds = (FunctionType, property, classmethod, staticmethod, functools.cached_property)
-            given = {key: item for key, item in vars(value).items() if isinstance(item, kinds)}
+            written = {key: item for key, item in vars(value).items() if isinstance(item, kinds)}
             values = [(member.name, member.value) for member in value.__members__.values()]
-            return _hash("enum", value.__qualname__.encode(), self.digest(values), self._named(given))
+            return _hash("enum", value.__qualname__.encode(), self.digest(values), self._named(written))
         self._path.append(name)
-        found = [value.__qualname__.encode(), *(self.digest(base) for base in value.__bases__)]
+        hashes = [value.__qualname__.encode(), *(self.digest(base) for base in value.__bases__)]
         if not is_foreign(type(value)):
-            found.append(self.digest(type(value)))
+            hashes.append(self.digest(type(value)))
         for key, item in sorted(vars(value).items()):
             if key in _OF_CLASSES or key.startswith("__pydantic_") or isinstance(item, _DESCRIPTORS):
                 continue
-            found += [key.encode(), self._noted(f"{name}.{key}", key, item, package_of(type(item).__module__))]
+            hashes += [key.encode(), self._noted(f"{name}.{key}", key, item, package_of(type(item).__module__))]
         if is_dataclass(value):
-            found += [self._all("field", f.name, f.default, f.default_factory, f.init) for f in fields(value)]
-        told = vars(value).get("__pydantic_fields__", {})
-        found += [self._all("field", name, item.default, item.default_factory) for name, item in sorted(told.items())]
+            hashes += [self._all("field", f.name, f.default, f.default_factory, f.init) for f in fields(value)]
+        of_pydantic = sorted(vars(value).get("__pydantic_fields__", {}).items())
+        hashes += [self._all("field", name, item.default, item.default_factory) for name, item in of_pydantic]
         self._path.pop()
-        return _hash("class", *found)
+        return _hash("class", *hashes)
 
     # Objects.
 
@@ -303,19 +302,19 @@ class Walk:
             return _hash("object", self.digest(kind), self._named(_held(value)), *map(self.digest, content))
         try:
             reduce = copyreg.dispatch_table.get(kind)
-            told: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
+            reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
         except Exception:  # whatever it is, it cannot be written down
             return self._unknown(value)
-        if isinstance(told, str):
+        if isinstance(reduced, str):
             module = getattr(value, "__module__", None) or kind.__module__
-            is_there = getattr(sys.modules.get(module), told, None) is value  # not one made of a function of yours
-            return self._name(module, told) if is_there else self._unknown(value)
-        found = [self.digest(kind), self.digest(told[0]), self.digest(told[1])]
-        if len(told) > 2:
-            is_plain = isinstance(told[2], dict) and all(isinstance(name, str) for name in told[2])
-            found.append(self._named(told[2]) if is_plain else self.digest(told[2]))
-        found += [self._sequence(list(part)) for part in told[3:5] if part is not None]
-        return _hash("reduced", *found)
+            is_there = getattr(sys.modules.get(module), reduced, None) is value  # not one made of a function of yours
+            return self._name(module, reduced) if is_there else self._unknown(value)
+        hashes = [self.digest(kind), self.digest(reduced[0]), self.digest(reduced[1])]
+        if len(reduced) > 2:
+            is_plain = isinstance(reduced[2], dict) and all(isinstance(name, str) for name in reduced[2])
+            hashes.append(self._named(reduced[2]) if is_plain else self.digest(reduced[2]))
+        hashes += [self._sequence(list(items)) for items in reduced[3:5] if items is not None]
+        return _hash("reduced", *hashes)
 
     def _unknown(self, value: Any) -> bytes:
         kind = type(value).__qualname__
@@ -325,7 +324,7 @@ class Walk:
 
 _DESCRIPTORS = (MemberDescriptorType, GetSetDescriptorType)
 
-_KINDS: list[tuple[Any, Any]] = [
+_KINDS: list[tuple[Any, Callable[[Walk, Any], bytes]]] = [
     (FunctionType, Walk._function),
     (type, Walk._class),
     (CodeType, Walk._codes),
@@ -363,15 +362,15 @@ def _held(value: Any) -> dict[str, Any]:
 
 
 def _built_in(value: Any) -> list[Any]:
-    """What an object of a class of yours holds as what its class is derived from: as a float, a deque, a date."""
+    """What an object of a class of yours holds because its class is derived from another: a float, a deque, a date."""
     kind = type(value)
     if not any(base is not object and is_foreign(base) for base in kind.__mro__):
         return []
     if any(isinstance(getattr(kind, name), FunctionType) for name in ("__reduce__", "__reduce_ex__")):
         return []  # it says itself how it is written down, which may be anything
     try:
-        _, given, _, *items = (*value.__reduce_ex__(4), None, None, None)[:5]
-        return [part for part in (*given, *(list(part) for part in items if part is not None)) if part is not kind]
+        _, arguments, _, *items = (*value.__reduce_ex__(4), None, None, None)[:5]
+        return [part for part in (*arguments, *(list(part) for part in items if part is not None)) if part is not kind]
     except Exception:  # whatever it holds, it cannot be written down
         return []
 
@@ -384,7 +383,7 @@ def _content(cell: Any) -> Any:
 
 
 def _hash(kind: str, *parts: bytes) -> bytes:
-    found = hashlib.blake2b(f"{kind} {len(parts)}:".encode(), digest_size=16)
+    state = hashlib.blake2b(f"{kind} {len(parts)}:".encode(), digest_size=16)
     for part in parts:
-        found.update(len(part).to_bytes(8, "little") + part)
-    return found.digest()
+        state.update(len(part).to_bytes(8, "little") + part)
+    return state.digest()

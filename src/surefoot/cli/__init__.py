@@ -14,10 +14,10 @@ def main() -> None:
     is_watch = next((word for word in words if not word.startswith("-")), None) == "watch"
     if isinstance(sys.stdout, io.TextIOWrapper) and not is_watch:
         sys.stdout.reconfigure(errors="replace")  # where there is no ≥ or α, numbers are worth more than an error
-    own = words.index("watch") if is_watch else len(words)  # what follows is the script's
-    arguments = [word for place, word in enumerate(words) if word != "--debug" or place > own]
+    end = words.index("watch") if is_watch else len(words)  # what follows is the script's
+    arguments = [word for place, word in enumerate(words) if word != "--debug" or place > end]
     try:
-        app(["--debug", *arguments] if "--debug" in words[:own] else arguments)
+        app(["--debug", *arguments] if "--debug" in words[:end] else arguments)
     except Handover as handover:
         work = handover.work
     work()

@@ -20,15 +20,15 @@ MACHINE = "This installation"
 
 
 def completing(*names: str) -> Callable[[str], list[str]]:
-    """What finishes a word in the shell: one of the names. ``module:attribute`` are those that a module lists."""
+    """Make the function that finishes a word in the shell: one of the names, or of those at ``module:attribute``."""
 
     def complete(incomplete: str) -> list[str]:
-        found: list[Any] = []
+        entries: list[Any] = []
         for name in names:
             module, colon, attribute = name.partition(":")
             listed = getattr(importlib.import_module(module), attribute) if colon else [name]
-            found += listed() if callable(listed) else listed
-        words = [str(getattr(each, "name", each)) for each in found]
+            entries += listed() if callable(listed) else listed
+        words = [str(getattr(entry, "name", entry)) for entry in entries]
         return [word for word in words if word.startswith(incomplete)]
 
     return complete
@@ -70,16 +70,16 @@ class Group(TyperGroup):
     """
 
     def invoke(self, ctx: Any) -> Any:
-        """Do what was asked for."""
+        """Run the command, and report its errors."""
         with reported(lambda: _options["debug"]):
             return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> Any:
-        """Its own options."""
+        """The options of the group itself."""
         return _bare(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """One of its commands."""
+        """A command of the group by its name."""
         command = super().get_command(ctx, cmd_name)
         if command is not None and not isinstance(command, TyperGroup):
             original = command.get_params

@@ -17,20 +17,20 @@ from surefoot.cli._output import print_table
 from surefoot.data import available, folders
 
 
-def show(found: dict[str, Any]) -> None:
+def show(facts: dict[str, Any]) -> None:
     """Print the findings as tables."""
     console = Console()
-    console.print(f"surefoot {__version__}, Python {found['python']}, {found['system']}, {found['cores']} cores")
+    console.print(f"surefoot {__version__}, Python {facts['python']}, {facts['system']}, {facts['cores']} cores")
     rows: list[list[str | Text]] = []
-    for row in found["packages"]:
-        wanted = f"surefoot[{row['extra']}]" if row["extra"] else row["name"]
-        missing = Text.assemble(("missing", "yellow"), f": pip install '{wanted}'")
+    for row in facts["packages"]:
+        requirement = f"surefoot[{row['extra']}]" if row["extra"] else row["name"]
+        missing = Text.assemble(("missing", "yellow"), f": pip install '{requirement}'")
         rows.append([row["name"], row["version"] or missing, row["extra"] or "core"])
     print_table(("package", "version", "for"), rows, "packages")
-    print_table(("data set", "where"), [[row["name"], row["where"]] for row in found["datasets"]], "data sets")
-    kernels = found["kernels"] or "not built; `surefoot build` compiles them, for faster optimizers and convex studies"
+    print_table(("data set", "where"), [[row["name"], row["where"]] for row in facts["datasets"]], "data sets")
+    kernels = facts["kernels"] or "not built; `surefoot build` compiles them, for faster optimizers and convex studies"
     console.print(f"Compiled kernels: {visible(kernels)}", markup=False)
-    console.print(f"More data: `surefoot data list --all`. Cache folder: {visible(found['cache'])}", markup=False)
+    console.print(f"More data: `surefoot data list --all`. Cache folder: {visible(facts['cache'])}", markup=False)
 
 
 def findings() -> dict[str, Any]:
@@ -54,12 +54,12 @@ def findings() -> dict[str, Any]:
 
 def _requirements() -> dict[str, str]:
     """Every package that our own metadata asks for, and the extra that brings it ("" for the core)."""
-    wanted: dict[str, str] = {}
+    extras: dict[str, str] = {}
     for line in importlib.metadata.requires("surefoot") or []:
         name, extra = re.findall(r"^[\w.-]+", line)[0], "".join(re.findall(r"extra == ['\"]([\w-]+)", line))
         if name != "surefoot" and extra not in ("dev", "docs", "bench"):
-            wanted.setdefault(name, extra)
-    return wanted
+            extras.setdefault(name, extra)
+    return extras
 
 
 def _installed(name: str) -> str | None:

@@ -47,7 +47,7 @@ def reported(debug: Callable[[], bool]) -> Iterator[None]:
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Without the file and the line that ``warnings`` shows: nobody who uses the command has written them."""
+    """Print a warning without the file and the line that ``warnings`` shows: users of the command wrote neither."""
     _say(f"warning: {message}", 0)
 
 

@@ -29,10 +29,10 @@ def run(
         raise ValueError("--lr and --schedule go together: a forecast of one run needs both")
     chosen = {}
     for text in group:
-        key, _, wanted = text.partition("=")
-        if not key or not wanted:
+        key, _, value = text.partition("=")
+        if not key or not value:
             raise ValueError(f"--group must be of the form KEY=VALUE, got {text!r}")
-        chosen[key] = wanted
+        chosen[key] = value
     fitted = forecast(runs, curves=curves, progress=False if quiet or as_json else None)
     which = _group(fitted, chosen)
     choices: list[Choice] = []
@@ -44,8 +44,8 @@ def run(
         answer["parameters"] = fitted.parameters(which)
         answer["best"] = [{**asdict(choice), "table": [row._asdict() for row in choice.table]} for choice in choices]
         if lr is not None and schedule is not None:
-            value = fitted.predict(lr, schedule, choices[-1].steps, group=which)
-            answer["forecast"] = {"lr": lr, "schedule": schedule, "steps": choices[-1].steps, **value._asdict()}
+            predicted = fitted.predict(lr, schedule, choices[-1].steps, group=which)
+            answer["forecast"] = {"lr": lr, "schedule": schedule, "steps": choices[-1].steps, **predicted._asdict()}
         if picture is not None:
             fitted.plot(choices[-1].steps, group=which).savefig(picture, dpi=150)
     elif steps is not None or lr is not None or picture is not None:
@@ -68,20 +68,20 @@ def run(
     else:
         typer.echo("\nForecasts are of one model and data set: name one with --group KEY=VALUE.")
     if "forecast" in answer:
-        typer.echo(f"Forecast of {schedule} with lr = {lr:g} for {last.steps} steps: {value}")
+        typer.echo(f"Forecast of {schedule} with lr = {lr:g} for {last.steps} steps: {predicted}")
 
 
 def _group(fitted: Forecast, chosen: dict[str, str]) -> dict[str, Any] | None:
     """The group whose values print as those on the command line."""
     if not chosen:
         return None
-    found = [
+    matches = [
         group
         for group in [*fitted.groups, *map(dict, fitted.refused)]
         if all(key in group and str(group[key]) == value for key, value in chosen.items())
     ]
-    if len(found) != 1:
+    if len(matches) != 1:
         raise ValueError(
-            f"--group must fit one group of runs, got {chosen} (fits {len(found)}); there are {fitted.groups}"
+            f"--group must fit one group of runs, got {chosen} (fits {len(matches)}); there are {fitted.groups}"
         )
-    return found[0]
+    return matches[0]

@@ -26,11 +26,11 @@ def doctor(as_json: Json = False) -> None:
     from surefoot.cli import _doctor
     from surefoot.cli._output import print_json
 
-    found = _doctor.findings()
+    facts = _doctor.findings()
     if as_json:
-        print_json(found)
+        print_json(facts)
     else:
-        _doctor.show(found)
+        _doctor.show(facts)
 
 
 @app.command(rich_help_panel=MACHINE)

@@ -129,7 +129,7 @@ def tune(
     from surefoot.cli._output import print_json
     from surefoot.search import tune as search
 
-    found = search(
+    result = search(
         _read(spec),
         store=store or spec.with_suffix(".db"),
         objective=objective,  # type: ignore[arg-type]
@@ -142,14 +142,14 @@ def tune(
     )
     if as_json:
         kept = ("method", "lr", "loss", "bound", "cost", "confidence")
-        answer = {name: getattr(found, name) for name in kept}
-        rows = [{**asdict(row), "bound": row.bound} for row in found.table]
-        certified = found.certificate is not None
-        print_json({**answer, "warnings": list(found.warnings), "certified": certified, "table": rows})
+        answer = {name: getattr(result, name) for name in kept}
+        rows = [{**asdict(row), "bound": row.bound} for row in result.table]
+        certified = result.certificate is not None
+        print_json({**answer, "warnings": list(result.warnings), "certified": certified, "table": rows})
         return
-    typer.echo(found)
-    if found.certificate is not None:
-        typer.echo(f"\n{found.certificate}")
+    typer.echo(result)
+    if result.certificate is not None:
+        typer.echo(f"\n{result.certificate}")
 
 
 @app.command(rich_help_panel=OWN)
@@ -268,9 +268,9 @@ def _read(spec: Path) -> Study:
     module, colon, _ = Spec.from_toml(spec).problem.partition(":")
     if colon:
         try:
-            found = importlib.util.find_spec(module.partition(".")[0])  # a module in a package would be imported
+            module_spec = importlib.util.find_spec(module.partition(".")[0])  # a module in a package would be imported
         except (ImportError, ValueError):  # the study says what is wrong with it
-            found = None
-        if found is not None:
-            sys.stderr.write(f"the spec imports the module {visible(module)} from {visible(found.origin)}\n")
+            module_spec = None
+        if module_spec is not None:
+            sys.stderr.write(f"the spec imports the module {visible(module)} from {visible(module_spec.origin)}\n")
     return Study.from_spec(spec)

@@ -22,6 +22,11 @@ _FIGURES = (
 )
 
 
+def _some_of(metavar: str, words: str, known: str) -> Any:
+    """An argument that takes some of the names that a module lists, or none, which means all of them."""
+    return Argument(metavar=metavar, help=f"{words}; none means all.", autocompletion=completing(known))
+
+
 @app.command(rich_help_panel=PAPER)
 def reproduce(
     figures: Annotated[
@@ -71,14 +76,7 @@ def reproduce(
 
 @app.command(rich_help_panel=PAPER)
 def claims(
-    ids: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="ID",
-            help="Ids of claims; none means all.",
-            autocompletion=completing("surefoot.paper.claims:all_claims"),
-        ),
-    ] = None,
+    ids: Annotated[list[str] | None, _some_of("ID", "Ids of claims", "surefoot.paper.claims:all_claims")] = None,
     as_json: Json = False,
     store: Annotated[Path | None, Option("--store", help="Folder that keeps the runs, such as out/studies.")] = None,
     quiet: Quiet = False,
@@ -115,14 +113,7 @@ def claims(
 
 @app.command(rich_help_panel=PAPER)
 def pep(
-    names: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="NAME",
-            help="Names of statements; none means all.",
-            autocompletion=completing("surefoot.pep:STATEMENTS"),
-        ),
-    ] = None,
+    names: Annotated[list[str] | None, _some_of("NAME", "Names of statements", "surefoot.pep:STATEMENTS")] = None,
     cases: Annotated[bool, Option("--cases", help="One row a case instead of one a statement.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -152,8 +143,8 @@ def pep(
 
 def _numbers(row: Row) -> dict[str, Any]:
     """A case for machines; what no solver solved has an error in place of numbers."""
-    found: dict[str, Any] = {"statement": row.name, "case": dict(row.parameters), "ok": row.ok}
+    case: dict[str, Any] = {"statement": row.name, "case": dict(row.parameters), "ok": row.ok}
     if row.result is None:
-        return {**found, "error": row.error}
+        return {**case, "error": row.error}
     kept = ("worst_case", "attained", "theory", "exact", "relation", "verdict", "solver", "status")
-    return {**found, **{name: getattr(row.result, name) for name in kept}, "failures": list(row.result.failures)}
+    return {**case, **{name: getattr(row.result, name) for name in kept}, "failures": list(row.result.failures)}

@@ -101,7 +101,7 @@ def _tell(console: Console, name: str, seconds: float, more: str = "") -> None:
 
 
 def _tell_left_out(console: Console) -> None:
-    """Nothing is left out in silence."""
+    """Name the figures that were not made, and say why."""
     lacking = figures.lacking()
     if lacking:
         extra = "pip install 'surefoot\\[pep]'"
@@ -114,9 +114,9 @@ def _tell_left_out(console: Console) -> None:
 
 def summary(rows: Sequence[Checked]) -> Iterator[str]:
     """One line a section of claims, and a sentence a claim that fails."""
-    found = {row.id: row for row in rows}
+    by_id = {row.id: row for row in rows}
     for section, ids in SECTIONS.items():
-        here = [found[name] for name in ids if name in found]
+        here = [by_id[name] for name in ids if name in by_id]
         held, failed, left = ([row for row in here if row.verdict == word] for word in ("holds", "fails", "not-run"))
         if held or failed:
             yield f"{section}: {len(held)} hold, {len(failed)} fail"
@@ -131,7 +131,7 @@ def _report(studies: Path, path: Path, console: Console) -> None:
     """Write the page of the six studies, and say what to do next."""
     from surefoot.report import write_many
 
-    results = {each.title: experiments.run(name, studies) for name, each in experiments.EXPERIMENTS.items()}
+    results = {experiment.title: experiments.run(name, studies) for name, experiment in experiments.EXPERIMENTS.items()}
     steps = {
         f"open {write_many(results, path)}": "the six studies as one page to click through, in any browser, offline",
         "surefoot watch train.py": "runs a training script of yours unchanged and says whether its rate is right",

@@ -53,10 +53,10 @@ def folders() -> list[Path]:
         >>> folders()[-1].name
         'surefoot'
     """
-    given = os.environ.get(DATA_VARIABLE)
+    chosen = os.environ.get(DATA_VARIABLE)
     xdg = os.environ.get("XDG_CACHE_HOME", "")
     cache = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"  # a relative one is to be ignored, says XDG
-    return [*([Path(given).expanduser()] if given else []), cache / "surefoot"]
+    return [*([Path(chosen).expanduser()] if chosen else []), cache / "surefoot"]
 
 
 def bundled(file: str) -> "Traversable":
@@ -111,9 +111,9 @@ def verify(path: Path, pinned: str | None = None) -> None:
         expected, origin = (record.read_text().split() or [""])[0], f"{record.name} beside it says"
     else:
         return
-    if (found := sha256_of_file(path)) != expected:
+    if (actual := sha256_of_file(path)) != expected:
         raise ChecksumError(
-            f"{path} has SHA-256 {found}, but {origin} {expected!r}: the file was changed or damaged. "
+            f"{path} has SHA-256 {actual}, but {origin} {expected!r}: the file was changed or damaged. "
             f"Delete it (and {record.name}, if there) to download it again"
         )
 
@@ -174,11 +174,11 @@ def download(
         for chunk in _received(url, path, progress, timeout, limit_bytes, limit_seconds):
             digest.update(chunk)
             file.write(chunk)
-        found = digest.hexdigest()
+        actual = digest.hexdigest()
         if sha256 is None:  # recorded in the format of the command ``sha256sum``, which knows comments
-            write_whole(path.with_name(path.name + RECORD_SUFFIX), f"{found}  {path.name}\n# {url}\n", "a checksum")
-        elif found != sha256:
-            raise ChecksumError(f"{url} has SHA-256 {found}, but the published file has {sha256}; nothing was stored")
+            write_whole(path.with_name(path.name + RECORD_SUFFIX), f"{actual}  {path.name}\n# {url}\n", "a checksum")
+        elif actual != sha256:
+            raise ChecksumError(f"{url} has SHA-256 {actual}, but the published file has {sha256}; nothing was stored")
 
 
 def _received(

@@ -24,7 +24,7 @@ BUNDLED = ("vowel", "dna")
 
 
 def check_split(split: str) -> None:
-    """Refuse a part that there is not."""
+    """Raise ValueError unless the name is that of a part."""
     if split not in get_args(Split):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
 
@@ -62,13 +62,12 @@ class Source:
 def _catalog() -> dict[str, Source]:
     """The table that is part of the package; a short name means the scaled file where there is one, as in the paper."""
     text = (resources.files("surefoot.data") / "files" / "libsvm.csv").read_text(encoding="utf-8")
-    found = {}
+    sources = {}
     for row in csv.DictReader(text.splitlines()):
         rows, features, classes = (int(row[size]) if row[size] else None for size in ("rows", "features", "classes"))
-        found[row["name"]] = Source(
-            row["name"], row["folder"], row["train"], row["test"] or None, rows, features, classes
-        )
-    return found
+        name = row["name"]
+        sources[name] = Source(name, row["folder"], row["train"], row["test"] or None, rows, features, classes)
+    return sources
 
 
 CATALOG = _catalog()

@@ -62,6 +62,11 @@ class Release:
         return tuple(self.binary_md5)
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """The file names of the batches, in the binary and in the Python layout."""
+        return tuple(name + suffix for name in self.names for suffix in (".bin", ""))
+
+    @property
     def batch_bytes(self) -> int:
         """Bytes of a batch in the binary layout."""
         return self.rows * ROW_BYTES
@@ -128,22 +133,22 @@ def cifar10(
 
 def prepared(path: str | os.PathLike[str] | None = None, *, base_url: str | None = None, progress: bool = True) -> Path:
     """Return the file of all images that `cifar10` maps into memory, made first if it is not there."""
-    there = cache.find(PREPARED, SUBFOLDER)
+    stored = cache.find(PREPARED, SUBFOLDER)
     if path is None:
-        return there or _prepare(_source() or _downloaded(base_url, progress))
-    given = Path(path).expanduser()
-    source = located(given)
+        return stored or _prepare(_source() or _downloaded(base_url, progress))
+    place = Path(path).expanduser()
+    source = located(place)
     if source is None:
-        kind = "has no CIFAR-10 in it" if given.exists() else "does not exist"
+        kind = "has no CIFAR-10 in it" if place.exists() else "does not exist"
         raise FileNotFoundError(
-            f"path is {str(given)!r}, which {kind}: give one of the archives {' or '.join(ARCHIVES)}, "
+            f"path is {str(place)!r}, which {kind}: give one of the archives {' or '.join(ARCHIVES)}, "
             f"or a folder with one of {', '.join((*FOLDERS, *ARCHIVES))}"
         )
-    if there is None:
+    if stored is None:
         return _prepare(source)
     for _ in read_batches(source):  # only checked: batches with these checksums are in the prepared file
         pass
-    return there
+    return stored
 
 
 def check(path: Path) -> None:
@@ -217,9 +222,8 @@ def located(path: Path) -> Path | None:
     """Return the archive, or the folder with the batches, that ``path`` is or holds; None if there is none."""
     if path.is_file():
         return path
-    files = [name + suffix for name in RELEASE.names for suffix in (".bin", "")]
     for folder in (path, *(path / name for name in FOLDERS)):
-        if any((folder / file).is_file() for file in files):
+        if any((folder / file).is_file() for file in RELEASE.files):
             return folder
     return next((path / name for name in ARCHIVES if (path / name).is_file()), None)
 
@@ -243,9 +247,9 @@ def read_batches(source: Path) -> Iterator[tuple[str, bytes]]:
 
 def _check_md5(place: str, data: "bytes | memoryview", expected: str) -> None:
     """Raise ChecksumError if the data do not have the MD5."""
-    found = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    if found != expected:
-        raise ChecksumError(f"{place} has MD5 {found}, but the published one has {expected}: it was changed or damaged")
+    md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    if md5 != expected:
+        raise ChecksumError(f"{place} has MD5 {md5}, but the published one has {expected}: it was changed or damaged")
 
 
 def _folder_files(folder: Path) -> Iterator[tuple[str, str, bytes]]:
@@ -263,14 +267,13 @@ def _archive_files(path: Path) -> Iterator[tuple[str, str, bytes]]:
 
     An archive with a name that would do so is refused all the same: its authors did not make it.
     """
-    wanted = {name + suffix for name in RELEASE.names for suffix in (".bin", "")}
     try:
         with tarfile.open(path) as archive:
             for member in archive:
                 name = PurePosixPath(member.name)
                 if name.is_absolute() or ".." in name.parts:
                     raise ValueError(f"{path} has a member {member.name!r} outside its own folder; it is not CIFAR-10")
-                if name.name not in wanted:
+                if name.name not in RELEASE.files:
                     continue
                 place = f"{path}, member {member.name!r},"
                 content = archive.extractfile(member) if member.isreg() else None

@@ -66,11 +66,9 @@ class Dataset:
     fingerprint: str = field(init=False)
 
     def __post_init__(self) -> None:
-        parts = (
-            (self.X, self.y) if isinstance(self.X, np.ndarray) else (self.X.data, self.X.indices, self.X.indptr, self.y)
-        )
-        for part in parts:
-            part.flags.writeable = False
+        arrays = (self.X,) if isinstance(self.X, np.ndarray) else (self.X.data, self.X.indices, self.X.indptr)
+        for array in (*arrays, self.y):
+            array.flags.writeable = False
         object.__setattr__(self, "fingerprint", fingerprint(self.X, self.y, np.array(self.labels)))
 
     @property

@@ -94,17 +94,17 @@ def read_libsvm(
     if n_features is not None and not (isinstance(n_features, int | np.integer) and 1 <= n_features <= _LARGEST_INDEX):
         raise ValueError(f"n_features must be a whole number from 1 to {_LARGEST_INDEX}, got {n_features!r}")
     largest = n_features or _LARGEST_INDEX
-    parts = []
+    parsed = []
     line_number = 1
     for block in _blocks(file):
-        part = _parse_block(block, largest)
-        if part is None:
+        rows = _parse_block(block, largest)
+        if rows is None:
             raise _fault(block, largest, file, line_number)
-        parts.append(part)
+        parsed.append(rows)
         line_number += block.count(b"\n")
-    if not sum(len(labels) for labels, *_ in parts):
+    if not sum(len(labels) for labels, *_ in parsed):
         raise ValueError(f"{file}: no rows in this file")
-    labels, counts, columns, values = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
+    labels, counts, columns, values = (np.concatenate(pieces) for pieces in zip(*parsed, strict=True))
     shape = (len(labels), n_features or int(columns.max(initial=-1)) + 1)
     if not dense:
         from scipy.sparse import csr_array

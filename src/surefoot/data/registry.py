@@ -107,8 +107,8 @@ def load(
         if split == "train":
             _check_rows(source, len(y), path)
     if task is None:
-        whole = bool(np.all(y == np.floor(y)))
-        task = source.task or ("classification" if whole else "regression")
+        are_whole = bool(np.all(y == np.floor(y)))
+        task = source.task or ("classification" if are_whole else "regression")
     return Dataset.from_arrays(source.name, X, y, task=task, labels=labels, copy=False)
 
 
@@ -131,19 +131,19 @@ def get(
         ['vowel.scale.xz', 'vowel.scale.t.xz']
     """
     if name == "cifar10":
-        file = cifar.prepared(path, base_url=base_url, progress=progress)
-        cifar.check(file)
-        return [file]
+        images = cifar.prepared(path, base_url=base_url, progress=progress)
+        cifar.check(images)
+        return [images]
     if path is not None:
         raise ValueError(f"path must be left out for {name!r}, only cifar10 is made from one, got {os.fspath(path)!r}")
     if name == "digits":
-        return [Path(str(cache.bundled("digits.bin")))]
+        return [Path(str(cache.bundled(optdigits.FILE)))]
     source = _source(name)
     paths = []
-    for part in filter(None, (source.train, source.test)):
-        with _opened(source, part, base_url, progress) as local:
+    for file in filter(None, (source.train, source.test)):
+        with _opened(source, file, base_url, progress) as local:
             paths.append(local)
-            if part == source.train:
+            if file == source.train:
                 _check_rows(source, count_rows(local), local)
     return paths
 
@@ -155,16 +155,16 @@ def available() -> list[DatasetInfo]:
         >>> [info.name for info in available()[:2]], available()[0].rows
         (['vowel', 'dna'], 528)
     """
-    found: dict[str, DatasetInfo] = {}
+    infos: dict[str, DatasetInfo] = {}
     for source in (*(CATALOG[name] for name in BUNDLED), *_own_files(), *CATALOG.values()):
         inside = source.name in BUNDLED
         path = Path(str(cache.bundled(source.train))) if inside else cache.find(source.train)
         size = (source.rows, source.features, source.classes)
-        found[source.name] = DatasetInfo(source.name, _where(path, inside), source.task, *size, path)
-    digits, images = Path(str(cache.bundled("digits.bin"))), cifar.found()
-    found["digits"] = DatasetInfo("digits", "bundled", "classification", 1437, 64, 10, digits)
-    found["cifar10"] = DatasetInfo("cifar10", _where(images, False), "classification", 50_000, 3072, 10, images)
-    return sorted(found.values(), key=lambda info: get_args(Where).index(info.where))
+        infos[source.name] = DatasetInfo(source.name, _where(path, inside), source.task, *size, path)
+    digits, images = Path(str(cache.bundled(optdigits.FILE))), cifar.found()
+    infos["digits"] = DatasetInfo("digits", "bundled", "classification", optdigits.TRAINING_ROWS, 64, 10, digits)
+    infos["cifar10"] = DatasetInfo("cifar10", _where(images, False), "classification", 50_000, 3072, 10, images)
+    return sorted(infos.values(), key=lambda info: get_args(Where).index(info.where))
 
 
 def _where(path: Path | None, inside: bool) -> Where:
@@ -189,10 +189,10 @@ def _source(name: str | os.PathLike[str]) -> Source:
         return CATALOG[text]
     if match := _SITE_NAME.fullmatch(text):
         return Source(text, folder=match[1], train=match[2].lstrip("/"))
-    own = Path(text).expanduser() if os.path.isfile(os.path.expanduser(text)) else cache.find(text) if text else None
-    if own is not None:
-        test = own.with_name(own.name + ".t")
-        return Source(text, folder="", train=str(own), test=str(test) if test.is_file() else None)
+    path = Path(text).expanduser() if os.path.isfile(os.path.expanduser(text)) else cache.find(text) if text else None
+    if path is not None:
+        test = path.with_name(path.name + ".t")
+        return Source(text, folder="", train=str(path), test=str(test) if test.is_file() else None)
     known = (*CATALOG, *IMAGES, *(source.name for source in _own_files()))
     searched = ", ".join(str(folder) for folder in cache.folders())
     raise ValueError(
@@ -229,8 +229,8 @@ def _local_name(source: Source, file: str) -> str:
     """Return the bare name of a file, or with its folder if the bare name is that of a file from another one."""
     name, place = os.path.basename(file), f"{source.folder}/{file}"
     stored = cache.find(name)
-    other = _PLACES.get(name) or (stored and cache.origin(stored))
-    return name if not other or f"/{other}".endswith(f"/{place}") else place
+    origin = _PLACES.get(name) or (stored and cache.origin(stored))
+    return name if not origin or f"/{origin}".endswith(f"/{place}") else place
 
 
 def _opened(source: Source, file: str, base_url: str | None, progress: bool) -> AbstractContextManager[Path]:

@@ -93,11 +93,11 @@ def characters(
     name, text = _text(path, encoding)
     letters, places = np.unique(_numbers(text), return_inverse=True)
     codes: Codes = places.astype(np.min_scalar_type(len(letters) - 1))
-    kept = len(codes) - round(validation * len(codes))
-    if kept == 0:
+    n_train = len(codes) - round(validation * len(codes))
+    if n_train == 0:
         raise ValueError(f"validation must leave some of the {len(codes)} characters for training, got {validation}")
     vocabulary = letters.tobytes().decode("utf-32-le")
-    return Characters(name, codes[:kept].copy(), codes[kept:].copy(), vocabulary)
+    return Characters(name, codes[:n_train].copy(), codes[n_train:].copy(), vocabulary)
 
 
 def _text(path: str | os.PathLike[str] | None, encoding: str) -> tuple[str, str]:

@@ -20,9 +20,9 @@ class Prediction(_Interval):
     note: str
 
     def __new__(cls, loss: float, low: float, high: float, note: str = "") -> Prediction:
-        made = super().__new__(cls, loss, low, high)
-        made.note = note
-        return made
+        prediction = super().__new__(cls, loss, low, high)
+        prediction.note = note
+        return prediction
 
     def __str__(self) -> str:
         tail = f" ({self.note})" if self.note else ""

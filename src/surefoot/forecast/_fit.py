@@ -16,9 +16,9 @@ from surefoot.theory import forecast as form
 LEAST_RUNS = 4
 """Runs below which there is nothing to fit."""
 LONGEST = 10.0
-"""Times the longest run: beyond, a forecast is refused."""
+"""Beyond so many times the longest run a forecast is refused."""
 HIGHEST, LOWEST = 4.0, 20.0
-"""Times the largest rate, and the smallest one's share, beyond which it is refused."""
+"""Rates above so many times the largest one, or so many times below the smallest, are refused as well."""
 PER_DOUBLING = {"steps": 1.0, "lr": 2.0, "shape": 3.0, "finished": 1.2}
 """By how many residuals the interval widens outside of what the runs cover: a doubling of steps or rate, of N/A at any
 step, and of N/A at the end of a run."""
@@ -33,7 +33,7 @@ class Fit:
     """The fitted numbers of one group."""
 
     parameters: Floats
-    """In the order of ``theory.forecast.PARAMETERS``."""
+    """The fitted numbers, in the order of ``theory.forecast.PARAMETERS``."""
     offset: float
     """By how much final losses lie above the curves at the same step."""
     reference: form.Reference
@@ -53,8 +53,8 @@ class Fit:
     @property
     def typical(self) -> float:
         """Mean size of the residuals."""
-        left = self.residuals[np.isfinite(self.residuals)]
-        return float(np.mean(np.abs(left))) if len(left) else self.scale
+        finite = self.residuals[np.isfinite(self.residuals)]
+        return float(np.mean(np.abs(finite))) if len(finite) else self.scale
 
     @property
     def spread(self) -> float:
@@ -109,8 +109,8 @@ class Fit:
 
     def _beyond(self, rates: Floats, parts: form.Trace) -> dict[str, float]:
         """By how many doublings a schedule lies outside of what the runs cover."""
-        form_of = math.exp(float(shape(parts)))
-        values = {"steps": float(len(rates)), "lr": float(rates.max()), "shape": form_of, "finished": form_of}
+        ratio = math.exp(float(shape(parts)))
+        values = {"steps": float(len(rates)), "lr": float(rates.max()), "shape": ratio, "finished": ratio}
         return {
             key: max(0.0, math.log2(value / self.box[key][1]), math.log2(self.box[key][0] / value))
             for key, value in values.items()
@@ -135,7 +135,7 @@ class Fit:
         return np.geomspace(*self.box["lr"], 33)
 
     def doubts(self, value: Prediction, lr: float | None) -> str:
-        """The note of a choice: that of its forecast, on a rate that was chosen at the edge, and on a bad fit."""
+        """The note of a choice: that of its forecast, one on a chosen rate at the edge, and one on a bad fit."""
         notes, (low, high) = [value.note], self.box["lr"]
         if lr is not None and not low * 1.02 < lr < high / 1.02:
             which = "only" if low == high else "smallest" if lr < math.sqrt(low * high) else "largest"
@@ -156,22 +156,22 @@ def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
             raise ValueError("runs must have losses after their warmup and first third, and none has")
         reference = _reference(data)
         values, problem = solve(data, reference, expected)
-        left = -problem.differences(values)[0]
-        scale = scale_of(left[data.counted], data)
-        far = _far_above(data, left, scale, len(finite))
+        residuals = -problem.differences(values)[0]
+        scale = scale_of(residuals[data.counted], data)
+        far = _far_above(data, residuals, scale, len(finite))
         if not far:
             break
         lost += [finite[place] for place in far]
         finite = [run for place, run in enumerate(finite) if place not in far]
-    residual = np.full(len(finite), np.nan)
-    residual[data.run[data.final]] = left[data.final]
+    of_runs = np.full(len(finite), np.nan)
+    of_runs[data.run[data.final]] = residuals[data.final]
     drawn = draws(problem, values, seed)
     offset = float(values[FREE]) if data.beside.any() else 0.0
-    return Fit(values[:FREE], offset, reference, scale, drawn, finite, lost, residual, _box(finite, data))
+    return Fit(values[:FREE], offset, reference, scale, drawn, finite, lost, of_runs, _box(finite, data))
 
 
 def check(runs: list[Run], lost: list[Run]) -> None:
-    """Say what is missing, before anything is computed."""
+    """Refuse runs from which nothing can be fitted, and say what is missing."""
     gone = f" ({len(lost)} more diverged)" if lost else ""
     wants = (
         f"a forecast wants at least {LEAST_RUNS} runs that did not diverge, better 8 to 12, with two or more rates or "
@@ -191,8 +191,8 @@ def check(runs: list[Run], lost: list[Run]) -> None:
 
 def shape(parts: form.Trace) -> Floats:
     """log(N/A): what a schedule's form does to the noise, whatever its rate."""
-    found = form.sums(parts)
-    return np.log(found.noise / found.typical)
+    sums = form.sums(parts)
+    return np.log(sums.noise / sums.typical)
 
 
 def _box(runs: list[Run], data: Points) -> dict[str, tuple[float, float]]:
@@ -216,13 +216,13 @@ def _reference(data: Points) -> form.Reference:
 
     parts = form.Trace(*(part[data.counted] for part in data.parts))
     unit = form.Reference(rate=middle(parts.rates.max(axis=-1)), growth=middle(parts.growths.max(axis=-1)))
-    found = form.sums(parts, PRIOR["log_growth"][0], unit)
-    return replace(unit, total=middle(found.total), noise=middle(found.noise))
+    sums = form.sums(parts, PRIOR["log_growth"][0], unit)
+    return replace(unit, total=middle(sums.total), noise=middle(sums.noise))
 
 
-def _far_above(data: Points, left: Floats, scale: float, count: int) -> list[int]:
+def _far_above(data: Points, residuals: Floats, scale: float, count: int) -> list[int]:
     """Runs whose final loss is beyond anything that the form explains: they diverged and did not come back."""
     best = float(data.losses[data.final].min()) if data.final.any() else 0.0
     limit = max(15 * scale, 0.1 * abs(best))
-    far = [int(place) for place, gap in zip(data.run[data.final], left[data.final], strict=True) if gap > limit]
+    far = [int(place) for place, gap in zip(data.run[data.final], residuals[data.final], strict=True) if gap > limit]
     return far if len(far) <= max(1, count // 4) else []

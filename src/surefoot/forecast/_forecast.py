@@ -1,4 +1,4 @@
-"""Runs to fits, one for each model and data set, and what they are asked: losses, the best rate, the best schedule."""
+"""From runs to fits, one for each model and data set, and to answers: a loss, the best rate, the best schedule."""
 
 from __future__ import annotations
 
@@ -124,16 +124,16 @@ class Forecast:
                 raise ValueError("lrs must have at least one rate, got none")
             for lr in (candidates.min(), candidates.max()):
                 fit.reach(total, float(lr))
-        found = []
+        rows = []
         for label, schedule in named.items():
             shape = _schedules.factors(schedule, total, default_warmup=fit.warmup, **options)
             parts = form.coarse(total, candidates[:, None] * form.part_means(shape), weight_decay=fit.weight_decay)
             place = int(np.argmin(fit.losses(parts)))
-            found.append((label, float(candidates[place]), fit.predict(candidates[place] * shape)))
-        found.sort(key=lambda row: row[2].loss)
-        label, lr, value = found[0]
+            rows.append((label, float(candidates[place]), fit.predict(candidates[place] * shape)))
+        rows.sort(key=lambda row: row[2].loss)
+        label, lr, value = rows[0]
         note = fit.doubts(value, lr if lrs is None else None)
-        return Choice(lr, label, total, *value, [Option(name, rate, *each) for name, rate, each in found], note)
+        return Choice(lr, label, total, *value, [Option(name, rate, *forecast) for name, rate, forecast in rows], note)
 
     def best_schedule(
         self,
@@ -157,12 +157,13 @@ class Forecast:
 
         fit = self._fit(group)
         total = _schedules.whole("steps", steps, 2)
-        fit.reach(total, None if lr is None else _schedules.positive("lr", lr))
+        rate = None if lr is None else _schedules.positive("lr", lr)
+        fit.reach(total, rate)
         done = np.empty(0) if resume is None else _done(resume, total)
         ramp = (fit.warmup if resume is None else 0) if warmup is None else _schedules.whole("warmup", warmup, 0)
         if len(done) + ramp >= total:
             raise ValueError(f"steps must be more than the {len(done) + ramp} of warmup and resume, got {total}")
-        candidates = fit.candidates() if lr is None else np.array([_schedules.positive("lr", lr)])
+        candidates = fit.candidates() if rate is None else np.array([rate])
         rates = optimise(fit, total, candidates, ramp, done)
         chosen, top = float(rates[len(done) :].max()), float(rates.max())
         value = fit.predict(rates)
@@ -180,8 +181,8 @@ class Forecast:
             fit = next(iter(self.fits.values())) if len(self.fits) == 1 else self.fits.get(run.group)
             if fit is not None:
                 forecast = fit.predict(run.rates)
-                known = {"run": run.name, "lr": run.lr, "schedule": run.schedule, "steps": run.steps}
-                rows.append({**known, "measured": run.loss, **forecast._asdict(), "error": forecast.loss - run.loss})
+                row = {"run": run.name, "lr": run.lr, "schedule": run.schedule, "steps": run.steps}
+                rows.append({**row, "measured": run.loss, **forecast._asdict(), "error": forecast.loss - run.loss})
         return pd.DataFrame(rows)
 
     def summary(self) -> str:
@@ -229,28 +230,27 @@ class Forecast:
 
     def _title(self, group: Group) -> str:
         """What tells a group from the others."""
-        everything = [*self.fits, *self.refused]
-        return ", ".join(
-            f"{key}={value!r}" for key, value in group if len({dict(each)[key] for each in everything}) > 1
-        )
+        groups = [*self.fits, *self.refused]
+        return ", ".join(f"{key}={value!r}" for key, value in group if len({dict(each)[key] for each in groups}) > 1)
 
     def _fit(self, group: Mapping[str, Any] | None) -> Fit:
-        known = "; ".join(map(self._title, self.fits))
+        titles = "; ".join(map(self._title, self.fits))
         if group is None:
             if len(self.fits) == 1:
                 return next(iter(self.fits.values()))
-            raise ValueError(f"group must say which of {len(self.fits)} models or data sets is meant: {known}")
+            raise ValueError(f"group must say which of {len(self.fits)} models or data sets is meant: {titles}")
         if not isinstance(group, Mapping):
             raise TypeError(f"group must be a mapping such as {{'dataset': 'mine'}}, got {group!r}")
-        found = [key for key in [*self.fits, *self.refused] if group.items() <= dict(key).items()]
-        if len(found) != 1:
-            raise ValueError(f"group must fit one of the groups, got {dict(group)!r} (fits {len(found)}): {known}")
-        if found[0] in self.refused:
-            raise ValueError(f"group {dict(group)!r} was not fitted: {self.refused[found[0]]}")
-        return self.fits[found[0]]
+        matches = [key for key in [*self.fits, *self.refused] if group.items() <= dict(key).items()]
+        if len(matches) != 1:
+            raise ValueError(f"group must fit one of the groups, got {dict(group)!r} (fits {len(matches)}): {titles}")
+        if matches[0] in self.refused:
+            raise ValueError(f"group {dict(group)!r} was not fitted: {self.refused[matches[0]]}")
+        return self.fits[matches[0]]
 
 
 def _done(resume: Any, steps: int) -> Floats:
+    """The rates of the steps that are done, checked."""
     done = np.asarray(resume, float)
     if done.ndim != 1 or not len(done) or not ((done >= 0).all() and np.isfinite(done).all()) or not done.max() > 0:
         raise ValueError("resume must be the rates of the steps that are done: a list of numbers, not all 0")
@@ -260,6 +260,7 @@ def _done(resume: Any, steps: int) -> Floats:
 
 
 def _named(schedules: Iterable[Schedule]) -> dict[str, Schedule]:
+    """The schedules by a label; of equal labels all but the first get a number."""
     named: dict[str, Schedule] = {}
     for place, schedule in enumerate([schedules] if isinstance(schedules, str) else schedules):
         label = _schedules.describe(schedule)

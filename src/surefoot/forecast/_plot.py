@@ -18,7 +18,7 @@ COLOURS = {"constant": VERMILION, "cosine": BLUE, "wsd(decay_fraction=0.2)": GRE
 
 
 def draw(fit: Fit, steps: int) -> Figure:
-    """Left: how well the fit agrees with its own runs. Right: the forecast over the rate."""
+    """Draw how well the fit agrees with its own runs (left), and the forecast over the rate (right)."""
     figure, (left, right) = new_figure(2, width=4.5, height=3.8)
     measured = np.array([run.loss for run in fit.runs])
     left.scatter(measured - fit.residuals, measured, s=12, color=BLUE)
@@ -27,9 +27,9 @@ def draw(fit: Fit, steps: int) -> Figure:
     left.set(xlabel="fitted final loss", ylabel="measured final loss")
     for schedule, colour in COLOURS.items():
         rates, shape = fit.candidates()[::2], factors(schedule, steps, default_warmup=fit.warmup)
-        found = [fit.predict(rate * shape) for rate in rates]
-        right.plot(rates, [each.loss for each in found], color=colour, label=schedule.replace("decay_fraction=", ""))
-        right.fill_between(rates, [each.low for each in found], [each.high for each in found], color=colour, alpha=0.15)
+        losses, lows, highs = zip(*(fit.predict(rate * shape) for rate in rates), strict=True)
+        right.plot(rates, losses, color=colour, label=schedule.replace("decay_fraction=", ""))
+        right.fill_between(rates, lows, highs, color=colour, alpha=0.15)
     right.set(xscale="log", xlabel="learning rate", ylabel=f"forecast loss after {steps} steps")
     right.legend(frameon=False, fontsize=8)
     return figure

@@ -30,7 +30,7 @@ class Run:
     name: str
     """What it is called in messages."""
     group: tuple[tuple[str, Any], ...]
-    """Model, data, …"""
+    """What tells the group of the run: model, data, …"""
     lr: float
     rates: Floats
     """α_t, one a step."""
@@ -38,7 +38,7 @@ class Run:
     weight_decay: float
     schedule: str
     loss: float
-    """At the end; NaN if only the curve is known, ∞ if it diverged."""
+    """The loss at the end; NaN if only the curve is known, ∞ if it diverged."""
     curve: tuple[Floats, Floats]
     """Steps, rising, and the losses there; may be empty."""
 
@@ -56,13 +56,13 @@ def read(
     curve_loss: str | None = None,
     groups: Sequence[str] | None = None,
 ) -> list[Run]:
-    """All runs, checked; see :func:`surefoot.forecast.forecast`."""
+    """All runs, checked; the arguments are those of :func:`surefoot.forecast.forecast`."""
     import pandas as pd
 
     if hasattr(runs, "dataset") and hasattr(runs, "algorithms") and hasattr(runs, "rates"):
-        for name, given in {"curves": curves, "loss": loss, "curve_loss": curve_loss, "groups": groups}.items():
-            if given is not None:
-                raise ValueError(f"{name} must be left out for the result of a study, got {given!r}")
+        for name, value in {"curves": curves, "loss": loss, "curve_loss": curve_loss, "groups": groups}.items():
+            if value is not None:
+                raise ValueError(f"{name} must be left out for the result of a study, got {value!r}")
         return _of_result(runs)
     table = _table("runs", runs, pd)
     if not len(table):
@@ -86,37 +86,39 @@ def read(
     for name in groups or ():
         if name not in table:
             raise ValueError(f"groups must name columns of runs, got {name!r}; there are {', '.join(map(str, table))}")
-    found = []
+    checked = []
     for record in table.to_dict("records"):
         row = {str(key): value for key, value in record.items()}
         name = f"run {row['run']}" if "run" in row else "a run"
         try:
-            found.append(_of_row(name, row, final, logs, columns))
+            checked.append(_of_row(name, row, final, logs, columns))
         except (ValueError, TypeError) as error:
             raise type(error)(f"{error} in {name}") from None
-    if logs is not None and not any(len(run.curve[0]) for run in found):
+    if logs is not None and not any(len(run.curve[0]) for run in checked):
         raise ValueError("curves must belong to runs: no 'run' of curves stands in runs with a loss")
-    return found
+    return checked
 
 
-def _table(name: str, given: Any, pd: Any) -> pd.DataFrame:
-    if isinstance(given, str | os.PathLike):
-        path = Path(given)
+def _table(name: str, source: Any, pd: Any) -> pd.DataFrame:
+    """The table that an argument is, or that can be made of it."""
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
         if not path.is_file():
             raise FileNotFoundError(f"{name}: there is no file {str(path)!r}")
         try:
             return pd.read_csv(path)  # type: ignore[no-any-return]
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise ValueError(f"{name}: {str(path)!r} is not a table in CSV: {error}") from None
-    if isinstance(given, pd.DataFrame):
-        return given.reset_index() if given.index.name == "run" and "run" not in given else given  # type: ignore[no-any-return]
-    if isinstance(given, Mapping):
-        return pd.DataFrame(dict(given))  # type: ignore[no-any-return]
-    if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
-        return pd.DataFrame([dict(row) for row in given])  # type: ignore[no-any-return]
+    if isinstance(source, pd.DataFrame):
+        is_named = source.index.name == "run" and "run" not in source
+        return source.reset_index() if is_named else source  # type: ignore[no-any-return]
+    if isinstance(source, Mapping):
+        return pd.DataFrame(dict(source))  # type: ignore[no-any-return]
+    if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in source):
+        return pd.DataFrame([dict(row) for row in source])  # type: ignore[no-any-return]
     raise TypeError(
         f"{name} must be a CSV file's path, a table (DataFrame, list of dicts, dict of columns) or the result of a "
-        f"study, got {type(given).__name__}"
+        f"study, got {type(source).__name__}"
     )
 
 
@@ -137,6 +139,7 @@ def _curves(table: pd.DataFrame, column: str | None, what: str = "curves") -> di
 
 
 def _of_row(name: str, row: dict[str, Any], final: str | None, logs: Any, columns: list[str]) -> Run:
+    """The run of a row, with its log if there is one; ``columns`` tell its group."""
     lr, steps = _schedules.positive("lr", row["lr"]), _schedules.whole("steps", row["steps"], 1)
     log = None if logs is None else logs.get(row["run"])
     warmup = _schedules.number(row.get("warmup"), 0.0)
@@ -161,12 +164,13 @@ def _of_row(name: str, row: dict[str, Any], final: str | None, logs: Any, column
 
 
 def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any) -> tuple[Floats, str]:
+    """The rates of a run, from its schedule and from its log, and what the schedule is called."""
     schedule: Any = row.get("schedule")
     logged = None
     if log is not None and "lr" in log:
-        there = log.lr.notna().to_numpy() & (log.step.to_numpy() <= steps)
-        if there.sum() > 1:
-            logged = log.step.to_numpy(float)[there], log.lr.to_numpy(float)[there]
+        usable = log.lr.notna().to_numpy() & (log.step.to_numpy() <= steps)
+        if usable.sum() > 1:
+            logged = log.step.to_numpy(float)[usable], log.lr.to_numpy(float)[usable]
     absent = schedule is None or (isinstance(schedule, float) and math.isnan(schedule))
     if absent or (isinstance(schedule, str) and not _schedules.known(schedule)):
         if logged is None:
@@ -197,15 +201,16 @@ def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any) ->
     return rates, label
 
 
-def _curve(given: Any) -> tuple[Floats, Floats]:
-    if given is None or isinstance(given, float):
+def _curve(cell: Any) -> tuple[Floats, Floats]:
+    """Steps and losses of a cell of the column ``losses``, which may be empty."""
+    if cell is None or isinstance(cell, float):
         return np.empty(0), np.empty(0)
-    pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
+    pairs = list(cell.items()) if isinstance(cell, Mapping) else list(cell)
     try:
-        found = np.array(pairs, float).reshape(-1, 2)
+        curve = np.array(pairs, float).reshape(-1, 2)
     except (TypeError, ValueError):
-        raise ValueError(f"losses must be {{step: loss}} or pairs of step and loss, got {given!r}") from None
-    return found[:, 0], found[:, 1]
+        raise ValueError(f"losses must be {{step: loss}} or pairs of step and loss, got {cell!r}") from None
+    return curve[:, 0], curve[:, 1]
 
 
 def _cleaned(steps: Floats, losses: Floats, horizon: int) -> tuple[Floats, Floats]:
@@ -217,8 +222,8 @@ def _cleaned(steps: Floats, losses: Floats, horizon: int) -> tuple[Floats, Float
 
 def _of_result(result: Any) -> list[Run]:
     """The runs of a study: full training losses at the end and after each epoch, methods as groups."""
-    data, found = result.dataset, []
-    schedule, every = str(result.settings["schedule"]), float(result.settings["steps_per_epoch"])
+    data, runs = result.dataset, []
+    schedule, per_epoch = str(result.settings["schedule"]), float(result.settings["steps_per_epoch"])
     for a, k, s in np.ndindex(*data.status.shape):
         status = str(data.status.values[a, k, s])
         if status == "missing":
@@ -227,13 +232,13 @@ def _of_result(result: Any) -> list[Run]:
         epochs = np.asarray(data.train_loss.values[a, k, s], float)
         last = float(data.last_loss.values[a, k, s])
         last = math.inf if status == "diverged" else float(epochs[-1]) if math.isnan(last) else last
-        curve = _cleaned(np.array([every * epoch for epoch in range(len(epochs))]), epochs, result.steps)
+        curve = _cleaned(np.array([per_epoch * epoch for epoch in range(len(epochs))]), epochs, result.steps)
         name = f"{method}, lr {lr:g}, seed {data.seed.values[s]}"
         rates = np.asarray(result.rates[k], float)
-        found.append(Run(name, (("algorithm", method),), lr, rates, 0, 0.0, schedule, last, curve))
-    if not found:
+        runs.append(Run(name, (("algorithm", method),), lr, rates, 0, 0.0, schedule, last, curve))
+    if not runs:
         raise ValueError("runs must have at least one run, and the study has none yet")
-    return found
+    return runs
 
 
 def _plain(value: Any) -> Any:

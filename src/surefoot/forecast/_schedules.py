@@ -22,7 +22,7 @@ SHAPES = ("linear", "sqrt", "cosine")
 
 
 def factors(schedule: Schedule, steps: int, *, default_warmup: int = 0, **options: Any) -> Floats:
-    """The T factors of a schedule, at most 1 by convention; what is wrong with it is said before anything is computed.
+    """The T factors of a schedule, at most 1 by convention; a wrong schedule is refused before anything is computed.
 
     >>> factors("wsd", 5, decay_fraction=0.4).round(2)
     array([1.  , 1.  , 1.  , 0.75, 0.25])
@@ -38,16 +38,16 @@ def factors(schedule: Schedule, steps: int, *, default_warmup: int = 0, **option
         raise ValueError(f"options such as {next(iter(chosen))!r} go with a schedule's name, not with its factors")
     values = schedule(steps) if callable(schedule) else schedule
     try:
-        found = np.array(values, float)
+        array = np.array(values, float)
     except (TypeError, ValueError):
         raise TypeError(
             f"schedule must be a name ({', '.join(NAMES)}), {steps} factors, or a function of T, got {schedule!r}"
         ) from None
-    if found.shape != (steps,):
-        raise ValueError(f"schedule must have one factor a step, steps={steps}, got an array of shape {found.shape}")
-    if not ((found >= 0).all() and (found < math.inf).all() and found.max() > 0):
+    if array.shape != (steps,):
+        raise ValueError(f"schedule must have one factor a step, steps={steps}, got an array of shape {array.shape}")
+    if not ((array >= 0).all() and (array < math.inf).all() and array.max() > 0):
         raise ValueError("schedule must have finite factors of at least 0, and a positive one")
-    return found
+    return array
 
 
 def known(name: str) -> bool:
@@ -59,7 +59,7 @@ def known(name: str) -> bool:
 
 
 def from_log(base: Floats, steps: Floats, rates: Floats) -> Floats:
-    """Rates as they were logged, and ``base`` before the log begins.
+    """The rates as they were logged, and ``base`` before the log begins.
 
     A last logged rate of 0 is what many trainers write after the last step: it is replaced by where the two rates
     before it lead, which is 0 for a linear cooldown and the same rate for a constant one.
@@ -87,12 +87,12 @@ def describe(schedule: Schedule, **options: Any) -> str:
 
 
 def number(value: Any, default: float = math.nan) -> float:
-    """The value as a float; the default for what is no number, and for NaN, as which tables have an empty cell."""
+    """The value as a float; the default for what is no number, and for NaN, which an empty cell of a table becomes."""
     try:
-        found = float(value)
+        converted = float(value)
     except (TypeError, ValueError):
         return default
-    return default if math.isnan(found) else found
+    return default if math.isnan(converted) else converted
 
 
 def positive(name: str, value: Any) -> float:
@@ -114,8 +114,9 @@ def _canonical(name: str) -> str:
     return ALIASES.get(plain, plain)
 
 
-def _options(given: dict[str, Any]) -> dict[str, Any]:
-    there = {key: value for key, value in given.items() if value is not None and value == value}  # NaN: an empty cell
+def _options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that have a value, under their own names; an empty cell of a table is NaN."""
+    there = {key: value for key, value in options.items() if value is not None and value == value}
     named = {OPTION_ALIASES.get(key, key): value for key, value in there.items()}
     for key in named:
         one_of("option of a schedule", key, OPTIONS)

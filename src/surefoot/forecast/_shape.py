@@ -15,13 +15,13 @@ KNOTS = 20
 
 
 def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats) -> Floats:
-    """The rates of all steps. The largest one lies within the candidates."""
+    """The rates of all steps with the smallest forecast; the largest rate lies within the candidates."""
     from scipy.optimize import minimize
 
     free = steps - len(done) - warmup
     ends = form.part_ends(steps)
     middle = 0.5 * (ends[:-1] + ends[1:])
-    known = form.part_means(np.concatenate([done, np.zeros(steps - len(done))]))
+    done_means = form.part_means(np.concatenate([done, np.zeros(steps - len(done))]))
     past = middle < len(done)
     ramp = np.clip((middle - len(done)) / max(warmup, 1), 0.0, 1.0) if warmup else np.ones(len(middle))
     place = np.clip((middle - len(done) - warmup) / free, 0.0, 1.0)
@@ -30,17 +30,17 @@ def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats
 
     def losses(points: Floats) -> Floats:
         shape = np.stack([np.interp(place, knots, row) for row in _heights(points[:, 1:])])
-        rates = np.where(past, known, np.exp(points[:, :1]) * ramp * shape)
+        rates = np.where(past, done_means, np.exp(points[:, :1]) * ramp * shape)
         return fit.losses(form.coarse(steps, rates, weight_decay=fit.weight_decay))
 
     def value_and_slope(point: Floats) -> tuple[float, Floats]:
         step = 1e-4 * np.eye(len(point))
-        found = losses(np.concatenate([point[None], point + step, point - step]))
+        values = losses(np.concatenate([point[None], point + step, point - step]))
         count = len(point)
-        return float(found[0]), (found[1 : count + 1] - found[count + 1 :]) / 2e-4
+        return float(values[0]), (values[1 : count + 1] - values[count + 1 :]) / 2e-4
 
     def solved(flat: float) -> Any:
-        """From a straight line down after a plateau that takes this share."""
+        """The solution from a start that is flat for this share, and then falls in a straight line."""
         heights = np.clip((1 - knots) / (1 - flat), 1e-3, 1.0)
         ratios = np.clip(heights[1:] / heights[:-1], 1e-3, 0.999)
         start = np.concatenate([[0.5 * (low + high)], np.log(ratios / (1 - ratios))])

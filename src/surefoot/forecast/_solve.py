@@ -31,7 +31,7 @@ PRIOR: Prior = {
 }
 """Where the exponents are expected, and how sure that is: it decides only where runs are few."""
 VANISHED = 8.0
-"""So far below its expected logarithm the growth may be as well: there is none to be seen."""
+"""A second descent begins so far below the expected logarithm of the growth, where there is none to be seen."""
 FAR = 3.0
 """Beyond so many widths the prior pulls no harder."""
 UNSURE = 0.1
@@ -92,15 +92,15 @@ def solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Flo
     """
     centre, width = expected["log_growth"]
     modes = [{**expected, "log_growth": (growth, width)} for growth in (centre, centre - VANISHED)]
-    passed = [found for mode in modes for found in _descend(data, reference, mode)]
-    return min(passed, key=lambda found: found[1].improbability(found[0]))
+    passed = [solution for mode in modes for solution in _descend(data, reference, mode)]
+    return min(passed, key=lambda solution: solution[1].improbability(solution[0]))
 
 
-def scale_of(left: Floats, data: Points) -> float:
-    """The typical size of what is left of the counted losses, and at least what runs differ by that are repeated."""
+def scale_of(residuals: Floats, data: Points) -> float:
+    """The typical size of the counted losses' residuals, and at least what runs differ by that are repeated."""
     level = data.losses[data.counted]
     smallest = 5e-4 * max(abs(float(np.median(level))), spread_of(level))
-    return max(1.4826 * float(np.median(np.abs(left))) * math.sqrt(len(left) / _freedom(data)), smallest)
+    return max(1.4826 * float(np.median(np.abs(residuals))) * math.sqrt(len(residuals) / _freedom(data)), smallest)
 
 
 def spread_of(losses: Floats) -> float:
@@ -133,8 +133,8 @@ def _descend(data: Points, reference: form.Reference, expected: Prior) -> Iterat
     for sure in (UNSURE, *[1.0] * PASSES):
         problem = Problem(data, reference, expected, scale, sure)
         values = least_squares(problem.residuals, values, problem.jacobian, bounds=(lowest, math.inf), **options).x
-        left = problem.differences(values)[0] * problem.weights * scale
-        before, scale = scale, scale_of(left[data.counted], data)
+        residuals = problem.differences(values)[0] * problem.weights * scale
+        before, scale = scale, scale_of(residuals[data.counted], data)
         yield values, Problem(data, reference, expected, scale)
         if sure == 1 and abs(math.log(scale / before)) < 0.05:
             break
@@ -168,8 +168,8 @@ class Problem:
         # What comes last says most about what comes next: a loss counts in proportion to its step.
         at = data.parts.counts.sum(axis=-1)
         self.weights = np.where(data.counted, 1.0, CURVE_WEIGHT) * at / at.max() / scale
-        known = [expected.get(name, (0.0, math.inf)) for name in form.PARAMETERS]
-        self.centre, width = np.array([*known, (0.0, 30 * scale)]).T
+        prior = [expected.get(name, (0.0, math.inf)) for name in form.PARAMETERS]
+        self.centre, width = np.array([*prior, (0.0, 30 * scale)]).T
         self.sure = sure / width
 
     def improbability(self, values: Floats) -> float:
@@ -183,9 +183,9 @@ class Problem:
             return self._last[1]
         fitted, gradient = form.loss_and_gradient(values[:FREE], self.data.parts, self.reference)
         beside = self.data.beside
-        found = fitted - values[FREE] * beside - self.data.losses, np.column_stack([gradient, -beside])
-        self._last = values.copy(), found
-        return found
+        answer = fitted - values[FREE] * beside - self.data.losses, np.column_stack([gradient, -beside])
+        self._last = values.copy(), answer
+        return answer
 
     def robust(self, values: Floats) -> tuple[Floats, Floats]:
         """The differences in units of the scale, large ones softened, and their derivatives."""
@@ -209,7 +209,7 @@ class Problem:
 
 
 def _softened(raw: Floats) -> tuple[Floats, Floats]:
-    """What has the soft L1 loss of the numbers as its square, and the derivatives: none pulls harder than at one."""
+    """Numbers whose squares are the soft L1 loss of the given ones, and derivatives; none pulls harder than at one."""
     root = np.sqrt(1 + raw * raw)
     return np.sign(raw) * np.sqrt(2 * (raw * raw / (root + 1))), np.sqrt((root + 1) / 2) / root
 

@@ -1,4 +1,4 @@
-"""What the finders of all frameworks share: the checks of their arguments, and the search."""
+"""What the finders of all frameworks share: checks of their arguments, the search, and loaders without workers."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Search:
 
         Args:
             trainings: What is searched among.
-            planned: Steps that the trainer plans, if it says.
-            how: What makes it say them.
-            shown: Whether there is a bar where ``progress`` does not say.
+            planned: Steps that the trainer plans; 0 or less, or ∞, if it does not say.
+            how: A sentence on what would make the trainer say them.
+            shown: Whether a bar is shown if ``progress`` is None.
         """
         horizon = self._horizon
         if horizon is None:
@@ -74,6 +74,6 @@ def check_module(module: nn.Module) -> None:
 
 
 def without_workers(loader: Any) -> Any:
-    """A data loader that loads in this process from now on."""
+    """The data loader itself, which loads in this process from now on."""
     loader.num_workers, loader.timeout, loader.prefetch_factor = 0, 0, None
     return loader

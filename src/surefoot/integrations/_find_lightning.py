@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader
 from surefoot._progress import Tell
 from surefoot.integrations import _find
 from surefoot.integrations._restore import Snapshot
-from surefoot.integrations._trainings import Training, Trainings, rate_of, stacked
+from surefoot.integrations._trainings import PEAKS, Training, Trainings, rate_of, stacked
 from surefoot.search import Found
 
 _NAMES = ("lr", "learning_rate")
@@ -151,7 +151,7 @@ def _check(trainer: Any, module: Any, loaders: Any, datamodule: Any) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the notes and warnings that the trainer has for a whole fit; errors are told by ourselves."""
+    """Silence the notes and warnings that the trainer has for a whole fit; errors are told by ourselves."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
@@ -180,8 +180,8 @@ def _prepare(trainer: Any, look: Callable[[], None]) -> None:
         trainer.callbacks = [c for c in trainer.callbacks if isinstance(c, GradientAccumulationScheduler)]
 
     def load_alone() -> CombinedLoader:
-        found = load()
-        combined = copy.copy(found) if isinstance(found, CombinedLoader) else CombinedLoader(found, "max_size_cycle")
+        data = load()
+        combined = copy.copy(data) if isinstance(data, CombinedLoader) else CombinedLoader(data, "max_size_cycle")
         combined.flattened = [_alone(each) if isinstance(each, DataLoader) else each for each in combined.flattened]
         combined._iterator = None
         return combined
@@ -198,13 +198,13 @@ def _alone(loader: Any) -> Any:
 
 
 class _Losses(Callback):  # type: ignore[misc, unused-ignore]
-    """Takes the losses of the batches."""
+    """Collects the losses of the batches."""
 
     def __init__(self) -> None:
         self.taken: list[torch.Tensor] = []
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any, **__: Any) -> None:
-        """Take the loss."""
+        """Take the loss of a batch."""
         if outputs:
             self.taken.append((outputs["loss"] if isinstance(outputs, dict) else outputs).detach())
 
@@ -222,7 +222,7 @@ class _Fits(Trainings):
         self.configs = [config for config in configs if not config.reduce_on_plateau]
         if len(self.configs) < len(configs):
             trainer.strategy.lr_scheduler_configs = self.configs
-            self.notes = ("ReduceLROnPlateau was left out: the rate was found without it.",)
+            self.leave_out("ReduceLROnPlateau")
         loop = trainer.fit_loop
         loop.setup_data()
         if loop._combined_loader is None or loop.max_batches == 0:
@@ -242,7 +242,7 @@ class _Fits(Trainings):
         return copy.copy(self.trainer.fit_loop._combined_loader)
 
     def take_step(self, training: Training) -> float:
-        """As many batches as the trainer accumulates, through its own loops."""
+        """Take a step with as many batches as the trainer accumulates, through its own loops."""
         fit, epoch, batches = self.trainer.fit_loop, self.trainer.fit_loop.epoch_loop, training.batches
         before, self._losses.taken = epoch.global_step, []
         while epoch.global_step == before:
@@ -281,18 +281,18 @@ class _Fits(Trainings):
         """The schedulers' rates, counted as the trainer counts batches and epochs."""
         trainer, group = self.trainer, self.optimizer.param_groups[0]
         to_named = self.lr / rate_of(self.optimizer)  # a rate with a name may be that of another group
-        found: list[float] = []
+        rates: list[float] = []
         batch, epoch = 0, 0
-        while len(found) < horizon:
+        while len(rates) < horizon:
             batch += 1
             last = batch == self.limit
             if batch % trainer.accumulate_grad_batches == 0 or last:
-                found.append(float(group["lr"]) * to_named)
+                rates.append(float(group["lr"]) * to_named)
                 self._step_schedulers("step", batch)
             if last:
                 epoch, batch = epoch + 1, 0
                 self._step_schedulers("epoch", epoch)
-        return found
+        return rates
 
     def _step_schedulers(self, interval: str, count: int) -> None:
         for config in self.configs:
@@ -322,6 +322,5 @@ def _named_rate(module: Any, optimizer: Any) -> tuple[float | None, str | None]:
     value = None if name is None else lightning_getattr(module, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         return None, None
-    rates = ("max_lr", "initial_lr", "lr")
-    used = [float(group[rate]) for group in optimizer.param_groups for rate in rates if rate in group]
+    used = [float(group[peak]) for group in optimizer.param_groups for peak in PEAKS if peak in group]
     return (float(value), name) if any(math.isclose(value, rate, rel_tol=1e-6) for rate in used) else (None, None)

@@ -58,15 +58,15 @@ def find_lr(
         raise TypeError(f"trainer must be a transformers.Trainer, got {type(trainer).__name__}")
     search = _find.Search(lrs, horizon, evaluate, progress, options)
     _check(trainer, evaluate)
-    own = trainer.optimizer is None or trainer.model_init is not None
-    if set_lr and not own:
+    makes_optimizer = trainer.optimizer is None or trainer.model_init is not None
+    if set_lr and not makes_optimizer:
         raise ValueError(
             "set_lr=True writes args.learning_rate, which an optimizer that exists already does not read: make it "
             "again with found.lr"
         )
 
     def look(*_: Any, **__: Any) -> Found:
-        trainings = _Trains(trainer, own, evaluate)
+        trainings = _Trains(trainer, makes_optimizer, evaluate)
         how = "TrainingArguments(max_steps=…) would"
         return search.run(trainings, trainings.planned, how, shown=not trainer.args.disable_tqdm)
 
@@ -107,7 +107,7 @@ def _check(trainer: Any, metric: str | None) -> None:
 class _Trains(Trainings):
     """Trainings of one Trainer; made inside of ``trainer.train()``, in place of its loop."""
 
-    def __init__(self, trainer: Any, own: bool, metric: str | None) -> None:
+    def __init__(self, trainer: Any, makes_optimizer: bool, metric: str | None) -> None:
         self.trainer = trainer
         args = trainer.args
         trainer.accelerator.free_memory()
@@ -117,10 +117,10 @@ class _Trains(Trainings):
         self._model, _ = trainer._prepare_for_training(self.planned, loader, None)
         self._model.zero_grad()
         scheduler = trainer.lr_scheduler
-        self._steps = _steps_by_itself(scheduler)
-        if not self._steps:
-            self.notes = (f"{type(scheduler).__name__} was left out: the rate was found without it.",)
-        lr = float(args.learning_rate) if own and args.learning_rate > 0 else None
+        self._follows_scheduler = _needs_no_metric(scheduler)
+        if not self._follows_scheduler:
+            self.leave_out(type(scheduler).__name__)
+        lr = float(args.learning_rate) if makes_optimizer and args.learning_rate > 0 else None
         scaler = trainer.accelerator.scaler
         super().__init__(trainer.model, bare(trainer.optimizer), [scheduler], scaler, lr, metric)
 
@@ -128,12 +128,12 @@ class _Trains(Trainings):
         """The Trainer's loader, without workers, and with another order for every seed."""
         with seeded(seed):
             loader = _find.without_workers(self.trainer.get_train_dataloader())
-            first = torch.initial_seed()
+            torch_seed = torch.initial_seed()
         batch_sampler = getattr(loader, "batch_sampler", None)
         samplers: list[Any] = [getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None)]
         for sampler in samplers:
             if hasattr(sampler, "initial_seed"):
-                sampler.initial_seed = first % 2**62
+                sampler.initial_seed = torch_seed % 2**62
         return loader
 
     def take_step(self, training: Training) -> float:
@@ -153,7 +153,7 @@ class _Trains(Trainings):
         if args.max_grad_norm is not None and args.max_grad_norm > 0:
             trainer._clip_grad_norm(self._model)
         trainer.optimizer.step()
-        if self._steps and not accelerator.optimizer_step_was_skipped:
+        if self._follows_scheduler and not accelerator.optimizer_step_was_skipped:
             trainer.lr_scheduler.step()
         self._model.zero_grad()
         trainer.state.global_step += 1
@@ -167,25 +167,25 @@ class _Trains(Trainings):
 
     def rates(self, horizon: int) -> list[float]:
         """The scheduler's rates."""
-        found = []
+        rates = []
         group = self.optimizer.param_groups[0]
         for _ in range(horizon):
-            found.append(float(group["lr"]))
-            if self._steps:
+            rates.append(float(group["lr"]))
+            if self._follows_scheduler:
                 self.trainer.lr_scheduler.step()
-        return found
+        return rates
 
     def loop_state(self) -> dict[str, Any]:
-        """Counters of the Trainer."""
+        """The counters of the Trainer."""
         return {"global_step": self.trainer.state.global_step, "epoch": self.trainer.state.epoch}
 
     def load_loop_state(self, state: dict[str, Any]) -> None:
-        """Put them back."""
+        """Put the counters of the Trainer back."""
         self.trainer.state.global_step, self.trainer.state.epoch = state["global_step"], state["epoch"]
 
 
-def _steps_by_itself(scheduler: Any) -> bool:
-    """Whether a scheduler needs no metric."""
+def _needs_no_metric(scheduler: Any) -> bool:
+    """Whether a scheduler needs no metric to step."""
     names = [kind.__name__.lower() for kind in type(scheduler).__mro__]
     return not any(word in name for name in names for word in ("plateau", "greedy"))
 

@@ -43,7 +43,7 @@ class Snapshot:
     def __init__(self, *roots: Any, data: tuple[type, ...] = (), skip: tuple[type, ...] = ()) -> None:
         self._data = (Dataset, *data)
         self._seen: dict[int, Any] = {}
-        """By identity; it keeps them alive, so that no other object gets the same one."""
+        """All objects by identity; it keeps them alive, so that no other object gets the same one."""
         self._undo: list[Callable[[], None]] = []
         self._random = random_states()
         waiting = [inner for root in roots for inner in self._visit(root)]
@@ -100,8 +100,8 @@ class Snapshot:
     def _tensor(self, value: Tensor) -> list[Any]:
         with torch.no_grad():
             memory, content = value.data, value.data.clone()
-        grad, needed = value.grad if value.is_leaf else None, value.requires_grad
-        leaf = value.is_leaf
+        leaf, needed = value.is_leaf, value.requires_grad
+        grad = value.grad if leaf else None
 
         def undo() -> None:
             with torch.no_grad():
@@ -146,7 +146,7 @@ def set_random_states(states: dict[str, Any]) -> None:
 
 def sources(*holders: Any) -> list[Any]:
     """The generators that data loaders, their samplers and data sets have of their own."""
-    found: dict[int, Any] = {}
+    generators: list[Any] = []
     waiting, seen = list(holders), set[int]()
     while waiting:
         value = waiting.pop()
@@ -154,12 +154,12 @@ def sources(*holders: Any) -> list[Any]:
             continue
         seen.add(id(value))
         if isinstance(value, _SOURCES):
-            found[id(value)] = value
+            generators.append(value)
         elif isinstance(value, list | tuple) and len(value) < 100:
             waiting.extend(value)
         elif isinstance(value, torch.utils.data.DataLoader | torch.utils.data.Sampler | Dataset):
             waiting.extend(vars(value).values())
-    return list(found.values())
+    return generators
 
 
 def seed_source(source: Any, seed: int) -> None:
@@ -173,7 +173,7 @@ def seed_source(source: Any, seed: int) -> None:
 
 
 def source_state(source: Any) -> Any:
-    """Where a generator is."""
+    """The state of a generator of any kind."""
     if isinstance(source, torch.Generator):
         return source.get_state()
     if isinstance(source, np.random.Generator):
@@ -182,7 +182,7 @@ def source_state(source: Any) -> Any:
 
 
 def set_source(source: Any, state: Any) -> None:
-    """Put a generator where it was."""
+    """Give a generator of any kind its state back."""
     if isinstance(source, np.random.Generator):
         source.bit_generator.state = state
     elif isinstance(source, random.Random):
@@ -207,7 +207,7 @@ def _is_standard(value: Any) -> bool:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C is heard afterwards."""
+    """Let Ctrl-C wait until the block is done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -27,8 +27,9 @@ _INTERNALS = frozenset(vars(nn.Module())) - {"training"}
 _RATES = ("lr", "initial_lr", "max_lr", "min_lr", "cap")
 """What a parameter group holds that is proportional to the rate: also of ``OneCycleLR``, and of our ``Surefoot``."""
 _SCHEDULED = ("base_lrs", "max_lrs", "_last_lr")
-"""What a scheduler holds that is."""
-
+"""What a scheduler holds that is proportional to the rate."""
+PEAKS = ("max_lr", "initial_lr", "lr")
+"""What a parameter group may say about its rate at the peak of the schedule, the surest first."""
 
 _END: Any = object()
 """What stands behind the last batch of an epoch."""
@@ -71,7 +72,7 @@ class Batches:
             )
 
     def place(self) -> dict[str, Any]:
-        """Where it stands."""
+        """Where the stream stands."""
         return {"given": self.given, "starts": list(self.starts), "done": self.done}
 
     def go_to(self, place: dict[str, Any]) -> None:
@@ -220,13 +221,13 @@ class Trainings(ABC):
         """Put the counters back."""
 
     def check_data(self) -> None:
-        """Refuse data that are others whenever they are read."""
-        first = []
+        """Refuse data that differ from reading to reading."""
+        digests = []
         for _ in range(2):
             batches = Batches(self.open_data(0), 0)
             batches.begin_epoch()
-            first.append(digest(next(batches)))
-        if first[0] != first[1]:
+            digests.append(digest(next(batches)))
+        if digests[0] != digests[1]:
             raise ValueError(
                 "the training data must give the same batches whenever they are read, got two first batches that "
                 "differ. All rates are compared on the same batches: let the data set's __iter__ begin anew and seed "
@@ -241,11 +242,15 @@ class Trainings(ABC):
         self._load(_copied(self._start))
         return np.array(rates) / self.lr
 
+    def leave_out(self, scheduler: str) -> None:
+        """Note that the trainings go without a scheduler of the trainer."""
+        self.notes = (f"{scheduler} was left out: the rate was found without it.",)
+
     # ---- whose turn it is
 
     @contextmanager
     def given_to(self, training: Training) -> Iterator[None]:
-        """The model, the optimizer, the random numbers and the trainer's counters are those of a training."""
+        """Give a training the model, the optimizer, the random numbers and the trainer's counters."""
         if self._owner is not training:
             if self._owner is not None:
                 self._owner.waiting = self.state()
@@ -310,7 +315,7 @@ def stacked(losses: Sequence[Tensor]) -> Tensor:
 def rate_of(optimizer: Optimizer) -> float:
     """The rate of the first parameter group at the peak of its schedule, as far as the group tells."""
     group = next(iter(optimizer.param_groups), {})
-    rate = next((group[name] for name in ("max_lr", "initial_lr", "lr") if name in group), None)
+    rate = next((group[name] for name in PEAKS if name in group), None)
     if rate is None or not 0 < float(rate) < math.inf:
         raise ValueError(
             f"the optimizer must have a learning rate above 0 in its first parameter group, which is scaled to the "

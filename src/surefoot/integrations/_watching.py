@@ -1,4 +1,4 @@
-"""A monitor inside a trainer: attached, asked for an end, and as numbers with names, for loggers of all kinds."""
+"""A monitor inside a trainer: attaching it, asking it for an end, and its numbers with names for all loggers."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def by_step(trace: xr.Dataset) -> Iterator[tuple[int, dict[str, float]]]:
     """The numbers of every step under names such as ``stability/size/sps``; those that are not finite are left out."""
     columns = {name: values.values.tolist() for name, values in trace.data_vars.items() if values.dims == ("step",)}
     for algorithm in trace.algorithm.values.tolist():
-        chosen = trace.sel(algorithm=algorithm)
+        method = trace.sel(algorithm=algorithm)
         for name in ("size", "delta"):
-            columns[f"{name}/{algorithm}"] = chosen[f"counterfactual_{name}"].values.tolist()
+            columns[f"{name}/{algorithm}"] = method[f"counterfactual_{name}"].values.tolist()
     for place, step in enumerate(trace.step.values.tolist()):
-        found = {f"stability/{name}": values[place] for name, values in columns.items()}
-        yield step, {name: value for name, value in found.items() if math.isfinite(value)}
+        numbers = {f"stability/{name}": values[place] for name, values in columns.items()}
+        yield step, {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 def of_verdict(verdict: Verdict) -> dict[str, float]:
     """The verdict as numbers: ``stability/state`` is −1 for too small, 0 holds, 1 at the edge, 2 too large."""
-    found = {} if verdict.state is State.UNKNOWN else {"stability/state": _STATES[verdict.state]}
+    numbers = {} if verdict.state is State.UNKNOWN else {"stability/state": _STATES[verdict.state]}
     if verdict.lr_range is not None:
-        found["stability/lr_low"], found["stability/lr_high"] = verdict.lr_range
-    return found
+        numbers["stability/lr_low"], numbers["stability/lr_high"] = verdict.lr_range
+    return numbers
 
 
 def latest(monitor: StabilityMonitor) -> dict[str, float]:
@@ -53,7 +53,7 @@ def attached(optimizer: Optimizer, steps: float, options: Mapping[str, Any]) -> 
 
 
 def stops(monitor: StabilityMonitor) -> bool:
-    """Whether a stop rule holds, which is told to the log."""
+    """Whether a stop rule holds; the log is told."""
     if monitor.stopped is not None:
         _log.warning("training ends at step %d: %s", monitor.steps, monitor.stopped.reason)
     return monitor.should_stop

@@ -213,9 +213,9 @@ def _transformation(
         _check("lower_bound", rule)
 
     def init(params: Any) -> StepState:
-        zero, none = jnp.zeros((), _dtype(params)), jnp.zeros((), jnp.int32)
+        zero, no_steps = jnp.zeros((), _dtype(params)), jnp.zeros((), jnp.int32)
         seen = level.Seen(*(jnp.full((), value, zero.dtype) for value in level.Seen()))
-        return StepState(none, zero, zero, none, none, seen if isinstance(rule, Level) else ())
+        return StepState(no_steps, zero, zero, no_steps, no_steps, seen if isinstance(rule, Level) else ())
 
     def update(
         updates: Any, state: StepState, params: Any = None, *, value: Any = None, **extra: Any

@@ -54,14 +54,14 @@ def named(rows: Floats) -> dict[str, Floats]:
 
 
 def tracked(track: Any) -> tuple[str, ...]:
-    """What to track, each name checked."""
+    """The names of what to track, each of them checked."""
     if isinstance(track, str) or not isinstance(track, Sequence) or not track:
         raise TypeError(f"track must be a sequence of {', '.join(TRACKED)}, got {track!r}")
     return tuple(one_of("track", name, TRACKED) for name in track)
 
 
 class Interval(NamedTuple):
-    """Where the index of a foreign step lies."""
+    """The interval in which the index of a foreign step lies."""
 
     low: Floats
     middle: Floats
@@ -84,7 +84,7 @@ def foreign_interval(inner: Floats, scaled_update_sq: Floats) -> Interval:
 
 
 def own_index(columns: Mapping[str, Floats], source: str) -> Floats:
-    """δ_t of the optimizer itself, after one of SOURCES."""
+    """δ_t of the optimizer itself, from one of ``SOURCES``."""
     if source == "model":
         return columns["delta"]
     if source == "interval":
@@ -128,16 +128,15 @@ def planned_rates(seen: Floats, every: int, horizon: int | None, schedule: Float
     >>> planned_rates(np.array([0.1, 0.2]), 1, 4, None).tolist()
     [0.1, 0.2, 0.2, 0.2]
     """
-    done = np.repeat(seen, every)
     steps = max(horizon or 0, (len(seen) - 1) * every + 1, 1)
-    done = done[:steps]
+    done = np.repeat(seen, every)[:steps]
     if not len(done):
         return np.ones(steps)
     future = np.full(steps - len(done), done[-1])
     if schedule is not None and len(done) < len(schedule):
-        at = every * int(np.argmax(schedule[: len(done) : every]))  # not the first: a warmup may start at 0
-        if schedule[at] > 0:
-            future = schedule[len(done) :] * (done[at] / schedule[at])
+        largest = every * int(np.argmax(schedule[: len(done) : every]))  # not the first: a warmup may start at 0
+        if schedule[largest] > 0:
+            future = schedule[len(done) :] * (done[largest] / schedule[largest])
     return np.concatenate([done, future])
 
 

@@ -1,4 +1,4 @@
-"""What other methods would have done at the same point: from loss, ‖g‖² and rate alone."""
+"""The steps that other methods would have taken at the same point, from loss, ‖g‖² and rate alone."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def parse_models(models: Any, lower_bound: float) -> dict[str, Model]:
     """
     if isinstance(models, str | Model) or not isinstance(models, Iterable):
         raise TypeError(f"models must be a sequence of names or models, got {models!r}")
-    found: dict[str, Model] = {}
+    parsed: dict[str, Model] = {}
     for spec in models:
         name, model = _parse(spec, lower_bound)
-        if name in found:
+        if name in parsed:
             raise ValueError(f"models must be distinct, got {name!r} twice")
-        found[name] = model
-    return found
+        parsed[name] = model
+    return parsed
 
 
 def counterfactual(model: Model, loss: Floats, decrease: Floats, rate: Floats) -> Step:

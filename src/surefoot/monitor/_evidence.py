@@ -59,7 +59,7 @@ class Losses(NamedTuple):
 
     first: float
     late: float
-    """The median of the last quarter, twenty steps at most."""
+    """The median loss of the last quarter, twenty steps at most."""
     unit: float
     """What counts as one loss: the first, or the noise where the first is near 0 by chance."""
     noise: float
@@ -67,7 +67,7 @@ class Losses(NamedTuple):
     doubled: bool
     """Whether the late loss is twice the very first one."""
     clearly: bool
-    """Whether it is so by more than noise."""
+    """Whether the late loss is above that by more than noise."""
 
 
 def summarise(begin: Floats, so_far: Floats) -> Losses:

@@ -36,7 +36,7 @@ _HARDLY = -0.05
 
 
 class Seen(NamedTuple):
-    """What a verdict is made of."""
+    """What a run has shown so far, of which a verdict is made."""
 
     done: int
     """Steps so far."""
@@ -44,10 +44,12 @@ class Seen(NamedTuple):
     """Steps that a verdict needs."""
     usable: int
     """Steps among the wanted ones that were measured and taken."""
-    found: Evidence | None
+    evidence: Evidence | None
+    """The evidence of all wanted steps."""
     sane: Evidence | None
-    """The evidence of all wanted steps, and of those before the loss has left for other places."""
+    """The evidence of the steps before the loss has left for other places."""
     now: Losses | None
+    """The losses so far, in a few numbers."""
     broken: int | None
     """The step from which on loss or gradient are not finite."""
     soared: bool
@@ -73,8 +75,8 @@ def look(
     wanted = WITHOUT_HORIZON if horizon is None else min(max(horizon // SHARE, FEWEST), horizon)
     infinite = np.isinf(loss) | np.isinf(columns["slope"]) | np.isinf(columns["sample_sq"])
     broken = int(np.argmax(infinite)) if infinite.any() else None
-    seen = _usable(columns)[: -(-wanted // every) if horizon is not None else None]
-    seen = seen if broken is None else seen[seen < broken]
+    steps = _usable(columns)[: -(-wanted // every) if horizon is not None else None]
+    steps = steps if broken is None else steps[steps < broken]
 
     def gathered(chosen: Indices) -> Evidence | None:
         if len(chosen) < 2:
@@ -83,12 +85,14 @@ def look(
             chosen_columns = {name: columns[name][chosen] for name in (*NEEDED, "carried")}
             return gather(chosen_columns, horizon or SHARE * done, peak, elements, every)
 
-    found, sane = gathered(seen), gathered(_sane(loss, seen))
-    begin, so_far = loss[seen], loss[np.isfinite(loss)]
-    now = summarise(begin, so_far) if len(begin) > 1 else None
-    soared = now is not None and found is not None and (_soared(now, found) or _soared(summarise(begin, begin), found))
-    step = None if broken is None else broken * every
-    return Seen(done, wanted, len(seen), found, sane, now, step, soared)
+    evidence, sane = gathered(steps), gathered(_sane(loss, steps))
+    now: Losses | None = None
+    soared = False
+    if evidence is not None:
+        begin, so_far = loss[steps], loss[np.isfinite(loss)]
+        now = summarise(begin, so_far)
+        soared = _soared(now, evidence) or _soared(summarise(begin, begin), evidence)
+    return Seen(done, wanted, len(steps), evidence, sane, now, None if broken is None else broken * every, soared)
 
 
 def judge(
@@ -113,27 +117,27 @@ def judge(
         weights: What the evidence counts.
     """
     seen = look(columns, horizon=horizon, peak=peak, elements=elements, every=every)
-    found, now, done, wanted = seen.found, seen.now, seen.done, seen.wanted
+    evidence, now, done, wanted = seen.evidence, seen.now, seen.done, seen.wanted
     if seen.broken is not None or stop_reason is not None:
         reason = stop_reason or f"loss or gradient are not finite from step {seen.broken} on"
-        details = {} if found is None else dict(found._asdict())
+        details = {} if evidence is None else dict(evidence._asdict())
         span = _range(State.TOO_LARGE, seen.sane, peak, weights)
         return Verdict(State.TOO_LARGE, reason, span, _is_far(State.TOO_LARGE, seen.sane), details=details)
     if done < wanted and not (seen.soared and done >= FEWEST):
         reason = f"{done} of the {wanted} steps that a verdict needs were seen"
         return Verdict(State.UNKNOWN, reason, more_steps=wanted - done)
-    if found is None or now is None or seen.usable < min(3, wanted):
+    if evidence is None or now is None or seen.usable < min(3, wanted):
         if not np.isfinite(columns["loss"]).any():
             return Verdict(State.UNKNOWN, "no loss was heard or told; call monitor.record(loss) before every step")
         return Verdict(State.UNKNOWN, f"the optimizer has moved at {seen.usable} of {done // every} steps only")
-    small, large = _sum(weights.small, found), _sum(weights.large, found)
+    small, large = _sum(weights.small, evidence), _sum(weights.large, evidence)
     state = State.TOO_LARGE if large > 0 or seen.soared else State.TOO_SMALL if small > 0 else State.HOLDS
     if state is State.HOLDS and large > weights.edge:
         state = State.AT_THE_EDGE
     length = horizon or SHARE * done
     assumed = "" if horizon is not None else f", if the run is to have {length} steps"
-    details = {**found._asdict(), "too small": small, "too large": large, "horizon": float(length)}
-    reason = _reason(state, found, now, done) + assumed
+    details = {**evidence._asdict(), "too small": small, "too large": large, "horizon": float(length)}
+    reason = _reason(state, evidence, now, done) + assumed
     span = _range(state, seen.sane, peak, weights)
     return Verdict(state, reason, span, _is_far(state, seen.sane), details=details)
 
@@ -144,27 +148,29 @@ def _usable(columns: Mapping[str, Floats]) -> Indices:
     return np.flatnonzero(measured & (columns["rate"] > 0) & (columns["moved_sq"] > 0))
 
 
-def _sane(loss: Floats, seen: Indices) -> Indices:
+def _sane(loss: Floats, steps: Indices) -> Indices:
     """The steps before the loss has left for places that say nothing about other rates; at least two."""
-    if not len(seen):
-        return seen
-    first = loss[seen[0]]
+    if not len(steps):
+        return steps
+    first = loss[steps[0]]
     with np.errstate(over="ignore"):
-        away = loss[seen] - first > FAR * abs(first)
-    return seen[: max(2, int(np.argmax(away)))] if away.any() else seen
+        away = loss[steps] - first > FAR * abs(first)
+    return steps[: max(2, int(np.argmax(away)))] if away.any() else steps
 
 
-def _soared(losses: Losses, found: Evidence) -> bool:
-    """Whether the loss has doubled, and this is no noise: it says so itself, or the steps were long enough for it."""
-    return losses.clearly or (losses.doubled and found.promised > 1.0)
+def _soared(losses: Losses, evidence: Evidence) -> bool:
+    """Whether the loss has doubled, and not by noise: it is clear, or the steps were long enough for it."""
+    return losses.clearly or (losses.doubled and evidence.promised > 1.0)
 
 
-def _sum(weights: Sum, found: Evidence) -> float:
-    numbers = found._asdict()
-    return weights[0] + sum(weight * float(numbers[name]) for name, weight in weights[1].items())
+def _sum(weights: Sum, evidence: Evidence) -> float:
+    constant, factors = weights
+    numbers = evidence._asdict()
+    return constant + sum(factor * float(numbers[name]) for name, factor in factors.items())
 
 
 def _range(state: State, sane: Evidence | None, peak: float, weights: Weights) -> tuple[float, float] | None:
+    """The rates to try, around the best one that the evidence names; None if they are no numbers."""
     middle, half = -2.0 if sane is None else _sum(weights.best, sane), _HALF_WIDTH
     if state is State.HOLDS:  # a rate that holds belongs to it
         if sane is not None and sane.shortened > _HARDLY:
@@ -186,24 +192,24 @@ def _is_far(state: State, sane: Evidence | None) -> bool:
     return end is not None and (sane.promised, sane.away) == (PROMISED[end], AWAY[end])
 
 
-def _reason(state: State, found: Evidence, now: Losses, done: int) -> str:
+def _reason(state: State, evidence: Evidence, now: Losses, done: int) -> str:
     """What decided, for a person."""
     if now.first > 0 and now.late > 0:
         change = f"after {done} steps the loss is {now.late / now.first:.2g} times the first"
     else:
         change = f"after {done} steps the loss has gone from {now.first:.3g} to {now.late:.3g}"
     if state is State.TOO_SMALL:
-        whole = found.promised + np.log10(SHARE)
+        whole = evidence.promised + np.log10(SHARE)
         if whole < 0:
             return f"at this pace the whole run can lower the loss by {_percent(whole)} at most"
-        return f"{change}, and the weights have moved by {_percent(found.away)} only"
+        return f"{change}, and the weights have moved by {_percent(evidence.away)} only"
     if state is State.HOLDS:
         return f"{change}, and its steps are neither too short nor do they overshoot"
     if now.late > now.first:
         return change
-    if found.uphill > 0:
+    if evidence.uphill > 0:
         return f"{change}, but it has gone too far: the gradient points back to the start"
-    return f"{change}, but its steps are long: they promise {10**found.promised:.2g} times the loss"
+    return f"{change}, but its steps are long: they promise {10**evidence.promised:.2g} times the loss"
 
 
 def _percent(logarithm: float) -> str:

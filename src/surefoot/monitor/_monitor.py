@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot import _checks
-from surefoot.monitor import _reading
+from surefoot.monitor import _optimizers
 from surefoot.monitor._columns import (
     COLUMNS,
     SAMPLED,
@@ -135,13 +135,13 @@ class StabilityMonitor:
         """What the first stop rule that held has said; the same on all ranks."""
         self.steps = 0
         """Steps seen."""
-        self._ops = _reading.arithmetic(optimizer)
+        self._ops = _optimizers.arithmetic(optimizer)
         device = None if isinstance(self._ops, Host) else self._ops.one.device
         self._ring = Ring(len(COLUMNS), flush_every, device, process_group)
         self.losses: Losses | None = None
         """What hears the losses of an optimizer that is not ours, while it is attached."""
-        self._takes_norms = "grad_sq" in self.track and not _reading.is_sharded(optimizer)
-        self._listens = listen and "loss" in self.track and not _reading.knows_index(optimizer)
+        self._takes_norms = "grad_sq" in self.track and not _optimizers.is_sharded(optimizer)
+        self._listens = listen and "loss" in self.track and not _optimizers.knows_index(optimizer)
         self._handles: list[Any] = []
         self._recorded: Tensor | float | None = None
         self._row: dict[str, Any] = {}
@@ -151,7 +151,7 @@ class StabilityMonitor:
         self._sample = StepSample(optimizer) if "step" in self.track else None
 
     def attach(self) -> Self:
-        """Start watching."""
+        """Start watching the optimizer."""
         if not self._handles:
             self.losses = Losses(self.optimizer, listen=True) if self._listens else None
             self._handles = [
@@ -199,9 +199,9 @@ class StabilityMonitor:
     @property
     def delta_source(self) -> str:
         """Where the optimizer's own index comes from: a key of ``SOURCES``."""
-        if _reading.knows_index(self.optimizer):
+        if _optimizers.knows_index(self.optimizer):
             return "model"
-        if _reading.is_plain_sgd(self.optimizer):
+        if _optimizers.is_plain_sgd(self.optimizer):
             return "linear"
         return "interval" if "interval" in self.track else "linear stand-in"
 
@@ -251,7 +251,7 @@ class StabilityMonitor:
         """
         if not {"loss", "step"} <= set(self.track):
             return Verdict(State.UNKNOWN, f'a verdict needs "loss" and "step" in track, which is {self.track}')
-        obstacle = _reading.obstacle(self.optimizer)
+        obstacle = _optimizers.obstacle(self.optimizer)
         if obstacle is not None:
             return Verdict(State.UNKNOWN, obstacle)
         if not self.steps and not self._handles:
@@ -298,14 +298,14 @@ class StabilityMonitor:
             self._row |= self._copies.before()
         if closure is None:
             self._measure_gradient()
-            given = kwargs.get("loss")
-            self._row["loss"] = self._pending(optimizer) if given is None else given
+            loss = kwargs.get("loss")
+            self._row["loss"] = self._pending(optimizer) if loss is None else loss
             return None
         wrapped = self._watched(closure, optimizer)
         return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
 
     def _pending(self, optimizer: Optimizer) -> Tensor | float | None:
-        """The loss that belongs to the gradients in place, as far as it was heard, or told to one of ours."""
+        """The loss that belongs to the gradients in place, if it was heard, or told to an optimizer of ours."""
         if isinstance(optimizer, ModelBased):
             return optimizer.pending_loss
         loss = None if self.losses is None else self.losses.pending
@@ -343,41 +343,42 @@ class StabilityMonitor:
             return
         row = self._row
         loss = row.get("loss") if recorded is None else recorded
-        rates = row.get("rates") or _reading.rates(optimizer, self._ops)
+        rates = row.get("rates") or _optimizers.rates(optimizer, self._ops)
         if loss is None and all(not isinstance(rate, Tensor) and rate == 0 for rate in rates):
             return  # somebody creates the state: no step
         self.steps += 1
         values = dict.fromkeys(COLUMNS, math.nan) | {"rate": rates[0]}
         if "loss" in self.track and loss is not None:
-            values["loss"] = _reading.measured(loss, self._ops)
-        if _reading.knows_index(optimizer):
+            values["loss"] = _optimizers.measured(loss, self._ops)
+        if _optimizers.knows_index(optimizer):
             step = optimizer.last_step  # type: ignore[attr-defined]
             values["size"], values["delta"] = step.size.reshape(-1)[0], step.delta
             if "grad_sq" in self.track and "grad_sq" not in row:  # the optimizer has it already: no pass of our own
                 row["grad_sq"] = optimizer.last_grad_sq  # type: ignore[attr-defined]
-                if _reading.knows_square(optimizer):
+                if _optimizers.knows_square(optimizer):
                     row["decrease"] = rates[0] * row["grad_sq"]
-        elif _reading.is_plain_sgd(optimizer):
+        elif _optimizers.is_plain_sgd(optimizer):
             values["size"] = rates[0]
         if self._sample is not None and "moved" not in row:
             row |= self._sample.after()
         row |= self._copies.after(rates, "moved" not in row)
         for name in ("grad_sq", "decrease", "distance_sq", "update_sq", "inner", "scaled_update_sq", *SAMPLED):
             if name in row:
-                values[name] = _reading.measured(row[name], self._ops)
+                values[name] = _optimizers.measured(row[name], self._ops)
         overflow = getattr(optimizer, "found_inf", None)  # of a GradScaler, with which a fused optimizer stays put
         for name in ("grad_sq", "decrease", "inner", "scaled_update_sq", *SAMPLED):
-            values[name] = _reading.unless(overflow, values[name], self._ops)
+            values[name] = _optimizers.unless(overflow, values[name], self._ops)
         if self._ring.write([values[name] for name in COLUMNS]):
             self._ask_rules()
 
     def _measure_gradient(self) -> None:
+        """Write the norm of the gradient, and products of its sample, to the row."""
         if self._sample is not None:
             self._row |= self._sample.gradient()
-        if not self._takes_norms or _reading.knows_square(self.optimizer):
+        if not self._takes_norms or _optimizers.knows_square(self.optimizer):
             return
-        rates = _reading.rates(self.optimizer, self._ops)
-        squares = _reading.squares(self.optimizer, self._ops)
+        rates = _optimizers.rates(self.optimizer, self._ops)
+        squares = _optimizers.squares(self.optimizer, self._ops)
         self._row["rates"] = rates
         self._row["grad_sq"] = sum(squares)
         self._row["decrease"] = sum(rate * square for rate, square in zip(rates, squares, strict=True))

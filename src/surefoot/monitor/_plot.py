@@ -1,4 +1,4 @@
-"""One figure of a run: its loss, what its steps promise and get, its rate, its indices; and the same for notebooks."""
+"""One figure of a run, also for notebooks: its loss, what its steps promise and get, its rate and its indices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SMOOTH = 12
-"""A smoothed line is the mean over about this part of the run."""
+"""A smoothed line is a mean over the length of the run divided by this."""
 
 
 def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> Figure:
@@ -46,15 +46,13 @@ def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> 
         colour = COLOURS[verdict.state]
         rate.axhspan(low, high, color=colour, alpha=0.15, label=f"suggested: {low:.2g} to {high:.2g}")
     _line(delta, steps, trace.delta.values, f"{trace.attrs['optimizer']} ({trace.attrs['delta_source']})", "black")
-    drawn = looks(map(str, trace.algorithm.values))
-    for name, look in drawn.items():
-        chosen, colour = trace.sel(algorithm=name), look.colour
-        sizes, alone = chosen.counterfactual_size.values, trace.rate.values
-        indices = chosen.counterfactual_delta.values
-        if not _same(sizes, alone):  # SGD takes the rate itself
-            _line(rate, steps, sizes, f"{look.label} would take", colour, "--")
+    for name, look in looks(map(str, trace.algorithm.values)).items():
+        method = trace.sel(algorithm=name)
+        sizes, indices = method.counterfactual_size.values, method.counterfactual_delta.values
+        if not _same(sizes, trace.rate.values):  # SGD takes the rate itself
+            _line(rate, steps, sizes, f"{look.label} would take", look.colour, "--")
         if not _same(indices, trace.delta.values):
-            _line(delta, steps, indices, f"{look.label} would have", colour, "--")
+            _line(delta, steps, indices, f"{look.label} would have", look.colour, "--")
     _line(delta, steps, trace.noise.values, "noise of the bound so far", GREY, "-.")
     if trace.attrs["bias"] > 0:
         delta.axhline(trace.attrs["bias"], color=GREY, linestyle=":", label="bias of the bound")
@@ -93,7 +91,7 @@ def _promises(ax: Any, steps: Any, columns: Mapping[str, Floats], window: int) -
     if not known.any():
         ax.text(0.5, 0.5, 'track "step" to see it', transform=ax.transAxes, ha="center", va="center", color=GREY)
         return
-    kept, promised = (_mean(np.where(known, values, 0.0), window) for values in (left, columns["slope"]))
+    kept, promised = (_mean(np.where(known, slopes, 0.0), window) for slopes in (left, columns["slope"]))
     share = np.where(promised > 0, kept / promised, np.nan)
     ax.axhspan(-1.5, 0.0, color=VERMILION, alpha=0.08)
     ax.axhline(1.0, color=GREY, linewidth=0.8)
@@ -107,20 +105,20 @@ def _promises(ax: Any, steps: Any, columns: Mapping[str, Floats], window: int) -
 def _mean(values: Floats, window: int) -> Floats:
     """Means over the last steps, of which there are fewer at the beginning; numbers that are missing do not count."""
     known = np.isfinite(values)
-    sums, counts = (np.cumsum(part) for part in (np.where(known, values, 0.0), known.astype(float)))
+    sums, counts = np.cumsum(np.where(known, values, 0.0)), np.cumsum(known.astype(float))
     sums[window:], counts[window:] = sums[window:] - sums[:-window], counts[window:] - counts[:-window]
     return np.asarray(np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0))
 
 
-def _same(one: Floats, other: Floats) -> bool:
+def _same(left: Floats, right: Floats) -> bool:
     """Whether two lines would lie on each other."""
-    return bool(np.allclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True))
+    return bool(np.allclose(left, right, rtol=1e-6, atol=0.0, equal_nan=True))
 
 
 def _line(ax: Any, steps: Any, values: Floats, label: str, colour: str, style: str = "-") -> None:
     """A line, on a logarithmic axis if all that is known is above 0."""
     known = values[np.isfinite(values)]
-    positive = bool(len(known)) and bool((known >= 0).all())
+    positive = len(known) > 0 and bool((known >= 0).all())
     shown = np.where(np.isfinite(values) & ((values > 0) | (not positive)), values, np.nan)
     ax.plot(steps, shown, label=label, color=colour, linewidth=1.0, linestyle=style)
     if positive and (known > 0).any() and ax.get_yscale() == "linear" and not ax.get_lines()[:-1]:

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
+from surefoot.monitor._optimizers import widest
 from surefoot.rules import Floats
 
 
@@ -35,10 +36,9 @@ class Ring:
         self._host = np.zeros((length, columns))
         self._tensors: Tensor | None = None
         if device is not None:
-            dtype = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64
-            self._tensors = torch.zeros((length, columns), dtype=dtype, device=device)
+            self._tensors = torch.zeros((length, columns), dtype=widest(device), device=device)
         self._filled = 0
-        self._flight: tuple[Tensor, Any] | None = None
+        self._in_flight: tuple[Tensor, Any] | None = None
         """A block on its way to the host, and the CUDA event of its arrival, None where it is there at once."""
         self._done = np.empty((0, columns))
         self._count = 0
@@ -51,8 +51,8 @@ class Ring:
     def all(self) -> Floats:
         """Every row that was written; those of unfinished blocks as this process knows them. Waits for the device."""
         parts = [self.known]
-        if self._flight is not None:
-            parts.append(_landed(*self._flight))
+        if self._in_flight is not None:
+            parts.append(_landed(*self._in_flight))
         if self._filled:
             parts.append(self._block().cpu().numpy()[: self._filled])
         return np.concatenate(parts)
@@ -82,6 +82,7 @@ class Ring:
         return self._tensors + host.to(self._tensors, non_blocking=True)
 
     def _hand_over(self) -> bool:
+        """Hand over the half that is full, averaged over the ranks; True if a block has arrived on the host."""
         block = self._block()
         self._filled = 0
         size = world_size(self._group)
@@ -92,7 +93,7 @@ class Ring:
             self._keep(block.numpy())
             return True
         self._tensors.zero_()
-        previous, self._flight = self._flight, _take_off(block)
+        previous, self._in_flight = self._in_flight, _take_off(block)
         if previous is not None:
             self._keep(_landed(*previous))
         return previous is not None
@@ -115,6 +116,7 @@ def world_size(group: Any) -> int:
 
 
 def _take_off(block: Tensor) -> tuple[Tensor, Any]:
+    """Start to copy a block to the host, and return the copy with the CUDA event of its arrival."""
     if block.device.type != "cuda":
         return block.cpu(), None
     target = torch.empty(block.shape, dtype=block.dtype, pin_memory=True)
@@ -123,6 +125,7 @@ def _take_off(block: Tensor) -> tuple[Tensor, Any]:
 
 
 def _landed(block: Tensor, arrived: Any) -> Floats:
+    """The numbers of a block, once it has arrived."""
     if arrived is not None:
         arrived.synchronize()
     return np.asarray(block.to(torch.float64).numpy())

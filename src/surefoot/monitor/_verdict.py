@@ -24,7 +24,7 @@ class State(StrEnum):
 COLOURS = {
     state: pages.COLOURS[name][0] for state, name in zip(State, ("accent", "good", "warn", "bad", "soft"), strict=True)
 }
-"""Of verdicts, in figures and notebooks."""
+"""The colours of verdicts in figures and notebooks."""
 
 
 @dataclass(frozen=True)

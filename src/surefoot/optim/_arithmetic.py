@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from surefoot.optim import _sums, native
-from surefoot.optim._sums import WIDE, Tensors
+from surefoot.optim._sums import WIDE, Tensors, wide
 from surefoot.optim.native import Pass
 from surefoot.theory.arrays import FLOATS, namespace
 
@@ -40,7 +40,7 @@ class Host:
     reads = True
     """Whether scalars can be read without waiting; where they can, torch's fused CPU kernels serve, too."""
     xp = FLOATS
-    """Functions of scalars."""
+    """The functions of scalars: floats here, arrays on devices."""
     one = 1.0
     """The number 1, as a scalar of this kind."""
 
@@ -54,7 +54,7 @@ class Host:
         return float(value)
 
     def rate(self, value: Tensor | float) -> float:
-        """A learning rate: numbers stay numbers."""
+        """A learning rate as a scalar; what is given as a number stays one on devices, too."""
         return float(value)
 
     def read(self, vector: Any) -> list[float]:
@@ -218,7 +218,8 @@ class Device:
         return torch.stack([norm.to(self.device, self.dtype) for norm in norms]).square().sum()
 
     def inner(self, left: Tensors, right: Tensors) -> Scalar:
-        return self.total([torch.sum(_widened(a) * _widened(b)) for a, b in zip(left, right, strict=True)])
+        pairs = zip(left, right, strict=True)
+        return self.total([torch.sum(a.to(wide(a.dtype)) * b.to(wide(b.dtype))) for a, b in pairs])
 
     def pieces(self, *lists: Tensors) -> Iterator[list[Tensors]]:
         """The lists as they are: every part would be another call."""
@@ -266,7 +267,7 @@ class Device:
             alike.setdefault((a.device, a.dtype) if self.foreach else i, []).append(i)
         for places in alike.values():
             targets = [left[i] for i in places]
-            device, dtype = targets[0].device, _wide(targets[0].dtype)
+            device, dtype = targets[0].device, wide(targets[0].dtype)
             if factor is not None:
                 torch._foreach_mul_(targets, factor.to(device, dtype))
             if scale is not None:
@@ -287,11 +288,3 @@ def _alike(*lists: Tensors) -> bool:
     """Whether all tensors are contiguous and of one dtype, float32 or float64, as torch's fused kernels want them."""
     dtype = lists[0][0].dtype
     return dtype in WIDE and all(a.dtype is dtype and a.is_contiguous() for tensors in lists for a in tensors)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return dtype if dtype in WIDE else torch.float32
-
-
-def _widened(tensor: Tensor) -> Tensor:
-    return tensor.to(_wide(tensor.dtype))

@@ -274,7 +274,7 @@ class ScheduleFree(Averaging):
     beta: float = 0.9
     """Share of x in y, in (0, 1)."""
     power: float = 2.0
-    """Of the rate, in the weights of the average."""
+    """Power of the rate in the weights of the average."""
 
     label: ClassVar[str] = "schedule-free averaging"
     buffer_name: ClassVar[str | None] = "z"

@@ -168,12 +168,12 @@ class ModelBased(Joining, Gathering, Listening):
                 group.setdefault("cap", float(group["lr"]))
             if averaging.evaluates_elsewhere:
                 group.setdefault("train_mode", self.param_groups[0].get("train_mode", True))
-        name_old_vectors(self.param_groups, own=("size", averaging.memory_name))
+        name_old_vectors(self.param_groups, per_group=("size", averaging.memory_name))
         common = dict.fromkeys(("count", "skipped", "violations", "delta", "grad_sq", *averaging.names), 0.0)
-        own = {"size": 0.0} | ({} if averaging.memory_name is None else {averaging.memory_name: 0.0})
+        per_group = {"size": 0.0} | ({} if averaging.memory_name is None else {averaging.memory_name: 0.0})
         device = next((p.device for p in params), torch.device("cpu"))  # scalars live with the first parameter
         like = torch.empty((), dtype=scalar_dtype(device), device=device)
-        self._scalars = NamedScalars(self.param_groups, common | self._settings.height.start(), own, like)
+        self._scalars = NamedScalars(self.param_groups, common | self._settings.height.start(), per_group, like)
         self.param_groups[0]["settings"] = self._settings.described
         self._momentum_name = next(iter(self._settings.group_options), None)
         self._followed: list[Any] | None = None
@@ -204,15 +204,16 @@ class ModelBased(Joining, Gathering, Listening):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a state; where its settings differ from this optimizer's, it wins, and a warning says so."""
-        mine = self._settings
+        constructed = self._settings
         super().load_state_dict({"state": {}, **state_dict})  # torch's full checkpoints leave out what is empty
         if self._known:
             self._settings = self._settings.as_described(self._known)
             first = self.param_groups[0]
-            options = {name: first[name] for name in mine.group_options if "max_momentum" not in first}  # or scheduled
-            different = mine.told_apart(self._settings, self._known, options)
-            if different:
-                warnings.warn(f"the settings of a {type(self).__name__} and its checkpoint: {different}", stacklevel=2)
+            scheduled = "max_momentum" in first
+            options = {} if scheduled else {name: first[name] for name in constructed.group_options}
+            changes = constructed.differences(self._settings, self._known, options)
+            if changes:
+                warnings.warn(f"the settings of a {type(self).__name__} and its checkpoint: {changes}", stacklevel=2)
             self._complete()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -340,9 +341,9 @@ class ModelBased(Joining, Gathering, Listening):
         bound = self._bound_of_step(lower_bound)
         returned, value = self._loss_of_step(closure, loss)
         if value is None and not all(float(group["lr"]) == 0.0 for group in self.param_groups):
-            heard = self._losses.doubt or "it has heard none, from no loss.backward()"
+            why = self._losses.doubt or "it has heard none, from no loss.backward()"
             raise ValueError(
-                f"{type(self).__name__}.step needs the loss ({heard}): step(loss=loss), step(closure), or "
+                f"{type(self).__name__}.step needs the loss ({why}): step(loss=loss), step(closure), or "
                 "add_loss(loss) before"
             )
         ops = self._arithmetic()
@@ -364,15 +365,15 @@ class ModelBased(Joining, Gathering, Listening):
         firm = settings.height.firm if bound is None else bound
         if settings.averaging.sees_average:  # averages of cg are those of the loss C + c(f − C)
             loss, shrunk = loss if firm is None else firm + shrunk * (loss - firm), 1.0
-        past, own = self._scalars.read(ops)
+        past, per_group = self._scalars.read(ops)
         outcome = advance(settings, ops, active, loss, bound, past, shrunk)
         if settings.on_nonfinite == "raise":
             raise_if_bad(outcome, loss, firm)
-        for share in shares if len(active) < len(shares) else ():  # groups without a gradient
-            own[share.group][0] = outcome.scales[0] * share.lr
+        for share in [share for share in shares if not share.params]:  # of groups without a gradient
+            per_group[share.group][0] = outcome.scales[0] * share.lr
         for share, scale, memory in zip(active, outcome.scales, outcome.memories, strict=True):
-            own[share.group] = [scale * share.lr, memory]
-        self._scalars.write(ops, outcome.noted, own)
+            per_group[share.group] = [scale * share.lr, memory]
+        self._scalars.write(ops, outcome.noted, per_group)
         self._skipped_steps.look(ops, type(self).__name__, outcome, loss, firm)
 
     def _bound_of_step(self, lower_bound: Tensor | float | None) -> Tensor | float | None:

@@ -19,7 +19,7 @@ class Sample:
     """
 
     FEWEST, MOST = 4, 64
-    """Numbers of a gradient; with fewer, or with fewer than three that are not 0, other changes look like a factor."""
+    """Numbers of a gradient to keep; with fewer, or fewer than three nonzero ones, other changes look like a factor."""
 
     def __init__(self, params: list[Tensor]) -> None:
         self._params, self._versions = params, [version(p.grad) for p in params]
@@ -28,26 +28,26 @@ class Sample:
     @classmethod
     def serving(cls, params: Iterator[Tensor]) -> list[Tensor]:
         """The smallest parameter that serves, of the first half of them and of the second."""
-        there = [p for p in params if serves(p) and p.numel() >= cls.FEWEST]
-        halves = there[: len(there) // 2], there[len(there) // 2 :]
-        found = sorted((min(half, key=Tensor.numel) for half in halves if half), key=Tensor.numel)
-        return [p for p in found if p.device == found[0].device]
+        serving = [p for p in params if serves(p) and p.numel() >= cls.FEWEST]
+        halves = serving[: len(serving) // 2], serving[len(serving) // 2 :]
+        smallest = sorted((min(half, key=Tensor.numel) for half in halves if half), key=Tensor.numel)
+        return [p for p in smallest if p.device == smallest[0].device]
 
     def factor(self) -> Tensor | None:
         """What the gradients were multiplied by; 1 where they were changed in another way, None if they were not."""
         if [version(p.grad) for p in self._params] == self._versions or not all(map(serves, self._params)):
             return None
         dtype = scalar_dtype(self._then[0].device)
-        vectors = ([a.reshape(-1).to(dtype) for a in some] for some in (self._now(), self._then))
+        vectors = ([a.reshape(-1).to(dtype) for a in tensors] for tensors in (self._now(), self._then))
         pairs = list(zip(*vectors, strict=True))
         factor = torch.zeros((), dtype=dtype, device=self._then[0].device)
         for now, then in reversed(pairs):
             factor = torch.where(then.count_nonzero() >= 3, now @ then / (then @ then), factor)
-        told = (factor > 0) & factor.isfinite()
+        is_factor = (factor > 0) & factor.isfinite()
         for (now, then), sampled in zip(pairs, self._then, strict=True):
             rounding = 4 * torch.finfo(sampled.dtype).eps * now.abs().amax()
-            told = told & ((now - factor * then).abs().amax() <= rounding)
-        return torch.where(told, factor, 1.0)
+            is_factor = is_factor & ((now - factor * then).abs().amax() <= rounding)
+        return torch.where(is_factor, factor, 1.0)
 
     def _now(self) -> list[Tensor]:
         grads = [p.grad.detach() for p in self._params if p.grad is not None]
@@ -60,5 +60,5 @@ def serves(param: Tensor) -> bool:
 
 
 def version(gradient: Tensor | None) -> tuple[int, int] | None:
-    """What changes with the gradient."""
+    """Two numbers of which one changes with the gradient."""
     return None if gradient is None else (id(gradient), local(gradient)._version)

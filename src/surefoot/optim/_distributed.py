@@ -157,13 +157,13 @@ class Joining:
 
     @property
     def join_device(self) -> torch.device:
-        """Where the ranks talk about joining."""
-        found: torch.device = self.param_groups[0]["count"].device
-        return found
+        """The device on which the ranks talk about joining."""
+        device: torch.device = self.param_groups[0]["count"].device
+        return device
 
     @property
     def join_process_group(self) -> Any:
-        """Who talks."""
+        """The process group whose ranks talk about joining."""
         group = self._settings.process_group
         return distributed.group.WORLD if group is None or group == "auto" else group
 
@@ -175,8 +175,8 @@ class Joining:
 
         class Hook(JoinHook):
             def main_hook(self) -> None:
-                nothing = torch.zeros((), dtype=scalar_dtype(device), device=device)
-                group = optimizer._settings.process_group
-                mean_over_ranks(group, *((0.0, 0.0) if device.type == "cpu" else (nothing, nothing)))
+                on_host = device.type == "cpu"
+                zero = 0.0 if on_host else torch.zeros((), dtype=scalar_dtype(device), device=device)
+                mean_over_ranks(optimizer._settings.process_group, zero, zero)
 
         return Hook()

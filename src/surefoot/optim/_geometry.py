@@ -12,7 +12,7 @@ from torch import Tensor
 
 from surefoot.optim import native
 from surefoot.optim._arithmetic import Arithmetic, Scalar
-from surefoot.optim._sums import Tensors
+from surefoot.optim._sums import Tensors, wide
 from surefoot.optim.native import Pass
 
 Buffers = Sequence[Tensors]
@@ -68,10 +68,10 @@ class Geometry(ABC):
         if not buffers:
             return
         for i, gradient in enumerate(gradients):
-            own = [buffer[i] for buffer in buffers]
-            saved = ops.save(own)
-            self.observe(gradient, own, count)
-            ops.restore(own, saved)
+            tensors = [buffer[i] for buffer in buffers]
+            saved = ops.save(tensors)
+            self.observe(gradient, tensors, count)
+            ops.restore(tensors, saved)
 
     def measure(
         self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
@@ -107,7 +107,7 @@ class Geometry(ABC):
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
     """⟨a, b⟩, in float32 or better."""
-    dtype = torch.float64 if a.dtype is torch.float64 else torch.float32
+    dtype = wide(a.dtype)
     return torch.sum(a.to(dtype) * b.to(dtype))
 
 
@@ -173,11 +173,11 @@ class Diagonal(Geometry):
         buffers[0].mul_(self.beta).addcmul_(gradient, gradient, value=1.0 - self.beta)
 
     def _correction(self, count: Scalar) -> Scalar:
-        """Adam's: what an average of squares that started at zero is divided by."""
+        """Adam's correction: what an average of squares that started at zero is divided by."""
         return 1.0 - self.beta**count
 
     def metric(self, second_moment: Tensor, count: Scalar) -> Tensor:
-        """D, of the parameter's shape."""
+        """The metric D, of the parameter's shape."""
         metric: Tensor = second_moment / self._correction(count)
         return metric.sqrt_().add_(self.eps)
 
@@ -218,7 +218,7 @@ class Diagonal(Geometry):
         return directions, sum(self._norm_in(ops, metric, grads) for grads, metric in pieces)
 
     def _metrics(self, moments: Tensors, count: Scalar) -> Tensors:
-        """D for a list of parameters."""
+        """The metric D for a list of parameters."""
         metrics = torch._foreach_div(moments, self._correction(count))
         torch._foreach_sqrt_(metrics)
         torch._foreach_add_(metrics, self.eps)
@@ -267,11 +267,14 @@ class Diagonal(Geometry):
         # kernel writes back unchanged. It knows no sum: it works on pieces that are still in the cache for the sum.
         beta, step = 0.0 if weight is None else 1.0 - weight, torch.tensor(count)
         options: dict[str, Any] = {"beta1": beta, "beta2": self.beta, "eps": self.eps, "lr": 1.0, "weight_decay": 1.0}
-        own, total = of_batch and weight is not None, 0.0
+        norm_of_batch, total = of_batch and weight is not None, 0.0
         averages = gradients if weight is None else average
         for outs, grads, firsts, seconds in ops.pieces(out, gradients, averages, moments):
             steps = [step] * len(outs)
             torch._fused_adamw_(outs, grads, firsts, seconds, [], steps, amsgrad=False, maximize=False, **options)
-            total += self._norm_in(ops, self._metrics(seconds, count), grads) if own else ops.inner(firsts, outs)
+            if norm_of_batch:
+                total += self._norm_in(ops, self._metrics(seconds, count), grads)
+            else:
+                total += ops.inner(firsts, outs)
         factor = -(1.0 - beta**count)
-        return factor, total if own else factor * total
+        return factor, total if norm_of_batch else factor * total

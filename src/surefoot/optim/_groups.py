@@ -53,12 +53,12 @@ class Share(NamedTuple):
         spreads = [spread(p) for p in self.params]
         grads = [placed_as(grad, p) for grad, p in zip(self.grads, self.params, strict=True)]
         shares = []
-        for one in dict.fromkeys(spreads):
-            places = [i for i, other in enumerate(spreads) if other == one]
-            lists = (self.params, grads, self.average, self.last or [], *self.buffers)
-            params, own, average, last, *buffers = ([local(a[i]) for i in places if a] for a in lists)
+        lists = (self.params, grads, self.average, self.last or [], *self.buffers)
+        for ranks in dict.fromkeys(spreads):
+            places = [i for i, holders in enumerate(spreads) if holders == ranks]
             originals = [self.params[i] for i in places]
-            share = self._replace(params=params, grads=own, average=average, buffers=buffers, spread=one)
+            params, held, average, last, *buffers = ([local(a[i]) for i in places if a] for a in lists)
+            share = self._replace(params=params, grads=held, average=average, buffers=buffers, spread=ranks)
             shares.append(share._replace(originals=originals, last=None if self.last is None else last))
         return shares
 
@@ -84,20 +84,21 @@ class Share(NamedTuple):
     def _gathered(self, *lists: Tensors) -> Iterator[tuple[Tensor, list[list[Tensor]], list[list[Tensor]]]]:
         """Parameters, with tensors of theirs and their buffers as a whole: one at a time, on every rank."""
         for i, original in enumerate(self.originals):
-            wholes, buffers = ([[gathered(each[i], original)] for each in some] for some in (lists, self.buffers))
+            wholes = [[gathered(tensors[i], original)] for tensors in lists]
+            buffers = [[gathered(buffer[i], original)] for buffer in self.buffers]
             yield original, wholes, buffers
 
     def measure(self, ops: Arithmetic, gradients: Tensors, count: Scalar, norm_sq: Scalar) -> tuple[Tensors, Scalar]:
         """Directions for gradients, and Σ‖·‖_*² over all ranks; ``norm_sq`` is their Σ‖·‖² over all ranks, or None."""
-        return self._asked(self.geometry.measure, ops, (gradients,), count, norm_sq)
+        return self._measured(self.geometry.measure, ops, (gradients,), count, norm_sq)
 
     def measure_averaged(
         self, ops: Arithmetic, gradients: Tensors, count: Scalar, norm_sq: Scalar
     ) -> tuple[Tensors, Scalar]:
         """Directions of the averages, and Σ‖·‖_*² of the batch's own gradients over all ranks."""
-        return self._asked(self.geometry.measure_averaged, ops, (self.average, gradients), count, norm_sq)
+        return self._measured(self.geometry.measure_averaged, ops, (self.average, gradients), count, norm_sq)
 
-    def _asked(
+    def _measured(
         self, measure: Callable[..., Any], ops: Arithmetic, lists: tuple[Tensors, ...], count: Scalar, norm_sq: Scalar
     ) -> tuple[Tensors, Scalar]:
         """What the geometry measures, over all ranks; it sees whole tensors where it makes no sense of pieces."""
@@ -152,16 +153,16 @@ class Gathering(Optimizer):
             if averaging.compares:  # the schedule is apart from the rate that the group began with
                 cap = group["cap"]
                 pace, lr = lr / cap if cap else 0.0, maximum(lr, cap)
-            params, grads = self._differentiated(group)
-            for geometry, found in settings.geometry.split(params, group):
-                own = grads if found is params else [p.grad for p in found if p.grad is not None]
-                if settings.maximize and own:
-                    own = list(torch._foreach_neg(own))
-                buffers = self._buffers(geometry, found)
+            trained, trained_grads = self._differentiated(group)
+            for geometry, params in settings.geometry.split(trained, group):
+                grads = trained_grads if params is trained else [p.grad for p in params if p.grad is not None]
+                if settings.maximize and grads:
+                    grads = list(torch._foreach_neg(grads))
+                buffers = self._buffers(geometry, params)
                 average = [] if averaging.buffer_name is None else buffers.pop(0)
                 last = buffers.pop(0) if averaging.compares and geometry.costly else None
-                lists = (found, own, average, buffers)
-                share = Share(index, geometry, lr, decay, *lists, memory, pace, last, originals=found)
+                lists = (params, grads, average, buffers)
+                share = Share(index, geometry, lr, decay, *lists, memory, pace, last, originals=params)
                 shares += share.pieces() if self._sharded else [share]
         return [self._with_scratch(share) for share in shares] if settings.fused and ops.reads else shares
 
@@ -172,9 +173,9 @@ class Gathering(Optimizer):
             room, stride = self._scratch.get(original), p.stride()
             if room is None or room.stride() != stride or room.shape != p.shape or room.dtype is not p.dtype:
                 room = self._scratch[original] = torch.zeros_like(p, memory_format=torch.preserve_format)
-                for own in (share.average, *share.buffers) if p is original else ():
-                    if own and own[i].stride() != room.stride():  # the parameter's memory format has changed
-                        own[i].data = torch.empty_like(room).copy_(own[i])
+                for buffer in (share.average, *share.buffers) if p is original else ():
+                    if buffer and buffer[i].stride() != room.stride():  # the parameter's memory format has changed
+                        buffer[i].data = torch.empty_like(room).copy_(buffer[i])
             scratch.append(room)
             grads.append(grad if grad.stride() == stride else torch.empty_like(p).copy_(grad))
         return share._replace(scratch=scratch, grads=grads)
@@ -182,10 +183,10 @@ class Gathering(Optimizer):
     def _differentiated(self, group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
         """The group's parameters with a gradient, and their gradients."""
         params = group["params"]
-        found = [p.grad for p in params]
-        grads = [grad for grad in found if grad is not None]
-        if len(grads) < len(found):
-            params = [p for p, grad in zip(params, found, strict=True) if grad is not None]
+        all_grads = [p.grad for p in params]
+        grads = [grad for grad in all_grads if grad is not None]
+        if len(grads) < len(all_grads):
+            params = [p for p, grad in zip(params, all_grads, strict=True) if grad is not None]
         for layout in {grad.layout for grad in grads}:
             if layout is not torch.strided:
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients (layout {layout})")

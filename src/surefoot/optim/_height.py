@@ -20,11 +20,11 @@ class Sight(NamedTuple):
     value: Scalar
     """What the model takes for it: the value of the averaged linearisations, for example."""
     reach: Scalar
-    """The same at the point that proximal weight decay leads to; ``value`` without it."""
+    """``value`` at the point that proximal weight decay leads to, and ``value`` itself without it."""
     decrease: Scalar
     """q = Σ α‖g‖_*² of the gradient that the model sees."""
     full_decrease: Scalar
-    """The same without the shrinking of proximal weight decay."""
+    """``decrease`` without the shrinking of proximal weight decay."""
     batch_decrease: Scalar | None
     """q of the batch's own gradient; None unless :attr:`Height.uses_batch`, or it is ``decrease``."""
     count: Scalar
@@ -112,7 +112,7 @@ class Fixed(Height):
 
 @dataclass(frozen=True)
 class Unbounded(Height):
-    """For the linear model, which knows no lower bound."""
+    """No height, for the linear model, which knows no lower bound."""
 
     certifies: ClassVar[bool] = True
 

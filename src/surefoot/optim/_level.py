@@ -58,7 +58,7 @@ class Level(level.Rule, Height):
     """
 
     def start(self) -> dict[str, float]:
-        """Nothing seen yet."""
+        """The scalars of a level that has seen no loss yet."""
         return {"bound": 0.0, **dict(zip(_NAMES, level.Seen(), strict=True))}
 
     def bound(self, sight: Sight, past: Mapping[str, Scalar]) -> Scalar:
@@ -78,7 +78,7 @@ class Level(level.Rule, Height):
         return safe_delta(excess, decrease, 1.0, scale)
 
     def after(self, sight: Sight, past: Mapping[str, Scalar], bound: Scalar, scale: Scalar) -> dict[str, Scalar]:
-        """What is remembered for the next step."""
+        """What the level remembers for the next step."""
         return dict(zip(_NAMES, self._seen(sight, past), strict=True))
 
     def _seen(self, sight: Sight, past: Mapping[str, Scalar]) -> level.Seen:

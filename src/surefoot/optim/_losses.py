@@ -40,8 +40,8 @@ def scalar(value: Any, name: str = "loss", *, copied: bool = False) -> Tensor | 
             raise ValueError(f"{name} must have one element, got a tensor of shape {tuple(value.shape)}")
         if value.is_complex():
             raise TypeError(f"{name} must be real, got a tensor of dtype {value.dtype}")
-        found = whole(value.detach())
-        return _copied(found) if copied else found.reshape(()) if found.ndim else found
+        number = whole(value.detach())
+        return _copied(number) if copied else number.reshape(()) if number.ndim else number
     if isinstance(value, Real):
         return float(value)
     raise TypeError(f"{name} must be a number or a tensor of one element, got {type(value).__name__}")
@@ -49,8 +49,8 @@ def scalar(value: Any, name: str = "loss", *, copied: bool = False) -> Tensor | 
 
 def _copied(loss: Tensor) -> Tensor:
     """A loss of its own, in float32 or better: sums need it, and its tensor may be changed before the step."""
-    own = loss.clone() if loss.dtype in WIDE else loss.float()
-    return own.reshape(()) if own.ndim else own
+    copy = loss.clone() if loss.dtype in WIDE else loss.float()
+    return copy.reshape(()) if copy.ndim else copy
 
 
 def check_closure(closure: Any, hint: str = "") -> None:
@@ -91,7 +91,7 @@ class Losses:
 
     def add(self, loss: Tensor | float) -> None:
         """Take a loss that is told."""
-        has_gradient = self._first() is not None
+        has_gradient = self._first_grad() is not None
         if self.heard is not None and not has_gradient:
             self.forget()  # of gradients that are gone: the step was left out
         self._late = has_gradient
@@ -107,7 +107,7 @@ class Losses:
         """Follow the gradients of an optimizer, which were divided."""
         if self._optimizer() is optimizer and self.heard is not None:
             self.heard = self.heard / scale.to(self.heard.device, self.heard.dtype)
-            self._mark = version(self._first())
+            self._mark = version(self._first_grad())
             self._take_sample()
 
     def shrunk(self, loss: Tensor | float) -> Tensor | float:
@@ -121,8 +121,8 @@ class Losses:
         if factor is None:
             return 1.0
         heard = self.heard.to(factor)
-        other = (heard - torch.as_tensor(loss).to(factor)).abs() > 1e-3 * heard.abs()
-        return torch.where(other, 1.0, factor)
+        another = (heard - torch.as_tensor(loss).to(factor)).abs() > 1e-3 * heard.abs()
+        return torch.where(another, 1.0, factor)
 
     def _take_sample(self) -> None:
         if not self._sampled or not all(map(serves, self._sampled)):
@@ -131,13 +131,13 @@ class Losses:
 
     def before(self) -> list[tuple[int, int] | None] | None:
         """What the gradients are before a backward pass; None if there are none."""
-        if self._first() is None:
+        if self._first_grad() is None:
             if self.added is not None and not self._late:
                 self.heard = None  # told before its backward pass, which is the one that comes
             elif not (self.doubt is _SHARDED and self._sharded()):
                 self.forget()
             return None
-        if (self.heard is not None or self.doubt) and self._mark != version(self._first()):
+        if (self.heard is not None or self.doubt) and self._mark != version(self._first_grad()):
             if all(p.grad is None or not bool(local(p.grad).any()) for p in self._params()):
                 self.forget()
             else:
@@ -147,7 +147,7 @@ class Losses:
     def after(self, before: list[tuple[int, int] | None] | None) -> bool:
         """Whether a backward pass has changed the gradients."""
         if before is None:
-            return self._first() is not None
+            return self._first_grad() is not None
         if self._optimizer() is None:  # collected meanwhile
             return False
         return any(version(p.grad) != old for p, old in zip(self._params(), before, strict=True))
@@ -157,9 +157,9 @@ class Losses:
         if len(roots) > 1 and self._sharded():
             self.doubt = _ROOTS
             return
-        own = {id(p) for p in self._params()} if len(roots) > 1 else set()
+        param_ids = {id(p) for p in self._params()} if len(roots) > 1 else set()
         for root, gradient in roots:
-            if len(roots) > 1 and own.isdisjoint(_leaves(root)):
+            if len(roots) > 1 and param_ids.isdisjoint(_leaves(root)):
                 continue
             if not isinstance(root, Tensor) or root.numel() != 1 or root.is_complex():
                 self.doubt = _SEVERAL
@@ -168,7 +168,7 @@ class Losses:
             if gradient is not None:
                 loss = loss * gradient.detach().reshape(())
             self.heard = loss if self.heard is None else self.heard + loss
-        self._mark = version(self._first())
+        self._mark = version(self._first_grad())
         self._take_sample()
 
     def miss(self) -> None:
@@ -181,7 +181,7 @@ class Losses:
         for group in optimizer.param_groups if optimizer is not None else ():
             yield from group["params"]
 
-    def _first(self) -> Tensor | None:
+    def _first_grad(self) -> Tensor | None:
         """The first gradient that there is."""
         return next((p.grad for p in self._params() if p.grad is not None), None)
 
@@ -209,13 +209,13 @@ class _Listeners:
                 self._wrap(torch.amp.GradScaler, "__init__", self._make_scaler)
                 self._wrap_scalers(torch.amp.GradScaler)
 
-    def _wrap(self, owner: Any, name: str, heard: Callable[..., Any]) -> None:
+    def _wrap(self, owner: Any, name: str, replacement: Callable[..., Any]) -> None:
         original = getattr(owner, name)
 
         @torch.compiler.disable  # type: ignore[untyped-decorator]
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return heard(original, *args, **kwargs)
+            return replacement(original, *args, **kwargs)
 
         setattr(owner, name, wrapper)
         self._wrapped.append((owner, name, original, wrapper))
@@ -254,8 +254,8 @@ class _Listeners:
             raise
         changed = [losses for losses, old in zip(listening, before, strict=True) if losses.after(old)]
         if changed:
-            given = kwargs.get("grad_variables") if grad_tensors is None else grad_tensors
-            roots = _pairs(tensors, given)
+            gradients = kwargs.get("grad_variables") if grad_tensors is None else grad_tensors
+            roots = _pairs(tensors, gradients)
             for losses in changed:
                 losses.hear(roots)
         else:
@@ -294,19 +294,19 @@ def _pairs(tensors: Any, gradients: Any) -> list[tuple[Any, Tensor | None]]:
 
 
 def _leaves(root: Any) -> set[int]:
-    """The parameters that a loss depends on."""
+    """The ids of the parameters that a loss depends on."""
     if getattr(root, "grad_fn", None) is None:
         return {id(root)}
-    seen, found, todo = set(), set(), [root.grad_fn]
+    seen, leaves, todo = set(), set(), [root.grad_fn]
     while todo:
         node = todo.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         if hasattr(node, "variable"):
-            found.add(id(node.variable))
+            leaves.add(id(node.variable))
         todo += [following for following, _ in node.next_functions]
-    return found
+    return leaves
 
 
 class Listening(Optimizer):
@@ -349,13 +349,14 @@ class Listening(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 returned = closure()
-        told = (("closure", returned), ("loss", loss), ("add_loss", losses.added))
-        given = [(name, value) for name, value in told if value is not None]
+        ways = (("closure", returned), ("loss", loss), ("add_loss", losses.added))
+        given = [(name, value) for name, value in ways if value is not None]
         if len(given) > 1:
             raise ValueError(f"the loss was given more than once: by {' and by '.join(name for name, _ in given)}")
         if not given:
             return None, None if losses.pending is None else scalar(losses.pending)
-        value = scalar(given[0][1])
+        given_loss = given[0][1]
+        value = scalar(given_loss)
         if returned is not None and earlier is not None and era == losses.era:
             value = value + scalar(earlier)  # gradients of earlier backward passes, which the closure has kept
-        return given[0][1] if losses.added is None else None, value
+        return given_loss if losses.added is None else None, value

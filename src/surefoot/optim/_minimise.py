@@ -22,7 +22,7 @@ _CURVATURE = 1e-10
 
 @dataclass(frozen=True)
 class Evaluation:
-    """P at one point."""
+    """The proximal problem P at one point."""
 
     w: Tensor
     value: float
@@ -39,8 +39,8 @@ Evaluate = Callable[[Tensor], Evaluation]
 Done = Callable[[Evaluation], bool]
 
 
-def lbfgs(evaluate: Evaluate, start: Evaluation, done: Done, history: int = 10) -> Evaluation:
-    """L-BFGS with a line search that one trial suffices for most of the time."""
+def lbfgs(evaluate: Evaluate, start: Evaluation, done: Done, history: int) -> Evaluation:
+    """L-BFGS that remembers ``history`` pairs; most of the time its line search needs one trial."""
     point = start
     pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=history)
     while not done(point):

@@ -30,20 +30,20 @@ class Row:
     """The averaging at a level, where the row's own would take the level's protection away."""
 
     def averaged(self, lower_bound: Any, changed: dict[str, Any]) -> Momentum:
-        """The row's averaging below such a bound, with other arguments than its own."""
+        """The row's averaging for this lower bound, with the arguments that were changed."""
         if self.at_level is not None and (lower_bound == "level" or isinstance(lower_bound, Level)):
             return self.at_level(**{"beta": self.averaging.beta} | changed)
         return dataclasses.replace(self.averaging, **changed)
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Arguments of the constructors by name."""
-        own = {"lr": self.lr, "geometry": self.geometry, "beta": self.averaging.beta}
+        """The values that arguments of the constructors have if they are not given, by name."""
+        values = {"lr": self.lr, "geometry": self.geometry, "beta": self.averaging.beta}
         if isinstance(self.model, Power):
-            own["p"] = self.model.p
+            values["p"] = self.model.p
         if isinstance(self.geometry, Diagonal):
-            own |= {"betas": (self.averaging.beta, self.geometry.beta), "eps": self.geometry.eps}
-        return own
+            values |= {"betas": (self.averaging.beta, self.geometry.beta), "eps": self.geometry.eps}
+        return values
 
 
 ROWS: dict[str, Row] = {
@@ -82,11 +82,11 @@ class NamedRow(ModelBased):
 
     def _row(self, params: Any, lr: Rate, options: Options, beta: float | None = None, **others: Any) -> None:
         """Construct the row with other arguments of its averaging, or with another model or geometry."""
-        given = {name: value for name, value in others.items() if value is not None}
-        parts = {name: given.pop(name, getattr(self.row, name)) for name in ("model", "geometry")}
+        changed = {name: value for name, value in others.items() if value is not None}
+        parts = {name: changed.pop(name, getattr(self.row, name)) for name in ("model", "geometry")}
         if options.get("averaging") is None:
-            given |= {} if beta is None else {"beta": beta}
-            averaging = self.row.averaged(options.get("lower_bound"), given)
+            changed |= {} if beta is None else {"beta": beta}
+            averaging = self.row.averaged(options.get("lower_bound"), changed)
             options, beta = {**options, "averaging": averaging}, None
         ModelBased.__init__(self, params, self.row.lr if lr is None else lr, beta=beta or 0.0, **parts, **options)
 

@@ -57,7 +57,7 @@ class Settings:
     """
 
     model: Model
-    """With a lower bound of 0: the height has the optimizer's."""
+    """The model with a lower bound of 0: the optimizer's bound is the height."""
     geometry: Geometry
     given: Averaging
     """The averaging as it was given."""
@@ -90,8 +90,9 @@ class Settings:
         if clip is not None and not (_is_number(clip) and clip > 0):
             raise ValueError(f"max_grad_norm must be None or a positive number, got {clip!r}")
         if self.fused and not self.geometry.fusable:
-            told = f"not for {self.geometry!r}: leave it at None"
-            raise ValueError(f"fused=True is there for the Diagonal geometry, {told}")
+            raise ValueError(
+                f"fused=True is there for the Diagonal geometry, not for {self.geometry!r}: leave it at None"
+            )
         model, height = _model_and_height(self.model, self.height)
         checked = {
             "model": model,
@@ -126,12 +127,12 @@ class Settings:
         return {"momentum": self.momentum.beta}
 
     def with_beta(self, beta: Any) -> Settings:
-        """The same with another β of the averaging."""
+        """These settings with another β of the averaging."""
         assert self.momentum is not None
         return dataclasses.replace(self, given=dataclasses.replace(self.momentum, beta=beta))
 
     def resumed(self, group: Mapping[str, Any], states: Iterable[Mapping[str, Any]]) -> Settings:
-        """The same with β of a group whose averages are in the state: they go on, and do not start anew."""
+        """These settings with β of a group whose averages are in the state: they go on, and do not start anew."""
         name = next(iter(self.group_options), None)
         if name is None or name not in group:
             return self
@@ -140,12 +141,12 @@ class Settings:
 
     @property
     def described(self) -> dict[str, str | float | None]:
-        """What a checkpoint tells of them, beside the groups' options."""
+        """What a checkpoint says of these settings, beside the groups' options."""
         return {
-            "model": _told(self.model),
-            "geometry": type(self.geometry).__name__ if "betas" in self.group_options else _told(self.geometry),
+            "model": _in_words(self.model),
+            "geometry": type(self.geometry).__name__ if "betas" in self.group_options else _in_words(self.geometry),
             "averaging": type(self.momentum or self.averaging).__name__,
-            "lower_bound": self.height.value if isinstance(self.height, Fixed) else _told(self.height),
+            "lower_bound": self.height.value if isinstance(self.height, Fixed) else _in_words(self.height),
             "weight_decay_mode": self.weight_decay_mode,
             "max_grad_norm": self.max_grad_norm,
         }
@@ -159,11 +160,11 @@ class Settings:
             changes["height"] = Fixed(known["lower_bound"])
         return dataclasses.replace(self, **changes)
 
-    def told_apart(self, loaded: Settings, known: dict[str, Any], options: dict[str, Any]) -> str:
+    def differences(self, loaded: Settings, known: dict[str, Any], options: dict[str, Any]) -> str:
         """What is different after a checkpoint was loaded; ``options`` are those of its first group."""
-        own = self.group_options
-        mine, now = self.described | {name: own[name] for name in options}, loaded.described | options
-        taken = [f"{name}={now[name]!r} in place of {mine[name]!r}" for name in mine if now[name] != mine[name]]
+        before = self.described | {name: self.group_options[name] for name in options}
+        now = loaded.described | options
+        taken = [f"{name}={now[name]!r} in place of {before[name]!r}" for name in before if now[name] != before[name]]
         left = [f"it was saved with {name}={known[name]!r}" for name in loaded.described if known[name] != now[name]]
         return "; ".join(taken + left)
 
@@ -175,9 +176,9 @@ class Settings:
 
     def buffer_names(self, geometry: Geometry) -> tuple[str, ...]:
         """The buffers of its size that are kept for every parameter that has this geometry."""
-        averaging = self.averaging.buffer_name
-        kept = ("direction",) if self.averaging.compares and geometry.costly else ()
-        return (() if averaging is None else (averaging,)) + kept + geometry.buffer_names
+        average = () if self.averaging.buffer_name is None else (self.averaging.buffer_name,)
+        direction = ("direction",) if self.averaging.compares and geometry.costly else ()
+        return average + direction + geometry.buffer_names
 
 
 def check_rate(name: str, value: Any) -> Any:
@@ -219,7 +220,7 @@ def check_process_group(group: Any) -> None:
         raise ValueError(f'process_group must be "auto", None or a process group, got {group!r}')
 
 
-def _told(part: Any) -> str:
+def _in_words(part: Any) -> str:
     """A part of the optimizer in words that stay the same from one process to the next."""
     return type(part).__name__ if repr(part) == object.__repr__(part) else repr(part)
 
@@ -230,19 +231,22 @@ def _is_number(value: Any) -> bool:
 
 def _model_and_height(model: Model, lower_bound: Any) -> tuple[Model, Height]:
     """The model with a bound of 0, and the height that the optimizer gives to it (f − C is all that a model sees)."""
-    own = model.lower_bound
-    if not _is_number(own):
+    model_bound = model.lower_bound
+    if not _is_number(model_bound):
         raise ValueError(
-            f"lower_bound of an optimizer's model must be a number, got {own!r}; step(lower_bound=...) takes a batch's"
+            f"lower_bound of an optimizer's model must be a number, got {model_bound!r}; "
+            "step(lower_bound=...) takes a batch's"
         )
     if isinstance(model, Linear):
         if lower_bound not in (0.0, Unbounded()):
             raise ValueError(f"the linear model (SGD) knows no lower bound, got lower_bound={lower_bound!r}")
         return model, Unbounded()
-    if own != 0.0:
+    if model_bound != 0.0:
         if lower_bound != 0.0:
-            raise ValueError(f"lower_bound was given twice: {own!r} in the model and {lower_bound!r} to the optimizer")
-        lower_bound = own
+            raise ValueError(
+                f"lower_bound was given twice: {model_bound!r} in the model and {lower_bound!r} to the optimizer"
+            )
+        lower_bound = model_bound
         model = dataclasses.replace(model, lower_bound=0.0)  # type: ignore[type-var]
     if isinstance(lower_bound, str) and lower_bound in HEIGHTS:
         return model, HEIGHTS[lower_bound]()

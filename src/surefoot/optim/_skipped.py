@@ -1,10 +1,10 @@
-"""Steps that are skipped: an error if one was asked for, and a word if a run trains nothing."""
+"""Steps that are skipped: an error if one was asked for, and a warning if a run trains nothing."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from surefoot.optim._step import Outcome
 
 _FIRST = 5
-"""So many skipped steps at the start are worth a word."""
+"""So many skipped steps at the start are worth a warning."""
 _IN_A_ROW = 20
-"""And so many anywhere else."""
+"""So many skipped steps in a row are worth a warning anywhere else."""
 _LOOK_EVERY = 1000
 """On a device the counters are read after the first steps and then every so many steps, because reading waits."""
 
@@ -24,10 +24,15 @@ _LOOK_EVERY = 1000
 def raise_if_bad(outcome: Outcome, loss: Scalar, firm: Scalar | None) -> None:
     """With ``on_nonfinite="raise"``: say what was wrong with a step. On a device this waits for the values."""
     if not bool(outcome.finite):
-        what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {float(loss)}"
-        raise ValueError(f"{what}; the parameters are unchanged")
+        raise_not_finite(loss)
     if bool(outcome.violated) and firm is not None:
         raise ValueError(f"the loss {float(loss)} is below lower_bound {float(firm)}; the parameters are unchanged")
+
+
+def raise_not_finite(loss: Scalar) -> NoReturn:
+    """Say which of loss and gradient is not finite."""
+    what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {float(loss)}"
+    raise ValueError(f"{what}; the parameters are unchanged")
 
 
 class SkippedSteps:

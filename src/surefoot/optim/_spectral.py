@@ -12,12 +12,13 @@ from torch import Tensor
 
 from surefoot.optim._arithmetic import Arithmetic, Scalar
 from surefoot.optim._geometry import Buffers, Diagonal, Geometry, inner
-from surefoot.optim._sums import WIDE, Tensors
+from surefoot.optim._settings import check_choice
+from surefoot.optim._sums import WIDE, Tensors, wide
 
 _FAST = (3.4445, -4.7750, 2.0315)
 """Coefficients of Jordan's quintic (2024): it lifts small singular values fast, and leaves all of them around 1."""
 _FAST_NORM = 1.2024
-"""An upper bound of that quintic on [0, 1.2024], so that no number of its steps leaves this interval."""
+"""An upper bound of Jordan's quintic on [0, 1.2024], so that no number of its steps leaves this interval."""
 _POLISH = (15 / 8, -10 / 8, 3 / 8)
 """Coefficients of the quintic that converges: it is monotone, and of third order at 1."""
 _TINY = 1e-37
@@ -96,7 +97,7 @@ def _gram(x: Tensor) -> Tensor:
 
 
 def _eigenvalues(matrix: Tensor) -> Tensor | None:
-    """In float64, of a symmetric matrix whose lower triangle is given; None where LAPACK does not find them."""
+    """Eigenvalues in float64 of a symmetric matrix, from its lower triangle; None where LAPACK does not find them."""
     try:
         values = torch.linalg.eigvalsh(matrix).double()
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
@@ -157,8 +158,7 @@ class Spectral(Geometry):
     def __post_init__(self) -> None:
         if not isinstance(self.rest, Geometry) or isinstance(self.rest, Spectral):
             raise TypeError(f"rest must be another surefoot.optim.Geometry, got {self.rest!r}")
-        if self.scale not in _SCALES:
-            raise ValueError(f"scale must be one of {', '.join(map(repr, _SCALES))}, got {self.scale!r}")
+        check_choice("scale", self.scale, _SCALES)
         for name, value, least in (("steps", self.steps, 1), ("polish", self.polish, 0)):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= 100:
                 raise ValueError(f"{name} must be an integer from {least} to 100, got {value!r}")
@@ -186,9 +186,7 @@ class Spectral(Geometry):
         if not ops.reads or self.dtype not in (None, *WIDE):
             # One direction at a time: nobody keeps them.
             return ops.total([self.dual_norm_sq(g, self.direction(g, (), count)) for g in gradients])
-        matrices = (gradient.flatten(1).to(self._dtype(gradient)) for gradient in gradients)
-        slopes = (slope(matrix, self.steps, self.polish) for matrix in matrices)
-        return sum((self._norm_sq(each, gradient) for each, gradient in zip(slopes, gradients, strict=True)), 0.0)
+        return sum((self._norm_sq(slope(self._matrix(g), self.steps, self.polish), g) for g in gradients), 0.0)
 
     def _norm_sq(self, slope: float, gradient: Tensor) -> float:
         """‖G‖_*² from ⟨G, O⟩."""
@@ -207,13 +205,12 @@ class Spectral(Geometry):
         return bound
 
     def _orthogonal(self, gradient: Tensor) -> Tensor:
-        """O, of the gradient's shape."""
-        matrix = gradient.flatten(1).to(self._dtype(gradient))
-        return orthogonalise(matrix, self.steps, self.polish).reshape(gradient.shape)
+        """The nearly orthogonal O, of the gradient's shape."""
+        return orthogonalise(self._matrix(gradient), self.steps, self.polish).reshape(gradient.shape)
 
-    def _dtype(self, gradient: Tensor) -> torch.dtype:
-        """What a matrix is computed in."""
-        return self.dtype or (torch.float64 if gradient.dtype is torch.float64 else torch.float32)
+    def _matrix(self, gradient: Tensor) -> Tensor:
+        """The gradient as a matrix, in the dtype of the Newton–Schulz steps."""
+        return gradient.flatten(1).to(self.dtype or wide(gradient.dtype))
 
     def _scale(self, gradient: Tensor) -> float:
         """The factor c of a layer."""

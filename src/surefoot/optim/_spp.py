@@ -15,12 +15,13 @@ from surefoot.optim._distributed import check_parameter, is_distributed, mean_ov
 from surefoot.optim._losses import check_closure, scalar
 from surefoot.optim._minimise import Evaluation, lbfgs, newton_cg
 from surefoot.optim._settings import check_choice, check_process_group, check_rate
+from surefoot.optim._skipped import raise_not_finite
 from surefoot.optim._state import NamedScalars, name_old_vectors
 from surefoot.theory.models import Step, exact_delta
 
 _SETTINGS = ("inner", "tolerance", "max_calls", "history", "weak_convexity", "on_nonfinite", "process_group")
 _FIELDS = ("delta", "gap", "residual", "calls", "reached", "all_calls", "skipped")
-"""What is noted, in the first group."""
+"""Names of the numbers that are noted in the first group."""
 
 
 class ProximalStep(NamedTuple):
@@ -204,8 +205,7 @@ class SPP(Optimizer):
         start = problem.start
         if not math.isfinite(start.residual):
             if self.on_nonfinite == "raise":
-                what = "the gradient is not finite" if math.isfinite(start.value) else f"the loss is {start.value}"
-                raise ValueError(f"{what}; the parameters are unchanged")
+                raise_not_finite(start.value)
             self._note(problem, [0.0] * len(self.param_groups), ProximalStep(math.inf, math.inf, math.inf, 1, False))
             return
         modulus = self._modulus()
@@ -226,8 +226,8 @@ class SPP(Optimizer):
         step_sq = float(torch.dot(end.w, end.w))
         delta = exact_delta(start.value, end.value - 0.5 * step_sq, step_sq, 1.0)
         gap = end.residual / modulus if modulus else math.inf
-        found = ProximalStep(delta, gap, end.residual, problem.calls, reached(end))
-        self._note(problem, [float(group["lr"]) for group in self.param_groups], found)
+        proximal = ProximalStep(delta, gap, end.residual, problem.calls, reached(end))
+        self._note(problem, [float(group["lr"]) for group in self.param_groups], proximal)
 
     def _modulus(self) -> float:
         """How strongly convex P is known to be, in units of 1/α; 0 if it is not."""
@@ -235,9 +235,9 @@ class SPP(Optimizer):
             return 0.0
         return max(0.0, 1.0 - self.weak_convexity * max(float(group["lr"]) for group in self.param_groups))
 
-    def _note(self, problem: _Problem, sizes: list[float], found: ProximalStep) -> None:
-        all_calls, skipped = self.calls + problem.calls, float(self.skipped) + math.isinf(found.delta)
-        noted = dict(zip(_FIELDS, [*found, all_calls, skipped], strict=True))
+    def _note(self, problem: _Problem, sizes: list[float], proximal: ProximalStep) -> None:
+        all_calls, skipped = self.calls + problem.calls, float(self.skipped) + math.isinf(proximal.delta)
+        noted = dict(zip(_FIELDS, [*proximal, all_calls, skipped], strict=True))
         self._scalars.write(Host(True), noted, [[size] for size in sizes])
 
 
@@ -249,15 +249,14 @@ class _Problem:
         self.calls = 0
         self.returned: Any = None
         loss = self._call()
-        found = [(p, float(group["lr"])) for group in groups for p in group["params"] if p.grad is not None]
-        self.params: list[Tensor] = [p for p, _ in found]
-        self.roots = [math.sqrt(lr) for _, lr in found]
+        trained = [(p, float(group["lr"])) for group in groups for p in group["params"] if p.grad is not None]
+        self.params: list[Tensor] = [p for p, _ in trained]
+        self.roots = [math.sqrt(lr) for _, lr in trained]
         self.x = [p.detach().clone() for p in self.params]
         dtype = torch.float64 if any(p.dtype is torch.float64 for p in self.params) else torch.float32
         device = next((p.device for p in self.params), None)
-        self.start = self._evaluation(
-            loss, torch.zeros(sum(p.numel() for p in self.params), dtype=dtype, device=device)
-        )
+        size = sum(p.numel() for p in self.params)
+        self.start = self._evaluation(loss, torch.zeros(size, dtype=dtype, device=device))
 
     @property
     def spacing(self) -> float:

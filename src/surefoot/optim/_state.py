@@ -22,12 +22,12 @@ class NamedScalars:
     """
 
     def __init__(
-        self, groups: list[dict[str, Any]], common: Mapping[str, float], own: Mapping[str, float], like: Tensor
+        self, groups: list[dict[str, Any]], common: Mapping[str, float], per_group: Mapping[str, float], like: Tensor
     ) -> None:
-        self._names, self._width = tuple(common), len(own)
+        self._names, self._width = tuple(common), len(per_group)
         places = [(groups[0], name, start) for name, start in common.items()]
-        places += [(group, name, start) for group in groups for name, start in own.items()]
-        self._vector = torch.stack([_known(group.get(name), start, like) for group, name, start in places])
+        places += [(group, name, start) for group in groups for name, start in per_group.items()]
+        self._vector = torch.stack([_held(group.get(name), start, like) for group, name, start in places])
         self._array: Any = None  # the same memory for NumPy, which is faster
         for (group, name, _), place in zip(places, self._vector.unbind(), strict=True):
             group[name] = place
@@ -36,14 +36,14 @@ class NamedScalars:
     def read(self, ops: Arithmetic) -> tuple[dict[str, Scalar], list[list[Scalar]]]:
         """The optimizer's scalars by name, and those of every group."""
         values = ops.read(self._place(ops))
-        own = [values[i : i + self._width] for i in range(len(self._names), len(values), self._width)]
-        return dict(zip(self._names, values, strict=False)), own
+        per_group = [values[i : i + self._width] for i in range(len(self._names), len(values), self._width)]
+        return dict(zip(self._names, values, strict=False)), per_group
 
-    def write(self, ops: Arithmetic, common: Mapping[str, Scalar], own: list[list[Scalar]]) -> None:
-        """Write all scalars."""
+    def write(self, ops: Arithmetic, common: Mapping[str, Scalar], per_group: list[list[Scalar]]) -> None:
+        """Write all scalars: the optimizer's by name, and those of every group in their order."""
         values = [common[name] for name in self._names]
-        for group in own:
-            values += group[: self._width]
+        for of_group in per_group:
+            values += of_group[: self._width]
         ops.write(self._place(ops), values)
 
     def _place(self, ops: Arithmetic) -> Any:
@@ -54,19 +54,20 @@ class NamedScalars:
         return self._array
 
 
-def _known(value: Any, start: float, like: Tensor) -> Tensor:
+def _held(value: Any, start: float, like: Tensor) -> Tensor:
+    """The value that a group holds as a 0-d tensor, or the one that it starts with."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return value.detach().reshape(()).to(like)
     return torch.tensor(value if isinstance(value, float) else start, dtype=like.dtype).to(like)
 
 
 def name_old_vectors(
-    groups: list[dict[str, Any]], *, common: tuple[str, ...] = _OLD_COMMON, own: tuple[str | None, ...] = ()
+    groups: list[dict[str, Any]], *, common: tuple[str, ...] = _OLD_COMMON, per_group: tuple[str | None, ...] = ()
 ) -> None:
     """Give names to what a checkpoint of version 0.1.0 holds in the vectors ``progress`` and ``own`` of its groups."""
     for group in groups:
-        for vector, names in (("progress", common), ("own", own)):
+        for vector, names in (("progress", common), ("own", per_group)):
             values = group.pop(vector, None)
             if isinstance(values, Tensor):
-                known = zip(names, values.reshape(-1).unbind(), strict=False)
-                group.update({name: value for name, value in known if name is not None and name not in group})
+                named = zip(names, values.reshape(-1).unbind(), strict=False)
+                group.update({name: value for name, value in named if name is not None and name not in group})

@@ -42,9 +42,9 @@ class Measured(NamedTuple):
     seen: Tensors
     """The gradient that the model sees."""
     seen_sq: Scalar
-    """Its ‖·‖²."""
+    """‖·‖² of the gradient that the model sees; None if nobody asks for it."""
     dual_sq: Scalar
-    """Its ‖·‖_*²."""
+    """‖·‖_*² of the gradient that the model sees."""
     batch_sq: Scalar
     """‖g‖_*² of the batch's own gradient; None if nobody asks for it."""
     slope: Scalar
@@ -59,15 +59,15 @@ def advance(
     ops: Arithmetic,
     shares: list[Share],
     loss: Scalar,
-    given: Scalar | None,
+    batch_bound: Scalar | None,
     past: Mapping[str, Scalar],
-    shrunk: Scalar = 1.0,
+    shrunk: Scalar,
 ) -> Outcome:
     """Take one step: move the parameters and their buffers, and return everything else that changes.
 
-    ``given`` is a lower bound for this step alone, ``past`` what the last one has noted, ``shrunk`` what the gradients
-    of the loss were multiplied by, clipped by hand for example: with cg in the place of g, a step of length α along cg
-    promises a decrease of α⟨g, cg⟩ = α‖cg‖²/c.
+    ``batch_bound`` is a lower bound for this step alone, ``past`` what the last step has noted, ``shrunk`` what the
+    gradients of the loss were multiplied by, clipped by hand for example: with cg in the place of g, a step of length α
+    along cg promises a decrease of α⟨g, cg⟩ = α‖cg‖²/c.
     """
     averaging, height = settings.averaging, settings.height
 
@@ -75,7 +75,7 @@ def advance(
     grad_sq = [share.total(ops.sum_sq(share.grads)) for share in shares]
     total_sq: Scalar = sum(grad_sq)
     finite = ops.xp.isfinite(loss + total_sq)
-    firm = height.firm if given is None else given
+    firm = height.firm if batch_bound is None else batch_bound
     violated = loss < (-math.inf if firm is None else firm)
     if not ops.decide(finite, violated):
         return _no_step(ops, shares, past, finite, violated, total_sq)
@@ -93,9 +93,8 @@ def advance(
         clip = clip_factor(sum(each.seen_sq for each in measured), settings.max_grad_norm)
     worth = h = [share.lr * clip / shrunk for share in shares]
     dual_sq = [each.dual_sq for each in measured]
-    decrease = full = _dot(worth, dual_sq)
-    decayed = [share for share in shares if share.weight_decay]
-    prox = bool(decayed) and settings.weight_decay_mode == "prox"
+    decrease = full_decrease = _dot(worth, dual_sq)
+    prox = settings.weight_decay_mode == "prox" and any(share.weight_decay for share in shares)
     if prox:
         h = [rate / (1.0 + share.lr * clip * share.weight_decay) for rate, share in zip(worth, shares, strict=True)]
         decrease = _dot(h, dual_sq)
@@ -103,19 +102,21 @@ def advance(
     if not ops.decide(finite, violated):
         return _no_step(ops, shares, past, finite, violated, total_sq)
     drift: Scalar = 0.0  # what weight decay does to the linear model: Σ hλ⟨g, x⟩
-    for rate, each in zip(h, measured, strict=True) if decayed and (prox or averaging.follows) else ():
-        share = each.share
-        if share.weight_decay:
-            drift = drift + rate * share.weight_decay * share.total(ops.inner(each.seen, share.params))
+    if prox or averaging.follows:
+        for rate, each in zip(h, measured, strict=True):
+            share = each.share
+            if share.weight_decay:
+                drift = drift + rate * share.weight_decay * share.total(ops.inner(each.seen, share.params))
 
     # Height F = f − C, scale t and index δ.
-    batch: Scalar | None = full
+    batch_decrease: Scalar | None = full_decrease
     if averaging.sees_average:
         batch_sq = [each.batch_sq for each in measured]
-        batch = None if any(each is None for each in batch_sq) else _dot(worth, batch_sq)
-    sight = Sight(loss, value, value - drift if prox else value, decrease, full, batch, count, {})
-    bound = given
-    if given is None:
+        batch_decrease = None if any(sq is None for sq in batch_sq) else _dot(worth, batch_sq)
+    reach = value - drift if prox else value
+    sight = Sight(loss, value, reach, decrease, full_decrease, batch_decrease, count, {})
+    bound = batch_bound
+    if batch_bound is None:
         bound, violated = height.bound(sight, past), violated | height.lowered(sight, past)
     promised = height.decrease(sight, past)
     if prox:
@@ -132,7 +133,7 @@ def advance(
     new: dict[str, Scalar] = {"count": count, "bound": bound}
     if averaging.compares:
         slopes = [each.slope for each in measured]
-        agreed, damped, kept = averaging.pace(_dot(worth, overlaps), _dot(worth, slopes), batch, past)
+        agreed, damped, kept = averaging.pace(_dot(worth, overlaps), _dot(worth, slopes), batch_decrease, past)
         agreed = 1.0 - height.progress(sight, past) * (1.0 - agreed)
         scales = [scale * damped * annealed(agreed, share.pace) for scale, share in zip(scales, shares, strict=True)]
         new |= kept
@@ -164,6 +165,7 @@ def _dot(rates: list[Scalar], values: list[Scalar]) -> Scalar:
 def _no_step(
     ops: Arithmetic, shares: list[Share], past: Mapping[str, Scalar], finite: Scalar, violated: Scalar, grad_sq: Scalar
 ) -> Outcome:
+    """The outcome of a step that is not taken."""
     noted = {**past, **_missed(ops, past, finite, violated), "grad_sq": grad_sq}
     return Outcome(finite, violated, [0.0] * len(shares), [share.memory for share in shares], noted)
 

@@ -28,7 +28,6 @@ from surefoot.optim.native import together
 _ROW = 1 << 8
 """Elements that are summed in their own dtype (float32 at least), with an error below 1e-6 even if all are equal
 and their rounding errors are too."""
-_BY_ROWS = "ij,ij->i"
 _SMALL = 1 << 16
 """Tensors of up to this many elements are gathered into one vector, which costs less than a call for each."""
 _MANY = 1 << 13
@@ -37,11 +36,16 @@ _BLOCK = 1 << 18
 """BLAS sums at most this many elements in float32, with an error of 1e-6 even in a single thread; the rest is summed in
 float64. In one go, 2 million of them would be off by 2e-5, and 40 million by 2e-4."""
 _NARROW_BLOCK = 1 << 16
-"""The same for low-precision tensors, which are widened first and should stay in the cache."""
+"""The block of low-precision tensors, which are widened first and should stay in the cache."""
 WIDE = (torch.float32, torch.float64)
-"""What sums are taken in."""
+"""The dtypes that sums are taken in."""
 
 Array = NDArray[Any]
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that elements of this one are summed in: float32 or better."""
+    return dtype if dtype in WIDE else torch.float32
 
 
 def flat(tensor: Tensor) -> Tensor:
@@ -96,10 +100,10 @@ def _sum_sq_of_rows(arrays: list[Array]) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
             for rows, out in zip(arrays, sums, strict=True):
                 part = slice(thread * len(rows) // threads, (thread + 1) * len(rows) // threads)
-                np.einsum(_BY_ROWS, rows[part], rows[part], out=out[part])
+                np.einsum("ij,ij->i", rows[part], rows[part], out=out[part])
 
     together(squares, threads)
-    return sum(float(each.sum(dtype=np.float64)) for each in sums)
+    return sum(float(row_sums.sum(dtype=np.float64)) for row_sums in sums)
 
 
 def _narrow_sum_sq(vector: Tensor) -> float:
@@ -128,12 +132,12 @@ def inner(left: Tensors, right: Tensors) -> float:
 def dot(a: Tensor, b: Tensor) -> float:
     """⟨a, b⟩ by BLAS, whose blocked sums are accurate in float32 too."""
     left, right = (flat(a), flat(b)) if a.stride() == b.stride() else (a.reshape(-1), b.reshape(-1))
-    wide = left.dtype in WIDE and left.dtype is right.dtype
-    if wide and left.numel() <= _BLOCK:
+    is_wide = left.dtype in WIDE and left.dtype is right.dtype
+    if is_wide and left.numel() <= _BLOCK:
         return torch.dot(left, right).item()
-    block = _BLOCK if wide else _NARROW_BLOCK
+    block = _BLOCK if is_wide else _NARROW_BLOCK
     blocks = zip(torch.split(left, block), torch.split(right, block), strict=True)
-    return sum((torch.dot(x, y) if wide else torch.dot(x.float(), y.float())).item() for x, y in blocks)
+    return sum((torch.dot(x, y) if is_wide else torch.dot(x.float(), y.float())).item() for x, y in blocks)
 
 
 def _gather(tensors: list[Tensor]) -> Tensor:

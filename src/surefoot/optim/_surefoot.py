@@ -48,7 +48,7 @@ class AgreedDirection(AveragedDirection):
     memory: float = 0.95
     """Share of the past in the running averages."""
     span: float = 0.2
-    """Share of the run that they look back over, where that is longer."""
+    """Share of the run that the averages look back over, where that is longer."""
 
     label: ClassVar[str] = "an agreed direction"
     names: ClassVar[tuple[str, ...]] = ("overlap", "slope", "promise", "compared")
@@ -65,13 +65,13 @@ class AgreedDirection(AveragedDirection):
 
     @property
     def plain(self) -> bool:
-        """It compares batches even if it averages nothing."""
+        """False: it compares batches even if it averages nothing."""
         return False
 
     def pace(
         self, overlap: Scalar, slope: Scalar, decrease: Scalar, past: Mapping[str, Scalar]
     ) -> tuple[Scalar, Scalar, dict[str, Scalar]]:
-        """a, and min{1, q/q̄}."""
+        """The factors a and min{1, q/q̄}, and the new running averages."""
         count = past["compared"] + 1.0
         weight, power = level.look_back(count, self.memory, self.span, self.power)
         begun = 1.0 * (count > 1.0)  # nothing to compare the first batch with
@@ -155,7 +155,7 @@ def split(model: nn.Module) -> list[dict[str, Any]]:
     outer = {id(p) for layer in layers if isinstance(layer, nn.Embedding | nn.EmbeddingBag) for p in layer.parameters()}
     outer |= {id(p) for layer in matrices[-1:] for p in layer.parameters(recurse=False)}
     inside = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in outer]
-    kept = {id(p) for p in inside}
-    rest = [p for p in model.parameters() if id(p) not in kept]
+    inside_ids = {id(p) for p in inside}
+    rest = [p for p in model.parameters() if id(p) not in inside_ids]
     groups: list[dict[str, Any]] = [{"params": inside}, {"params": rest, "spectral": False}]
     return [group for group in groups if group["params"]]

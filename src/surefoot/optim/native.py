@@ -28,8 +28,8 @@ from surefoot._native import place as place
 
 _MANY = 1 << 21
 """From this many elements on, several threads are worth their start."""
-_NONE = (0.0,) * 6
-"""The numbers of a pass that has none."""
+_ZEROS = (0.0,) * 6
+"""They fill the place of the numbers that a pass does not have."""
 _PLAIN = {Tensor, torch.nn.Parameter}
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
@@ -79,7 +79,7 @@ def _run(call: Any, what: Pass, operands: tuple[Tensors, ...], numbers: tuple[fl
         return None  # a view of minus the number in memory, which autograd may make of an imaginary part
     total, writes = sum(sizes), _WRITES[what]
     sums = array("d", bytes(8 * (len(sizes) + (total >> _native.CHUNK_BITS))))  # room for all chunks, and some more
-    scalars, following = array("d", (*numbers, *_NONE[len(numbers) :])), array("q", (0,))
+    scalars, following = array("d", (*numbers, *_ZEROS[len(numbers) :])), array("q", (0,))
     addresses = [each.buffer_info()[0] for each in (table, scalars, sums, following)]
     work = (what, len(operands), writes, len(sizes), *addresses)
     if total < _MANY:
@@ -101,12 +101,12 @@ def _dense(a: Tensor) -> bool:
 @functools.cache
 def library() -> Any:
     """The library's function for passes, or None if it was not built for this machine."""
-    found = _native.library()
-    return None if found is None else _load(found)
+    compiled = _native.library()
+    return None if compiled is None else _load(compiled)
 
 
-def _load(found: CDLL) -> Any:
-    function = found.surefoot_pass
+def _load(compiled: CDLL) -> Any:
+    function = compiled.surefoot_pass
     function.argtypes = [*[ctypes.c_int] * 3, ctypes.c_int64, *[ctypes.c_void_p] * 4]
     function.restype = None
     return function
@@ -124,8 +124,8 @@ def build() -> Path:
     return path
 
 
-def _check(found: CDLL) -> None:
-    squares = _run(_load(found), Pass.SQUARES, ([torch.arange(1.0, 5000.0).sqrt()],), ())
+def _check(compiled: CDLL) -> None:
+    squares = _run(_load(compiled), Pass.SQUARES, ([torch.arange(1.0, 5000.0).sqrt()],), ())
     if squares is None or not math.isclose(squares, 4999 * 2500, rel_tol=1e-6):
         raise RuntimeError(f"the compiled kernels sum up to {squares} in place of {4999 * 2500}")
 
@@ -141,10 +141,10 @@ def together(work: Callable[[int], None], threads: int) -> None:
     global _threads
     if threads > 1 and _threads is None:
         _threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="surefoot-sums")
-    others = [_threads.submit(work, i) for i in range(1, threads)] if _threads is not None else []
+    futures = [_threads.submit(work, i) for i in range(1, threads)] if _threads is not None else []
     work(0)
-    for other in others:
-        other.result()
+    for future in futures:
+        future.result()
 
 
 def _forget_threads() -> None:

@@ -127,11 +127,11 @@ class Reference:
         sizes = [p.numel() for p in self.params]
         pieces = [torch.split(vector, sizes) for vector in (d, rest)]
         u = []
-        for p, piece, other in zip(self.params, *pieces, strict=True):
+        for p, d_piece, rest_piece in zip(self.params, *pieces, strict=True):
             if p.ndim < 2:
-                u.append(other)
+                u.append(rest_piece)
                 continue
-            G = piece.view(p.shape[0], -1)
+            G = d_piece.view(p.shape[0], -1)
             U, s, Vt = torch.linalg.svd(G, full_matrices=False)
             norm = 1.2024
             s = s / s.norm()

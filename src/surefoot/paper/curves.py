@@ -27,7 +27,7 @@ class MissingRuns(KeyError):
 
 
 class Found(dict[str, Value]):
-    """What there is of a sweep, by name."""
+    """What a sweep has, by name; asking for what it lacks raises :class:`MissingRuns`."""
 
     def __missing__(self, name: str) -> Value:
         raise MissingRuns(name)
@@ -79,18 +79,18 @@ def curve_label(part: str, algorithm: str) -> str:
 
 def curves(results: Mapping[str, Result]) -> dict[str, Curve]:
     """The curves of a sweep by label, in the order of its parts and methods."""
-    found: Found[Curve] = Found()
+    by_label: Found[Curve] = Found()
     for part, result in results.items():
         for algorithm in result.algorithms:
-            name = curve_label(part, algorithm)
-            found[name] = Curve(name, result, algorithm)
-    return found
+            label = curve_label(part, algorithm)
+            by_label[label] = Curve(label, result, algorithm)
+    return by_label
 
 
 def pool(results: Iterable[Result]) -> Pool:
     """The points that the runs of several studies have visited: they share their start, and so their points."""
-    found = [result.pool() for result in results]
-    return Pool(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    pools = [result.pool() for result in results]
+    return Pool(*(np.concatenate(parts) for parts in zip(*pools, strict=True)))
 
 
 def polyak_ratio(curve: Curve, steps: int) -> Floats:
@@ -107,7 +107,7 @@ def medians(values: Floats) -> Floats:
 
 
 def _polyak_units(curve: Curve) -> Floats:
-    """SPS never exceeds 1 and NGN never exceeds 2; SGD and LogNGN know no limit."""
+    """γ_t‖g_t‖²/f_t: for SPS it never exceeds 1 and for NGN never 2; SGD and LogNGN know no limit."""
     size, grad_sq, loss = (curve.of(name).values for name in ("size", "grad_sq", "loss"))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(size * grad_sq / loss)

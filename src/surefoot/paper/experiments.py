@@ -32,7 +32,7 @@ _NOISY = {"start": "zeros", "noise": 1.0}
 
 
 class Experiment(NamedTuple):
-    """A study of the paper."""
+    """A convex study of the paper, and what its figure shows."""
 
     title: str
     settings: dict[str, Any]
@@ -95,5 +95,5 @@ def run(name: str, folder: Path | None = None, **changes: Any) -> Result:
 
 def constants_of(name: str) -> Constants:
     """σ² and ε_lb of an experiment, over 200 batches."""
-    settings = experiment(name)
-    return constants(study(name).problem, settings.settings["batch_size"], lower_bound=settings.lower_bound)
+    chosen = experiment(name)
+    return constants(study(name).problem, chosen.settings["batch_size"], lower_bound=chosen.lower_bound)

@@ -58,13 +58,13 @@ class Summary:
 
 def summarise(results: Mapping[str, Result]) -> dict[str, Summary]:
     """The summaries of a sweep by label, from the results of its parts."""
-    found: Found[Summary] = Found()
+    summaries: Found[Summary] = Found()
     for label, curve in curves(results).items():
         with np.errstate(over="ignore"):
             measured = {name: curve.measure(name) for name in COLUMNS}
             means = {name: values.mean(axis=1) if values.ndim > 1 else values for name, values in measured.items()}
-        found[label] = Summary(label, curve.lrs, means)
-    return found
+        summaries[label] = Summary(label, curve.lrs, means)
+    return summaries
 
 
 def write(summaries: Mapping[str, Summary], path: Path) -> None:
@@ -78,28 +78,28 @@ def write(summaries: Mapping[str, Summary], path: Path) -> None:
 
 
 def read(path: Path | Traversable) -> dict[str, Summary]:
-    """What :func:`write` wrote."""
+    """Read the summaries that :func:`write` wrote."""
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    found: Found[Summary] = Found()
+    summaries: Found[Summary] = Found()
     for label in dict.fromkeys(row["method"] for row in rows):
-        own = [row for row in rows if row["method"] == label]
-        numbers = {name: np.array([float(row[name] or "nan") for row in own]) for name in ("lr", *COLUMNS)}
-        found[label] = Summary(label, numbers.pop("lr"), numbers)
-    return found
+        of_method = [row for row in rows if row["method"] == label]
+        numbers = {name: np.array([float(row[name] or "nan") for row in of_method]) for name in ("lr", *COLUMNS)}
+        summaries[label] = Summary(label, numbers.pop("lr"), numbers)
+    return summaries
 
 
 def joined(known: Mapping[str, Summary], newer: Mapping[str, Summary]) -> dict[str, Summary]:
-    """The rows of both, those of ``newer`` where they are of the same method and rate.
+    """The rows of two summaries, those of ``newer`` where both have the same method and rate.
 
     A sweep that takes several days on several machines becomes one record so.
     """
-    found: Found[Summary] = Found()
+    summaries: Found[Summary] = Found()
     for label in dict.fromkeys([*known, *newer]):
         parts = [part[label] for part in (newer, known) if label in part]
         lrs, places = np.unique(np.concatenate([part.lrs for part in parts]), return_index=True)
         columns = {name: np.concatenate([part.columns[name] for part in parts])[places] for name in COLUMNS}
-        found[label] = Summary(label, lrs, columns)
-    return found
+        summaries[label] = Summary(label, lrs, columns)
+    return summaries
 
 
 def recorded(name: str, preset: str) -> dict[str, Summary] | None:

@@ -29,8 +29,8 @@ def folder(choice: bool | str | Path | None = None) -> Path | None:
     PosixPath('results')
     """
     if choice is None:
-        given = os.environ.get(CACHE_VARIABLE, "").strip()
-        choice = given.lower() != "off" and (given or True)
+        setting = os.environ.get(CACHE_VARIABLE, "").strip()
+        choice = setting.lower() != "off" and (setting or True)
     if isinstance(choice, bool):
         return data.folders()[-1] / "pep" if choice else None
     return Path(choice).expanduser()
@@ -49,11 +49,11 @@ class Cache:
             return None
         try:
             stored = json.loads(self._path(statement, parameters).read_text(encoding="utf-8"))
-            found = Verification(**{**stored, "failures": tuple(stored["failures"])})
+            result = Verification(**{**stored, "failures": tuple(stored["failures"])})
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        are_numbers = isinstance(found.worst_case, float) and isinstance(found.theory, float)
-        return found if are_numbers and found.status == "optimal" else None
+        are_numbers = isinstance(result.worst_case, float) and isinstance(result.theory, float)
+        return result if are_numbers and result.status == "optimal" else None
 
     def store(self, parameters: Case, result: Verification) -> None:
         """Keep a result. A folder that cannot be written to costs the cache, not the result."""

@@ -8,25 +8,24 @@ from PEPit.function import Function
 
 
 class WeaklyConvexFunction(Function):  # type: ignore[misc]
-    """f + η/2‖·‖² is convex and f ≥ C, by interpolation conditions that are necessary and sufficient:
+    """f + η/2‖·‖² is convex and f ≥ 0, by interpolation conditions that are necessary and sufficient:
 
-        f_i ≥ f_j + ⟨g_j, x_i − x_j⟩ − η/2‖x_i − x_j‖²,    f_i ≥ C        for all pairs i ≠ j.
+        f_i ≥ f_j + ⟨g_j, x_i − x_j⟩ − η/2‖x_i − x_j‖²,    f_i ≥ 0        for all pairs i ≠ j.
 
-    Sufficient, because the largest of the constant C and of these right-hand sides, as functions of x_i, is such an f,
-    takes the values f_j, and has the subgradients g_j. η = 0 gives the convex functions above C.
+    Sufficient, because the largest of the constant 0 and of these right-hand sides, as functions of x_i, is such an f,
+    takes the values f_j, and has the subgradients g_j. η = 0 gives the convex functions above 0.
     """
 
-    def __init__(self, weak_convexity: float, lower_bound: float = 0.0, **options: Any) -> None:
+    def __init__(self, weak_convexity: float, **options: Any) -> None:
         super().__init__(**{"is_leaf": True, **options})
         self.weak_convexity = weak_convexity
-        self.lower_bound = lower_bound
 
     def add_class_constraints(self) -> None:
         """Write the conditions for the points at which the function was evaluated."""
         self.add_constraints_from_one_list_of_points(
             list_of_points=self.list_of_points,
             constraint_name="lower_bound",
-            set_class_constraint_i=lambda x, g, f: f >= self.lower_bound,
+            set_class_constraint_i=lambda x, g, f: f >= 0.0,
         )
         self.add_constraints_from_two_lists_of_points(
             list_of_points_1=self.list_of_points,

@@ -133,10 +133,10 @@ def base_inequality(problem: Any, loss: float, grad_sq: float, lr: float, size: 
     from surefoot.pep._functions import WeaklyConvexFunction
 
     function = problem.declare_function(WeaklyConvexFunction, weak_convexity=0.0)
-    start, other = problem.set_initial_point(), Point()
+    start, comparator = problem.set_initial_point(), Point()
     gradient, value = function.oracle(start)
     problem.add_constraint(value == loss)
     problem.add_constraint(gradient**2 == grad_sq)
-    moved = (start - size * gradient - other) ** 2 - (start - other) ** 2
-    reached = function(other)
-    return value - reached + moved / (2 * lr), reached
+    farther = (start - size * gradient - comparator) ** 2 - (start - comparator) ** 2
+    comparator_value = function(comparator)
+    return value - comparator_value + farther / (2 * lr), comparator_value

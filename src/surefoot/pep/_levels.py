@@ -41,8 +41,8 @@ def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, g
     size = METHODS[method](lower_bound=float(level)).step(float(loss), float(grad_sq), float(lr)).size
 
     def build(problem: Any) -> dict[str, Any]:
-        least_index, reached = base_inequality(problem, loss, grad_sq, lr, size)
-        problem.set_performance_metric(least_index - _excess(problem, level, reached))
+        least_index, comparator_value = base_inequality(problem, loss, grad_sq, lr, size)
+        problem.set_performance_metric(least_index - _excess(problem, level, comparator_value))
         return {}
 
     def index(bound: float) -> float:
@@ -76,7 +76,7 @@ def last_iterate_level(
     one_of("price", price, PRICES)
     number("scale", scale, least=0, most=1)
     rates = np.array([lr, lr])
-    weights = [float(bounds.last_iterate(rates, one, 0.0).total) for one in np.eye(2)]
+    weights = [float(bounds.last_iterate(rates, unit, 0.0).total) for unit in np.eye(2)]
     bias = float(bounds.last_iterate(rates, np.zeros(2), distance).total)
 
     def build(problem: Any) -> dict[str, Any]:

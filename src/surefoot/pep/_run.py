@@ -38,14 +38,14 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Solved, and in agreement with the theory."""
+        """Whether the case was solved and agrees with the theory."""
         return self.result is not None and self.result.agrees
 
     def verified(self) -> Verification:
-        """The result.
+        """The result, for callers that need one.
 
         Raises:
-            SolverError: There is none.
+            SolverError: No solver solved the case.
         """
         if self.result is None:
             raise SolverError(f"{self.name} {dict(self.parameters)}: {self.error}")
@@ -55,13 +55,13 @@ class Row:
         """The row as text, one entry for each of ``COLUMNS``."""
         case = " ".join(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
                         for name, value in self.parameters.items())  # fmt: skip
-        if self.result is None:
+        result = self.result
+        if result is None:
             return (self.name, case, "–", "–", "–", "–", "not solved", self.error)
-        found = self.result
-        exact = "–" if found.exact is None else f"{found.exact:.6f}"
-        verdict = found.verdict if found.agrees else f"{found.verdict} (unexpected)"
-        solver = "; ".join((f"{found.solver}: {found.status}", *(f"after {failure}" for failure in found.failures)))
-        numbers = (f"{found.worst_case:.6f}", f"{found.theory:.6f}", f"{found.ratio:.4f}", exact)
+        exact = "–" if result.exact is None else f"{result.exact:.6f}"
+        verdict = result.verdict if result.agrees else f"{result.verdict} (unexpected)"
+        solver = "; ".join((f"{result.solver}: {result.status}", *(f"after {failure}" for failure in result.failures)))
+        numbers = (f"{result.worst_case:.6f}", f"{result.theory:.6f}", f"{result.ratio:.4f}", exact)
         return (self.name, case, *numbers, verdict, solver)
 
 
@@ -118,7 +118,7 @@ def verify(
     jobs = [(one_of("statement", name, STATEMENTS), _plain(case)) for name, case in jobs]
     store = Cache(folder(cache))
     known = {index: store.load(*job) for index, job in enumerate(jobs)}
-    rows = {index: Row(*jobs[index], found) for index, found in known.items() if found is not None}
+    rows = {index: Row(*jobs[index], result) for index, result in known.items() if result is not None}
     missing = {index: (name, dict(case)) for index, (name, case) in enumerate(jobs) if index not in rows}
     shown = sys.stderr.isatty() if progress is None else progress
     with reporter(shown, total=len(jobs), unit="worst cases") as tell:
@@ -174,18 +174,18 @@ def summary(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """
     lines: list[tuple[str, ...]] = [SUMMARY_COLUMNS]
     for name in dict.fromkeys(row.name for row in rows):
-        mine = [row for row in rows if row.name == name]
-        found = [row.result for row in mine if row.result is not None]
-        agree = str(sum(row.ok for row in mine))
-        if not found:
-            lines.append((name, str(len(mine)), agree, *["–"] * 5))
+        cases = [row for row in rows if row.name == name]
+        results = [row.result for row in cases if row.result is not None]
+        agree = str(sum(row.ok for row in cases))
+        if not results:
+            lines.append((name, str(len(cases)), agree, *["–"] * 5))
             continue
-        ratios = [result.ratio for result in found]
-        errors = [abs(result.worst_case / result.exact - 1.0) for result in found if result.exact]
-        tight = str(sum(result.verdict == "tight" for result in found))
-        retried = str(sum(bool(result.failures) for result in found))
-        error, gap = f"{max(errors):.0e}" if errors else "–", f"{max(result.gap for result in found):.0e}"
+        ratios = [result.ratio for result in results]
+        errors = [abs(result.worst_case / result.exact - 1.0) for result in results if result.exact]
+        tight = str(sum(result.verdict == "tight" for result in results))
+        retried = str(sum(bool(result.failures) for result in results))
+        error, gap = f"{max(errors):.0e}" if errors else "–", f"{max(result.gap for result in results):.0e}"
         lines.append(
-            (name, str(len(mine)), agree, f"{min(ratios):.4f} … {max(ratios):.4f}", tight, error, gap, retried)
+            (name, str(len(cases)), agree, f"{min(ratios):.4f} … {max(ratios):.4f}", tight, error, gap, retried)
         )
     return lines

@@ -74,15 +74,15 @@ def solve(build: Build, tries: Sequence[Attempt]) -> Solution:
     failures: list[str] = []
     for solver, options in tries:
         with _ONE_AT_A_TIME:
-            found = _attempt(build, solver, options)
-        if not isinstance(found, str):
-            return replace(found, failures=tuple(failures))
-        failures.append(f"{solver}: {found}")
+            outcome = _attempt(build, solver, options)
+        if isinstance(outcome, Solution):
+            return replace(outcome, failures=tuple(failures))
+        failures.append(f"{solver}: {outcome}")
     raise SolverError("no trustworthy solution: " + "; ".join(failures))
 
 
 def _attempt(build: Build, solver: str, options: Mapping[str, Any]) -> Solution | str:
-    """What one solver found, or what went wrong."""
+    """The solution of one solver, or in words what went wrong."""
     from numpy.linalg import LinAlgError
 
     try:
@@ -118,10 +118,10 @@ def versions() -> dict[str, str]:
     Raises:
         ImportError: One of them is missing.
     """
-    found = {}
+    installed = {}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError as error:
             raise missing("worst-case verification", f"{package} is not installed", "pep") from error
-    return found
+    return installed

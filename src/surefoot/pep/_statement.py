@@ -32,8 +32,8 @@ class Verification(Solution):
     """The worst case that a semidefinite program found, beside what the theory says of it.
 
     >>> what = {"statement": "spp", "parameters": {"lr": 1.0}, "theory": 0.5, "relation": "at most"}
-    >>> found = Verification(0.5, 0.5, "CLARABEL", "optimal", **what)
-    >>> found.verdict, found.agrees
+    >>> result = Verification(0.5, 0.5, "CLARABEL", "optimal", **what)
+    >>> result.verdict, result.agrees
     ('tight', True)
     """
 
@@ -86,7 +86,7 @@ class Worst(NamedTuple):
     exact: float | None = None
     """A closed form of the worst case itself, where one is known."""
     accuracy: float = SMALL
-    """Asked of the first solver."""
+    """The accuracy that is asked of the first solver."""
 
 
 @dataclass(frozen=True)
@@ -106,16 +106,16 @@ STATEMENTS: dict[str, Statement] = {}
 def statement(
     name: str, description: str, cases: Iterable[Case]
 ) -> Callable[[Callable[P, Worst]], Callable[P, Verification]]:
-    """Make a statement of the function below, which writes down the problem: now it solves it as well."""
+    """Decorate a function that writes down a problem: it becomes a statement, which solves the problem as well."""
 
     def take(function: Callable[P, Worst]) -> Callable[P, Verification]:
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def verified(*args: P.args, **given: P.kwargs) -> Verification:
-            case = signature.bind(*args, **given)
+        def verified(*args: P.args, **kwargs: P.kwargs) -> Verification:
+            case = signature.bind(*args, **kwargs)
             case.apply_defaults()
-            worst = function(*args, **given)
+            worst = function(*args, **kwargs)
             return Verification(
                 **vars(solve(worst.build, attempts(worst.accuracy))),
                 statement=name,
@@ -125,8 +125,8 @@ def statement(
                 relation=worst.relation,
             )
 
-        said: Any = verified
-        said.__signature__ = signature.replace(return_annotation=Verification)
+        documented: Any = verified
+        documented.__signature__ = signature.replace(return_annotation=Verification)
         STATEMENTS[name] = Statement(name, description, verified, tuple(cases))
         return verified
 

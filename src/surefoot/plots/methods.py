@@ -102,23 +102,23 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     """The looks of the methods of one picture by name, all different.
 
     Methods of the package come first, and the plain ones among them before those with parameters: they keep their own
-    look. Who would share a colour or a marker gets one that is free; when no colour is left the line changes.
+    look. A method that would share a colour or a marker gets one that is free; when no colour is left the line changes.
 
     >>> [each.colour for each in looks(["sgd", "sps", "sps(lower_bound=-2)", "mine"]).values()]
     ['#e94311', '#153ec0', '#3e063f', '#5ab4e5']
     """
-    given = list(dict.fromkeys(names))
+    unique = list(dict.fromkeys(names))
     colours: Counter[str] = Counter()
     markers: Counter[str] = Counter()
-    found: dict[str, Look] = {}
-    for place, name in enumerate(sorted(given, key=_rank)):
-        wanted = look(name)
-        colour = _free(wanted.colour, PALETTE[::-1], colours)
-        marker = _free(wanted.marker, MARKERS, markers)
-        found[name] = replace(wanted, colour=colour, marker=marker, line=LINES[place // len(PALETTE) % len(LINES)])
+    chosen: dict[str, Look] = {}
+    for place, name in enumerate(sorted(unique, key=_rank)):
+        usual = look(name)
+        colour = _free(usual.colour, PALETTE[::-1], colours)
+        marker = _free(usual.marker, MARKERS, markers)
+        chosen[name] = replace(usual, colour=colour, marker=marker, line=LINES[place // len(PALETTE) % len(LINES)])
         colours[colour] += 1
         markers[marker] += 1
-    return {name: found[name] for name in given}
+    return {name: chosen[name] for name in unique}
 
 
 def label_of(name: str) -> str:
@@ -137,10 +137,11 @@ def label_of(name: str) -> str:
 
 
 def _rank(name: str) -> int:
+    """Plain methods of the package come first, then those with parameters, then methods of other people."""
     base, bracket, _ = name.partition("(")
     return 2 if base not in _KNOWN else 1 if bracket else 0
 
 
-def _free(wanted: str, choices: Iterable[str], taken: Counter[str]) -> str:
-    """What is wanted, or what was taken least often of the choices, the first of them."""
-    return min(choices, key=taken.__getitem__) if taken[wanted] else wanted
+def _free(usual: str, choices: Iterable[str], taken: Counter[str]) -> str:
+    """The usual colour or marker if it is free, else the first of the choices that were taken least often."""
+    return min(choices, key=taken.__getitem__) if taken[usual] else usual

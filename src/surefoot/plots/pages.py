@@ -1,4 +1,4 @@
-"""What the self-contained pages of report and watch share: their parts, their colours, and who may act on them."""
+"""What the self-contained pages of report and watch share: their parts, their colours, and what may act on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLOURS = {
 
 @cache
 def part(room: str, name: str) -> str:
-    """A file of a room's page.
+    """The text of a file of a room's page.
 
     >>> part("watch", "page.html").partition(" ")[0]
     '<!doctype'
@@ -54,8 +54,8 @@ def filled(room: str, scripts: Sequence[str], *, images: str = "'none'", **parts
     It is filled in one pass: a title that looks like a place in the template stays a title.
     """
     style, script = stylesheet(room), "\n".join(part(room, name) for name in scripts)
-    every = {**parts, "style": style, "script": script, "policy": policy(style, script, images)}
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: every[place[1]], part(room, "page.html"))
+    contents = {**parts, "style": style, "script": script, "policy": policy(style, script, images)}
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: contents[place[1]], part(room, "page.html"))
 
 
 def _digest(text: str) -> str:

@@ -44,10 +44,10 @@ def methods_of(columns: Columns, kind: str) -> list[str]:
 
 def series(columns: Columns, kind: str, method: str, lr: float | None = None) -> tuple[Any, Any, Any]:
     """Rates, steps and values of one kind and method."""
-    mine = (columns["kind"] == kind) & (columns["method"] == method)
+    rows = (columns["kind"] == kind) & (columns["method"] == method)
     if lr is not None:
-        mine &= columns["lr"] == lr
-    return columns["lr"][mine], columns["step"][mine], columns["value"][mine]
+        rows &= columns["lr"] == lr
+    return columns["lr"][rows], columns["step"][rows], columns["value"][rows]
 
 
 def draw_rates(
@@ -113,7 +113,7 @@ def draw_rates(
 def draw_traces(
     ax: Axes, columns: Columns, methods: Iterable[str], *, kind: str = "delta", smooth: bool = True
 ) -> None:
-    """Something of every step at up to three rates, one line style each; smoothed, with every step behind it."""
+    """Values of every step at up to three rates, one line style each; smoothed, with every step behind it."""
     methods = list(methods)
     chosen = (columns["kind"] == kind) & np.isin(columns["method"], methods)
     rates = np.unique(columns["lr"][chosen])

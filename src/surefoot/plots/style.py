@@ -33,18 +33,18 @@ def new_figure(columns: int, rows: int = 1, *, width: float = 4.2, height: float
 
 def legend_below(figure: Figure, axes: Iterable[Axes]) -> None:
     """One legend under all panels, in which every label stands once; the figure grows by what it takes."""
-    found: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
+            handles.setdefault(label, handle)
     # Methods first, then the keys that say what dashes and marks mean.
-    found = dict(sorted(found.items(), key=lambda pair: getattr(pair[1], "get_gid", str)() == KEY))
+    handles = dict(sorted(handles.items(), key=lambda pair: getattr(pair[1], "get_gid", str)() == KEY))
     width, height = figure.get_size_inches()
-    fitting = [count for count in range(1, len(found) + 1) if _legend_width(list(found), count) <= width]
+    fitting = [count for count in range(1, len(handles) + 1) if _legend_width(list(handles), count) <= width]
     columns = max(fitting, default=1)
-    figure.set_size_inches(width, height + 0.19 * -(-len(found) // columns) + 0.1)
+    figure.set_size_inches(width, height + 0.19 * -(-len(handles) // columns) + 0.1)
     options: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8.5}
-    figure.legend(list(found.values()), list(found), **options)
+    figure.legend(list(handles.values()), list(handles), **options)
 
 
 def _legend_width(labels: list[str], columns: int) -> float:
@@ -69,7 +69,7 @@ def mark_edge(ax: Axes, lrs: Floats, values: Floats, top: float, colour: str, *,
         lrs: Learning rates.
         values: Losses; ∞ means diverged.
         top: The upper edge.
-        colour: Of the method.
+        colour: The method's colour.
         aside: How many methods stand there already; each one is moved a little to the right.
     """
     from matplotlib.transforms import ScaledTranslation
@@ -100,9 +100,9 @@ def running_mean(values: Floats, window: int) -> Floats:
     [1.0, 3.0, 3.3333333333333335, 4.0]
     """
     half = window // 2
-    found = np.empty(len(values))
+    means = np.empty(len(values))
     for place in range(len(values)):
         reach = min(half, place)
         with np.errstate(over="ignore", invalid="ignore"):
-            found[place] = values[place - reach : place + reach + 1].mean()
-    return found
+            means[place] = values[place - reach : place + reach + 1].mean()
+    return means

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SQUARES, CROSS_ENTROPY = "squares", "cross entropy"
 """The losses that the library knows."""
 _LOSSES = {(SQUARES, False): 0, (CROSS_ENTROPY, False): 1, (CROSS_ENTROPY, True): 2}
-"""Their numbers in the C source; those of one block and of several are two."""
+"""The number of each loss in the C source, which tells one block from several."""
 _PIECE = 32
 """Rows that the library's full loss has room for, at least."""
 
@@ -77,12 +77,9 @@ def _bind(library: ctypes.CDLL) -> _Functions:
     return _Functions(measure, move, losses, newton)
 
 
-def _serving(problem: TiledProblem) -> tuple[_Functions, LinearPredictor] | None:
+def _functions_for(problem: TiledProblem) -> _Functions | None:
     """The functions, if they serve a problem: what is derived from its class may compute something else."""
-    if vars(type(problem)).get("compiled_loss") is None:
-        return None
-    found = functions()
-    return None if found is None else (found, problem)  # type: ignore[return-value]
+    return None if vars(type(problem)).get("compiled_loss") is None else functions()
 
 
 class CompiledTiles:
@@ -100,23 +97,25 @@ class CompiledTiles:
         self, functions: _Functions, problem: LinearPredictor, points: Floats, total: Floats, told: Floats
     ) -> None:
         self._measure, self._move = functions.measure, functions.move
-        own = [_inner(points).copy(), _inner(total).copy()]
-        self.points, self.total = (array.swapaxes(2, 3) for array in own)
+        inner_points, inner_total = _inner(points).copy(), _inner(total).copy()
+        self.points, self.total = inner_points.swapaxes(2, 3), inner_total.swapaxes(2, 3)
         self._problem, self._told = problem, told
         self._start = problem.initial_point()
         self._y = np.ascontiguousarray(problem.y, float)
-        self._gradients = np.empty_like(own[0])
-        self._sweep = _sweep(problem, problem.A, self._y, own[0])
-        for name, array in (("start", self._start), ("total", own[1]), ("gradients", self._gradients), ("told", told)):
-            setattr(self._sweep, name, array.ctypes.data)
+        self._gradients = np.empty_like(inner_points)
+        self._sweep = _sweep(problem, problem.A, self._y, inner_points)
+        self._sweep.start, self._sweep.total = self._start.ctypes.data, inner_total.ctypes.data
+        self._sweep.gradients, self._sweep.told = self._gradients.ctypes.data, told.ctypes.data
         self._address = ctypes.addressof(self._sweep)
 
     def batches(self, rows: Rows) -> Iterator[int]:
         """What :meth:`measure` takes for each of some steps, from rows of shape (steps, tiles, batch size)."""
         rows = np.ascontiguousarray(rows, np.int64)
         steps, _, size = rows.shape
-        room = np.empty((size, self._problem.features)), np.empty((self._problem.blocks, size, WIDTH))
-        self._sweep.rows, self._sweep.batch, self._sweep.predictions = size, *(each.ctypes.data for each in room)
+        batch = np.empty((size, self._problem.features))
+        predictions = np.empty((self._problem.blocks, size, WIDTH))
+        self._sweep.rows = size
+        self._sweep.batch, self._sweep.predictions = batch.ctypes.data, predictions.ctypes.data
         first = rows.ctypes.data
         for step in range(steps):
             yield first + step * rows.strides[0]
@@ -132,27 +131,36 @@ class CompiledTiles:
 
 def compiled_tiles(problem: TiledProblem, points: Floats, total: Floats, told: Floats) -> CompiledTiles | None:
     """Tiles whose steps the library takes; None if it does not serve them."""
-    serving = _serving(problem)
-    return None if serving is None else CompiledTiles(*serving, points, total, told)
+    library = _functions_for(problem)
+    return None if library is None else CompiledTiles(library, problem, points, total, told)  # type: ignore[arg-type]
 
 
 def losses(problem: LinearPredictor, features: Floats, y: Floats, points: Floats) -> Floats | None:
     """Losses (tiles, WIDTH) over some rows; None if the library does not serve them."""
-    serving = _serving(problem)
-    if serving is None or points.shape[2] != WIDTH:
+    library = _functions_for(problem)
+    if library is None or points.shape[2] != WIDTH:
         return None
     targets, inner = np.ascontiguousarray(y, float), _inner(points)
-    found, room = np.empty((len(points), WIDTH)), np.empty((problem.blocks, _PIECE, WIDTH))
+    means, room = np.empty((len(points), WIDTH)), np.empty((problem.blocks, _PIECE, WIDTH))
     sweep = _sweep(problem, features, targets, inner)
     sweep.rows, sweep.predictions = len(targets), room.ctypes.data
-    serving[0].losses(ctypes.addressof(sweep), found.ctypes.data)
-    return found
+    library.losses(ctypes.addressof(sweep), means.ctypes.data)
+    return means
 
 
 def minimisers(
-    L: Floats, labels: NDArray[Any], tile: NDArray[np.intp], start: Floats, v: Floats, numbers: Floats, **limits: float
+    L: Floats,
+    labels: NDArray[Any],
+    tile: NDArray[np.intp],
+    start: Floats,
+    v: Floats,
+    numbers: Floats,
+    *,
+    steps: int,
+    halvings: int,
+    tolerance: float,
 ) -> tuple[Floats, Floats, Floats] | None:
-    """What Newton's method makes of ``v`` for some runs, with losses and squared gradients; None without the library.
+    """Newton's method from ``v``: the last ``v`` of some runs, losses and squared gradients; None without the library.
 
     Args:
         L: Of each tile, (tiles, rows, columns).
@@ -161,19 +169,20 @@ def minimisers(
         start: Predictions at ``v``, (runs, blocks, rows).
         v: (runs, blocks, columns).
         numbers: Weight, damped weight and first squared gradient of each run, (3, runs).
-        limits: ``steps``, ``halvings`` and the ``tolerance`` of squared gradients, relative to the first.
+        steps: Largest number of Newton steps.
+        halvings: Largest number of halvings of one step.
+        tolerance: Of squared gradients, relative to the first.
     """
-    found = functions()
-    if found is None:
+    library = functions()
+    if library is None:
         return None
     runs, blocks, rows = start.shape
     result = np.array(v, order="C"), np.empty(runs), np.empty(runs)
-    given = [np.ascontiguousarray(array, kind) for array, kind in ((tile, np.int64), (L, float), (labels, float))]
-    given += [*np.ascontiguousarray(numbers, float), np.ascontiguousarray(start)]
-    addresses = [array.ctypes.data for array in (*given, *result)]
-    scalars = (limits["steps"], limits["halvings"], limits["tolerance"])
-    newton = _Newton(runs, blocks, rows, L.shape[2], *scalars, *addresses)
-    if found.newton(ctypes.addressof(newton)):
+    arrays = [np.ascontiguousarray(array, kind) for array, kind in ((tile, np.int64), (L, float), (labels, float))]
+    arrays += [*np.ascontiguousarray(numbers, float), np.ascontiguousarray(start), *result]
+    addresses = [array.ctypes.data for array in arrays]
+    newton = _Newton(runs, blocks, rows, L.shape[2], steps, halvings, tolerance, *addresses)
+    if library.newton(ctypes.addressof(newton)):
         raise MemoryError(f"no memory for the Newton systems of batches of {rows} rows and {blocks} classes")
     return result
 

@@ -21,7 +21,7 @@ class Constants:
     lower_bound_error: float
     """ε_lb = E_s[inf_z f(z, s) − C]."""
     standard_error: float
-    """Of both: they differ from the mean of the batches' infima by constants."""
+    """Standard error of both: they differ from the mean of the batches' infima by constants."""
     interval: float
     """Largest width of the intervals in which the batches' infima are known to lie."""
     batches: int
@@ -35,10 +35,10 @@ def constants(
     With all rows in one batch the batch is the problem, and one batch is enough.
 
     >>> from surefoot.problems import LinearRegression
-    >>> found = constants(LinearRegression(noise=1.0), batch_size=5)
-    >>> found.lower_bound_error                    # five rows are fitted exactly in ten dimensions
+    >>> estimate = constants(LinearRegression(noise=1.0), batch_size=5)
+    >>> estimate.lower_bound_error                    # five rows are fitted exactly in ten dimensions
     0.0
-    >>> 0.2 < found.interpolation_constant < 0.5   # … but not all fifty
+    >>> 0.2 < estimate.interpolation_constant < 0.5   # … but not all fifty
     True
     """
     if whole("batch_size", batch_size, 1) > problem.n_rows:

@@ -37,7 +37,7 @@ def create(name: str, **options: Any) -> Problem:
     try:
         problem = factory(**options)
     except (ValueError, TypeError, OSError, ImportError):
-        raise  # made for the reader
+        raise  # their messages are for the reader
     except Exception as error:
         raise RuntimeError(f"problem {name!r} raised {type(error).__name__}: {error}") from error
     if not isinstance(problem, Problem):

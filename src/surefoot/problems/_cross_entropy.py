@@ -47,28 +47,28 @@ def mean_loss(predictions: Floats, targets: Any, slopes: bool) -> Floats:
     top = np.maximum.reduce(predictions, axis=1)
     predictions -= top[:, None]
     np.exp(predictions, out=predictions)
-    own = flat.take(targets)
+    right_weight = flat.take(targets)
     flat[targets] = 0.0
-    wrong = np.add.reduce(predictions, axis=1)
-    # −log p = (top − right) + log(own + wrong), where own = 1 exactly if the right class is on top.
+    wrong_weight = np.add.reduce(predictions, axis=1)
+    # −log p = (top − right) + log(right_weight + wrong_weight); right_weight = 1 exactly if the right class is on top.
     top -= right
-    losses = top + np.log1p((own - 1.0) + wrong)
+    losses = top + np.log1p((right_weight - 1.0) + wrong_weight)
     if slopes:
-        own += wrong
-        own *= rows
-        predictions /= own[:, None]
-        flat[targets] = -wrong / own
+        divisor = np.add(right_weight, wrong_weight, out=right_weight)
+        divisor *= rows
+        predictions /= divisor[:, None]
+        flat[targets] = -wrong_weight / divisor
     return _mean(losses)
 
 
 def probabilities(slopes: Floats, targets: Any) -> Floats:
     """The classes' probabilities from the slopes of :func:`mean_loss`; for two classes that of the wrong one."""
     rows = slopes.shape[-1]
-    result: Floats = slopes * rows
+    chances: Floats = slopes * rows
     if slopes.shape[1] == 1:
-        return np.abs(result)
-    result.reshape(-1)[targets] += 1.0
-    return result
+        return np.abs(chances)
+    chances.reshape(-1)[targets] += 1.0
+    return chances
 
 
 def curvature(chances: Floats, change: Floats) -> Floats:

@@ -23,6 +23,7 @@ from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
 from surefoot._identity import Identity, identify
 from surefoot.data import Dataset, Images, fingerprint
+from surefoot.problems._linear_predictor import dense
 from surefoot.problems._problem import Rows
 from surefoot.theory.arguments import whole
 
@@ -66,9 +67,9 @@ class PlacedInputs:
 
     def to(self, device: torch.device | str) -> Self:
         """The same with batches on another device."""
-        other = copy.copy(self)
-        other._place(device)
-        return other
+        moved = copy.copy(self)
+        moved._place(device)
+        return moved
 
     def _place(self, device: torch.device | str) -> None:
         """Set the device, and bring there the tensors that a batch is made with."""
@@ -181,9 +182,9 @@ class DatasetInputs(PlacedInputs):
     @cached_property
     def _identity(self) -> Identity:
         kind = type(self.dataset).__qualname__
-        if callable(own := getattr(self.dataset, "fingerprint", None)):
-            found = identify("dataset", str(own()))
-            return replace(found, notes=(f"the fingerprint that {kind} tells",))
+        if callable(fingerprint_of_data := getattr(self.dataset, "fingerprint", None)):
+            note = f"the fingerprint that {kind} tells"
+            return replace(identify("dataset", str(fingerprint_of_data())), notes=(note,))
         # What it holds may hold files or caches; if every item is read, only its code tells more.
         held = identify(type(self.dataset) if self.full_hash else self.dataset)
         count = len(self) if self.full_hash else min(64, len(self))
@@ -219,8 +220,8 @@ class CharacterInputs(PlacedInputs):
         self.context = whole("context", context, 1)
         self.stride = whole("stride", context if stride is None else stride, 1)
         if self.codes.ndim != 1 or self.codes.dtype.kind not in "iu":
-            found = f"an array of {self.codes.dtype} with shape {self.codes.shape}"
-            raise ValueError(f"codes must be whole numbers of shape (n,), got {found}")
+            kind = f"an array of {self.codes.dtype} with shape {self.codes.shape}"
+            raise ValueError(f"codes must be whole numbers of shape (n,), got {kind}")
         if len(self.codes) <= context:
             raise ValueError(f"codes must have over {context} characters, the context, got {len(self.codes)}")
         self._place(device)
@@ -231,9 +232,9 @@ class CharacterInputs(PlacedInputs):
     def batch(self, rows: Rows, *, seed: int | None) -> tuple[Tensor, Tensor]:
         """The windows of shape (batch size, context) and the same one character on; nothing is random."""
         starts = np.asarray(rows) * self.stride
-        windows = self.codes[starts[:, None] + np.arange(self.context + 1)].astype(np.int64)
-        both = torch.from_numpy(windows).to(self.device)
-        return both[:, :-1].contiguous(), both[:, 1:].contiguous()
+        codes = self.codes[starts[:, None] + np.arange(self.context + 1)].astype(np.int64)
+        windows = torch.from_numpy(codes).to(self.device)
+        return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the text and of the windows."""
@@ -259,7 +260,7 @@ def as_inputs(data: Any) -> Inputs:
 
         return ImageInputs(data, augment=False)
     if isinstance(data, Dataset):
-        return TensorInputs(data.X if isinstance(data.X, np.ndarray) else data.X.toarray(), data.y)
+        return TensorInputs(dense(data.X), data.y)
     if isinstance(data, tuple | list) and len(data) == 2:
         return TensorInputs(*data)
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:

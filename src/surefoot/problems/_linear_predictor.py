@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from surefoot.data import Dataset, load, train_validation_split
 from surefoot.problems import _compiled
-from surefoot.problems._problem import WIDTH, Floats, Rows, Start, TiledProblem, check_nonnegative, check_start
-from surefoot.theory.arguments import whole
+from surefoot.problems._problem import WIDTH, Floats, Rows, Start, TiledProblem, check_start
+from surefoot.theory.arguments import number, whole
 
 _BLOCK = 1 << 14
 """Predictions of one tile that the full loss looks at in one go; they stay in the cache."""
@@ -94,9 +94,9 @@ class LinearPredictor(TiledProblem):
         start: Start = "uniform",
         seed: int = 0,
     ) -> None:
-        own = type(self)
-        if own.row_loss is LinearPredictor.row_loss and own.mean_loss is LinearPredictor.mean_loss:
-            raise TypeError(f"{own.__name__} must define row_loss, the loss of a row and its derivative")
+        cls = type(self)
+        if cls.row_loss is LinearPredictor.row_loss and cls.mean_loss is LinearPredictor.mean_loss:
+            raise TypeError(f"{cls.__name__} must define row_loss, the loss of a row and its derivative")
         self.A, self.y = _checked(features, targets)
         self.n_rows, self.features = self.A.shape
         self.A_valid, self.y_valid = (self.A[:0], self.y[:0]) if validation is None else _checked(*validation)
@@ -105,7 +105,7 @@ class LinearPredictor(TiledProblem):
                 f"validation has {self.A_valid.shape[1]} features, must have {self.features} as the training rows"
             )
         self.n_valid = len(self.y_valid)
-        self.ridge = check_nonnegative("ridge", ridge)
+        self.ridge = number("ridge", ridge, least=0)
         self.start, self.start_seed = check_start(start), whole("seed", seed, 0)
 
     def describe(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class LinearPredictor(TiledProblem):
         }
 
     def arrays(self) -> tuple[Any, ...]:
-        """The data."""
+        """Features and targets of the training rows, then those of the validation rows."""
         return self.A, self.y, self.A_valid, self.y_valid
 
     def row_loss(self, predictions: Floats, targets: Floats) -> tuple[Floats, Floats]:
@@ -157,8 +157,8 @@ class LinearPredictor(TiledProblem):
             chosen = rows[begin : begin + together]
             # Without a mode NumPy gathers into a buffer first.
             self.A.take(chosen[:, :period], axis=0, out=gathered[: len(chosen)], mode="clip")
-            for batch, right in zip(batches, self.targets_of(self.y.take(chosen), tiles), strict=False):
-                batch.targets = right
+            for batch, targets in zip(batches, self.targets_of(self.y.take(chosen), tiles), strict=False):
+                batch.targets = targets
                 yield batch
 
     def loss_and_gradient(self, points: Floats, batch: Batch, gradients: Floats) -> Floats:
@@ -230,13 +230,13 @@ def rows_of(dataset: Dataset, validation: float, seed: int = 0) -> tuple[Floats,
     if not isinstance(validation, int | float | np.floating) or not 0 <= validation < 1:
         raise ValueError(f"validation must be at least 0 and under 1, got {validation!r}")
     if not validation:
-        return _dense(dataset.X), dataset.y, None
+        return dense(dataset.X), dataset.y, None
     whole("split_seed", seed, 0)
-    dataset, rest = train_validation_split(dataset, validation, seed)
-    return _dense(dataset.X), dataset.y, (_dense(rest.X), rest.y)
+    dataset, held_out = train_validation_split(dataset, validation, seed)
+    return dense(dataset.X), dataset.y, (dense(held_out.X), held_out.y)
 
 
-def _dense(X: Any) -> Floats:
+def dense(X: Any) -> Floats:
     """Features as an array, from an array or a SciPy CSR array."""
     return X if isinstance(X, np.ndarray) else X.toarray()
 

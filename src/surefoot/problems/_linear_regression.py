@@ -71,12 +71,12 @@ class LinearRegression(LinearPredictor):
         return super().describe() | {"loss": "1/(2b) ‖Ax − b‖²", "data": self._origin}
 
     def row_loss(self, predictions: Floats, targets: Floats) -> tuple[Floats, Floats]:
-        """½(p − y)² and p − y."""
+        """The losses ½(p − y)² and their derivatives p − y."""
         gap = predictions - targets
         return 0.5 * gap * gap, gap
 
     def targets_of(self, values: Any, tiles: int) -> Any:
-        """As wide as the predictions: broadcasting short rows would be slow."""
+        """Targets as wide as the predictions: broadcasting short rows would be slow."""
         return np.repeat(values[..., None, None, :], WIDTH, axis=-2)
 
     def mean_loss(self, predictions: Floats, targets: Any, slopes: bool) -> Floats:
@@ -139,7 +139,7 @@ class LinearRegression(LinearPredictor):
         return max(value - rounding, 0.0), value
 
     def _stacked(self, A: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """The system whose ½‖Mx − r‖² is the loss."""
+        """M and r of the system whose ½‖Mx − r‖² is the loss."""
         scale = 1.0 / np.sqrt(len(y))
         if not self.ridge:
             return A * scale, y * scale

@@ -14,9 +14,9 @@ from surefoot.problems._cross_entropy import mean_loss, targets_of
 from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
 from surefoot.problems._logistic_newton import Solution, minimize
 from surefoot.problems._logistic_prox import proximal_points
-from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_nonnegative, check_rows
+from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_rows
 from surefoot.problems._threads import one_blas_thread
-from surefoot.theory.arguments import whole
+from surefoot.theory.arguments import number, whole
 
 
 class LogisticRegression(LinearPredictor):
@@ -55,7 +55,7 @@ class LogisticRegression(LinearPredictor):
         start: Start = "uniform",
         start_seed: int = 0,
     ) -> None:
-        check_nonnegative("l2", l2)
+        number("l2", l2, least=0)
         dataset = labelled(data, "classification")
         self._origin = {"name": dataset.name, "split_seed": split_seed if validation else None}
         classes = dataset.n_classes
@@ -70,7 +70,7 @@ class LogisticRegression(LinearPredictor):
         return super().describe() | {"loss": "mean cross entropy", "classes": self.classes, "data": self._origin}
 
     def targets_of(self, values: Any, tiles: int) -> Any:
-        """Signs for two classes, else places of the right classes."""
+        """Targets as signs for two classes, else as places of the right classes."""
         return targets_of(values, tiles, self.blocks, WIDTH)
 
     def mean_loss(self, predictions: Floats, targets: Any, slopes: bool) -> Floats:
@@ -87,25 +87,17 @@ class LogisticRegression(LinearPredictor):
 
     @functools.cached_property
     def _optimum(self) -> Optimum:
-        found = self._minimize(self.A, self.y)
-        if found.separable:
-            return Optimum(
-                None,
-                0.0,
-                False,
-                "the training rows are linearly separable: the infimum 0 is not attained (no x⋆, D = ∞)",
-            )
-        if not found.certain:
-            return Optimum(
-                None,
-                None,
-                False,
-                f"Newton's method did not converge: the infimum is between {found.value - found.gap:.3g} and "
-                f"{found.value:.3g}",
-            )
-        if not found.attained:
-            return Optimum(None, found.value, False, "some classes are separable: the infimum is not attained")
-        return Optimum(found.point.reshape(-1), found.value, True, f"Newton's method, gap at most {found.gap:.1g}")
+        solution = self._minimize(self.A, self.y)
+        value, gap = solution.value, solution.gap
+        if solution.separable:
+            reason = "the training rows are linearly separable: the infimum 0 is not attained (no x⋆, D = ∞)"
+            return Optimum(None, 0.0, False, reason)
+        if not solution.certain:
+            reason = f"Newton's method did not converge: the infimum is between {value - gap:.3g} and {value:.3g}"
+            return Optimum(None, None, False, reason)
+        if not solution.attained:
+            return Optimum(None, value, False, "some classes are separable: the infimum is not attained")
+        return Optimum(solution.point.reshape(-1), value, True, f"Newton's method, gap at most {gap:.1g}")
 
     def infimum(self, rows: ArrayLike) -> tuple[float, float]:
         """inf_z f(z, s) of one batch, by the dual: the largest mean entropy with Σ a_i(p_i − y_i)ᵀ = 0.
@@ -116,18 +108,17 @@ class LogisticRegression(LinearPredictor):
         A = self.A[index]
         if not self.ridge and len(index) <= self.features and np.linalg.matrix_rank(A) == len(index):
             return 0.0, 0.0
-        found = self._minimize(A, self.y[index])
-        return max(found.value - found.gap, 0.0), found.value
+        solution = self._minimize(A, self.y[index])
+        return max(solution.value - solution.gap, 0.0), solution.value
 
     def envelope(self, parameter: ArrayLike) -> Any:
         """The Moreau envelope at x₁: one convex problem a parameter, from the last one's solution."""
         start = self._shaped(self.initial_point())
 
         def solve(value: float, state: Any) -> tuple[float, Any]:
-            found = minimize(
-                self.A, self.y, start if state is None else state, ridge=self.ridge, center=start, weight=1.0 / value
-            )
-            return found.value, found.point
+            begin = start if state is None else state
+            solution = minimize(self.A, self.y, begin, ridge=self.ridge, center=start, weight=1.0 / value)
+            return solution.value, solution.point
 
         with one_blas_thread():
             return self._envelopes(parameter, solve)

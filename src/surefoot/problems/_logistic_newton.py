@@ -19,10 +19,10 @@ _CERTAIN = 1e-6
 
 
 class Solution(NamedTuple):
-    """What was found."""
+    """The minimum as far as Newton's method found it, with a certificate."""
 
     point: Floats
-    """Of shape (blocks, features)."""
+    """Where the method ended, of shape (blocks, features)."""
     value: float
     """The objective there, or 0 for separable rows: an upper bound of the infimum."""
     gap: float
@@ -47,10 +47,11 @@ class _Objective:
         self.B, self.offset = B, offset
         self.blocks = len(offset)
         self.ridge, self.weight, self.center = ridge, weight, center
+        self.strong = ridge + weight  # the objective is strongly convex with this modulus
         self.targets = targets_of(labels[None], 1, self.blocks, 1)
 
     def predictions(self, w: Floats) -> Floats:
-        """(blocks, rows)."""
+        """The predictions at w, of shape (blocks, rows)."""
         return w @ self.B.T + self.offset
 
     def value(self, w: Floats, predictions: Floats) -> float:
@@ -81,11 +82,11 @@ class _Objective:
                 hessian[j, :, k, :] = hessian[k, :, j, :].T
         matrix = hessian.reshape(size, size)
         scale = float(np.trace(matrix)) / size
-        if self.blocks > 1 and not self.ridge + self.weight:
+        if self.blocks > 1 and not self.strong:
             # The loss does not change if all classes move alike. The gradient has no such part, so this is free.
             index = np.arange(columns)
             hessian[:, index, :, index] += scale / self.blocks
-        matrix[np.diag_indices(size)] += self.ridge + self.weight + 1e-14 * scale + np.finfo(float).tiny
+        matrix[np.diag_indices(size)] += self.strong + 1e-14 * scale + np.finfo(float).tiny
         return np.asarray(np.linalg.solve(matrix, -gradient.reshape(size)), np.float64).reshape(gradient.shape)
 
     def _iterative_direction(self, chances: Floats, gradient: Floats) -> Floats:
@@ -94,11 +95,11 @@ class _Objective:
         def apply(flat: Floats) -> Floats:
             s = flat.reshape(gradient.shape)
             bent = curvature(chances, (s @ self.B.T)[None, :, None])[0, :, 0] @ self.B
-            return (bent + (self.ridge + self.weight) * s).reshape(-1)
+            return (bent + self.strong * s).reshape(-1)
 
         operator = LinearOperator((gradient.size, gradient.size), matvec=apply, dtype=np.float64)
-        found, _ = cg(operator, -gradient.reshape(-1), rtol=1e-8, maxiter=2000)
-        return np.asarray(found).reshape(gradient.shape)
+        direction, _ = cg(operator, -gradient.reshape(-1), rtol=1e-8, maxiter=2000)
+        return np.asarray(direction).reshape(gradient.shape)
 
     def are_separated(self, predictions: Floats) -> bool:
         """Whether every row's right class is clearly ahead of all others."""
@@ -128,12 +129,9 @@ def minimize(
     where the infimum is attained they shrink to nothing, where classes drift apart for ever they go on to move some
     row's prediction by about 1.
     """
-    strong = ridge + weight
-    if strong:
-        objective = _Objective(
-            A, labels, np.zeros((len(start), len(A))), ridge, weight, start if center is None else center
-        )
-        return _newton(objective, start, strong)
+    if ridge + weight:
+        offset = np.zeros((len(start), len(A)))
+        return _newton(_Objective(A, labels, offset, ridge, weight, start if center is None else center), start)
     # Directions that no row sees are left out: w are coordinates in the span of the rows.
     _, values, basis = np.linalg.svd(A, full_matrices=False)
     basis = basis[values > values[0] * max(A.shape) * np.finfo(float).eps]
@@ -142,35 +140,35 @@ def minimize(
     if not len(basis):
         return Solution(start, objective.value(zero, objective.predictions(zero)), 0.0, attained=True, separable=False)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _newton(objective, zero, 0.0)
-    if not found.certain:
+        solution = _newton(objective, zero)
+    if not solution.certain:
         # With large features each probability is 0 or 1 at the start, and no curvature is left. It is largest where
         # all classes are equally likely.
         middle = (start.mean(axis=0) if len(start) > 1 else 0.0) - start
-        found = min(found, _newton(objective, middle @ basis.T, 0.0), key=lambda each: each.value)
-    return found._replace(point=start + found.point @ basis)
+        solution = min(solution, _newton(objective, middle @ basis.T), key=lambda candidate: candidate.value)
+    return solution._replace(point=start + solution.point @ basis)
 
 
-def _newton(objective: _Objective, w: Floats, strong: float) -> Solution:
+def _newton(objective: _Objective, w: Floats) -> Solution:
     predictions = objective.predictions(w)
     value = objective.value(w, predictions)
     for _ in range(_STEPS):
-        if not strong and objective.are_separated(predictions):
+        if not objective.strong and objective.are_separated(predictions):
             return Solution(w, 0.0, 0.0, attained=False, separable=True)
         gradient, chances = objective.derivatives(w, predictions)
         step = objective.direction(chances, gradient)
         promised = -float(np.sum(gradient * step))
         largest = float(np.abs(step @ objective.B.T).max())
-        scale, found = 1.0, False
+        scale, is_lower = 1.0, False
         for _ in range(_HALVINGS):
             new = w + scale * step
             new_predictions = objective.predictions(new)
             new_value = objective.value(new, new_predictions)
-            found = new_value <= value - 1e-4 * scale * promised
-            if found:
+            is_lower = new_value <= value - 1e-4 * scale * promised
+            if is_lower:
                 break
             scale *= 0.5
-        if not found or promised <= 1e-14 * value:
+        if not is_lower or promised <= 1e-14 * value:
             break  # what is left to gain is rounding, and one more full step makes the most of it
         w, predictions, value = new, new_predictions, new_value
     if largest < 0.1:
@@ -178,8 +176,9 @@ def _newton(objective: _Objective, w: Floats, strong: float) -> Solution:
         predictions = objective.predictions(w)
         value = objective.value(w, predictions)
     gradient, chances = objective.derivatives(w, predictions)
-    if strong:
-        return Solution(w, value, 0.5 * float(np.sum(gradient**2)) / strong, attained=True, separable=False)
+    if objective.strong:
+        gap = 0.5 * float(np.sum(gradient**2)) / objective.strong
+        return Solution(w, value, gap, attained=True, separable=False)
     step = objective.direction(chances, gradient)
     gap = max(value - _dual_value(chances, (step @ objective.B.T)[None, :, None]), 0.0) + 1e-14 * value
     if not gap <= value:

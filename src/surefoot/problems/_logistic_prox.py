@@ -24,7 +24,7 @@ from surefoot.problems._problem import Floats, Proximal
 from surefoot.theory.models import SquareRoot
 
 _TOLERANCE = 1e-11
-"""Of ‖∇P‖, relative to the gradient at the start."""
+"""Tolerance of ‖∇P‖, relative to the gradient at the start."""
 _NEWTON_STEPS = 60
 _HALVINGS = 30
 _DAMPING = 1e-13
@@ -59,7 +59,7 @@ class _Runs:
         return gradient, _dot(gradient, gradient)
 
     def keep(self, chosen: NDArray[np.bool_]) -> None:
-        """Leave out the others."""
+        """Keep the chosen runs, and leave out the others."""
         if not chosen.all():
             vars(self).update({name: values[chosen] for name, values in vars(self).items()})
 
@@ -91,8 +91,8 @@ class _Runs:
         cross, square = _dot(self.v, step), _dot(step, step)
         value = self.loss + 0.5 * self.weight * _dot(self.v, self.v)
         slack = 8.0 * np.finfo(float).eps * np.abs(value)
-        scale, found = np.ones(len(step)), self.predictions + reach
-        loss, slopes = self.evaluate(found)
+        scale, predictions = np.ones(len(step)), self.predictions + reach
+        loss, slopes = self.evaluate(predictions)
         for _ in range(_HALVINGS):
             change = loss - self.loss + self.weight * scale * (cross + 0.5 * scale * square)
             # A Newton step promises at least half of what the quadratic model does, which is ⟨s, Hs⟩/2 ≥ c‖s‖²/2.
@@ -100,13 +100,13 @@ class _Runs:
             if not len(bad):
                 break
             scale[bad] *= 0.5
-            found[bad] = self.predictions[bad] + _wide(scale[bad]) * reach[bad]
-            loss[bad], slopes[bad] = self.evaluate(found[bad], bad)
+            predictions[bad] = self.predictions[bad] + _wide(scale[bad]) * reach[bad]
+            loss[bad], slopes[bad] = self.evaluate(predictions[bad], bad)
         else:
-            scale[bad], found[bad] = 0.0, self.predictions[bad]
+            scale[bad], predictions[bad] = 0.0, self.predictions[bad]
             loss[bad], slopes[bad] = self.loss[bad], self.slopes[bad]
         self.v += _wide(scale) * step
-        self.predictions, self.loss, self.slopes = found, loss, slopes
+        self.predictions, self.loss, self.slopes = predictions, loss, slopes
         return scale
 
 
@@ -156,14 +156,14 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
         # classes are equally likely.
         middle = (center.mean(axis=1, keepdims=True) if blocks > 1 else 0.0) - center
         middle = middle if Q is None else _product(middle, Q)
-        other = middle.transpose(0, 2, 1, 3).reshape(v.shape)[lost]
+        restart = middle.transpose(0, 2, 1, 3).reshape(v.shape)[lost]
         again = _Runs(lost, L[tile[lost]], labels[tile[lost]], weight[lost], start[lost])
-        again.v, again.predictions = other, again.predictions + other @ again.L.transpose(0, 2, 1)
+        again.v, again.predictions = restart, again.predictions + restart @ again.L.transpose(0, 2, 1)
         again.loss, again.slopes = again.evaluate(again.predictions)
-        again.keep(again.loss + 0.5 * again.weight * _dot(other, other) < value[lost])
-        better, found = again.number, (v.copy(), losses.copy(), norms.copy())
-        _solve(again, before_of[better], L, labels, width, found)
-        for old, new in zip((v, losses, norms), found, strict=True):
+        again.keep(again.loss + 0.5 * again.weight * _dot(restart, restart) < value[lost])
+        better, results = again.number, (v.copy(), losses.copy(), norms.copy())
+        _solve(again, before_of[better], L, labels, width, results)
+        for old, new in zip((v, losses, norms), results, strict=True):
             old[better] = new[better]
     for values in (v, losses, norms):
         values[copies] = values[first[copies]]
@@ -175,9 +175,9 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
 
 
 def _solve(
-    runs: _Runs, before: Floats, L: Floats, labels: NDArray[np.int64], width: int, found: tuple[Floats, Floats, Floats]
+    runs: _Runs, before: Floats, L: Floats, labels: NDArray[np.int64], width: int, results: tuple[Floats, ...]
 ) -> None:
-    """Newton's method, compiled if it can be; writes v, losses and squared gradients that it finds."""
+    """Newton's method, compiled if it can be; writes v, losses and squared gradients to ``results``."""
     compiled = minimisers(
         L,
         labels,
@@ -190,9 +190,9 @@ def _solve(
         tolerance=_TOLERANCE**2,
     )
     if compiled is None:
-        _descend(runs, before, *found)
+        _descend(runs, before, *results)
     else:
-        for values, new in zip(found, compiled, strict=True):
+        for values, new in zip(results, compiled, strict=True):
             values[runs.number] = new
 
 
@@ -216,8 +216,8 @@ def _descend(runs: _Runs, before: Floats, v: Floats, losses: Floats, norms: Floa
 
 def _first_sizes(loss: Floats, grad_sq: Floats, lr: Floats) -> Floats:
     """NGN's step sizes, number by number: for an array the last bit may depend on whether another is special."""
-    numbers = zip(loss.tolist(), grad_sq.tolist(), lr.tolist(), strict=True)
-    return np.array([SquareRoot().step(*each).size for each in numbers])
+    runs = zip(loss.tolist(), grad_sq.tolist(), lr.tolist(), strict=True)
+    return np.array([SquareRoot().step(*run).size for run in runs])
 
 
 def _product(vectors: Floats, matrix: Floats) -> Floats:

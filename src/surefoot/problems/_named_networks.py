@@ -18,9 +18,9 @@ _OPTIONS = ("name", "device", "autocast", "channels_last", "model_seed", "thread
 
 def _with_options(function: Callable[..., NetworkProblem]) -> Callable[..., NetworkProblem]:
     """Let the signature tell the options that are handed on to NetworkProblem, so that a wrong one is found."""
-    own = {p.name: p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    named = {p.name: p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
     passed = {name: inspect.signature(NetworkProblem).parameters[name] for name in _OPTIONS}
-    vars(function)["__signature__"] = inspect.Signature([*(passed | own).values()])
+    vars(function)["__signature__"] = inspect.Signature([*(passed | named).values()])
     return function
 
 

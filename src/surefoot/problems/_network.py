@@ -31,7 +31,7 @@ _DESCRIBED = {
 
 
 class _Facts(NamedTuple):
-    """What a first look at the model tells."""
+    """The number of trained parameters, and the identity of the model."""
 
     dimension: int
     model: Identity
@@ -118,8 +118,8 @@ class NetworkProblem(Problem):
 
     def identity(self) -> Identity:
         """What the numbers rest on: the model at its start, the loss and the data, with all code of yours in them."""
-        own = [] if is_foreign(type(self)) else [identify(type(self), self._held())]
-        return merged([self._facts.model, self._loss_identity, *self._rows_identities, *own])
+        code = [] if is_foreign(type(self)) else [identify(type(self), self._held())]
+        return merged([self._facts.model, self._loss_identity, *self._rows_identities, *code])
 
     def _held(self) -> dict[str, Any]:
         """The attributes that a class of yours adds; the others are told by :meth:`describe`."""
@@ -128,9 +128,9 @@ class NetworkProblem(Problem):
     def describe(self) -> dict[str, Any]:
         """What the numbers depend on beside the data; the model and the loss as a hash of their code."""
         loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
-        part = {} if self._evaluated == self.n_rows else {"evaluated": self._evaluated}
+        evaluated = {} if self._evaluated == self.n_rows else {"evaluated": self._evaluated}
         return {
-            **part,
+            **evaluated,
             "model": self._facts.model.digest,
             "loss": f"{loss}#{self._loss_identity.digest}",
             "rows": [self._train.fingerprint(), None if self._valid is None else self._valid.fingerprint()],
@@ -216,15 +216,15 @@ class NetworkProblem(Problem):
 
     @cached_property
     def _rows_identities(self) -> list[Identity]:
-        """Of what makes the batches, where that is code of yours."""
-        found = []
+        """Identities of what makes the batches, where that is code of yours."""
+        identities = []
         for inputs in (self._train, self._valid):
-            own = getattr(inputs, "identity", None)
-            if callable(own):
-                found.append(own())
+            identity = getattr(inputs, "identity", None)
+            if callable(identity):
+                identities.append(identity())
             elif inputs is not None and not is_foreign(type(inputs)):
-                found.append(identify(type(inputs)))
-        return found
+                identities.append(identify(type(inputs)))
+        return identities
 
     @cached_property
     def _facts(self) -> _Facts:
@@ -232,7 +232,7 @@ class NetworkProblem(Problem):
         import torch
 
         model = self.model()
-        found = _Facts(sum(p.numel() for p in model.parameters() if p.requires_grad), identify(model))
+        facts = _Facts(sum(p.numel() for p in model.parameters() if p.requires_grad), identify(model))
         model.eval()
         batch = self._train_placed.batch(np.arange(min(2, self.n_rows)), seed=None)
         try:
@@ -243,7 +243,7 @@ class NetworkProblem(Problem):
         except Exception as error:
             kind = type(error).__name__
             raise RuntimeError(f"{self.name}: model and loss fail on the first rows: {kind}: {error}") from error
-        return found
+        return facts
 
     def _checked_loss(self, model: Any, batch: tuple[Any, Any]) -> Tensor:
         import torch

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot._identity import Identity, identify, is_foreign
-from surefoot.theory.arguments import number, numbers, one_of
+from surefoot.theory.arguments import numbers, one_of
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -60,9 +60,9 @@ class Problem(ABC):
 
     name: str
     n_rows: int
-    """Training rows."""
+    """Number of training rows."""
     n_valid: int = 0
-    """Validation rows."""
+    """Number of validation rows."""
     has_prox: bool = False
     """Whether proximal points can be computed, so that SPP can run."""
 
@@ -80,13 +80,13 @@ class Problem(ABC):
         return ()
 
     def identity(self) -> Identity:
-        """What of the problem's numbers rests on code of yours: for a class of yours, its code and what it holds."""
+        """The code of yours that the problem's numbers rest on: for a class of yours, its code and what it holds."""
         return identify() if is_foreign(type(self)) else identify(type(self), self._held())
 
     def _held(self) -> dict[str, Any]:
         """The attributes of a problem of yours, without what it has computed from the others."""
-        own = type(self)
-        return {k: value for k, value in vars(self).items() if not isinstance(getattr(own, k, None), cached_property)}
+        cls = type(self)
+        return {k: value for k, value in vars(self).items() if not isinstance(getattr(cls, k, None), cached_property)}
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all that determines the problem's numbers; for a class of yours also of its code."""
@@ -182,11 +182,11 @@ class TiledProblem(Problem):
     def _envelopes(self, parameter: ArrayLike, solve: Callable[[float, Any], tuple[float, Any]]) -> Any:
         """Apply ``solve(parameter, state) -> value, state`` in increasing order, each start being the last result."""
         values = numbers("parameter", parameter, positive=True)
-        result = np.empty(values.size)
+        envelopes = np.empty(values.size)
         state: Any = None
         for index in np.argsort(values, axis=None):
-            result[index], state = solve(float(values.flat[index]), state)
-        return result.reshape(values.shape)[()]
+            envelopes[index], state = solve(float(values.flat[index]), state)
+        return envelopes.reshape(values.shape)[()]
 
 
 class SimpleProblem(TiledProblem):
@@ -233,10 +233,10 @@ class SimpleProblem(TiledProblem):
 
 def pack(problem: TiledProblem, points: ArrayLike) -> Floats:
     """Points of shape (runs, dimension) as tiles; the last tile is filled up with copies of the last run."""
-    given = np.atleast_2d(np.asarray(points, float))
-    tiles = -(-len(given) // WIDTH)
-    index = np.minimum(np.arange(tiles * WIDTH), len(given) - 1)
-    shaped = given[index].reshape(tiles, WIDTH, problem.blocks, problem.features)
+    runs = np.atleast_2d(np.asarray(points, float))
+    tiles = -(-len(runs) // WIDTH)
+    index = np.minimum(np.arange(tiles * WIDTH), len(runs) - 1)
+    shaped = runs[index].reshape(tiles, WIDTH, problem.blocks, problem.features)
     return np.ascontiguousarray(shaped.transpose(0, 2, 1, 3))
 
 
@@ -249,11 +249,6 @@ def unpack(points: Floats) -> Floats:
 def check_start(start: str) -> Start:
     """The name of a start, or ValueError."""
     return one_of("start", start, get_args(Start))  # type: ignore[return-value]
-
-
-def check_nonnegative(name: str, value: float) -> float:
-    """A finite number of at least 0, or an error that names the argument."""
-    return number(name, value, least=0)
 
 
 def check_rows(problem: Problem, rows: ArrayLike) -> Rows:

@@ -64,7 +64,7 @@ class Quadratic(TiledProblem):
         return self.squares, self.minimiser
 
     def loss_and_gradient(self, points: Floats, batch: Rows, gradients: Floats) -> Floats:
-        """½m‖x − x⋆‖² and m(x − x⋆), where m is the batch's mean of s²."""
+        """The losses ½m‖x − x⋆‖² and gradients m(x − x⋆), where m is the batch's mean of s²."""
         mean = self._mean(batch)
         np.subtract(points, self.minimiser, out=gradients)
         losses: Floats = 0.5 * mean * np.vecdot(gradients, gradients)[:, 0]
@@ -78,22 +78,22 @@ class Quadratic(TiledProblem):
         return losses
 
     def prox(self, points: Floats, rows: Rows, lr: Floats) -> Proximal:
-        """x⋆ + (x − x⋆)/(1 + αm)."""
+        """The proximal points x⋆ + (x − x⋆)/(1 + αm)."""
         mean = self._mean(rows)
         gap = (points - self.minimiser) / (1.0 + lr * mean)[:, None, :, None]
         return Proximal(self.minimiser + gap, 0.5 * mean * np.vecdot(gap, gap)[:, 0], np.zeros(lr.shape))
 
     def optimum(self) -> Optimum:
-        """x⋆, with the value 0."""
+        """The minimiser x⋆, with the value 0."""
         return Optimum(self.minimiser.copy(), 0.0, True, "known by construction")
 
     def infimum(self, rows: ArrayLike) -> tuple[float, float]:
-        """Zero for every batch."""
+        """The infimum, which is 0 for every batch."""
         check_rows(self, rows)
         return 0.0, 0.0
 
     def envelope(self, parameter: ArrayLike) -> Any:
-        """½ m‖x₁ − x⋆‖²/(1 + m·parameter)."""
+        """The Moreau envelope ½ m‖x₁ − x⋆‖²/(1 + m·parameter)."""
         gap, mean = self.initial_point() - self.minimiser, float(self.squares.mean())
         return self._envelopes(parameter, lambda value, _: (0.5 * mean * float(gap @ gap) / (1.0 + value * mean), None))
 

@@ -31,21 +31,21 @@ class Starts:
         """A new model with the initial parameters."""
         if self._pristine is not None:
             return copy.deepcopy(self._pristine)
-        model = self._made()
+        model = self._new_model()
         if not self._checked:
             before = copy.deepcopy(model)
-            if _are_shared(model, other := self._made()):
+            if _are_shared(model, second := self._new_model()):
                 self._pristine = before
                 return copy.deepcopy(before)
-            _check_equal(model, other)
+            _check_equal(model, second)
             self._checked = True
         return model
 
     def __getstate__(self) -> dict[str, Any]:
-        """Elsewhere it is checked anew."""
+        """The state without what was learnt about the factory: another process checks it anew."""
         return {**vars(self), "_pristine": None, "_checked": False}
 
-    def _made(self) -> Module:
+    def _new_model(self) -> Module:
         import torch
 
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -58,22 +58,22 @@ class Starts:
         return model
 
 
-def _kept(model: Module) -> dict[str, Tensor]:
-    """What a run changes."""
+def _changed(model: Module) -> dict[str, Tensor]:
+    """What a run changes of a model: parameters that are trained, and buffers."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad} | dict(model.named_buffers())
 
 
-def _are_shared(one: Module, other: Module) -> bool:
-    places = {value.untyped_storage().data_ptr() for value in _kept(one).values() if value.numel()}
-    return any(value.untyped_storage().data_ptr() in places for value in _kept(other).values() if value.numel())
+def _are_shared(first: Module, second: Module) -> bool:
+    places = {value.untyped_storage().data_ptr() for value in _changed(first).values() if value.numel()}
+    return any(value.untyped_storage().data_ptr() in places for value in _changed(second).values() if value.numel())
 
 
-def _check_equal(one: Module, other: Module) -> None:
+def _check_equal(first: Module, second: Module) -> None:
     import torch
 
-    values, others = _kept(one), _kept(other)
-    for name, value in values.items():
-        beside = others.get(name)
+    values = _changed(second)
+    for name, value in _changed(first).items():
+        beside = values.get(name)
         if beside is None or value.shape != beside.shape or not torch.equal(value.detach(), beside.detach()):
             if bool(torch.isnan(value).any()):
                 continue

@@ -16,5 +16,5 @@ def one_blas_thread() -> AbstractContextManager[object]:
 
 @cache
 def _controller() -> ThreadpoolController:
-    """Finding the libraries takes a millisecond; NumPy's own is there from the start."""
+    """The loaded libraries, found once: that takes a millisecond, and NumPy's own is there from the start."""
     return ThreadpoolController()

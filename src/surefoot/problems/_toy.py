@@ -39,7 +39,7 @@ class ToyFunction(TiledProblem):
         return {"problem": self.name, "loss": "ln(1 + e^(−x)) + max{x − 2, 0}", "rows": 1, "start": self.first}
 
     def initial_point(self) -> Floats:
-        """x₁."""
+        """x₁ of every run."""
         return np.array([self.first])
 
     def loss_and_gradient(self, points: Floats, batch: Rows, gradients: Floats) -> Floats:
@@ -48,7 +48,7 @@ class ToyFunction(TiledProblem):
         return self.full_loss(points)
 
     def full_loss(self, points: Floats) -> Floats:
-        """The function."""
+        """The values of the function."""
         values: Floats = toy.loss(points[:, 0, :, 0])
         return values
 
@@ -62,7 +62,7 @@ class ToyFunction(TiledProblem):
         return Proximal(new, self.full_loss(new), 0.5 * lr * residual**2)
 
     def optimum(self) -> Optimum:
-        """The corner."""
+        """The minimum, which lies in the corner."""
         return Optimum(np.array([toy.MINIMISER]), float(toy.loss(toy.MINIMISER)), True, "known by construction")
 
     def infimum(self, rows: ArrayLike) -> tuple[float, float]:

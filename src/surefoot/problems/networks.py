@@ -258,10 +258,10 @@ class _Attention(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         sequences, length, d = hidden.shape
-        together = self.queries_keys_values(hidden).view(sequences, length, 3, self.heads, d // self.heads)
-        queries, keys, values = together.permute(2, 0, 3, 1, 4).unbind(0)
-        seen = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        added: Tensor = self.project(seen.transpose(1, 2).reshape(sequences, length, d))
+        stacked = self.queries_keys_values(hidden).view(sequences, length, 3, self.heads, d // self.heads)
+        queries, keys, values = stacked.permute(2, 0, 3, 1, 4).unbind(0)
+        attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        added: Tensor = self.project(attended.transpose(1, 2).reshape(sequences, length, d))
         return added
 
 

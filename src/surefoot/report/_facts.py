@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from surefoot.study import Result
 
 NAME = "constants"
-"""Under which σ² and ε_lb are kept with the runs."""
+"""The name under which σ² and ε_lb are kept with the runs."""
 
 LOWER_BOUNDS = 8
 """σ² and ε_lb are told for so many lower bounds, the highest ones: each takes a solve a batch."""
@@ -55,10 +55,10 @@ def envelope(result: Result) -> tuple[list[float] | None, str]:
 def known_constants(result: Result) -> tuple[list[dict[str, Any]], str]:
     """σ² and ε_lb for the lower bounds C that the methods of the study use (0 if none has one), or the reason."""
     batch_size = result.settings["batch_size"]
-    given = lower_bounds(result)[-LOWER_BOUNDS:]
+    highest = lower_bounds(result)[-LOWER_BOUNDS:]
     kept: list[dict[str, Any]] = result.facts().get(NAME, [])
-    found = []
-    for bound in given or [0.0]:
+    entries = []
+    for bound in highest or [0.0]:
         key = {"batch_size": batch_size, "lower_bound": bound}
         entry = next((entry for entry in kept if key.items() <= entry.items()), None)
         if entry is None:
@@ -71,8 +71,8 @@ def known_constants(result: Result) -> tuple[list[dict[str, Any]], str]:
                 return [], str(error)
             kept = [*kept, entry]
             result.remember(NAME, kept)
-        found.append(entry)
-    return found, ""
+        entries.append(entry)
+    return entries, ""
 
 
 def lower_bounds(result: Result) -> list[float]:

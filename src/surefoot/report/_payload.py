@@ -37,7 +37,7 @@ def payload(result: Result, name: str, drawn: Mapping[str, Look] | None = None) 
     pack = Pack()
     settings = result.settings
     start = result.initial_loss  # says so if there is no run
-    spread, notes = envelope(result)
+    envelope_bias, no_envelope = envelope(result)
     constants, no_constants = known_constants(result)
     optimum = result.optimum()
     distance, origin = _distance(result)
@@ -60,8 +60,8 @@ def payload(result: Result, name: str, drawn: Mapping[str, Look] | None = None) 
         "loss": _losses(result, pack),
         # The bias is this times D²: all else of the bound does not know D.
         "biasOfOne": pack.array(bounds.distance_bias(result.rates, 1.0)),
-        "envelope": None if spread is None else pack.array(spread),
-        "envelopeMissing": notes,
+        "envelope": None if envelope_bias is None else pack.array(envelope_bias),
+        "envelopeMissing": no_envelope,
         "noise": {
             kind: {
                 index: pack.array(result.bound(distance=1.0, kind=kind, index=index).noise.values)
@@ -102,7 +102,7 @@ def title_of(result: Result) -> str:
 
 
 def _methods(result: Result, drawn: Mapping[str, Look]) -> list[dict[str, Any]]:
-    """Name, label and look, and what the advice has to know."""
+    """Name, label and look of every method, and what the page's advice has to know of it."""
     return [
         {
             "name": method["name"],
@@ -167,7 +167,7 @@ def _diverged(result: Result) -> list[dict[str, Any]]:
     """One entry a method and rate at which runs diverged: how many, when, and from which batch loss."""
     data = result.dataset
     when, loss = data.diverged_at.values, data.loss.values
-    found = []
+    entries = []
     for method, rate in np.ndindex(*when.shape[:2]):
         seeds = np.flatnonzero(data.status.values[method, rate] == "diverged")
         if not len(seeds):
@@ -184,12 +184,12 @@ def _diverged(result: Result) -> list[dict[str, Any]]:
             "last": int(steps.max()),
             "before": number(float(np.take_along_axis(before, last[:, None], axis=-1).max())),
         }
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def _described(result: Result) -> list[list[str]]:
-    """Pairs of words for the foot of the page."""
+    """The study's settings as pairs of words, for the foot of the page."""
     settings = result.settings
     problem = settings["problem"]
     rows = f"{problem['rows']} for training"

@@ -20,11 +20,11 @@ Floats = NDArray[np.float64]
 SEEDS = 5
 """Up to so many seeds have a line each; of more, the page shows the smallest and the largest value."""
 VALUES = 150_000
-"""About so many numbers are kept of δ_t, and of ‖x_t − x_1‖, of all runs together …"""
+"""About so many numbers are kept of δ_t, and of ‖x_t − x_1‖, of all runs together."""
 POINTS = (40, 240)
-"""… but at least and at most so many a line."""
+"""At least and at most so many numbers are kept of a line, whatever VALUES says."""
 CLOUD = 48
-"""Points (z, δ/F) of a method at a rate."""
+"""So many points (z, δ/F) are kept of a method at a rate."""
 CURVE = np.geomspace(1e-4, 1e6, 121)
 """Where the universal curves are drawn."""
 LINES = 6_000
@@ -59,11 +59,11 @@ def traces(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
     points = int(np.clip(VALUES // count, *POINTS))
     same = [np.allclose(*pair, rtol=1e-6, atol=0.0, equal_nan=True) for pair in zip(model, safe, strict=True)]
     apart = np.flatnonzero(~np.array(same)).tolist()
-    every = data.step.values.astype(np.uint16 if data.step.values[-1] < 2**16 else np.uint32)
+    step_numbers = data.step.values.astype(np.uint16 if data.step.values[-1] < 2**16 else np.uint32)
 
     def packed(values: Floats) -> dict[str, Any]:
-        positions, kept = thin(_lines(values, single), points)
-        return {"steps": pack.array(every[positions]), "values": pack.array(decades(kept))}
+        positions, thinned = thin(_lines(values, single), points)
+        return {"steps": pack.array(step_numbers[positions]), "values": pack.array(decades(thinned))}
 
     return {
         "lines": ["mean", *(str(seed) for seed in result.settings["seeds"])] if single else ["mean", "low", "high"],
@@ -100,12 +100,12 @@ def thin(values: Floats, points: int) -> tuple[NDArray[np.intp], Floats]:
 def sizes(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
     """Median, 5 % and 95 % quantile of the steps' sizes of the kept methods and every rate, over steps and seeds."""
     values = result.dataset["size"].values[kept]
-    found = np.full((3, *values.shape[:2]), np.nan)
+    quantiles = np.full((3, *values.shape[:2]), np.nan)
     for where in np.ndindex(values.shape[:2]):
         finite = values[where][np.isfinite(values[where])]
         if len(finite):
-            found[:, *where] = np.quantile(finite, (0.05, 0.5, 0.95), method="nearest")
-    return {name: pack.array(part) for name, part in zip(("low", "median", "high"), found, strict=True)}
+            quantiles[:, *where] = np.quantile(finite, (0.05, 0.5, 0.95), method="nearest")
+    return {name: pack.array(part) for name, part in zip(("low", "median", "high"), quantiles, strict=True)}
 
 
 def universal(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def universal(result: Result, pack: Pack, kept: list[int]) -> dict[str, Any]:
 
 
 def _lines(values: Floats, single: bool) -> Floats:
-    """Shape (methods, rates, lines, steps) from (methods, rates, seeds, steps)."""
+    """The lines that are drawn, of shape (methods, rates, lines, steps), from (methods, rates, seeds, steps)."""
     with np.errstate(over="ignore"):
         mean = values.mean(axis=2, keepdims=True)
     if single:

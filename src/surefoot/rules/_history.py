@@ -11,7 +11,6 @@ from surefoot.theory import bounds
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-
 ROUNDING = 1e-9
 """Relative error that partial sums are allowed: rounding alone must never put a part above the whole."""
 
@@ -42,7 +41,7 @@ class Stop:
     value: float
     """The number that it looks at, at that step."""
     reason: str
-    """One sentence."""
+    """The reason in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +89,9 @@ class History:
         An index that was not measured adds nothing, so that a partial sum stays a lower bound of the whole.
         """
         weights = self.weights()
-        known = (weights > 0) & ~np.isnan(self.delta)
+        counted = (weights > 0) & ~np.isnan(self.delta)
         with np.errstate(over="ignore"):
-            terms = np.where(known, weights, 0.0) * np.where(known, self.delta, 0.0)
+            terms = np.where(counted, weights, 0.0) * np.where(counted, self.delta, 0.0)
             return np.cumsum(terms)
 
     def bias(self) -> float:

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -44,11 +44,11 @@ class NonFinite(StopRule):
 
     def first(self, history: History) -> Stop | None:
         """The first step with a number that is not finite."""
-        names = {"loss": history.loss, "squared gradient": history.grad_sq, "stability index": history.delta}
-        index = _first(np.any([np.isinf(values) for values in names.values()], axis=0), history.since)
+        numbers = {"loss": history.loss, "squared gradient": history.grad_sq, "stability index": history.delta}
+        index = _first(np.any([np.isinf(values) for values in numbers.values()], axis=0), history.since)
         if index is None:
             return None
-        name = next(name for name, values in names.items() if np.isinf(values[index]))
+        name = next(name for name, values in numbers.items() if np.isinf(values[index]))
         return self._stop(history, index, math.inf, f"the {name} is not finite")
 
 
@@ -101,7 +101,7 @@ class PartialBound(StopRule):
 
     @property
     def limit(self) -> float:
-        """slack·best."""
+        """The limit of the partial bound: slack·best."""
         if self.best == "shared":
             raise ValueError("best='shared' has no value outside of a study; give a number")
         return self.slack * self.best
@@ -170,33 +170,34 @@ class Dead(StopRule):
         _checks.whole("window", self.window, 1)
 
     def first(self, history: History) -> Stop | None:
-        """The first step at which the run is dead."""
-        known = ~(np.isnan(history.loss) | np.isnan(history.grad_sq))
-        since = int(known[: history.since].sum())
-        first_loss, begin, losses = _medians(history.loss[known], self.window, since)
-        first_square, _, squares = _medians(history.grad_sq[known], self.window, since)
+        """The first step at which the gradients have vanished and the loss is still high."""
+        measured = ~(np.isnan(history.loss) | np.isnan(history.grad_sq))
+        all_losses, all_squares = history.loss[measured], history.grad_sq[measured]
+        since = int(measured[: history.since].sum())
+        first_loss, begin, losses = _medians(all_losses, self.window, since)
+        first_square, _, squares = _medians(all_squares, self.window, since)
         if not len(losses):
             return None
-        first_loss, first_square = min(first_loss, history.loss[known][0]), min(first_square, history.grad_sq[known][0])
+        first_loss, first_square = min(first_loss, all_losses[0]), min(first_square, all_squares[0])
         if not (first_loss > 0 and first_square > 0):
             return None
         index = _first((squares < self.grad_ratio * first_square) & (losses > self.loss_ratio * first_loss))
         if index is None:
             return None
-        step = np.flatnonzero(known)[begin + index]
+        step = np.flatnonzero(measured)[begin + index]
         share, left = float(squares[index]) / float(first_square), float(losses[index]) / float(first_loss)
         reason = f"the squared gradient is {share:.1g} of that at the start, while the loss is still {left:.2g} of it"
         return self._stop(history, step, share, reason)
 
 
 def first_stop(rules: Iterable[StopRule], history: History) -> Stop | None:
-    """The earliest of what several rules say; among equals, the rule that stands first.
+    """The earliest stop of several rules; among equals, that of the rule that stands first.
 
     >>> first_stop([DeltaExplosion(), NonFinite()], History([1.0], [1.0], [0.5], [1.0])) is None
     True
     """
-    found = [stop for stop in (rule.first(history) for rule in rules) if stop is not None]
-    return min(found, key=lambda stop: stop.step, default=None)
+    stops = [stop for stop in (rule.first(history) for rule in rules) if stop is not None]
+    return min(stops, key=lambda stop: stop.step, default=None)
 
 
 def check_rules(rules: Any, *, may_share: bool = False) -> tuple[StopRule, ...]:
@@ -210,7 +211,7 @@ def check_rules(rules: Any, *, may_share: bool = False) -> tuple[StopRule, ...]:
     return tuple(rules)
 
 
-def is_shared(rule: StopRule) -> bool:
+def is_shared(rule: StopRule) -> TypeGuard[PartialBound]:
     """Whether a rule takes its bound from the other runs of a study."""
     return isinstance(rule, PartialBound) and rule.best == "shared"
 
@@ -218,7 +219,7 @@ def is_shared(rule: StopRule) -> bool:
 def with_best(rules: Iterable[StopRule], best: float) -> tuple[StopRule, ...]:
     """The rules with a bound in place of the shared one; with ∞, those that wait for one are left out."""
     return tuple(
-        replace(rule, best=best) if isinstance(rule, PartialBound) and is_shared(rule) else rule
+        replace(rule, best=best) if is_shared(rule) else rule
         for rule in rules
         if best < math.inf or not is_shared(rule)
     )

@@ -26,7 +26,7 @@ _SAVE_SECONDS = 1.0
 _SAVE_SHARE = 0.01
 """The least time between two times that a run is saved on its way, and the share of the time that this may take."""
 _LOOK_SECONDS = 0.1
-"""Between two looks at the clock."""
+"""The time between two looks at the clock."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Bench(Work):
     """The runs of some factories; a few are at hand, the others wait on disk.
 
     Args:
-        factories: By method.
+        factories: The factories, by method.
         horizon: T.
         cuts: Steps at which runs tell their distance from the start, the last of them T.
         files: Where runs wait; if these are of a store, runs are also saved on their way, now and then.
@@ -81,16 +81,15 @@ class Bench(Work):
         return all(hasattr(factory, "advance_together") for factory in self.factories.values())
 
     def fingerprint(self) -> str:
-        """What the factories tell of themselves."""
-        told = [getattr(factory, "fingerprint", str)() for factory in self.factories.values()]
-        return " ".join(map(str, told))
+        """The fingerprints of the factories that have one."""
+        return " ".join(str(getattr(factory, "fingerprint", str)()) for factory in self.factories.values())
 
     def workers(self, groups: Sequence[Sequence[Lane]]) -> int:
-        """How many processes pay for some runs that begin now."""
+        """How many processes pay off for runs that begin now."""
         return min(getattr(factory, "workers", cores)() for factory in self.factories.values())
 
     def copy(self, count: int) -> Self:
-        """One without runs for each of some processes, which together have as many at hand."""
+        """A copy without runs for one of ``count`` processes, which together have as many runs at hand."""
         most = max(1, self.max_states // count)
         options = {"forgets": self._forgets, "shares": self._shares}
         return type(self)(self.factories, self.horizon, self.cuts, self.files, most, **options)
@@ -99,13 +98,13 @@ class Bench(Work):
         """The runs that are advanced in one go: of one method as many as fit, where its factory can do that."""
         result, places = [], {id(lane): place for place, lane in enumerate(lanes)}
         for method, factory in self.factories.items():
-            mine = [lane for lane in lanes if lane.key.method == method]
+            own_lanes = [lane for lane in lanes if lane.key.method == method]
             size = self.max_states if hasattr(factory, "advance_together") else 1
-            result += [mine[i : i + size] for i in range(0, len(mine), size)]
+            result += [own_lanes[i : i + size] for i in range(0, len(own_lanes), size)]
         return sorted(result, key=lambda group: places[id(group[0])])
 
     def do(self, pieces: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
-        """Take runs of one method to a step: in one go where the factory can do that, and they are at the same."""
+        """Take runs of one method to a step, in one go if the factory can do that and they are at the same step."""
         if stop is not None and stop():
             raise Stopped
         if self._shares and torch_ranks.number() == 0:
@@ -113,22 +112,22 @@ class Bench(Work):
         factory: Any = self.factories[pieces[0].key.method]
         try:
             with nullcontext() if getattr(factory, "keeps_threads", False) else _one_thread():
-                held = [self._take(piece.key, piece.known) for piece in pieces]
+                all_held = [self._take(piece.key, piece.known) for piece in pieces]
                 if hasattr(factory, "advance_together") and len(pieces) > 1:
-                    for piece, mine in zip(pieces, held, strict=True):
-                        self._advance(mine, piece.known, stop)  # where its state is gone
-                    self._advance_together(factory, held, pieces[0].end)
+                    for piece, held in zip(pieces, all_held, strict=True):
+                        self._advance(held, piece.known, stop)  # where its state is gone
+                    self._advance_together(factory, all_held, pieces[0].end)
                 else:
-                    for piece, mine in zip(pieces, held, strict=True):
-                        self._advance(mine, piece.end, stop)
-                return [self._answer(piece, mine) for piece, mine in zip(pieces, held, strict=True)]
+                    for piece, held in zip(pieces, all_held, strict=True):
+                        self._advance(held, piece.end, stop)
+                return [self._answer(piece, held) for piece, held in zip(pieces, all_held, strict=True)]
         except BaseException:
             for piece in pieces:  # nobody knows where they are
                 self._live.pop(piece.key, None)
             raise
 
     def follow(self) -> None:
-        """What the ranks but the first do: the pieces that it does, until it says that there are no more."""
+        """Do, on any rank but the first, the pieces that the first one does, until it says that there are no more."""
         while (pieces := torch_ranks.shared(None)) is not None:
             self.do(pieces)
 
@@ -138,14 +137,14 @@ class Bench(Work):
 
     def saved(self, keys: Iterable[Key]) -> int:
         """Steps of runs that wait, or were saved on their way in another process."""
-        found = [self.files.told(key) for key in keys]
-        return sum(told.begin + len(told.losses) for told in found if told is not None)
+        records = (self.files.told(key) for key in keys)
+        return sum(told.begin + len(told.losses) for told in records if told is not None)
 
     def run_of(self, key: Key) -> Run | None:
         """A run where it stands; None if it has left no state."""
         if key not in self._live:
-            found = self.files.load(key)
-            if found is None or found[1] is None:
+            loaded = self.files.load(key)
+            if loaded is None or loaded[1] is None:
                 return None
         return self._take(key, 0).run
 
@@ -160,9 +159,9 @@ class Bench(Work):
         held = self._live.get(key)
         if held is None or held.lane.recorded < known:
             lane = Lane(key, self.horizon)
-            found = self.files.load(key) if torch_ranks.number() == 0 or not self._shares else None
+            loaded = self.files.load(key) if torch_ranks.number() == 0 or not self._shares else None
             if self._shares:
-                found = torch_ranks.shared(found)
+                loaded = torch_ranks.shared(loaded)
             with _named(lane):
                 run = self.factories[key.method](key.lr, key.seed)
             if not isinstance(run, Run):
@@ -170,10 +169,10 @@ class Bench(Work):
                     "run_factory(lr, seed) must return a surefoot.search.Run, with advance(k), state_dict() and "
                     f"load_state_dict(state), got {run!r}"
                 )
-            if found is not None and found[1] is not None:
-                lane.take(found[0])
+            if loaded is not None and loaded[1] is not None:
+                lane.take(loaded[0])
                 with _named(lane):
-                    run.load_state_dict(found[1])
+                    run.load_state_dict(loaded[1])
             held = self._live[key] = _Held(run, lane, lane.recorded, run.trace() if lane.ended else None)
         self._live.move_to_end(key)
         while len(self._live) > self.max_states:
@@ -201,15 +200,15 @@ class Bench(Work):
             if stops:
                 raise Stopped
 
-    def _advance_together(self, factory: Any, held: Sequence[_Held], end: int) -> None:
-        """Runs that are at the same step, from cut to cut."""
-        while left := [mine for mine in held if mine.lane.is_behind(end)]:
+    def _advance_together(self, factory: Any, all_held: Sequence[_Held], end: int) -> None:
+        """Advance runs that are at the same step, from cut to cut."""
+        while left := [held for held in all_held if held.lane.is_behind(end)]:
             step = left[0].lane.recorded
             k = min(end, self.next_cut(step)) - step
             with _named(left[0].lane, " and runs beside it"):
-                found = list(factory.advance_together([mine.run for mine in left], k))
-            for mine, progress in zip(left, found, strict=True):
-                self._read(mine, progress, k)
+                all_progress = list(factory.advance_together([held.run for held in left], k))
+            for held, progress in zip(left, all_progress, strict=True):
+                self._read(held, progress, k)
 
     def _answer(self, piece: Piece, held: _Held) -> Told:
         lane = held.lane
@@ -265,7 +264,7 @@ class Bench(Work):
 
 @contextmanager
 def _named(lane: Lane, more: str = "") -> Iterator[None]:
-    """Says which run an error comes from."""
+    """Say in errors which run they come from."""
     try:
         yield
     except RunError:
@@ -277,7 +276,7 @@ def _named(lane: Lane, more: str = "") -> Iterator[None]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One thread in torch, if it is in use, and in NumPy's linear algebra.
+    """Use one thread in torch, if it is loaded, and in NumPy's linear algebra.
 
     Then sums do not depend on the cores of the machine, and runs side by side do not crowd them.
     """
@@ -296,8 +295,8 @@ def _one_thread() -> Iterator[None]:
 def cuts_of(horizon: int, stops: Sequence[int] = ()) -> list[int]:
     """Steps at which runs tell their distance: at some stops and at T, and between them at least 32 times a run."""
     piece = -(-horizon // 32)
-    found, begin = [], 0
+    cuts, begin = [], 0
     for end in sorted({*stops, horizon}):
-        found += [*range(begin + piece, end, piece), end]
+        cuts += [*range(begin + piece, end, piece), end]
         begin = end
-    return found
+    return cuts

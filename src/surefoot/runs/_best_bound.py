@@ -61,12 +61,12 @@ def best_of(traces: Iterable[Trace], settings: Settings) -> float:
 
     Where indices are negative a run's bound is its largest partial sum, so that it too is never ended by itself.
     """
-    histories = (_history(found, settings) for found in traces if found.status == "finished")
+    histories = (_history(trace, settings) for trace in traces if trace.status == "finished")
     return min((float(history.partial_noise().max()) + history.bias() for history in histories), default=math.inf)
 
 
 def cut(found: Trace, run: RunPlan, settings: Settings, best: float, has_validation: bool) -> Trace:
-    """A run ended where the shared rules end it with the best bound of all."""
+    """End a run where the shared rules end it with the best bound of all."""
     history = _history(found, settings)
     stop = first_stop(with_best([rule for rule in settings.rules if is_shared(rule)], best), history)
     if stop is None:
@@ -77,8 +77,8 @@ def cut(found: Trace, run: RunPlan, settings: Settings, best: float, has_validat
     return trace._replace(key=found.key)
 
 
-def _history(found: Trace, settings: Settings) -> History:
+def _history(trace: Trace, settings: Settings) -> History:
     """The steps of a run that are known; the others are ∞."""
-    known = int(np.isfinite(found.steps["loss"]).sum())
-    loss, grad_sq, delta = (found.steps[name][:known] for name in ("loss", "grad_sq", "delta"))
-    return History(loss, grad_sq, delta, found.key.lr * settings.schedule, settings.distance, settings.every)
+    known = int(np.isfinite(trace.steps["loss"]).sum())
+    loss, grad_sq, delta = (trace.steps[name][:known] for name in ("loss", "grad_sq", "delta"))
+    return History(loss, grad_sq, delta, trace.key.lr * settings.schedule, settings.distance, settings.every)

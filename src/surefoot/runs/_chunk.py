@@ -16,7 +16,7 @@ from surefoot.runs._levels import Levels
 from surefoot.runs._model_steps import StepSizes
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._tile import Tiles
-from surefoot.runs._types import TRACED, Floats, RunPlan, Settings, Trace
+from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, TRACED, Floats, RunPlan, Settings, Trace
 from surefoot.runs._workers import Stopped
 from surefoot.theory.models import Linear
 
@@ -37,7 +37,7 @@ class Chunk:
 
 
 def tiles_of(runs: Sequence[RunPlan]) -> list[tuple[RunPlan, ...]]:
-    """Runs in tiles: those of one seed stand together, in the order given."""
+    """Put runs into tiles: those of one seed stand together, in the order given."""
     by_seed: dict[int, list[RunPlan]] = {}
     for run in runs:
         by_seed.setdefault(run.seed, []).append(run)
@@ -47,7 +47,7 @@ def tiles_of(runs: Sequence[RunPlan]) -> list[tuple[RunPlan, ...]]:
 def advance(
     problem: TiledProblem, chunk: Chunk, settings: Settings, stop: Callable[[], bool] | None = None
 ) -> list[Trace]:
-    """Run a chunk to its end; :class:`Stopped` if ``stop`` says so on the way."""
+    """Run a chunk to its end; raise :class:`Stopped` if ``stop`` says so on the way."""
     with np.errstate(all="ignore"):  # overflow is how a run diverges: a result, not a warning
         state = _State(problem, chunk, settings)
         state.run(stop)
@@ -96,7 +96,7 @@ class _State:
         self.is_plain = bool((settings.schedule == 1.0).all())
 
     def _make_room(self) -> None:
-        """What depends on which tiles are alive."""
+        """Make what depends on which tiles are alive."""
         tiles = np.arange(len(self.lr))[self.alive]
         self.tiles = Tiles(self.problem, self.points, self.total, exact=self.is_exact)
         self.points, self.total = self.tiles.points, self.tiles.total
@@ -111,7 +111,7 @@ class _State:
         self.seeds = [self.slots[tile * WIDTH].seed for tile in tiles.tolist()]
 
     def run(self, stop: Callable[[], bool] | None) -> None:
-        """All steps."""
+        """Take all steps."""
         settings, problem = self.settings, self.problem
         orders = {
             seed: row_orders(seed, problem.n_rows, settings.batch_size, settings.sampling) for seed in set(self.seeds)
@@ -134,29 +134,31 @@ class _State:
         self.average[self.alive] = problem.full_loss(self.total / settings.schedule.sum())
 
     def _run_block(self, first: int, rows: NDArray[np.intp]) -> None:
-        """The steps ``first``, ``first`` + 1, …, one for each entry of ``rows``."""
+        """Take the steps ``first``, ``first`` + 1, …, one for each entry of ``rows``."""
         every, schedule, per_epoch = self.settings.every, self.settings.schedule, self.settings.steps_per_epoch
         last_step = len(schedule) - 1
-        block = self.block[: len(rows)].swapaxes(0, 1)
+        records = self.block[: len(rows)]
         sizes = None if self.sizes is None else self._write_sizes if len(self.levels.slots) else self.sizes.write
         reached: dict[int, Floats] = {}
-        batches, places = self.tiles.batches(rows), self.block[: len(rows)]
+        batches = self.tiles.batches(rows)
         rates = self.lr[self.alive] * schedule[first : first + len(rows), None, None]
         if self.sizes is not None:
             self.sizes.set_rates(rates[0].reshape(-1))
         tiles, factor = self.tiles, None
-        for step, (batch, chosen, told, self.rates) in enumerate(zip(batches, rows, places, rates, strict=True), first):
+        steps = zip(batches, rows, records, rates, strict=True)
+        for step, (batch, step_rows, record, self.rates) in enumerate(steps, first):
             if not self.is_plain:
                 factor = float(schedule[step])
                 if self.sizes is not None:
                     self.sizes.set_rates(self.rates.reshape(-1))
             if step == last_step:
                 self.last[self.alive] = np.where(self._are_over(), np.inf, self.problem.full_loss(self.points))
-            tiles.step(batch, chosen, self.rates, factor, sizes, step % every == 0)
-            told[...] = tiles.told
+            tiles.step(batch, step_rows, self.rates, factor, sizes, step % every == 0)
+            record[...] = tiles.told
             if (step + 1) % per_epoch == 0:
                 reached[(step + 1) // per_epoch] = self.points.copy(order="K")
         self._measure(reached)
+        block = records.swapaxes(0, 1)
         if self.sizes is not None:
             loss, grad_sq, _, delta, _ = block
             self.sizes.write_deltas(loss, grad_sq, rates, delta)
@@ -165,7 +167,7 @@ class _State:
             self._ask_rules(first, len(rows))
 
     def _write_sizes(self) -> None:
-        """The sizes of the models, and those of levels with their indices."""
+        """Write the sizes of the models, and sizes and indices of the levels."""
         assert self.sizes is not None
         self.sizes.write()
         loss, grad_sq, size, delta, _ = self.tiles.told.reshape(len(TRACED), -1)
@@ -175,12 +177,12 @@ class _State:
         """Keep the traces of a block, and look for runs that diverged in it."""
         every, length = self.settings.every, block.shape[1]
         skip = -first % every
-        place = slice((first + skip) // every, (first + length - 1) // every + 1)
-        self.steps[:, self.alive, :, place] = block[:, skip::every].transpose(0, 2, 3, 1)
+        kept = slice((first + skip) // every, (first + length - 1) // every + 1)
+        self.steps[:, self.alive, :, kept] = block[:, skip::every].transpose(0, 2, 3, 1)
         loss, grad_sq = block[:2]
         numbers = loss + grad_sq
         is_end = first + length == self.settings.steps
-        when, over = self.diverged_at[self.alive], self._are_over()
+        diverged_at, over = self.diverged_at[self.alive], self._are_over()
         below = (loss < self.bounds) & ~over
         is_sound = bool(np.isfinite(numbers.sum()))
         bad = np.zeros_like(below) if is_sound else ~np.isfinite(numbers)
@@ -193,8 +195,8 @@ class _State:
         if is_end:  # the last step may have led to a point that is none; later blocks would have seen it
             bad[-1] |= ~np.isfinite(self.points).all(axis=(1, 3))
         died = bad.any(axis=0) & ~over
-        when[died] = first + bad.argmax(axis=0)[died]
-        self.diverged_at[self.alive] = when
+        diverged_at[died] = first + bad.argmax(axis=0)[died]
+        self.diverged_at[self.alive] = diverged_at
         self._bury(died)
 
     def _ask_rules(self, first: int, length: int) -> None:
@@ -224,31 +226,26 @@ class _State:
 
     def _bury(self, died: NDArray[np.bool_]) -> None:
         """Put runs that died back to the start; take out tiles without a living run."""
-        dead = self._are_over()
         lr = self.lr[self.alive]
         lr[died] = self.lr.min()
         self.lr[self.alive] = lr
         self.points.swapaxes(1, 2)[died] = self.start[:, 0]
         self.total.swapaxes(1, 2)[died] = 0.0
-        left = ~dead.all(axis=1)
+        left = ~self._are_over().all(axis=1)
         if not left.all():
             self.alive = np.arange(len(self.lr))[self.alive][left]
             self.points, self.total, self.below = self.points[left], self.total[left], self.below[:, left]
             self._make_room()
 
     def _measure(self, reached: dict[int, Floats]) -> None:
-        """The full losses at the points after some epochs."""
+        """Note the full losses at the points that were reached after some epochs."""
         if not reached:
             return
-        places, points = list(reached), np.concatenate(list(reached.values()))
-        shape = (len(reached), -1, WIDTH)
-        self.train[self.alive, :, places[0] : places[-1] + 1] = (
-            self.problem.full_loss(points).reshape(shape).transpose(1, 2, 0)
-        )
+        points, shape = np.concatenate(list(reached.values())), (len(reached), -1, WIDTH)
+        epochs = slice(min(reached), max(reached) + 1)
+        self.train[self.alive, :, epochs] = self.problem.full_loss(points).reshape(shape).transpose(1, 2, 0)
         if self.problem.n_valid:
-            self.valid[self.alive, :, places[0] : places[-1] + 1] = (
-                self.problem.validation_loss(points).reshape(shape).transpose(1, 2, 0)
-            )
+            self.valid[self.alive, :, epochs] = self.problem.validation_loss(points).reshape(shape).transpose(1, 2, 0)
 
     def traces(self) -> list[Trace]:
         """What is kept of each run."""
@@ -275,30 +272,23 @@ class _State:
                 np.copyto(array, np.inf, where=~np.isfinite(array))
         best = np.minimum(train[:, : settings.epochs].min(axis=1), last)
         columns = (diverged, stopped, self.violations.reshape(-1), last, average, best)
-        numbers = zip(*(values.tolist() for values in columns), strict=True)
-        rows = zip(*steps, rate, train, valid, strict=True)
+        all_numbers = zip(*(values.tolist() for values in columns), strict=True)
+        all_arrays = zip(*steps, rate, train, valid, strict=True)
         result = []
-        for run, is_filler, row, mine in zip(self.slots, self.is_filler, numbers, rows, strict=True):
+        for run, is_filler, numbers, arrays in zip(self.slots, self.is_filler, all_numbers, all_arrays, strict=True):
             if is_filler:
                 continue
-            end, halted, below, at_last, at_average, at_best = row
-            loss, grad_sq, size, delta, distance, rates, train_loss, valid_loss = mine
+            diverged_at, stopped_at, violations, *final = numbers
+            loss, grad_sq, size, delta, distance, rates, *losses = arrays
             result.append(
                 Trace(
                     run.key,
-                    "diverged" if end >= 0 else "stopped" if halted >= 0 else "finished",
-                    end,
-                    {
-                        "loss": loss,
-                        "grad_sq": grad_sq,
-                        "rate": rates,
-                        "size": size,
-                        "delta": delta,
-                        "distance": distance,
-                    },
-                    {"train_loss": train_loss, "valid_loss": valid_loss},
-                    {"last_loss": at_last, "average_loss": at_average, "best_loss": at_best},
-                    below,
+                    "diverged" if diverged_at >= 0 else "stopped" if stopped_at >= 0 else "finished",
+                    diverged_at,
+                    dict(zip(STEP_FIELDS, (loss, grad_sq, rates, size, delta, distance), strict=True)),
+                    dict(zip(EPOCH_FIELDS, losses, strict=True)),
+                    dict(zip(FINAL_FIELDS, final, strict=True)),
+                    violations,
                 )
             )
         return result

@@ -49,8 +49,8 @@ def is_alive(name: str, until: float, now: float) -> bool:
     if not now < until <= now + 2 * LEASE:
         return False
     try:
-        told = json.loads(name)
-        host, pid, start = told["host"], int(told["pid"]), told["start"]
+        parts = json.loads(name)
+        host, pid, start = parts["host"], int(parts["pid"]), parts["start"]
     except (ValueError, KeyError, TypeError):
         return False
     if host != _host():
@@ -74,7 +74,7 @@ def exists(pid: int) -> bool:
 
 
 def _host() -> str:
-    """This machine since it was started, and the room of process numbers in it."""
+    """The name of this machine, of its last start, and of the namespace of its process numbers."""
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())

@@ -1,4 +1,4 @@
-"""A connection to a study's file, and in words what SQLite reports about it."""
+"""Connections to a study's file, with SQLite's errors explained in words."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class StoreError(RuntimeError):
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Open a file; ``mode`` is that of SQLite's URIs."""
     with explained(path):
         uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
@@ -31,12 +32,12 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def decoded(content: bytes) -> str:
-    """Text of a file, which may be damaged: what is no text must not hide from the seal."""
+    """Decode text of a file that may be damaged: bytes that are no text must not hide from the seal."""
     return content.decode("utf-8", "surrogateescape")
 
 
 def copied(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """A file's content in memory."""
+    """Copy a file's content into memory, and close the file."""
     memory = sqlite3.connect(":memory:", isolation_level=None)
     memory.text_factory = decoded
     connection.backup(memory)

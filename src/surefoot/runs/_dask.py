@@ -39,7 +39,7 @@ _CONNECT_SECONDS = 10
 _WAIT_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
 _FETCH_SECONDS = 10.0
-"""For results of tasks that were done before another one failed: an error comes with the message, they are fetched."""
+"""The wait for results that came before an error: an error comes with the message, results have to be fetched."""
 _LONELY_SECONDS = 60.0
 """Without any worker for so long, a warning tells why nothing happens."""
 
@@ -48,9 +48,9 @@ _QUIET: dict[str, Any] = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
 }
-"""Of workers that are started here. By default their memory goes back to the system at every chance (by variables that
-Dask sets in the parent, for good), and threads beside the training wake up every few milliseconds: both slow it down by
-tens of percent where its steps are short."""
+"""Settings of workers that are started here. By default their memory goes back to the system at every chance (by
+variables that Dask sets in the parent, for good), and threads beside the training wake up every few milliseconds: both
+slow it down by tens of percent where its steps are short."""
 
 _PROBES: dict[str, tuple[Any, ...]] = {
     "surefoot": (pkgutil.resolve_name, "surefoot._version:__version__"),
@@ -92,7 +92,7 @@ class DaskWorkers:
         self._resources, self._named = resources or {}, named
         self._sent = _Sent(packed(server), _versions(server), server.fingerprint(), ignores_interrupt=address is None)
         self._open, self._last = ExitStack(), 0
-        self._given: dict[Future[Any], Any] = {}
+        self._tasks: dict[Future[Any], Any] = {}
         with ExitStack() as opened:
             self._client = opened.enter_context(_connected(address, count, self._resources))
             _check_workers(self._client, self._sent.versions, self._resources)
@@ -118,7 +118,7 @@ class DaskWorkers:
 
     @property
     def ready(self) -> list[int]:
-        """Those that can be given tasks: all of them."""
+        """The workers that can be given tasks: all of them."""
         return list(range(len(self)))
 
     def give(self, worker: int, task: Any) -> None:
@@ -126,38 +126,38 @@ class DaskWorkers:
         self._last += 1
         key = f"{self._sent.name}-{self._last}"
         future = self._client.submit(_do, self._sent.name, task, key=key, pure=False, resources=self._resources)
-        self._given[future] = task
+        self._tasks[future] = task
         self._completed.add(future)
 
     def take(self, seconds: float) -> list[Answer]:
         """The answers that have come, or that come within some seconds."""
         deadline = time.monotonic() + seconds
-        while self._given and not self._completed.has_ready() and time.monotonic() < deadline:
+        while self._tasks and not self._completed.has_ready() and time.monotonic() < deadline:
             time.sleep(_WAIT_SECONDS)
             len(self)  # says if there is nobody to wait for
-        found = self._come()
+        answers = self._arrived()
         deadline = time.monotonic() + _FETCH_SECONDS
-        while any(answer.error is not None for answer in found) and time.monotonic() < deadline:
-            if all(future.status != "finished" for future in self._given):
+        while any(answer.error is not None for answer in answers) and time.monotonic() < deadline:
+            if all(future.status != "finished" for future in self._tasks):
                 break
             time.sleep(_WAIT_SECONDS)
-            found += self._come()
-        return found
+            answers += self._arrived()
+        return answers
 
-    def _come(self) -> list[Answer]:
+    def _arrived(self) -> list[Answer]:
         """The answers that are here."""
-        found = []
+        answers = []
         for future, result in self._completed.next_batch(block=False) if self._completed.has_ready() else []:
-            task = self._given.pop(future)
+            task = self._tasks.pop(future)
             future.release()  # else it would be computed again if its worker were lost now
             done = isinstance(result, list)
-            found.append(Answer(task, result if done else None, None if done else self._error(task, result)))
-        return found
+            answers.append(Answer(task, result if done else None, None if done else self._error(task, result)))
+        return answers
 
     def close(self) -> None:
         """Drop what is not done, and leave the cluster."""
         with suppress(Exception):  # whatever went wrong before says more
-            self._client.cancel(list(self._given))
+            self._client.cancel(list(self._tasks))
             self._client.unregister_worker_plugin(self._sent.name)
         self._open.close()
 
@@ -165,19 +165,19 @@ class DaskWorkers:
         """Why a task has no result."""
         error: BaseException = result[1] if isinstance(result, tuple) else result
         if isinstance(error, KilledWorker):
-            found = ClusterError(
+            failure = ClusterError(
                 f"the run {self._named(task)} lost its worker {error.allowed_failures + 1} times, the last one was "
                 f"{error.last_worker.address} (out of memory?); finished runs are kept"
             )
         elif isinstance(result, tuple):
             return error
         else:
-            found = ClusterError(
+            failure = ClusterError(
                 f"the scheduler {self._client.scheduler.address} was lost, or has dropped the run {self._named(task)}; "
                 "finished runs are kept: run the same study again to go on"
             )
-        found.__cause__ = error
-        return found
+        failure.__cause__ = error
+        return failure
 
 
 @contextmanager
@@ -233,9 +233,9 @@ def _check_workers(client: Any, versions: dict[str, str], resources: dict[str, i
     for address, worker in workers.items():
         _check_threads(address, worker["nthreads"])
     for name, ours in versions.items():
-        for address, theirs in client.run(*_PROBES[name], on_error="return").items():
-            found = f"none ({theirs})" if isinstance(theirs, Exception) else _relevant(name, theirs)
-            _check_version(address, name, ours, found)
+        for address, answer in client.run(*_PROBES[name], on_error="return").items():
+            theirs = f"none ({answer})" if isinstance(answer, Exception) else _relevant(name, answer)
+            _check_version(address, name, ours, theirs)
     offers = [worker["resources"] for worker in workers.values()]
     for name, count in resources.items():
         if offers and not any(offer.get(name, 0) >= count for offer in offers):
@@ -262,7 +262,7 @@ def _check_version(address: str, name: str, ours: str, theirs: str) -> None:
 
 
 class _Sent(WorkerPlugin):
-    """What every worker holds of a sweep."""
+    """The plugin with which every worker holds the work of a sweep."""
 
     def __init__(self, payload: bytes, versions: dict[str, str], fingerprint: str, ignores_interrupt: bool) -> None:
         self.name = f"surefoot-{uuid.uuid4().hex}"
@@ -270,7 +270,7 @@ class _Sent(WorkerPlugin):
         self.ignores_interrupt = ignores_interrupt
 
     def setup(self, worker: Worker) -> None:
-        """Ctrl-C is for the process that started the cluster, which then ends it."""
+        """Leave Ctrl-C to the process that started the cluster, which then ends it."""
         if self.ignores_interrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 

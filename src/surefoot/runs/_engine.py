@@ -28,6 +28,8 @@ _CACHE = 1 << 16
 _TRACE = 1 << 20
 """Numbers of one field of the traces of a chunk."""
 _CHUNK_SECONDS = 5.0
+_STEP_SECONDS = 1e-4
+"""Estimated seconds of one step of a chunk, whatever its size; it only decides how work is divided."""
 _PARALLEL_SECONDS = 4.0
 """Sweeps that are estimated to take longer are given to several processes, which need a second to start."""
 
@@ -37,7 +39,7 @@ class Chunks(Work):
 
     Args:
         problem: What is minimised.
-        methods: By name.
+        methods: The methods, by name.
         settings: What the runs share.
     """
 
@@ -46,7 +48,7 @@ class Chunks(Work):
         self.problem, self.methods, self.settings = problem, methods, settings
 
     def fingerprint(self) -> str:
-        """What the numbers depend on."""
+        """What the numbers depend on, as text."""
         return self.problem.fingerprint()
 
     def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
@@ -57,22 +59,23 @@ class Chunks(Work):
         return [[lane_of[id(run)] for tile in chunk.tiles for run in tile] for chunk in chunks]
 
     def workers(self, groups: Sequence[Sequence[Lane]]) -> int:
-        """One process a core for sweeps that take more than a few seconds, else none."""
-        problem, settings, seconds = self.problem, self.settings, 0.0
+        """One process a core for sweeps that take more than a few seconds, else one in all."""
+        seconds = 0.0
         for group in groups:
             tiles = sum(-(-count // WIDTH) for count in Counter(lane.key.seed for lane in group).values())
-            tile = _tile_seconds(problem, settings, self.methods[group[0].key.method].model is None)
-            seconds += settings.steps * (_STEP_SECONDS + tiles * tile)
+            exact = self.methods[group[0].key.method].model is None
+            per_tile = _tile_seconds(self.problem, self.settings, exact)
+            seconds += self.settings.steps * (_STEP_SECONDS + tiles * per_tile)
         return cores() if seconds > _PARALLEL_SECONDS else 1
 
     def do(self, pieces: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
         """Run a chunk to its end."""
         plans = [self._plan(piece.key) for piece in pieces]
         with one_blas_thread():
-            found = advance(self.problem, Chunk(tuple(tiles_of(plans))), self.settings, stop)
-        traces = {trace.key: trace for trace in found}
+            traces = advance(self.problem, Chunk(tuple(tiles_of(plans))), self.settings, stop)
+        trace_of = {trace.key: trace for trace in traces}
         nothing = np.empty(0)
-        return [Told(0, nothing, nothing, trace=traces[piece.key]) for piece in pieces]
+        return [Told(0, nothing, nothing, trace=trace_of[piece.key]) for piece in pieces]
 
     def _plan(self, key: Key) -> RunPlan:
         return RunPlan(self.methods[key.method], key.lr, key.seed)
@@ -94,11 +97,7 @@ def chunks_of(problem: TiledProblem, runs: Sequence[RunPlan], settings: Settings
     return result
 
 
-_STEP_SECONDS = 1e-4
-"""Of one step of a chunk, whatever its size. This and the next only decide how work is divided."""
-
-
 def _tile_seconds(problem: TiledProblem, settings: Settings, exact: bool) -> float:
     """A rough estimate of what a tile adds to the time of a step."""
-    a_run = problem.dimension * (3e-9 + 1.6e-10 * settings.batch_size) + 2e-8 * problem.blocks * settings.batch_size
-    return 5e-6 + WIDTH * a_run + (problem.prox_seconds if exact else 0.0)
+    per_run = problem.dimension * (3e-9 + 1.6e-10 * settings.batch_size) + 2e-8 * problem.blocks * settings.batch_size
+    return 5e-6 + WIDTH * per_run + (problem.prox_seconds if exact else 0.0)

@@ -19,7 +19,7 @@ from surefoot.runs._types import Key, Trace
 
 
 class Keeper:
-    """Keeps runs in memory, and those that are not finished in a folder that ends with this context.
+    """Keeps finished runs in memory, and the others in a folder that is removed at the end of the context.
 
     They are this process's alone. :class:`StoreKeeper` keeps them for good.
 
@@ -44,7 +44,7 @@ class Keeper:
         self._open.__exit__(*error)
 
     def claim(self, lanes: Sequence[Lane]) -> bool:
-        """Have runs for oneself, brought up to date; False if somebody else has one of them, or has finished it."""
+        """Claim runs and bring their lanes up to date; False if somebody else has one of them, or has finished it."""
         return True
 
     def release(self, lanes: Iterable[Lane]) -> None:
@@ -59,11 +59,11 @@ class Keeper:
 
     def finish(self, traces: Iterable[Trace]) -> None:
         """Keep finished runs; copies, because their arrays may be small parts of large ones."""
-        for run in traces:
-            key, steps = self.files.stored(run.key), np.array(list(run.steps.values()))
-            epochs = {name: row.copy() for name, row in run.epochs.items()}
-            copied = dict(zip(run.steps, steps, strict=True))
-            self._finished.setdefault(key, Trace(key, *run[1:3], copied, epochs, *run[5:]))
+        for trace in traces:
+            key, rows = self.files.stored(trace.key), np.array(list(trace.steps.values()))
+            steps = dict(zip(trace.steps, rows, strict=True))
+            epochs = {name: row.copy() for name, row in trace.epochs.items()}
+            self._finished.setdefault(key, trace._replace(key=key, steps=steps, epochs=epochs))
 
     def traces(self) -> Iterable[Trace]:
         """The finished runs."""
@@ -100,7 +100,7 @@ class StoreKeeper(Keeper):
         return self
 
     def claim(self, lanes: Sequence[Lane]) -> bool:
-        """Have runs for oneself, brought up to date; False if somebody else has one of them, or has finished it."""
+        """Claim runs and bring their lanes up to date; False if somebody else has one of them, or has finished it."""
         if not self.store.claim(self.context, map(self._key, lanes), self._owner):
             return False
         for lane in lanes:
@@ -115,7 +115,7 @@ class StoreKeeper(Keeper):
         """Fill lanes with what is kept of their runs."""
         done = self.done()
         for lane in lanes:
-            self._take_up(lane)  # which tells more than a result
+            self._take_up(lane)  # it tells more than a result
             if not lane.ended and self._key(lane) in done:
                 self._take_result(lane)
 
@@ -132,31 +132,32 @@ class StoreKeeper(Keeper):
         return self.store.traces(self.context)
 
     def _take_up(self, lane: Lane) -> None:
+        """Take over what a search's run had told when it was put aside, if that is news."""
         told = None if self._factories is None else self.files.told(lane.key)
         if told is not None and told.begin + len(told.losses) > lane.recorded:
             lane.take(told)
 
     def _take_result(self, lane: Lane) -> None:
-        """A finished run: all that a search asks of it."""
+        """Take over a finished run: all that a search asks of it."""
         if self._factories is None:
             lane.ended = True
             return
-        found = next(self.store.traces(self.context, self._key(lane)))
-        lost = found.diverged_at if found.diverged_at >= 0 else None
+        trace = next(self.store.traces(self.context, self._key(lane)))
+        lost = trace.diverged_at if trace.diverged_at >= 0 else None
         end = lane.horizon if lost is None else lost + 1
         proves = bool(getattr(self._factories[lane.key.method], "certifies", True))
-        marks = () if lost is not None else ((end, float(found.steps["distance"][-1])),)
-        last = None if lost is not None else found.final["last_loss"]
-        deltas = np.maximum(found.steps["delta"][:end], 0.0)
-        lane.take(Told(0, found.steps["loss"][:end], deltas, lost, None, proves, marks, last))
+        marks = () if lost is not None else ((end, float(trace.steps["distance"][-1])),)
+        last = None if lost is not None else trace.final["last_loss"]
+        deltas = np.maximum(trace.steps["delta"][:end], 0.0)
+        lane.take(Told(0, trace.steps["loss"][:end], deltas, lost, None, proves, marks, last))
 
     def _key(self, lane: Lane) -> Key:
         return self.files.stored(lane.key)
 
-    def _renew(self, owner: str) -> None:
-        """Called in another thread, which needs a connection of its own."""
-        with Store(self.path, connect(self.path, "rw")) as opened:
-            opened.renew(owner)
+    def _renew(self, name: str) -> None:
+        """Renew the claims from another thread, which needs a connection of its own."""
+        with Store(self.path, connect(self.path, "rw")) as store:
+            store.renew(name)
 
     def _release_all(self) -> None:
         """End all claims: their owner has ended, too."""

@@ -24,16 +24,15 @@ def is_network(problem: Problem) -> bool:
 
 
 def work_of(problem: Problem, methods: Sequence[Method], settings: Settings, files: RunFiles, *, shares: bool) -> Work:
-    """Who takes the runs of a study to their end; ``shares`` says whether several ranks make every run together."""
+    """The work of computing a study's runs; ``shares`` says whether several ranks make every run together."""
     if not is_network(problem):
         return Chunks(_tiled(problem), {method.name: method for method in methods}, settings)
     factories = {method.name: factory_of(problem, method, settings) for method in methods}
-    cuts = cuts_of(settings.steps)
-    return Bench(factories, settings.steps, cuts, files, forgets=True, shares=shares)
+    return Bench(factories, settings.steps, cuts_of(settings.steps), files, forgets=True, shares=shares)
 
 
 def factory_of(problem: Problem, method: Method, settings: Settings) -> ProblemRun | NetworkRuns:
-    """What makes the runs of a method of a study, one by one."""
+    """The factory of single runs of a method of a study."""
     if isinstance(problem, NetworkProblem):
         from surefoot.runs._training import NetworkRuns
 

@@ -18,7 +18,7 @@ class Told(NamedTuple):
     begin: int
     losses: Floats
     deltas: Floats
-    """At least 0."""
+    """The stability indices, at least 0."""
     lost_at: int | None = None
     negative_at: int | None = None
     proves: bool = True
@@ -39,7 +39,7 @@ class Lane:
 
     key: Key
     horizon: int
-    """T."""
+    """T, the steps of a whole run."""
     recorded: int = 0
     done: int = 0
     ended: bool = False
@@ -90,7 +90,7 @@ class Lane:
         return self.recorded < step and not self.ended
 
     def ask(self, step: int) -> None:
-        """Note that steps were asked for, which are computed by now."""
+        """Note that the steps before ``step`` were asked for; they are computed by now."""
         self.done = max(self.done, min(step, self.recorded))
 
     def told(self, begin: int = 0) -> Told:

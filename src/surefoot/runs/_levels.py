@@ -44,9 +44,9 @@ def level_name(rule: level.Rule) -> str:
 
 
 class Levels:
-    """What the runs of some slots remember; slots without a level are left alone.
+    """The memory of runs with a level, by slot; slots without a level are left alone.
 
-    All numbers are of a slot alone: no run's bits depend on its neighbours.
+    Every number belongs to one slot: no run's bits depend on its neighbours.
     """
 
     def __init__(self, methods: Sequence[Method]) -> None:

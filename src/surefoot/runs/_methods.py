@@ -36,12 +36,12 @@ class Method:
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is SPP."""
+        """Whether the method is SPP."""
         return self.model is None and self.optimizer is None
 
     @property
     def lower_bound(self) -> float | None:
-        """C, None where the method knows none (SGD, SPP) or has a level."""
+        """C, or None if the method knows none (SGD, SPP) or has a level."""
         if isinstance(self.optimizer, _optimizers.NamedOptimizer):
             return self.optimizer.lower_bound
         if self.model is None or self.level is not None:
@@ -68,10 +68,10 @@ class Method:
 
     @property
     def code(self) -> Identity:
-        """What of the numbers rests on code of the user's: a model or an optimizer from elsewhere."""
-        mine = self.optimizer if self.model is None else self.model
-        is_ours = mine is None or type(mine) in _NAMES or isinstance(mine, _optimizers.NamedOptimizer)
-        return identify() if is_ours else identify(mine)
+        """The identity of the user's code in the method: a model or an optimizer from elsewhere."""
+        source = self.optimizer if self.model is None else self.model
+        is_ours = source is None or type(source) in _NAMES or isinstance(source, _optimizers.NamedOptimizer)
+        return identify() if is_ours else identify(source)
 
 
 def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None) -> Method:
@@ -98,9 +98,9 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
     name, options = parse_call(spec)
     name = name.lower().replace("_", "-")
     if name in _optimizers.NAMED:
-        found = _optimizers.named(name, options, lower_bound)
-        text = ", ".join(f"{key}={value!r}" for key, value in found.options)
-        return Method(f"{name}({text})" if text else name, optimizer=found)
+        optimizer = _optimizers.named(name, options, lower_bound)
+        text = ", ".join(f"{key}={value!r}" for key, value in optimizer.options)
+        return Method(f"{name}({text})" if text else name, optimizer=optimizer)
     if name not in NAMED and name != EXACT:
         raise unknown("method", name, KNOWN)
     allowed = [] if name == EXACT else [field.name for field in _fields(NAMED[name])]
@@ -136,10 +136,10 @@ def parse_methods(
     >>> [method.name for method in parse_methods(["sgd", "sps"], lower_bound=-2)]
     ['sgd', 'sps(lower_bound=-2)']
     """
-    given: Any = [specs] if isinstance(specs, str | Model | Method) else specs
-    if not isinstance(given, Iterable):
+    items: Any = [specs] if isinstance(specs, str | Model | Method) else specs
+    if not isinstance(items, Iterable):
         raise TypeError(f"methods must be a list of names or models, got {specs!r}")
-    methods = tuple(parse_method(spec, lower_bound=lower_bound) for spec in given)
+    methods = tuple(parse_method(spec, lower_bound=lower_bound) for spec in items)
     if not methods:
         raise ValueError(f"methods must name at least one method, got {specs!r}; known: {', '.join(KNOWN)}")
     names = [method.name for method in methods]

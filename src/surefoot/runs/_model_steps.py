@@ -29,45 +29,37 @@ class Steps:
     overflow) take the way through ``Model.step`` itself.
 
     Args:
-        models: The model of each slot.
-        places: The slots whose steps are written.
+        models: The models of the slots whose steps are written, by slot.
         told: Losses, squared gradients, sizes and indices of all slots, of shape (at least 4, slots): the first two
             are read at every step, the others written.
         later: Leave out the indices of models that know their size without them; ``left_out`` has these models, each
             with its places.
     """
 
-    def __init__(
-        self,
-        models: Sequence[Model] | Mapping[int, Model],
-        places: Sequence[int],
-        told: Floats,
-        *,
-        later: bool = False,
-    ) -> None:
+    def __init__(self, models: Mapping[int, Model], told: Floats, *, later: bool = False) -> None:
         groups: dict[int, list[int]] = {}
-        for place in places:
-            groups.setdefault(id(models[place]), []).append(place)
+        for place, model in models.items():
+            groups.setdefault(id(model), []).append(place)
         self.order = np.array([place for group in groups.values() for place in group], np.intp)
-        self._places = together(self.order)
+        self._places = _as_slice(self.order)
         self._told = told[:4]
         self._gathers = not isinstance(self._places, slice)
         # Neighbours are read and written where they are; others are gathered, and put back.
-        self._mine = np.zeros((4, len(self.order))) if self._gathers else self._told[:, self._places]
-        self._loss, self._grad_sq, self._size, self._delta = self._mine
+        self._numbers = np.zeros((4, len(self.order))) if self._gathers else self._told[:, self._places]
+        self._loss, self._grad_sq, self._size, self._delta = self._numbers
         self.rate, self._half, self._zeros, self._bounds = (np.zeros(len(self.order)) for _ in range(4))
         self._checked = np.zeros((2, len(self.order)))
         self._decrease, self._z = self._checked
-        chosen = [models[group[0]] for group in groups.values()]
+        distinct = [models[group[0]] for group in groups.values()]
         ends = np.cumsum([len(group) for group in groups.values()]).tolist()
         parts = [slice(end - len(group), end) for group, end in zip(groups.values(), ends, strict=True)]
-        for model, part in zip(chosen, parts, strict=True):
+        for model, part in zip(distinct, parts, strict=True):
             self._bounds[part] = model.lower_bound
-        has_own = [type(model).height is not Model.height for model in chosen]
+        has_own = [type(model).height is not Model.height for model in distinct]
         self._is_bounded = any(has_own) or bool(self._bounds.any())
         self._height = np.zeros(len(self.order)) if self._is_bounded else self._loss  # f − 0 is f
         self._parts: list[tuple[Any, slice, Point, Floats, Floats | None]] = []
-        for model, part in zip(chosen, parts, strict=True):
+        for model, part in zip(distinct, parts, strict=True):
             point = Point(
                 self._height[part], self._grad_sq[part], self.rate[part], self._half[part], self._z[part], True
             )
@@ -75,14 +67,14 @@ class Steps:
             self._parts.append((model, part, point, self._size[part], delta))
         self._own_heights = [part for part, is_own in zip(self._parts, has_own, strict=True) if is_own]
         self.left_out = [
-            (model, together(self.order[part])) for model, part, _, _, delta in self._parts if delta is None
+            (model, _as_slice(self.order[part])) for model, part, _, _, delta in self._parts if delta is None
         ]
         self._has_deltas = len(self.left_out) < len(self._parts)
 
     def write(self) -> None:
         """Write sizes and indices, from losses and squared gradients; floating-point warnings are off."""
         if self._gathers:
-            self._told[:2].take(self._places, axis=1, out=self._mine[:2], mode="clip")
+            self._told[:2].take(self._places, axis=1, out=self._numbers[:2], mode="clip")
         if self._is_bounded:
             np.subtract(self._loss, self._bounds, out=self._height)
             for model, part, point, _, _ in self._own_heights:
@@ -108,11 +100,11 @@ class Steps:
         for model, part, _, sizes, deltas in self._parts:
             here = special[part]
             if here.any():
-                sizes[here], found = model.step(
+                sizes[here], special_deltas = model.step(
                     self._loss[part][here], self._grad_sq[part][here], self.rate[part][here]
                 )
                 if deltas is not None:
-                    deltas[here] = found
+                    deltas[here] = special_deltas
 
 
 class StepSizes:
@@ -123,11 +115,10 @@ class StepSizes:
     """
 
     def __init__(self, models: Sequence[Model | None], told: Floats) -> None:
-        is_fixed = {id(model): type(model) is Linear for model in {id(model): model for model in models}.values()}
-        self._fixed = together(np.array([i for i, model in enumerate(models) if is_fixed[id(model)]], np.intp))
-        moving = {i: model for i, model in enumerate(models) if not (model is None or is_fixed[id(model)])}
+        self._fixed = _as_slice(np.array([i for i, model in enumerate(models) if type(model) is Linear], np.intp))
+        moving = {i: model for i, model in enumerate(models) if model is not None and type(model) is not Linear}
         self._size = told[2]
-        self._moving = Steps(moving, list(moving), told, later=True)
+        self._moving = Steps(moving, told, later=True)
         self._left_out = [(Linear(), self._fixed), *self._moving.left_out]
 
     def set_rates(self, rates: Floats) -> None:
@@ -140,8 +131,9 @@ class StepSizes:
         if len(self._moving.order):
             self._moving.write()
 
-    def write_deltas(self, *arrays: Floats) -> None:
+    def write_deltas(self, loss: Floats, grad_sq: Floats, rates: Floats, delta: Floats) -> None:
         """Write the indices that have waited, from losses, squared gradients and rates of several steps."""
+        arrays = (loss, grad_sq, rates, delta)
         loss, grad_sq, rates, delta = (values.reshape(len(values), -1) for values in arrays)
         size = max(_TOGETHER // max(loss.shape[1], 1), 1)
         for begin in range(0, len(loss), size):
@@ -150,7 +142,7 @@ class StepSizes:
                 delta[here] = _deltas(model, loss[here], grad_sq[here], rates[here])
 
 
-def together(places: NDArray[np.intp]) -> Any:
+def _as_slice(places: NDArray[np.intp]) -> Any:
     """Places in an array, as a slice if they are neighbours: that is faster."""
     if len(places) and places[-1] - places[0] == len(places) - 1 and (places[1:] > places[:-1]).all():
         return slice(int(places[0]), int(places[-1]) + 1)
@@ -168,11 +160,11 @@ def _deltas(model: Model, loss: Floats, grad_sq: Floats, rate: Floats) -> Floats
         return half  # the sizes are known: they are not found again
     height, decrease = model.height(loss, model.lower_bound), rate * grad_sq
     z = decrease / height
-    found: Floats = model.solve(NUMPY, Point(height, grad_sq, rate, 0.5 * decrease, z, True))[1]
+    deltas: Floats = model.solve(NUMPY, Point(height, grad_sq, rate, 0.5 * decrease, z, True))[1]
     if not (decrease.size and decrease.min() > _TINY and z.min() > _TINY and z.max() <= _MAX):
         special = ~_are_regular(decrease, z)
-        found[special] = model.step(loss[special], grad_sq[special], rate[special]).delta
-    return found
+        deltas[special] = model.step(loss[special], grad_sq[special], rate[special]).delta
+    return deltas
 
 
 def _are_regular(decrease: Floats, z: Floats) -> NDArray[np.bool_]:

@@ -39,7 +39,7 @@ NAMED = {
 """Names of optimizers beyond the models, and where they are; torch is imported when one of them is used."""
 
 LEVELLED = {"surefoot"}
-"""Those that have a level of their own, unless they are given a lower bound."""
+"""Optimizers that have a level of their own, unless they are given a lower bound."""
 
 _DEFAULTS: dict[str, dict[str, Any]] = {"sgd-momentum": {"momentum": 0.9}}
 
@@ -61,7 +61,7 @@ class NamedOptimizer:
 
     @property
     def lower_bound(self) -> float | None:
-        """C, None where it knows none."""
+        """C, or None if the optimizer knows none."""
         if "lower_bound" not in _options(self.name):
             return None
         bound = dict(self.options).get("lower_bound", None if self.name in LEVELLED else 0.0)
@@ -78,12 +78,12 @@ def named(name: str, options: dict[str, Any], lower_bound: float | None) -> Name
             raise unknown(f"parameter of method {name!r}", key, sorted(allowed))
     if lower_bound is not None and "lower_bound" in allowed and name not in LEVELLED:
         options = {"lower_bound": lower_bound, **options}
-    found = NamedOptimizer(name, tuple(options.items()))
+    optimizer = NamedOptimizer(name, tuple(options.items()))
     try:
-        found([torch.nn.Parameter(torch.zeros(1))], 1e-3)
+        optimizer([torch.nn.Parameter(torch.zeros(1))], 1e-3)
     except (TypeError, ValueError) as error:
         raise ValueError(f"method {name!r}: {error}") from None
-    return found
+    return optimizer
 
 
 def build(method: Method, parameters: list[Tensor], lr: float, model: Module | None = None) -> Optimizer:
@@ -95,10 +95,10 @@ def build(method: Method, parameters: list[Tensor], lr: float, model: Module | N
         return ModelBased(parameters, lr, model=method.model, lower_bound=bound)
     if method.optimizer is None:
         raise ValueError(f"the method {method.name!r} cannot train a network: it needs a prox")
-    return made(method.optimizer, parameters, lr, model, f"optimizer of the method {method.name!r}")
+    return optimizer_from(method.optimizer, parameters, lr, model, f"optimizer of the method {method.name!r}")
 
 
-def made(factory: Any, parameters: list[Tensor], lr: float, model: Module | None, name: str) -> Optimizer:
+def optimizer_from(factory: Any, parameters: list[Tensor], lr: float, model: Module | None, name: str) -> Optimizer:
     """What ``factory(parameters, lr)`` gives, or ``factory(model, lr)`` if that is what its first argument is called.
 
     A scheduler that it attaches is refused: its place is not part of a run's state.
@@ -119,7 +119,7 @@ def made(factory: Any, parameters: list[Tensor], lr: float, model: Module | None
 def _wants_model(factory: Any) -> bool:
     try:
         names = list(inspect.signature(factory).parameters)
-    except (TypeError, ValueError):  # of C
+    except (TypeError, ValueError):  # a function in C has no signature
         return False
     return bool(names) and names[0] in ("model", "module", "net", "network")
 

@@ -55,28 +55,28 @@ class Place:
 
     @property
     def is_dask(self) -> bool:
-        """Whether it is a cluster."""
+        """Whether runs are computed on a Dask cluster."""
         return self.engine == "dask"
 
     def count(self, paying: int) -> int:
-        """How many processes are started here, where so many would pay off."""
+        """How many processes are started here, where ``paying`` of them would pay off."""
         if self.processes is not None:
             return self.processes
         return max(1, cores() // self.cpus) if self.cpus is not None else paying
 
     def pool(self, server: Work, count: int, named: Callable[[Any], str]) -> Workers | DaskWorkers:
-        """Processes that do the tasks of a server; ``named`` tells in messages which runs a task has."""
+        """Processes that do the tasks of a server; ``named`` says for messages which runs a task has."""
         if not self.is_dask:
             return Workers(server, count)
         from surefoot.runs._dask import DaskWorkers
 
-        resources = {name: count for name, count in (("CPU", self.cpus), ("GPU", self.gpus)) if count is not None}
+        resources = {name: units for name, units in (("CPU", self.cpus), ("GPU", self.gpus)) if units is not None}
         return DaskWorkers(server, count, address=self.address, resources=resources, named=named)
 
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], None]]:
-    """Ctrl-C raises where ``check`` is called, and at the end: not in the middle of the delivery of a result."""
+    """Let Ctrl-C raise where the yielded function is called, and at the end: not while a result is delivered."""
     pressed = False
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -97,8 +97,8 @@ class ProblemRun(Run):
     @classmethod
     def of_study(cls, problem: TiledProblem, method: Method, settings: Settings) -> ProblemRun:
         """The factory of a study's runs, which tell what the study keeps of them."""
-        shared = {"batch_size": settings.batch_size, "sampling": settings.sampling, "schedule": settings.schedule}
-        factory = cls(problem, method, **shared)  # type: ignore[arg-type]
+        batch_size, sampling, schedule = settings.batch_size, settings.sampling, settings.schedule
+        factory = cls(problem, method, batch_size=batch_size, sampling=sampling, schedule=schedule)
         factory._study = settings
         return factory
 
@@ -209,14 +209,14 @@ class ProblemRun(Run):
         self._measure([self], pack(self.problem, self.point))
 
     def _advance_tile(self, runs: Sequence[ProblemRun], k: int) -> None:
-        """At most WIDTH runs of one data order; the tile is filled up with copies of the last."""
+        """Advance at most WIDTH runs of one data order; the tile is filled up with copies of the last."""
         problem, model, first = self.problem, self.method.model, runs[0]
         points, totals = (pack(problem, [getattr(run, name) for run in runs]) for name in ("point", "total"))
         tiles = Tiles(problem, points, totals, exact=model is None)
         points, totals = tiles.points, tiles.total
         kept = np.empty((len(TRACED), k, WIDTH))
         lr = np.array([run.lr for run in (*runs, *[runs[-1]] * (WIDTH - len(runs)))], float)
-        solver = None if model is None else Steps([model] * WIDTH, range(WIDTH), tiles.told[:, 0])
+        solver = None if model is None else Steps(dict.fromkeys(range(WIDTH), model), tiles.told[:, 0])
         factor = np.nan
         per_epoch = problem.n_rows // self.batch_size
         is_plain = self.schedule is None or bool((self.schedule == 1.0).all())
@@ -236,9 +236,9 @@ class ProblemRun(Run):
             if (step + 1) % per_epoch == 0:
                 self._measure(runs, points)
         np.sqrt(kept[-1], out=kept[-1])
-        found = [unpack(tile) for tile in (points, before, totals)]
+        unpacked = [unpack(tile) for tile in (points, before, totals)]
         for slot, run in enumerate(runs):
-            run.point, run.before, run.total = (tile[slot].copy() for tile in found)
+            run.point, run.before, run.total = (vectors[slot].copy() for vectors in unpacked)
             numbers = zip(TRACED, kept, strict=True)
             run.numbers = {name: np.concatenate([run.numbers[name], values[:, slot]]) for name, values in numbers}
             run.step += k

@@ -69,10 +69,10 @@ def rescue(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Rescued:
     if to.exists():
         raise FileExistsError(f"to must be a file that does not exist yet, got {str(to)!r}")
     with tempfile.TemporaryDirectory(prefix="surefoot-rescue-", dir=to.parent) as folder:
-        found = [_read(content, Path(folder, "copy.db")) for content in _attempts(path, Path(folder))]
-    best = max(found, key=_Rows.__len__)
-    begun = Store.folder_of(path)
-    if not len(best) and not begun.is_dir():
+        attempts = [_read(content, Path(folder, "copy.db")) for content in _attempts(path, Path(folder))]
+    best = max(attempts, key=_Rows.__len__)
+    unfinished = Store.folder_of(path)
+    if not len(best) and not unfinished.is_dir():
         raise StoreError(f"{path}: nothing in it can be read")
     with Store.write(to) as store:
         for context, settings, created, started in best.sound["study"].values():
@@ -81,8 +81,8 @@ def rescue(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Rescued:
             store.add(values[0], [trace_of(values)])
         for problem, name, value in best.sound["fact"].values():
             store.remember(problem, name, json.loads(value))
-    if begun.is_dir():
-        shutil.copytree(begun, Store.folder_of(to), dirs_exist_ok=True)
+    if unfinished.is_dir():
+        shutil.copytree(unfinished, Store.folder_of(to), dirs_exist_ok=True)
     runs, studies, facts = (len(best.sound[kind]) for kind in ("run", "study", "fact"))
     return Rescued(runs, studies, facts, tuple(best.lost))
 
@@ -97,15 +97,15 @@ class _Rows:
     def __len__(self) -> int:
         return sum(map(len, self.sound.values()))
 
-    def take(self, kind: str, number: int, found: bytes, values: list[Any], others: dict[int, set[str]]) -> None:
+    def take(self, kind: str, number: int, row_seal: bytes, values: list[Any], others: dict[int, set[str]]) -> None:
         """Keep a row whose seal is right; ``others`` may stand at some of its places.
 
         What many rows refer to is written in two places, a table and its index: one that is sound is enough.
         """
         choices = [[value, *sorted(others.get(k, set()) - {value})] for k, value in enumerate(values)]
-        for told in itertools.product(*choices):
-            if found == seal(kind, *told):
-                self.sound[kind][number] = told
+        for row in itertools.product(*choices):
+            if row_seal == seal(kind, *row):
+                self.sound[kind][number] = row
                 return
         name = ", ".join(str(value) for value in values[1:4]) if kind == "run" else str(number)
         self.lost.append(f"{kind} {name}")
@@ -150,19 +150,19 @@ def _read(content: bytes, copy: Path) -> _Rows:
         connection.text_factory = decoded
         for kind, (table, query, places) in _TABLES.items():
             others = {place: _texts(connection, *where) for place, where in places.items()}
-            for number, found, *values in _each(connection, table, query):
-                rows.take(kind, number, found, values, others)
+            for number, row_seal, *values in _each(connection, table, query):
+                rows.take(kind, number, row_seal, values, others)
     return rows
 
 
 def _texts(connection: sqlite3.Connection, table: str, column: str) -> set[str]:
-    """What a table and its index hold."""
-    found: set[str] = set()
+    """The texts that a column of a table and its index hold."""
+    texts: set[str] = set()
     for where in ("NOT INDEXED", f"INDEXED BY sqlite_autoindex_{table}_1"):
         with suppress(sqlite3.Error):
             for (value,) in connection.execute(f"SELECT {column} FROM {table} {where}"):
-                found |= {value} if isinstance(value, str) else set()
-    return found
+                texts |= {value} if isinstance(value, str) else set()
+    return texts
 
 
 def _each(connection: sqlite3.Connection, table: str, query: str) -> Iterator[Sequence[Any]]:

@@ -19,7 +19,6 @@ from surefoot.runs._run import SearchError
 from surefoot.runs._types import Key
 
 _ADVICE = "delete it, and its run is computed anew. All other runs are kept"
-_SUFFIX = ".run"
 
 
 class CheckpointError(SearchError):
@@ -50,8 +49,8 @@ class RunFiles:
         return key if self.identities is None else Key(self.identities[key.method], key.lr, key.seed)
 
     def path(self, key: Key) -> Path:
-        """Where a run is."""
-        return Path(self.folder, hashlib.sha256(json.dumps(self._name(key)).encode()).hexdigest()[:20] + _SUFFIX)
+        """The file of a run."""
+        return Path(self.folder, hashlib.sha256(json.dumps(self._name(key)).encode()).hexdigest()[:20] + ".run")
 
     def exists(self, key: Key) -> bool:
         """Whether a run was put aside."""
@@ -61,7 +60,7 @@ class RunFiles:
         """Put a run aside; None in place of a state for one that does not go on."""
         path = self.path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)  # of another machine, maybe
+            path.parent.mkdir(parents=True, exist_ok=True)  # another machine may have no such folder
             save_run(path, {"run": self._name(key), **told._replace(trace=None)._asdict()}, state)
         except FileNotFoundError:
             pass  # another process, which has nothing left to do, has just removed the folder: the next time will do
@@ -71,24 +70,24 @@ class RunFiles:
 
     def told(self, key: Key) -> Told | None:
         """What a run had told when it was put aside; None if it was not."""
-        found = self.load(key, with_state=False)
-        return None if found is None else found[0]
+        loaded = self.load(key, with_state=False)
+        return None if loaded is None else loaded[0]
 
     def load(self, key: Key, *, with_state: bool = True) -> tuple[Told, Any] | None:
         """What a run had told, and its state if wanted; None if it was not put aside."""
         path = self.path(key)
         try:
-            told, state = load_run(path, with_state=with_state)
+            record, state = load_run(path, with_state=with_state)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except Exception as error:  # torch raises many kinds for a file that is none of its own
             raise CheckpointError(f"{path} is damaged ({error}); {_ADVICE}") from error
-        if told.pop("run") != self._name(key):
+        if record.pop("run") != self._name(key):
             raise CheckpointError(f"{path} is of another run; {_ADVICE}")
-        return Told(**told), state
+        return Told(**record), state
 
     def remove(self, key: Key) -> None:
-        """Forget a run, and what a killed process was writing of it."""
+        """Remove a run's file, and what a killed process was writing of it."""
         remove_whole(self.path(key))
 
     def sweep(self) -> None:
@@ -96,7 +95,7 @@ class RunFiles:
 
         A process of another machine, whose number is none here, may lose what it is writing; its next save will do.
         """
-        with suppress(FileNotFoundError):  # the folder
+        with suppress(FileNotFoundError):  # there is no folder
             for part in Path(self.folder).glob(".*.part"):
                 pid = part.name.split(".")[-3]
                 if pid.isdecimal() and not exists(int(pid)):

@@ -45,7 +45,7 @@ class Runner:
     never computed before it is asked for.
 
     Args:
-        work: Who does it, here and, as a copy, in other processes.
+        work: What takes runs to steps, here and, as a copy, in other processes.
         keeper: Where runs are kept, with whom others may share them; by default nobody.
         place: Where runs are computed; by default in one process a core if there is enough to do.
         whole: Whether runs are asked for at T once and for all, as a study does.
@@ -86,7 +86,7 @@ class Runner:
 
     @property
     def horizon(self) -> int:
-        """T."""
+        """T, the steps of a whole run."""
         return self._work.horizon
 
     def __enter__(self) -> Self:
@@ -133,15 +133,15 @@ class Runner:
                 check()
 
             while groups := [group for group in groups if any(lane.is_behind(step) for lane in group)]:
-                own: Group | None = groups[0]
+                group: Group | None = groups[0]
                 if self._goes_parallel(groups):
-                    own = self._hand_out(groups, step, likely)
+                    group = self._hand_out(groups, step, likely)
                 elif not self._claim(groups[0]):
                     groups.pop(0)
                     continue
-                if own is not None:
+                if group is not None:
                     worked = True
-                    self._compute(own, step, beat)
+                    self._compute(group, step, beat)
                 elif self._underway:
                     worked = True
                     self._take(groups, step, _WAIT_SECONDS)
@@ -182,17 +182,17 @@ class Runner:
             self._steps += sum(piece.end - piece.known for piece in pieces)
         self._is_warm = True
 
-    def _record(self, group: Group, found: Sequence[Told]) -> None:
-        for lane, told in zip(group, found, strict=True):
+    def _record(self, group: Group, reports: Sequence[Told]) -> None:
+        for lane, told in zip(group, reports, strict=True):
             lane.take(told)
-        traces = [told.trace for told in found if told.trace is not None]
+        traces = [told.trace for told in reports if told.trace is not None]
         if traces and self._finished is not None:
             self._finished(traces)
 
     # ---- who may compute what
 
     def _claim(self, group: Group) -> bool:
-        """Have some runs for this process, as they are now."""
+        """Claim some runs for this process, as they are now."""
         new = [lane for lane in group if lane.key not in self._mine]
         if new and not self._keeper.claim(new):
             return False
@@ -211,14 +211,18 @@ class Runner:
     # ---- several processes
 
     def _goes_parallel(self, groups: Sequence[Group]) -> bool:
-        """Whether runs go on in workers, too. Where nobody asked for them, they are started as soon as it is clear that
-        that pays, and the runs go on here until they have come up."""
-        if self._workers is None and not self._started(groups):
+        """Whether runs go on in workers, too.
+
+        Where nobody asked for workers, they are started as soon as it is clear that they pay off, and the runs go on
+        here until they have come up.
+        """
+        if self._workers is None and not self._start_workers(groups):
             return False
         assert self._workers is not None
         return not self._helps or bool(self._workers.ready)
 
-    def _started(self, groups: Sequence[Group]) -> bool:
+    def _start_workers(self, groups: Sequence[Group]) -> bool:
+        """Start workers if they pay off; False if they do not, or cannot be started."""
         place, work = self._place, self._work
         count = self._count = self._count or place.count(work.workers(groups))
         if self._whole:
@@ -226,8 +230,8 @@ class Runner:
         if count == 1 and not place.is_dask:
             return False
         if self._helps and place.processes is None:
-            a_run = self._spent / max(self._steps, 1) * self.horizon
-            if self._spent < _LOOK_SECONDS or max(a_run, self._spent) < _PAYS_SECONDS:
+            run_seconds = self._spent / max(self._steps, 1) * self.horizon
+            if self._spent < _LOOK_SECONDS or max(run_seconds, self._spent) < _PAYS_SECONDS:
                 return False
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
@@ -249,12 +253,12 @@ class Runner:
 
         What somebody else has claimed is taken out of ``asked``.
         """
-        wanted = [group for group in asked if group[0].key not in self._underway]
-        own = self._own(wanted) if self._helps else None
-        if own is not None and not self._claim(own):
-            asked.remove(own)
+        waiting = [group for group in asked if group[0].key not in self._underway]
+        local = self._local_group(waiting) if self._helps else None
+        if local is not None and not self._claim(local):
+            asked.remove(local)
             return self._hand_out(asked, step, likely)
-        wanted = [group for group in wanted if group is not own]
+        waiting = [group for group in waiting if group is not local]
         rules = (
             lambda group, worker: self._homes.get(group[0].key) == worker,
             lambda group, worker: group[0].key not in self._homes,
@@ -263,17 +267,17 @@ class Runner:
         # A second one each, to begin with while this process is busy; the last one is for whoever is free first.
         for room, is_right in itertools.product((1, 2), rules):
             for worker in self._with_room(room):
-                while group := next((group for group in wanted if is_right(group, worker)), None):
-                    if room == 2 and len(wanted) == 1 and self._helps:
+                while group := next((group for group in waiting if is_right(group, worker)), None):
+                    if room == 2 and len(waiting) == 1 and self._helps:
                         break
-                    wanted.remove(group)
+                    waiting.remove(group)
                     if not self._claim(group):
                         asked.remove(group)
                     elif any(lane.is_behind(step) for lane in group):
                         self._give(worker, group, step)
                         break
         self._guess(asked, likely)
-        return own
+        return local
 
     def _guess(self, asked: Sequence[Group], likely: Sequence[Lane]) -> None:
         """Let workers that are free go on with what will probably be asked for."""
@@ -290,19 +294,19 @@ class Runner:
                 end = self._work.next_cut(self._work.next_cut(lane.recorded))
                 self._give(free[0], [lane], min(end, last))
 
-    def _own(self, wanted: Sequence[Group]) -> Group | None:
-        """What this process does: runs that it has, or that nobody has, or some that are too many for the workers."""
-        mine = [group for group in wanted if self._homes.get(group[0].key, _HERE) == _HERE]
-        mine.sort(key=lambda group: group[0].key not in self._homes)
-        spare = wanted[-1:] if len(wanted) > len(self._with_room(1)) else []
-        return next(iter((*mine, *spare)), None)
+    def _local_group(self, waiting: Sequence[Group]) -> Group | None:
+        """The group for this process: one that it has, or that nobody has, or one too many for the workers."""
+        groups = [group for group in waiting if self._homes.get(group[0].key, _HERE) == _HERE]
+        groups.sort(key=lambda group: group[0].key not in self._homes)
+        spare = waiting[-1:] if len(waiting) > len(self._with_room(1)) else []
+        return next(iter((*groups, *spare)), None)
 
     def _with_room(self, depth: int) -> list[int]:
-        """The workers that have fewer tasks than so many, those with the fewest first."""
+        """The workers that have fewer than ``depth`` tasks, those with the fewest first."""
         assert self._workers is not None
         busy = Counter(self._homes[key] for key in self._underway)
-        there = self._workers.ready if self._helps else range(len(self._workers))
-        return sorted((n for n in there if busy[n] < depth), key=lambda n: busy[n])
+        workers = self._workers.ready if self._helps else range(len(self._workers))
+        return sorted((worker for worker in workers if busy[worker] < depth), key=lambda worker: busy[worker])
 
     def _give(self, worker: int, group: Group, step: int) -> None:
         """Let a worker take runs to a step."""
@@ -320,14 +324,14 @@ class Runner:
         """
         assert self._workers is not None
         answers = sorted(self._workers.take(seconds), key=lambda answer: answer.error is not None)
-        for pieces, found, error in answers:
+        for pieces, reports, error in answers:
             group = self._underway.pop(pieces[0].key)
             if error is None:
-                self._record(group, found)
+                self._record(group, reports)
             elif isinstance(error, WorkerDied | CannotTravel):
                 self._stay(str(error))
                 return False
-            elif not any(group[0] is other[0] for other in asked) or not group[0].is_behind(step):
+            elif not any(group[0] is asked_group[0] for asked_group in asked) or not group[0].is_behind(step):
                 self._unlucky.add(pieces[0].key)
             elif isinstance(error, RunError | ClusterError | CheckpointError):
                 raise error

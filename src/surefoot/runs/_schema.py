@@ -29,11 +29,11 @@ def seal(kind: str, *values: Any) -> bytes:
     >>> seal("fact", "p", "optimum", "0.1") == seal("fact", "p", "optimum", "0.3")
     False
     """
-    found = hashlib.blake2b(kind.encode(), digest_size=12)
+    checksum = hashlib.blake2b(kind.encode(), digest_size=12)
     for value in values:
         content = _bytes(value)
-        found.update(f"{type(value).__name__}{len(content)}:".encode() + content)
-    return found.digest()
+        checksum.update(f"{type(value).__name__}{len(content)}:".encode() + content)
+    return checksum.digest()
 
 
 def _bytes(value: Any) -> bytes:
@@ -69,7 +69,7 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _seal_rows(connection: sqlite3.Connection) -> None:
-    """Every row gets a seal; a run whose old checksum, which knew the arrays only, is wrong gets none. Claims."""
+    """Give rows their seals, except runs whose old checksum (of the arrays only) is wrong; add the tables of claims."""
     for table in ("runs", "studies", "facts"):
         connection.execute(f"ALTER TABLE {table} ADD COLUMN seal BLOB")
     rows = connection.execute(f"SELECT runs.id, checksum, {run_query()}").fetchall()
@@ -81,13 +81,13 @@ def _seal_rows(connection: sqlite3.Connection) -> None:
     for number, *values in connection.execute("SELECT rowid, problem, name, value FROM facts").fetchall():
         connection.execute("UPDATE facts SET seal = ? WHERE rowid = ?", (seal("fact", *values), number))
     connection.execute("ALTER TABLE runs DROP COLUMN checksum")
-    # Both small: every claim is a commit.
+    # Both tables are small, because every claim is a commit.
     connection.execute("CREATE TABLE owners (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, until REAL NOT NULL)")
     connection.execute("CREATE TABLE claims (run INTEGER PRIMARY KEY, owner INTEGER NOT NULL REFERENCES owners)")
 
 
 def _add_begun(connection: sqlite3.Connection) -> None:
-    """A table that nobody uses: versions on the way to 0.2 had it, and their stores are read."""
+    """Add a table that nobody uses: versions on the way to 0.2 had it, and their stores are read."""
     connection.execute(
         """CREATE TABLE begun (
             id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, method TEXT NOT NULL,
@@ -102,7 +102,7 @@ def claim_of(context: str, key: Sequence[Any]) -> int:
 
 
 def run_query(more: str = "") -> str:
-    """What a run's seal covers, in this order: ``SELECT`` this."""
+    """What to ``SELECT`` of runs: all that a run's seal covers, in its order."""
     columns = ", ".join(f"runs.{name}" for name in RUN_COLUMNS)
     return (
         f"contexts.hash, {columns}, layouts.layout, data{more} FROM runs "
@@ -113,7 +113,7 @@ def run_query(more: str = "") -> str:
 STUDY_QUERY = (
     "contexts.hash, settings, created, started FROM studies LEFT JOIN contexts ON contexts.id = studies.context"
 )
-"""What a study's seal covers, in this order: ``SELECT`` this."""
+"""What to ``SELECT`` of studies: all that a study's seal covers, in its order."""
 
 MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_create, _seal_rows, _add_begun]
 """Entry k takes a file from schema version k to k + 1, inside one transaction with all others that are due."""
@@ -127,13 +127,13 @@ def tables(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
 
 @lru_cache(maxsize=8)
 def expected_tables(migrations: tuple[Callable[[sqlite3.Connection], None], ...]) -> list[tuple[Any, ...]]:
-    """What :func:`tables` tells about a sound file."""
+    """What :func:`tables` returns for a sound file."""
     with sqlite3.connect(":memory:") as connection:
         for migration in migrations:
             migration(connection)
-        found = tables(connection)
+        expected = tables(connection)
     connection.close()
-    return found
+    return expected
 
 
 # Runs as rows: arrays are raw little-endian numbers, one field after the other, and a layout says how they lie.
@@ -160,7 +160,7 @@ def _layout_of(steps: int, epochs: int) -> str:
 def trace_of(values: Sequence[Any]) -> Trace:
     """The run that a row holds, whose seal is right: what :func:`run_query` selects."""
     _, method, lr, seed, status, diverged_at, violations, *final, layout, data = values
-    dtype, step_fields, steps, epoch_fields, epochs = _layout(layout)
+    dtype, step_fields, steps, epoch_fields, epochs = _parsed_layout(layout)
     numbers, split = np.frombuffer(data, dtype), math.prod(steps)
     return Trace(
         Key(method, lr, seed),
@@ -174,7 +174,7 @@ def trace_of(values: Sequence[Any]) -> Trace:
 
 
 @lru_cache(maxsize=64)
-def _layout(text: str) -> tuple[str, Sequence[str], Sequence[int], Sequence[str], Sequence[int]]:
+def _parsed_layout(text: str) -> tuple[str, Sequence[str], Sequence[int], Sequence[str], Sequence[int]]:
     """Type of the numbers; names and shape of the steps' fields, and of the epochs'."""
     layout = json.loads(text)
     return layout["dtype"], *layout["steps"], *layout["epochs"]

@@ -120,16 +120,17 @@ class Store:
 
         ``created`` and ``started`` are those of another file that has it; by default it is now.
         """
-        text, begun = json.dumps(settings, sort_keys=True), time.time() if started is None else started
+        text = json.dumps(settings, sort_keys=True)
+        started = time.time() if started is None else started
         with self._transaction() as connection:
             number = _number(connection, "contexts", "hash", context)
             query = "SELECT created FROM studies WHERE context = ? AND settings = ?"
-            found = connection.execute(query, (number, text)).fetchone()
-            made = found[0] if found else created or datetime.now(UTC).isoformat(timespec="seconds")
+            row = connection.execute(query, (number, text)).fetchone()
+            created = row[0] if row else created or datetime.now(UTC).isoformat(timespec="seconds")
             connection.execute(
                 "INSERT INTO studies (context, settings, created, started, seal) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (context, settings) DO UPDATE SET started = excluded.started, seal = excluded.seal",
-                (number, text, made, begun, seal("study", context, text, made, begun)),
+                (number, text, created, started, seal("study", context, text, created, started)),
             )
 
     def studies(self) -> list[StudyEntry]:
@@ -137,10 +138,13 @@ class Store:
         with explained(self.path):
             query = f"SELECT studies.id, seal, {STUDY_QUERY} ORDER BY started, studies.id"
             rows = self._connection.execute(query).fetchall()
-            for number, found, *values in rows:
-                if found != seal("study", *values):
+            for number, row_seal, *values in rows:
+                if row_seal != seal("study", *values):
                     raise self.damaged(f"the settings of study {number} are not those that were written")
-            return [StudyEntry(number, told[0], json.loads(told[1]), told[2]) for number, _, *told in rows]
+            return [
+                StudyEntry(number, context, json.loads(settings), created)
+                for number, _, context, settings, created, _ in rows
+            ]
 
     def done(self, context: str) -> set[Key]:
         """Keys of the runs that are in the file."""
@@ -156,13 +160,13 @@ class Store:
             number = _number(connection, "contexts", "hash", context)
             layouts: dict[str, int] = {}
             rows = []
-            for run in traces:
-                layout, data = data_of(run)
+            for trace in traces:
+                layout, data = data_of(trace)
                 if layout not in layouts:
                     layouts[layout] = _number(connection, "layouts", "layout", layout)
-                final = (stored(run.final[name]) for name in FINAL_FIELDS)
-                told = (*run.key, run.status, run.diverged_at, run.violations, *final)
-                rows.append((number, *told, layouts[layout], data, seal("run", context, *told, layout, data)))
+                final = (stored(trace.final[name]) for name in FINAL_FIELDS)
+                values = (*trace.key, trace.status, trace.diverged_at, trace.violations, *final)
+                rows.append((number, *values, layouts[layout], data, seal("run", context, *values, layout, data)))
             columns = ("context", *RUN_COLUMNS, "layout", "data", "seal")
             connection.executemany(
                 f"INSERT INTO runs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
@@ -173,19 +177,19 @@ class Store:
 
     def traces(self, context: str, key: Key | None = None) -> Iterator[Trace]:
         """The finished runs, or one of them, with their traces, each checked against its seal."""
-        which, values = ("", ()) if key is None else (" AND method = ? AND lr = ? AND seed = ?", tuple(key))
-        query = f"SELECT {run_query(', seal')} WHERE contexts.hash = ?{which} ORDER BY runs.id"
+        condition, arguments = ("", ()) if key is None else (" AND method = ? AND lr = ? AND seed = ?", tuple(key))
+        query = f"SELECT {run_query(', seal')} WHERE contexts.hash = ?{condition} ORDER BY runs.id"
         with explained(self.path):
-            rows = self._connection.execute(query, (context, *values))
-            for *values, found in rows:
-                if found != seal("run", *values):
+            rows = self._connection.execute(query, (context, *arguments))
+            for *values, row_seal in rows:
+                if row_seal != seal("run", *values):
                     _, method, lr, seed, *_ = values
                     raise self.damaged(f"the traces of {method}, lr={lr}, seed={seed} are damaged", whole=False)
                 yield trace_of(values)
 
     @staticmethod
     def folder_of(path: Path) -> Path:
-        """Where the runs of a store are that are not finished."""
+        """The folder of a store's unfinished runs."""
         return Path(f"{path.absolute()}.runs")
 
     def facts(self, problem: str) -> dict[str, Any]:
@@ -193,8 +197,8 @@ class Store:
         with explained(self.path):
             query = "SELECT problem, name, value, seal FROM facts WHERE problem = ?"
             rows = self._connection.execute(query, (problem,)).fetchall()
-            for *values, found in rows:
-                if found != seal("fact", *values):
+            for *values, row_seal in rows:
+                if row_seal != seal("fact", *values):
                     raise self.damaged(f"the fact {values[1]!r} is not what was written")
             return {name: json.loads(value) for _, name, value, _ in rows}
 
@@ -210,9 +214,9 @@ class Store:
 
     def claim(self, context: str, keys: Iterable[Key], owner: str) -> bool:
         """Claim runs for an owner: all of them, or none if one is stored already or claimed by somebody alive."""
-        wanted = list(keys)
+        keys = list(keys)
         with self._transaction() as connection:
-            if not self.done(context).isdisjoint(wanted) or len(self.free(context, wanted, owner)) < len(wanted):
+            if not self.done(context).isdisjoint(keys) or len(self.free(context, keys, owner)) < len(keys):
                 return False
             connection.execute(
                 "INSERT INTO owners (name, until) VALUES (?, ?) ON CONFLICT (name) "
@@ -220,17 +224,18 @@ class Store:
                 (owner, time.time() + LEASE),
             )
             (number,) = connection.execute("SELECT id FROM owners WHERE name = ?", (owner,)).fetchone()
-            rows = [(claim_of(context, key), number) for key in wanted]
+            rows = [(claim_of(context, key), number) for key in keys]
             connection.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
         return True
 
     def free(self, context: str, keys: Iterable[Key], owner: str) -> list[Key]:
-        """Those of some runs that can be claimed now."""
+        """The runs among ``keys`` that can be claimed now."""
         query = "SELECT run, name, until FROM claims JOIN owners ON owners.id = claims.owner WHERE name != ?"
         with explained(self.path):
             rows, now = self._connection.execute(query, (owner,)).fetchall(), time.time()
-        living = {told: is_alive(*told, now) for told in {(name, until) for _, name, until in rows}}
-        busy = {run for run, *told in rows if living[tuple(told)]}
+        owners = {(name, until) for _, name, until in rows}
+        living = {(name, until) for name, until in owners if is_alive(name, until, now)}
+        busy = {run for run, name, until in rows if (name, until) in living}
         return [key for key in keys if claim_of(context, key) not in busy]
 
     def unclaim(self, context: str, keys: Iterable[Key], owner: str) -> None:
@@ -253,11 +258,11 @@ class Store:
             connection.executemany("DELETE FROM owners WHERE id = ?", ended)
 
     def largest_row(self) -> int:
-        """Bytes that SQLite takes for one run."""
+        """The most bytes that SQLite takes for one run."""
         return self._connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
 
     def damaged(self, what: str, *, whole: bool = True) -> StoreError:
-        """What to raise about damage."""
+        """The error to raise about damage."""
         words = f"the file is damaged: {what}" if whole else what
         return StoreError(f"{self.path}: {words}; {ADVICE.format(path=str(self.path))}")
 
@@ -268,9 +273,9 @@ class Store:
             return
         if tables(self._connection) != expected_tables(tuple(MIGRATIONS)):
             raise self.damaged("its tables are not described as they were")
-        found = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if found != "ok":
-            raise self.damaged(str(found))
+        report = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if report != "ok":
+            raise self.damaged(str(report))
         _sound.clear()
         _sound.add(state)
 
@@ -313,15 +318,15 @@ _sound: set[tuple[Any, ...]] = set()
 
 def _state(path: Path) -> tuple[Any, ...]:
     """What changes whenever a file does."""
-    found: list[Any] = [str(path.absolute()), len(MIGRATIONS)]
+    state: list[Any] = [str(path.absolute()), len(MIGRATIONS)]
     for name in (path, Path(f"{path}-wal")):
         with suppress(OSError):
-            told = name.stat()
-            found += [told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns]
-    return tuple(found)
+            status = name.stat()
+            state += [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns]
+    return tuple(state)
 
 
 def _number(connection: sqlite3.Connection, table: str, column: str, value: str) -> int:
-    """The number of a text in one of the tables that hold each text once."""
+    """The number of a text in a table that holds each text once; a new text is inserted."""
     connection.execute(f"INSERT INTO {table} ({column}) VALUES (?) ON CONFLICT DO NOTHING", (value,))
     return int(connection.execute(f"SELECT id FROM {table} WHERE {column} = ?", (value,)).fetchone()[0])

@@ -49,9 +49,9 @@ class Tiles:
         self._parts = []
         for begin in range(0, len(points), size):
             here = points[begin : begin + size]
-            others = (array[begin : begin + size] for array in (total, self._gradients, scale, distance_sq))
+            parts = (array[begin : begin + size] for array in (total, self._gradients, scale, distance_sq))
             room = work[: len(here)]
-            self._parts.append((here, *others, start[: len(here)], room, _vectors(room)))
+            self._parts.append((here, *parts, start[: len(here)], room, _vectors(room)))
 
     def batches(self, rows: Any) -> Iterator[Any]:
         """The batches of some steps, from their rows (steps, tiles, batch size), each valid until the next."""
@@ -97,12 +97,12 @@ class Tiles:
                 np.multiply(steps, scale, steps)
                 np.subtract(here, steps, here)
         if sizes is None:
-            found = problem.prox(points, rows, rates)
-            np.subtract(found.points, points, gradients)
+            proximal = problem.prox(points, rows, rates)
+            np.subtract(proximal.points, points, gradients)
             moved = _norm_sq(self._vectors, np.empty_like(rates))
             self._size[...] = np.where(self._grad_sq > 0, np.sqrt(moved / self._grad_sq), rates)
-            self._delta[...] = exact_delta(self._loss, found.losses, moved, rates)
-            points[...] = found.points
+            self._delta[...] = exact_delta(self._loss, proximal.losses, moved, rates)
+            points[...] = proximal.points
 
 
 def _vectors(points: Floats) -> Floats:

@@ -14,7 +14,7 @@ from surefoot import _checks
 from surefoot._identity import Identity, digest, identify, merged
 from surefoot.optim import ModelBased
 from surefoot.problems import Starts, seeded
-from surefoot.runs._optimizers import made
+from surefoot.runs._optimizers import optimizer_from
 from surefoot.runs._run import LOOK_EVERY, Floats, Progress, Run
 from surefoot.runs._stepper import Stepper, certifies
 
@@ -132,10 +132,10 @@ class TorchRun(Run):
     @property
     def schedule(self) -> Floats | None:
         """The factors of the rate; None if they are constant."""
-        found: Any = self._options["schedule"]
-        if isinstance(found, str):
-            raise ValueError(f"schedule={found!r} needs the horizon: call factors(horizon) before, as a search does")
-        return None if found is None else np.asarray(found)
+        schedule: Any = self._options["schedule"]
+        if isinstance(schedule, str):
+            raise ValueError(f"schedule={schedule!r} needs the horizon: call factors(horizon) before, as a search does")
+        return None if schedule is None else np.asarray(schedule)
 
     def identity(self) -> Identity:
         """What the numbers of the runs depend on: the model at its start, the code of all parts, the first batch."""
@@ -154,10 +154,9 @@ class TorchRun(Run):
             if self._schedule is not None:
                 self._options["schedule"] = _checks.factors(self._schedule, horizon)[1]
             return self.schedule
-        found = [_dry_run(scheduler, lr, horizon) for lr in (1.0, 0.25)]
-        one, other = found
-        self._knows_rates = one is not None and other is not None and bool(np.allclose(one, other, rtol=1e-6))
-        return one if self._knows_rates else None
+        large, small = (_dry_run(scheduler, lr, horizon) for lr in (1.0, 0.25))
+        self._knows_rates = large is not None and small is not None and bool(np.allclose(large, small, rtol=1e-6))
+        return large if self._knows_rates else None
 
     def _begin(self) -> None:
         assert self.lr is not None
@@ -240,9 +239,8 @@ class TorchRun(Run):
     def _load_data(self, place: int, state: Any = None) -> None:
         """Bring the data to a place: by their own state, or by going through the batches before."""
         self._data, self._fetched = self._data_of(self.seed), 0
-        known = state is not None and hasattr(self._data, "load_state_dict")
-        if known:
-            self._data.load_state_dict(state)  # type: ignore[attr-defined]
+        if state is not None and hasattr(self._data, "load_state_dict"):
+            self._data.load_state_dict(state)
             self._fetched = place
         with seeded(self.seed, self._fetched):
             self._batches: Iterator[Any] = iter(self._data)
@@ -261,8 +259,8 @@ class TorchRun(Run):
 
     def _check_data(self, seed: int) -> None:
         """Refuse data whose batches are others whenever they are asked for."""
-        one, other = (_first_batch(self._data_of(seed)) for _ in range(2))
-        if one != other:
+        first, again = (_first_batch(self._data_of(seed)) for _ in range(2))
+        if first != again:
             raise ValueError(
                 f"data_factory({seed}) must give the same batches whenever it is called, got two first batches that "
                 "differ: seed what shuffles them, as in DataLoader(…, generator=torch.Generator().manual_seed(seed)), "
@@ -277,19 +275,19 @@ def _first_batch(data: Iterable[Any]) -> str:
 
 
 def _optimizer(factory: Any, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
-    return made(factory, [p for p in model.parameters() if p.requires_grad], lr, model, "optimizer_factory")
+    return optimizer_from(factory, [p for p in model.parameters() if p.requires_grad], lr, model, "optimizer_factory")
 
 
 def _dry_run(scheduler: Callable[[torch.optim.Optimizer], Any], lr: float, horizon: int) -> Floats | None:
     """The factors that a scheduler gives to an optimizer with one group; None if it asks for more."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
-    found: Floats = np.empty(horizon)
+    factors: Floats = np.empty(horizon)
     try:
-        chosen = scheduler(optimizer)
+        attached = scheduler(optimizer)
         for step in range(horizon):
-            found[step] = optimizer.param_groups[0]["lr"] / lr
+            factors[step] = optimizer.param_groups[0]["lr"] / lr
             optimizer.step()
-            chosen.step()
+            attached.step()
     except Exception:  # it wants losses, or several groups: its rates are those that the run finds
         return None
-    return found
+    return factors

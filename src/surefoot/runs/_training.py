@@ -124,9 +124,9 @@ class NetworkRun(Run):
             delta = np.where(np.isnan(delta), np.inf, delta)
             rates = self.run.lr * settings.schedule
             history = History(loss, grad_sq, delta, rates, settings.distance, every, -(-since // every))
-            found = first_stop(live_rules(settings), history)
-            if found is not None:
-                return self._closed(stopped_at=found.step)
+            stop = first_stop(live_rules(settings), history)
+            if stop is not None:
+                return self._closed(stopped_at=stop.step)
         return self._closed() if self.step == settings.steps else None
 
     def _closed(self, diverged_at: int = -1, stopped_at: int = -1) -> Trace:
@@ -227,13 +227,13 @@ class NetworkRuns:
         self.certifies = certifies(build(method, list(model.parameters()), 1e-3, model), model)
 
     def workers(self) -> int:
-        """How many processes pay: one a core, or a GPU."""
+        """How many processes pay off: one a core, or a GPU."""
         if self._problem.device.startswith("cuda"):
             return torch.cuda.device_count() if self._problem.device == "cuda" else 1
         return max(1, cores() // self._problem.threads)
 
     def fingerprint(self) -> str:
-        """What the numbers of the runs depend on."""
+        """What the numbers of the runs depend on, as text."""
         return self._problem.fingerprint()
 
     def __call__(self, lr: float, seed: int) -> NetworkRun:
@@ -244,12 +244,12 @@ class NetworkRuns:
 
 
 def _seed(*numbers: int) -> int:
-    """Of what is random in a step."""
+    """The seed of what is random in a step."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _take_gpu() -> None:
-    """Of several GPUs, let worker processes take one each."""
+    """Let every worker process take one of several GPUs."""
     identity = multiprocessing.current_process()._identity
     if identity:  # else it is the main process, or a rank of torchrun, which has its own
         torch.cuda.set_device((identity[0] - 1) % torch.cuda.device_count())

@@ -18,7 +18,7 @@ STEP_FIELDS = ("loss", "grad_sq", "rate", "size", "delta", "distance")
 """Kept at every (k-th) step: f(x_t, s_t), ‖g_t‖², α_t, multiplier of g_t, δ_t, ‖x_t − x_1‖."""
 
 TRACED = tuple(name for name in STEP_FIELDS if name != "rate")
-"""What has to be recorded of them: rates are known in advance."""
+"""The step fields that have to be recorded: rates are known in advance."""
 
 EPOCH_FIELDS = ("train_loss", "valid_loss")
 """Kept at the start (entry 0) and after every epoch: losses over all training and all validation rows."""
@@ -49,7 +49,7 @@ class RunPlan(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What tells it from the other runs of its study, with the method's name."""
+        """What tells this run from the others of its study; its method is given by name."""
         return Key(self.method.name, self.lr, self.seed)
 
 
@@ -72,12 +72,12 @@ class Settings:
 
     @property
     def steps(self) -> int:
-        """T."""
+        """T, the number of steps of a run."""
         return self.steps_per_epoch * self.epochs
 
     @property
     def kept(self) -> int:
-        """Steps of which the traces are kept: 0, every, 2·every, …"""
+        """How many steps a trace keeps: 0, every, 2·every, …"""
         return -(-self.steps // self.every)
 
 
@@ -113,13 +113,13 @@ def close(
     """The trace of a run that has come to its end: whatever lies behind it is ∞.
 
     Args:
-        run: Which one it was.
+        run: The run.
         settings: What the runs of the study share.
         steps: Those of STEP_FIELDS that were recorded, one entry a kept step (more are dropped, missing ones are ∞).
         epochs: EPOCH_FIELDS, as far as they were measured.
         final: last_loss and average_loss, as far as they are known.
-        diverged_at: The step at which it diverged, or −1.
-        stopped_at: The step at which a rule ended it, or −1.
+        diverged_at: The step at which the run diverged, or −1.
+        stopped_at: The step at which a rule ended the run, or −1.
         violations: Steps whose loss was below the lower bound.
         has_validation: Whether there are validation rows.
     """
@@ -148,7 +148,7 @@ def close(
 
 
 def padded(values: Sequence[float] | Floats, length: int) -> Floats:
-    """Values of which what is not finite, or was not computed, is ∞."""
+    """Values of a given length: what is not finite, or was not computed, is ∞."""
     result: Floats = np.full(length, np.inf)
     known = np.asarray(values, float)[:length]
     result[: len(known)] = np.where(np.isfinite(known), known, np.inf)

@@ -1,4 +1,4 @@
-"""What an executor asks of whoever does the work: the same of runs one by one and of whole tiles of them."""
+"""The work that an executor hands out: the same for single runs and for whole tiles of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from surefoot.runs._workers import Stop
 
 
 class Piece(NamedTuple):
-    """Take a run to a step."""
+    """A task: take a run to a step."""
 
     key: Key
     known: int
-    """Steps of which whoever asks knows what the run has told."""
+    """Steps whose numbers the caller knows already."""
     end: int
     saves: bool = False
-    """Whether it is put aside afterwards, for somebody else to go on with."""
+    """Whether the run is put aside afterwards, for somebody else to go on with."""
 
 
 class Work(ABC):
@@ -45,7 +45,7 @@ class Work(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """What the numbers depend on."""
+        """What the numbers depend on, as text."""
 
     @abstractmethod
     def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
@@ -53,14 +53,14 @@ class Work(ABC):
 
     @abstractmethod
     def workers(self, groups: Sequence[Sequence[Lane]]) -> int:
-        """How many processes pay for some runs that begin now."""
+        """How many processes pay off for runs that begin now."""
 
     @abstractmethod
     def do(self, pieces: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
         """Take the runs of a group to a step."""
 
     def copy(self, count: int) -> Self:
-        """One without runs for each of some processes, which together have as many at hand."""
+        """A copy without runs for one of ``count`` processes, which together have as many runs at hand."""
         return self
 
     def next_cut(self, step: int) -> int:

@@ -44,7 +44,7 @@ class WorkerDied(RuntimeError):
 
 
 class Answer(NamedTuple):
-    """What came of a task."""
+    """The result of a task, or its error."""
 
     task: Any
     value: Any
@@ -64,9 +64,9 @@ class Workers:
     """
 
     def __init__(self, server: Work, count: int) -> None:
-        self._payload = packed(server)
+        payload = packed(server)
         self._up: set[int] = set()
-        self._given: list[deque[Any]] = [deque() for _ in range(count)]
+        self._tasks: list[deque[Any]] = [deque() for _ in range(count)]
         context = multiprocessing.get_context("spawn")
         self._connections: list[Connection] = []
         self._processes: list[Any] = []
@@ -81,7 +81,7 @@ class Workers:
                     theirs.close()
             for connection in self._connections:  # once all of them are starting
                 with suppress(OSError):  # a dead one is noticed when its answer is missing
-                    connection.send_bytes(self._payload)
+                    connection.send_bytes(payload)
         except BaseException:
             self.close()
             raise
@@ -91,7 +91,7 @@ class Workers:
 
     @property
     def ready(self) -> list[int]:
-        """Those that have come up, which takes a second or two; a dead one is noticed later."""
+        """The workers that have come up, which takes a second or two; a dead one is noticed later."""
         if len(self._up) < len(self):
             heard = wait(self._connections, 0)
             self._up |= {number for number, connection in enumerate(self._connections) if connection in heard}
@@ -99,36 +99,36 @@ class Workers:
 
     def give(self, worker: int, task: Any) -> None:
         """Let a worker do a task; it has to be small."""
-        self._given[worker].append(task)
+        self._tasks[worker].append(task)
         with suppress(OSError):  # a dead one is noticed when its answer is missing
             self._connections[worker].send_bytes(pickle.dumps(task))
 
     def take(self, seconds: float) -> list[Answer]:
         """The answers that have come, or that come within some seconds."""
-        found: list[Answer] = []
+        answers: list[Answer] = []
         deadline = time.monotonic() + seconds
-        while waiting := {self._connections[number]: number for number, tasks in enumerate(self._given) if tasks}:
+        while waiting := {self._connections[number]: number for number, tasks in enumerate(self._tasks) if tasks}:
             heard = wait(list(waiting), max(0.0, deadline - time.monotonic()))
             for connection in heard:
                 number = waiting[connection]  # type: ignore[index]
                 try:
                     content = self._connections[number].recv_bytes()
-                    if content == _READY:  # which is no answer, and the task may take hours
+                    if content == _READY:  # no answer, and the task may take hours
                         self._up.add(number)
                         continue
                     value, error = pickle.loads(content)
                 except (EOFError, OSError):
                     value, error = None, WorkerDied("a worker process ended early (out of memory?)")
-                found.append(Answer(self._given[number].popleft(), value, error))
-            if found or not heard:
+                answers.append(Answer(self._tasks[number].popleft(), value, error))
+            if answers or not heard:
                 break
-        return found
+        return answers
 
     def close(self) -> None:
         """End the workers, also in the middle of a task: nothing they hold is worth waiting for."""
         for connection in self._connections:
-            connection.close()  # which ends those that wait
-        for process, tasks in zip(self._processes, self._given, strict=False):
+            connection.close()  # this ends the workers that wait
+        for process, tasks in zip(self._processes, self._tasks, strict=False):
             if process.pid is None:
                 continue
             if not tasks:
@@ -139,12 +139,12 @@ class Workers:
 
 
 def packed(server: Any) -> bytes:
-    """Something pickled for other processes."""
+    """Pickle something for other processes."""
     import cloudpickle
 
     try:
         return bytes(cloudpickle.dumps(server))
-    except Exception as error:  # of the objects' own
+    except Exception as error:  # objects may raise anything
         raise CannotTravel(f"{type(error).__name__}: {error}") from error
 
 
@@ -175,9 +175,9 @@ def _answer(server: Any, task: Any, failed: BaseException | None) -> bytes:
         return packed((server.do(task), None))
     except Exception as error:
         try:
-            found = packed((None, _Raised(error, error.__cause__)))
-            pickle.loads(found)  # which some errors do not survive
-            return found
+            content = packed((None, _Raised(error, error.__cause__)))
+            pickle.loads(content)  # which some errors do not survive
+            return content
         except Exception:
             return pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))
 

@@ -18,12 +18,12 @@ def count() -> int:
 
 
 def number() -> int:
-    """Which one this process is; rank 0 is the one that writes."""
+    """The rank of this process; rank 0 is the one that writes."""
     return int(sys.modules["torch.distributed"].get_rank()) if count() > 1 else 0
 
 
 def shared(value: Any) -> Any:
-    """What rank 0 has given to this call, on every rank."""
+    """The value that rank 0 gives to this call, on every rank."""
     if count() == 1:
         return value
     import torch.distributed as distributed
@@ -34,7 +34,7 @@ def shared(value: Any) -> Any:
 
 
 def mean(value: Tensor) -> Tensor:
-    """The mean over the ranks."""
+    """The mean of a value over the ranks."""
     from surefoot.optim import mean_over_ranks
 
     result: Tensor = mean_over_ranks("auto", value)[0]

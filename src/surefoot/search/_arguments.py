@@ -16,7 +16,7 @@ from surefoot.search._bias import Bias, Distance, Envelope, Pool
 from surefoot.theory import schedules
 
 OWN_RATES = [float(lr) for lr in np.geomspace(1e-6, 1e3, 28)]
-"""Where a search starts that was given no rates: a factor of 2.15 apart."""
+"""The rates of a search that was given none: a factor of 2.15 apart."""
 
 
 def factories_of(run_factory: Any, orders: int) -> dict[str, RunFactory]:
@@ -46,10 +46,10 @@ class OfRate:
 
 
 def _with_seed(factory: Any, orders: int) -> RunFactory:
-    """A function of the rate alone is a factory, too, as long as there is one data order."""
+    """A factory, which may also be given as a function of the rate alone if there is one data order."""
     try:
         parameters = inspect.signature(factory).parameters.values()
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # a builtin without a signature
         return factory  # type: ignore[no-any-return]
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(positional) != 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters):
@@ -60,31 +60,30 @@ def _with_seed(factory: Any, orders: int) -> RunFactory:
 
 
 def schedule_of(schedule: str | ArrayLike | None, factories: Mapping[str, RunFactory], horizon: int) -> Floats:
-    """The factors of the rates, as given and as the factories tell, which must be the same."""
+    """The factors of the rates; those given and those that the factories tell must be the same."""
     if isinstance(schedule, str):
         schedule = schedules.from_name(schedule, horizon)
-    told = [value for value in (_told(f, horizon) for f in factories.values()) if value is not None]
-    given = [*([schedule] if schedule is not None else []), *told]
-    found = [np.asarray(value, float) for value in given] or [np.ones(horizon)]
-    for factors in found:
+    told = [value for factory in factories.values() if (value := _factors_of(factory, horizon)) is not None]
+    arrays = [np.asarray(value, float) for value in (schedule, *told) if value is not None] or [np.ones(horizon)]
+    for factors in arrays:
         if factors.shape != (horizon,):
             raise ValueError(f"schedule must have {horizon} factors, one a step of the horizon, got {factors.shape}")
         if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
             raise ValueError("schedule must have positive, finite factors, or 0 at steps that do not move")
-        if not np.array_equal(factors, found[0]):
+        if not np.array_equal(factors, arrays[0]):
             raise ValueError("schedule must be the one of the runs; those given (or of the methods) differ")
     if len(told) not in (0, len(factories)):
         raise ValueError("run_factory: either all methods tell their schedule, or none")
-    return found[0]
+    return arrays[0]
 
 
-def _told(factory: Any, horizon: int) -> Any:
-    """The factors that a factory tells; one with a scheduler of torch finds them for a horizon."""
+def _factors_of(factory: Any, horizon: int) -> Any:
+    """The factors that a factory tells, or None; one with a scheduler of torch finds them for a horizon."""
     return factory.factors(horizon) if hasattr(factory, "factors") else getattr(factory, "schedule", None)
 
 
 def bias_of(bias: Any, factories: Mapping[str, RunFactory], horizon: int) -> Bias:
-    """The rule for the bias."""
+    """The rule for the bias that an argument names, or the distance that it is."""
     envelopes = [getattr(factory, "envelope", None) for factory in factories.values()]
     if isinstance(bias, str):
         if bias not in ("auto", "envelope", "pool"):

@@ -13,7 +13,7 @@ from surefoot.search._bias import Bias
 from surefoot.search._candidate import Candidate, raised
 
 _DEAD = Dead(loss_ratio=0.9)
-"""When a run counts as dead here; its window is a twentieth of a run."""
+"""The rule for dead runs; its window is set to a twentieth of a run."""
 
 
 @dataclass
@@ -32,30 +32,31 @@ class BestFirst:
     """ε: stop once nothing can be better by more than this factor."""
     rung: int
     """Steps at once, so that switching between runs is rare."""
-    watch: bool = False
-    """Look at the losses, too: without convexity the bound can be fooled. Dead runs end, and so do complete ones whose
-    loss is above their own bound (of f itself, with a pool), which refutes it."""
 
     def search(self, candidates: list[Candidate], start: Sequence[Candidate] = ()) -> Candidate | None:
         """The candidate with the smallest bound, None if all are infinite; keys alone say where to start."""
         while True:
             keys = self.keys(candidates)
             complete = [i for i, candidate in enumerate(candidates) if candidate.complete and not candidate.out]
-            open_ = [i for i, c in enumerate(candidates) if not c.complete and not c.out and np.isfinite(keys[i])]
+            going = [i for i, c in enumerate(candidates) if not c.complete and not c.out and np.isfinite(keys[i])]
             # Complete ones first, the first of equals: the minimiser that a grid would name.
             best = min(complete, key=lambda i: keys[i], default=None)
-            following = min(open_, key=lambda i: keys[i], default=None)
+            following = min(going, key=lambda i: keys[i], default=None)
             if following is None or (best is not None and keys[best] <= raised(keys[following], self.tolerance)):
                 return None if best is None or not np.isfinite(keys[best]) else candidates[best]
             chosen = candidates[following]
-            lane = _open(chosen)
-            likely = [_open(candidates[i]) for i in sorted(open_, key=lambda i: keys[i])]
+            lane = _next_lane(chosen)
+            likely = [_next_lane(candidates[i]) for i in sorted(going, key=lambda i: keys[i])]
             self.runner.advance([lane], min(lane.done + self.rung, self.runner.horizon), likely)
-            if self.watch:
-                self._look(candidates, chosen, lane)
+            if not self.bias.is_known:
+                self._check(candidates, chosen, lane)
             self.notify()
 
-    def _look(self, candidates: list[Candidate], chosen: Candidate, lane: Lane) -> None:
+    def _check(self, candidates: list[Candidate], chosen: Candidate, lane: Lane) -> None:
+        """End a candidate whose losses speak against its bound, which can be fooled without convexity.
+
+        Dead runs end, and so do complete ones whose loss is above their bound (of f itself, with a pool).
+        """
         if is_dead(chosen, lane):
             chosen.dead, chosen.reason = True, "gradients vanished, loss high"
         elif chosen.complete:
@@ -70,8 +71,8 @@ class BestFirst:
         return [bias + noise for bias, noise in zip(self.bias(candidates), noises, strict=True)]
 
 
-def _open(candidate: Candidate) -> Lane:
-    """The data order that goes on."""
+def _next_lane(candidate: Candidate) -> Lane:
+    """The run of the data order that goes on."""
     return next(lane for lane in candidate.lanes if not lane.complete)
 
 

@@ -26,7 +26,7 @@ class Distance:
         self.name = f"distance {distance:g}"
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[float]:
-        """D²/(2 S_1)."""
+        """The bias D²/(2 S_1) of each candidate."""
         return [float(bounds.distance_bias(candidate.rates, self.distance)) for candidate in candidates]
 
 
@@ -41,7 +41,7 @@ class Envelope:
         self._known: dict[float, float] = {}
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[float]:
-        """The envelopes, in one call for all rates that are new."""
+        """The envelope of each candidate, computed in one call for all rates that are new."""
         totals = [float(candidate.rates.sum()) for candidate in candidates]
         new = sorted({total for total in totals if total not in self._known})
         if new:

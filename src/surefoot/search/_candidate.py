@@ -21,17 +21,17 @@ class Candidate:
     rates: Floats
     """α_t = lr·η_t."""
     weights: Floats
-    """What one unit of δ_t adds to the bound."""
+    """What one unit of each δ_t adds to the bound."""
     lanes: list[Lane]
     dead: bool = False
-    """Its gradients have vanished while the loss stayed high."""
+    """Whether its gradients have vanished while the loss stayed high."""
     reason: str = ""
     """Why it was stopped, for the table."""
 
     @property
     def name(self) -> str:
-        """For messages."""
-        return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}"
+        """What it is called in messages."""
+        return name_of(self.method, self.lr)
 
     @property
     def done(self) -> int:
@@ -77,16 +77,16 @@ class Candidate:
     @np.errstate(over="ignore", invalid="ignore")
     def history(self) -> Floats:
         """The losses as far as all its runs were taken, the mean over its data orders; ∞ where it ended."""
-        lost = self.ended_at
-        if lost is not None:
-            parts = [lane.losses[:lost] for lane in self.lanes if lane.done >= lost]
+        end = self.ended_at
+        if end is not None:
+            parts = [lane.losses[:end] for lane in self.lanes if lane.done >= end]
             return np.append(np.mean(parts, axis=0), np.inf)
         done = min(lane.done for lane in self.lanes)
         return np.asarray(np.mean([lane.losses[:done] for lane in self.lanes], axis=0))
 
     @property
     def window(self) -> int:
-        """How many steps the last losses are: a tenth of a run."""
+        """How many losses count as the last ones: those of a tenth of a run."""
         return -(-len(self.rates) // 10)
 
     @np.errstate(over="ignore")
@@ -104,8 +104,8 @@ class Candidate:
         """The loss that counts: what the runs evaluate at their end, or else the mean of the last batch losses."""
         if not self.complete:
             return np.inf
-        found = [lane.evaluation for lane in self.lanes if lane.evaluation is not None]
-        return float(np.mean(found)) if len(found) == len(self.lanes) else self.last_loss()
+        evaluations = [lane.evaluation for lane in self.lanes if lane.evaluation is not None]
+        return float(np.mean(evaluations)) if len(evaluations) == len(self.lanes) else self.last_loss()
 
 
 def make_candidate(method: str, lr: float, schedule: Floats, seeds: tuple[int, ...]) -> Candidate:
@@ -113,6 +113,11 @@ def make_candidate(method: str, lr: float, schedule: Floats, seeds: tuple[int, .
     rates = lr * schedule
     lanes = [Lane(Key(method, lr, seed), len(schedule)) for seed in seeds]
     return Candidate(method, lr, rates, partial_weights(rates), lanes)
+
+
+def name_of(method: str, lr: float) -> str:
+    """What a method with a rate is called in messages; a method without a name is left out."""
+    return f"{method + ' ' if method else ''}lr={lr:g}"
 
 
 def raised(value: float, tolerance: float) -> float:

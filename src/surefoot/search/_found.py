@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from surefoot._text import aligned, visible
 from surefoot.runs import Run
-from surefoot.search._candidate import raised
+from surefoot.search._candidate import name_of, raised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ class Row:
     method: str
     lr: float
     steps: int
-    """Over all data orders."""
+    """Steps taken, over all data orders."""
     outcome: str
     """``chosen``, ``finished``, ``dropped``, ``diverged``, ``dead`` or ``never started``."""
     reason: str
@@ -32,7 +32,7 @@ class Row:
     loss that decides."""
     bias: float
     noise: float
-    """Of the steps taken."""
+    """The noise of the steps taken."""
 
     @property
     def bound(self) -> float:
@@ -61,17 +61,15 @@ class Certificate:
     @property
     def holds(self) -> bool:
         """Whether no dropped candidate's lower bound is below the winner's bound, up to the tolerance."""
-        return all(self.bound <= raised(other.bound, self.tolerance) for other in self.dropped)
+        return all(self.bound <= raised(row.bound, self.tolerance) for row in self.dropped)
 
     def __str__(self) -> str:
-        name = f"{self.method + ' ' if self.method else ''}lr={self.lr:g}"
+        name = name_of(self.method, self.lr)
         factor = f", up to a factor {1 + self.tolerance:g}" if self.tolerance else ""
         lines = [f"{name} has the smallest bound, {self.bound:.4g} ({self.bias}){factor}; the others have at least"]
-        for other in self.dropped:
-            name = f"{other.method + ' ' if other.method else ''}lr={other.lr:g}"
-            lines.append(
-                f"  {name}: {other.bound:.4g} = {other.bias:.4g} + {other.noise:.4g} after {other.steps} steps"
-            )
+        for row in self.dropped:
+            name = name_of(row.method, row.lr)
+            lines.append(f"  {name}: {row.bound:.4g} = {row.bias:.4g} + {row.noise:.4g} after {row.steps} steps")
         return "\n".join([*lines, "for the indices measured on these data orders"])
 
 
@@ -172,7 +170,7 @@ class Found:
         return "\n".join([*self.summary(), "", str(self.table)])
 
     def _repr_html_(self) -> str:
-        """The same for notebooks."""
+        """The answer as HTML, for notebooks."""
         head, *body = self.table.cells()
         lines = "".join(f"<div>{escape(line)}</div>" for line in self.summary())
         titles = "".join(f"<th>{escape(cell)}</th>" for cell in head)

@@ -1,6 +1,6 @@
 """Where the runs of a search are kept: those of a study in its store, others in one that is theirs alone.
 
-What they depend on is told by the same rule.
+Both are remembered under the same rule of identity.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from surefoot.study import Study
 
 _FILE = "runs.db"
 _OLD = "search.json"
-"""What a search of surefoot 0.1 (and of versions on the way to 0.2) has left in its folder."""
+"""A file that a search of surefoot 0.1 (and of versions on the way to 0.2) has left in its folder."""
 
 
 def factories_of_study(study: Study) -> dict[str, Any]:
@@ -60,29 +60,31 @@ def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: di
         raise ValueError(f"store {str(folder)!r} is a folder with other things in it; give the search one of its own")
     folder.mkdir(exist_ok=True)
     with Store.write(folder / _FILE) as opened:
-        found = opened.facts("search").get("settings")
-        if found is None:
-            about = {name: [one.digest, dict(one.parts), dict(one.packages)] for name, one in identities.items()}
+        stored = opened.facts("search").get("settings")
+        if stored is None:
+            about = {name: [code.digest, dict(code.parts), dict(code.packages)] for name, code in identities.items()}
             opened.remember("search", "settings", {**settings, "identity": about})
         else:
-            _compare(folder, found, settings, identities)
-    text = json.dumps([settings, [one.digest for one in identities.values()]], sort_keys=True)
+            _compare(folder, stored, settings, identities)
+    text = json.dumps([settings, [code.digest for code in identities.values()]], sort_keys=True)
     context = hashlib.sha256(text.encode()).hexdigest()
     return StoreKeeper(folder / _FILE, context, {name: name for name in factories}, factories)
 
 
-def _compare(folder: Path, found: dict[str, Any], settings: dict[str, Any], identities: Mapping[str, Identity]) -> None:
-    """Refuse a folder of another search, by the name of what differs."""
-    about = found.pop("identity")
-    for key in sorted(settings.keys() | found.keys()):
-        if found.get(key) != settings.get(key):
+def _compare(
+    folder: Path, stored: dict[str, Any], settings: dict[str, Any], identities: Mapping[str, Identity]
+) -> None:
+    """Refuse a folder of another search, and name what differs."""
+    about = stored.pop("identity")
+    for key in sorted(settings.keys() | stored.keys()):
+        if stored.get(key) != settings.get(key):
             raise ValueError(
-                f"store {str(folder)!r} belongs to another search: {key} is {found.get(key)!r} there and "
+                f"store {str(folder)!r} belongs to another search: {key} is {stored.get(key)!r} there and "
                 f"{settings.get(key)!r} here; give this one a folder of its own"
             )
     for name, identity in identities.items():
-        digest, parts, packages = about[name]
-        if digest != identity.digest:
+        stored_digest, parts, packages = about[name]
+        if stored_digest != identity.digest:
             changes = identity.changes(parts, packages)
             raise ValueError(
                 f"store {str(folder)!r} belongs to another search: methods differ in "
@@ -92,19 +94,19 @@ def _compare(folder: Path, found: dict[str, Any], settings: dict[str, Any], iden
 
 
 def _identities_of(factories: Mapping[str, Any], store: Path) -> dict[str, Identity]:
-    """The identity of each method's runs; refused if a store would have to guess."""
-    found = {}
+    """The identity of each method's runs; an error if a store would have to guess."""
+    identities = {}
     for name, factory in factories.items():
         identity, version = identity_of(factory), getattr(factory, "version", None)
         how = "Give version='1' to what makes the runs, as an argument of TorchRun or as an attribute"
         require(identity, version, f"store {str(store)!r}", how)
         full = digest(identity.digest, version, NUMERICS_VERSION, IDENTITY_RULE)
-        found[name] = replace(identity, digest=full)
-    return found
+        identities[name] = replace(identity, digest=full)
+    return identities
 
 
 def identity_of(factory: Any) -> Identity:
-    """What a factory tells about itself, or else its code and all that this refers to.
+    """The identity that a factory tells itself, or else that of its code and of all that this refers to.
 
     Of an object of a class of yours only the code counts: what it holds may change while it makes runs. Give it a
     method ``fingerprint()`` to say what counts.
@@ -112,8 +114,8 @@ def identity_of(factory: Any) -> Identity:
     if isinstance(factory, OfRate):
         factory = factory.function
     if callable(getattr(factory, "identity", None)):
-        told: Identity = factory.identity()
-        return told
+        identity: Identity = factory.identity()
+        return identity
     if callable(getattr(factory, "fingerprint", None)):
         return replace(identify(str(factory.fingerprint())), notes=("the fingerprint that the factory tells",))
     if isinstance(factory, FunctionType | MethodType | BuiltinFunctionType | partial | type):

@@ -1,4 +1,4 @@
-"""The search for the smallest loss at the horizon: drives the policy with real runs."""
+"""The search for the smallest loss at the horizon: it asks the policy, and advances real runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search says about its answer: how sure it is, and in words what to be careful with, and what to do."""
+"""What a search says about its answer: how sure it is, and in words what to be careful with and what to do."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from surefoot.search._race import Race, window
 _SMALL = 0.01
 """A fall of this share of the start's loss is hardly one."""
 _NOISE = 0.1
-"""So is one of this share of the standard deviation of the batch losses."""
+"""A fall of this share of the standard deviation of the batch losses is hardly one, either."""
 _OUTLIER = 6.0
 """How much larger than the usual difference of two batches a rise is that one batch is blamed for."""
 _REACH = 5
 """Steps before and after a batch that are compared."""
 
-REGRET = 0.05
-"""A chosen rate is near the best if nobody is better by more than this share of the gain."""
 _AT_ZERO, _PER_LOG_ERROR, _PER_RIVAL = 0.81, -0.35, 1.06
 """A straight line in the logit, fitted to grids that were recorded for development (``benchmarks/search.py`` shows how
 often it is right on others)."""
@@ -49,34 +47,34 @@ def confidence(race: Race, chosen: int) -> float:
 @np.errstate(over="ignore", invalid="ignore")
 def notes(race: Race, chosen: int, lower_bound: float) -> list[str]:
     """One sentence or two for each thing that is odd."""
-    found = []
+    sentences = []
     gain, seen = race.gain(chosen, race.horizon)
     losses = race.histories[chosen]
     start, end = race.start(), race.level(chosen, race.horizon)
     if not seen:
-        found.append(
+        sentences.append(
             f"The chosen run's gain cannot be told from the noise of the batches ({start:.4g} at the start, {end:.4g} "
             "at the end). Larger batches, more data orders (seeds) or more steps would show more."
         )
     elif gain < _SMALL * abs(start) or gain < _NOISE * float(losses[window(race.horizon)].std()):
-        found.append(
+        sentences.append(
             f"The chosen run barely improves on the start: {start:.4g} before, {end:.4g} after. None of these rates "
             "may be right, or the run may need more steps."
         )
     chain = next(chain for chain in race.chains() if chosen in chain)
     if len(chain) > 1 and chosen in (chain[0], chain[-1]):
         which = "smallest" if chosen == chain[0] else "largest"
-        found.append(f"The best rate is the {which} of the grid. extend=True looks beyond it.")
+        sentences.append(f"The best rate is the {which} of the grid. extend=True looks beyond it.")
     below = sum(int((history[np.isfinite(history)] < lower_bound).sum()) for history in race.histories)
     if below:
-        found.append(
+        sentences.append(
             f"{below} losses are below lower_bound = {lower_bound:g}. The search for the loss does not mind; "
             "optimizers and bounds that use it do."
         )
     step = spoiling_step(race, chosen, gain)
     if step is not None:
-        found.append(f"After the batch of step {step} the loss of every candidate is higher: look at that batch.")
-    return found
+        sentences.append(f"After the batch of step {step} the loss of every candidate is higher: look at that batch.")
+    return sentences
 
 
 def spoiling_step(race: Race, chosen: int, gain: float) -> int | None:
@@ -88,9 +86,9 @@ def spoiling_step(race: Race, chosen: int, gain: float) -> int | None:
     ]
     if len(others) < 2:
         return None
-    for one in (losses, *others):
-        usual = float(np.median(np.abs(np.diff(one))))
-        if not _rises(one)[step] > max(0.5 * gain, _OUTLIER * usual):
+    for history in (losses, *others):
+        usual = float(np.median(np.abs(np.diff(history))))
+        if not _rises(history)[step] > max(0.5 * gain, _OUTLIER * usual):
             return None
     return step + _REACH - 1
 

@@ -1,4 +1,4 @@
-"""What ran how far, and why it stopped."""
+"""A picture of a search: how far every candidate ran, and why it stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLOURS = {
     "dead": PURPLE,
     "never started": GREY,
 }
-"""By outcome; the words beside each bar say the same."""
+"""The colour of each outcome; the words beside each bar say the same."""
 
 
 def draw(found: Found, ax: Axes | None = None) -> Axes:

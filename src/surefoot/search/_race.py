@@ -1,4 +1,4 @@
-"""Who goes on in the search for the smallest loss: a policy on histories of losses, without runs and without torch.
+"""The policy of the search for the smallest loss: which candidates go on. It sees histories of losses, and no runs.
 
 All candidates see the same batches, so two of them are compared by the paired differences of their losses, with the
 standard error of their mean. Three things are known of such differences, and nothing else is assumed: neither a sign
@@ -48,12 +48,12 @@ class Gap:
 
     now: float
     before: float
-    """At half the steps."""
+    """How far it was behind at half the steps."""
     error: float
     """Standard error of ``now``."""
 
     def ahead(self, doublings: float) -> float:
-        """After further doublings of the steps, if it goes on to shrink; one that grows is left as it is."""
+        """The gap after further doublings of the steps if it goes on to shrink; one that grows is left as it is."""
         return self.now + doublings * min(self.now - self.before, 0.0)
 
 
@@ -96,11 +96,11 @@ class Race:
         return bool(len(history)) and not math.isfinite(history[-1])
 
     def taken(self, place: int) -> int:
-        """Steps of a candidate."""
+        """How many steps a candidate was taken."""
         return len(self.histories[place])
 
     def level(self, place: int, step: int) -> float:
-        """Mean loss over the second half of the steps."""
+        """Mean loss of a candidate over the second half of the steps."""
         return float(self.histories[place][window(step)].mean())
 
     def gain(self, place: int, step: int) -> tuple[float, bool]:
@@ -151,12 +151,6 @@ class Race:
 
     # ---- who goes on
 
-    def rungs(self) -> list[int]:
-        """Steps at which candidates are compared, the horizon at last."""
-        first = max(math.ceil(self.horizon * _FIRST), _LEAST)
-        later = [math.ceil(self.horizon * share) for share in RUNGS if self.horizon * share > 1.3 * first]
-        return [first, *later] if later else [self.horizon]
-
     def chains(self) -> list[list[int]]:
         """The candidates of each method, by rate."""
         names = dict.fromkeys(self.methods)
@@ -164,20 +158,20 @@ class Race:
         return [[i for i in places if self.methods[i] == name] for name in names]
 
     def requests(self, start: Sequence[int] = ()) -> Iterator[tuple[list[int], int]]:
-        """Who is to be taken to which step, one request after the other.
+        """The candidates to be taken to a step, and the step, one request after the other.
 
         After each the caller brings :attr:`histories` up to date. ``start`` are the candidates of a search that goes
         on with new rates; otherwise it begins with some of each method's.
         """
         chains = self.chains()
-        rungs = [step for step in self.rungs() if not start or 8 * step >= self.horizon]
+        steps = [step for step in rungs(self.horizon) if not start or 8 * step >= self.horizon]
         active = set(start) or {i for chain in chains for i in _spread(chain, self._logs)}
-        if len(rungs) == 1:  # too few steps to compare anything on the way
+        if len(steps) == 1:  # too few steps to compare anything on the way
             active = active if start else set(range(len(self.rates)))
         leaders: dict[int, int] = {}
-        for step in rungs:
+        for step in steps:
             yield sorted(active), step
-            first = step == rungs[0] and not start
+            first = step == steps[0] and not start
             running = {n: {i for i in active if i in chain and not self.lost(i)} for n, chain in enumerate(chains)}
             running = {n: here for n, here in running.items() if not active.isdisjoint(chains[n])}
             climbs = [self._climb(chains[n], here, step, leaders.get(n), first) for n, here in running.items()]
@@ -187,10 +181,10 @@ class Race:
             present = {i for here in running.values() for i in here}
             if step == self.horizon or not present:
                 return
-            active = self._kept(chains, present, step, step == rungs[0])
+            active = self._kept(chains, present, step, step == steps[0])
 
     def likely(self) -> list[int]:
-        """Whom the next requests will probably be about: the most advanced first, the best of them first."""
+        """The candidates that the next requests are probably about: the most advanced first, the best of them first."""
         begun = [i for i in range(len(self.rates)) if self.taken(i) and not self.lost(i)]
         return sorted(begun, key=lambda i: (-self.taken(i), self.level(i, self.taken(i))))
 
@@ -213,19 +207,19 @@ class Race:
         self, chain: list[int], here: set[int], leader: int, step: int, before: int | None, first: bool
     ) -> list[int]:
         place, new = chain.index(leader), []
-        for other in (*chain[max(0, place - 1) : place], *chain[place + 1 : place + 2]):
-            if other in here or self.lost(other):
+        for beside in (*chain[max(0, place - 1) : place], *chain[place + 1 : place + 2]):
+            if beside in here or self.lost(beside):
                 continue
             moves = (
                 before is not None
-                and (self.rates[other] - self.rates[leader]) * (self.rates[leader] - self.rates[before]) > 0
+                and (self.rates[beside] - self.rates[leader]) * (self.rates[leader] - self.rates[before]) > 0
             )
-            if (not self.taken(other) and not first) or (moves and step <= 0.55 * self.horizon):
-                new.append(other)
+            if (not self.taken(beside) and not first) or (moves and step <= 0.55 * self.horizon):
+                new.append(beside)
         return new
 
     def _replacement(self, chain: list[int]) -> list[int]:
-        """Who goes on where all of a method's candidates are lost: the best of the most advanced, or the middle."""
+        """The candidate for a method whose others are all lost: the best of the most advanced, or the middle."""
         rest = [i for i in chain if not self.lost(i)]
         furthest = max((self.taken(i) for i in rest), default=0)
         if not furthest:
@@ -247,7 +241,7 @@ class Race:
                 kept |= self._on_a_plateau([i for i in here if not self.hopeless(i, leader, step, gain)], leader, step)
             elif self._method_goes_on(leader, best, step, gain):
                 kept.add(leader)
-                pace = max(self.level(leader, max(step // 2, 1)) - self.level(leader, step), 0.0) / gain
+                pace = self._pace(leader, step, gain)
                 for i in here:
                     if i == leader or self.hopeless(i, leader, step, gain):
                         continue
@@ -265,7 +259,7 @@ class Race:
         return kept
 
     def _on_a_plateau(self, here: list[int], leader: int, step: int) -> set[int]:
-        """Nothing is to be seen yet. The largest rates leave a plateau first; the smallest stays as the yardstick."""
+        """Those that go on while no gain is seen: the largest rates, which leave a plateau first, and the smallest."""
         noise = float(self.histories[leader][window(step)].std())
         near = [leader]
         for i in here:
@@ -274,7 +268,7 @@ class Race:
                 near.append(i)
         top = max(self._logs[i] for i in near)
         kept = {i for i in near if self._logs[i] >= top - self._doublings(step) - 0.1}
-        return kept | {leader} | ({self._smallest()} & set(here))
+        return kept | {leader} | ({self._smallest()} & set(here))  # the smallest is the yardstick
 
     def _goes_on(self, place: int, leader: int, step: int, first: bool, pace: float, gap: Gap) -> bool:
         """Whether a candidate may be better than its method's leader at the end."""
@@ -304,13 +298,23 @@ class Race:
         if leader == best or left > 3.0:
             return True
         gap = self.gap(leader, best, step, gain)
-        pace = max(self.level(best, max(step // 2, 1)) - self.level(best, step), 0.0) / gain
-        return gap.ahead(left) - _ERRORS * gap.error < _PACE * pace * left
+        return gap.ahead(left) - _ERRORS * gap.error < _PACE * self._pace(best, step, gain) * left
+
+    def _pace(self, place: int, step: int, gain: float) -> float:
+        """What the last doubling of the steps has brought a candidate, relative to the gain from the start."""
+        return max(self.level(place, max(step // 2, 1)) - self.level(place, step), 0.0) / gain
 
     def _doublings(self, step: int) -> float:
-        """How often the way travelled until a step will still double."""
+        """How often the sum of the rates until a step will still double."""
         so_far = self._travelled[step - 1]
         return math.log2(self._travelled[-1] / so_far) if so_far > 0 else math.inf
+
+
+def rungs(horizon: int) -> list[int]:
+    """Steps at which candidates are compared, the horizon at last."""
+    first = max(math.ceil(horizon * _FIRST), _LEAST)
+    later = [math.ceil(horizon * share) for share in RUNGS if horizon * share > 1.3 * first]
+    return [first, *later] if later else [horizon]
 
 
 def window(step: int) -> slice:

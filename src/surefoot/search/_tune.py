@@ -34,16 +34,13 @@ from surefoot.search._found import Certificate, Found, Row, Table
 from surefoot.search._keepers import factories_of_study, keeper_of_factories, warn_of_old_runs
 from surefoot.search._loss import LossSearch
 from surefoot.search._notes import confidence, notes, spoiled_by
-from surefoot.search._race import Race
+from surefoot.search._race import rungs
 from surefoot.study import Study
 
 
 class NoRateWorks(SearchError):
     """No candidate ended with a finite loss (or bound); the message says how each of them ended."""
 
-
-Objective = Literal["loss", "bound"]
-Factories = RunFactory | Mapping[str, RunFactory]
 
 FINE = 1.3
 """Ratio of neighbouring rates around the answer, if the search chooses the rates."""
@@ -52,11 +49,11 @@ _EXTENSIONS = 8
 
 
 def tune(
-    run_factory: Factories | Study,
+    run_factory: RunFactory | Mapping[str, RunFactory] | Study,
     lrs: float | Iterable[float] | Mapping[str, float] | None = None,
     horizon: int | None = None,
     *,
-    objective: Objective = "loss",
+    objective: Literal["loss", "bound"] = "loss",
     maximize: bool = False,
     bias: float | str = "auto",
     distance: float | None = None,
@@ -175,7 +172,7 @@ def tune(
         raise ValueError("maximize must be False for objective='bound', got True")
     if maximize or (objective == "bound" and not rule.is_known):
         _check_runs(factories, rates[0], orders[0], maximize)
-    cuts = cuts_of(horizon, Race(rates, [""] * len(rates), horizon).rungs() if objective == "loss" else ())
+    cuts = cuts_of(horizon, rungs(horizon) if objective == "loss" else ())
     path = None if store is None else Path(store)
     keeping: AbstractContextManager[Keeper] = Keeper()
     if path is not None and study is not None:
@@ -185,7 +182,6 @@ def tune(
         shared = hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest()
         settings = {"horizon": horizon, "schedule": shared, "methods": list(factories)}
         keeping = keeper_of_factories(path, factories, settings)
-    piece = math.ceil(horizon / 32)
 
     candidates = [make_candidate(method, lr, factors, orders) for method in factories for lr in rates]
     with ExitStack() as opened:
@@ -203,13 +199,13 @@ def tune(
         restore(candidates)
 
         def notify() -> None:
-            report(sum(candidate.done for candidate in candidates), 0.0)
+            report(sum(candidate.done for candidate in candidates))
 
         search: LossSearch | BestFirst
         if objective == "loss":
             search = LossSearch(runner, factors, notify, tolerance, maximize)
         else:
-            search = BestFirst(runner, rule, notify, tolerance, piece, watch=not rule.is_known)
+            search = BestFirst(runner, rule, notify, tolerance, math.ceil(horizon / 32))
 
         def go_on(winner: Candidate, new: list[float]) -> Candidate | None:
             added = [make_candidate(winner.method, lr, factors, orders) for lr in new]
@@ -236,13 +232,13 @@ def tune(
             winner = search.best(candidates)
         if winner is None:
             raise NoRateWorks(_failure(candidates, objective))
-        return _found(candidates, winner, search, rule, orders, steps, lower_bound, maximize)
+        return _answer(candidates, winner, search, rule, orders, steps, lower_bound, maximize)
 
 
 def _count_finished(candidates: list[Candidate], runner: Runner) -> None:
-    """Runs that a store holds to their end count, wherever the search has not been."""
-    known = [c for c in candidates if all(lane.recorded == lane.horizon for lane in c.lanes)]
-    runner.advance([lane for candidate in known for lane in candidate.lanes], runner.horizon)
+    """Read the runs that a store holds to their end: they count, even where the search has not been."""
+    finished = [c for c in candidates if all(lane.recorded == lane.horizon for lane in c.lanes)]
+    runner.advance([lane for candidate in finished for lane in candidate.lanes], runner.horizon)
 
 
 def _check_runs(factories: Mapping[str, RunFactory], lr: float, seed: int, maximize: bool) -> None:
@@ -258,7 +254,7 @@ def _check_runs(factories: Mapping[str, RunFactory], lr: float, seed: int, maxim
             )
 
 
-def _found(
+def _answer(
     candidates: list[Candidate],
     winner: Candidate,
     search: LossSearch | BestFirst,
@@ -271,27 +267,27 @@ def _found(
     runner, objective = search.runner, "loss" if isinstance(search, LossSearch) else "bound"
     biases = rule(candidates)
     rows = [_row(candidate, bias, winner, objective) for candidate, bias in zip(candidates, biases, strict=True)]
-    own = next(row for row in rows if row.outcome == "chosen").bound
+    bound = next(row for row in rows if row.outcome == "chosen").bound
     certificate = None
     proved = all(lane.certifies for candidate in candidates for lane in candidate.lanes)
     if objective == "bound" and rule.is_known and proved:
         others = tuple(row for row in rows if row.outcome != "chosen")
-        certificate = Certificate(winner.method, winner.lr, own, rule.name, search.tolerance, others)
-    sure: float | None = None
-    start, words = math.nan, tuple[str, ...]()
+        certificate = Certificate(winner.method, winner.lr, bound, rule.name, search.tolerance, others)
+    sureness: float | None = None
+    start, warnings = math.nan, tuple[str, ...]()
     if isinstance(search, LossSearch):
         race, place = search.race(candidates), candidates.index(winner)
-        sure, start = confidence(race, place), race.start()
-        words = tuple(notes(race, place, lower_bound))
+        sureness, start = confidence(race, place), race.start()
+        warnings = tuple(notes(race, place, lower_bound))
     return Found(
         lr=winner.lr,
         method=winner.method,
         loss=winner.last_loss() if maximize else winner.final_loss(),
         score=winner.final_loss(),
-        bound=own,
+        bound=bound,
         certificate=certificate,
-        confidence=sure,
-        warnings=words,
+        confidence=sureness,
+        warnings=warnings,
         start=start,
         steps=steps,
         cost=steps / (len(candidates) * len(seeds) * runner.horizon),
@@ -352,6 +348,6 @@ def _between(candidates: list[Candidate], winner: Candidate, ratio: float) -> li
     lrs = sorted(candidate.lr for candidate in candidates if candidate.method == winner.method)
     place = lrs.index(winner.lr)
     beside = lrs[max(0, place - 1) : place] + lrs[place + 1 : place + 2]
-    far = [other for other in beside if max(other, winner.lr) > ratio * min(other, winner.lr)]
-    middle = [math.exp(0.5 * (math.log(winner.lr) + math.log(other))) for other in far]
+    far = [lr for lr in beside if max(lr, winner.lr) > ratio * min(lr, winner.lr)]
+    middle = [math.exp(0.5 * (math.log(winner.lr) + math.log(lr))) for lr in far]
     return [lr for lr in middle if lr not in lrs]

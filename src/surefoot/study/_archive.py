@@ -23,7 +23,7 @@ class MemoryArchive:
         return self.runs
 
     def facts(self) -> dict[str, Any]:
-        """What was computed about the problem."""
+        """What was computed about the problem, by name."""
         return dict(self.known)
 
     def remember(self, name: str, value: Any) -> None:

@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 Table = Literal["runs", "steps", "epochs"]
 
-_LAST = {"runs": None, "steps": "step", "epochs": "epoch"}
+_LAST: dict[str, tuple[str, ...]] = {"runs": (), "steps": ("step",), "epochs": ("epoch",)}
+"""The dimensions of each table beside those of a run."""
 
 
 def to_netcdf(dataset: xr.Dataset, path: Path) -> None:
-    """The whole data set, as netCDF 3 (64-bit offsets), which every reader knows and SciPy writes."""
+    """Write the whole data set as netCDF 3 (64-bit offsets), which every reader knows and SciPy writes."""
     with _replacing(path) as file:
         file.write(dataset.to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
 
 
 def to_parquet(dataset: xr.Dataset, path: Path, table: Table) -> None:
-    """One tidy table."""
+    """Write one tidy table as Parquet."""
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
@@ -40,7 +41,7 @@ def to_parquet(dataset: xr.Dataset, path: Path, table: Table) -> None:
 
 
 def to_csv(dataset: xr.Dataset, path: Path, table: Table) -> None:
-    """One tidy table; numbers keep all their digits, ∞ is ``inf``."""
+    """Write one tidy table as CSV; numbers keep all their digits, ∞ is ``inf``."""
     columns = tidy(dataset, table)
     with _replacing(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
@@ -54,13 +55,12 @@ def tidy(dataset: xr.Dataset, table: Table) -> dict[str, Any]:
     """Columns of equal length: algorithm, lr, seed (and step or epoch), then one for each variable over them."""
     if table not in get_args(Table):
         raise ValueError(f"table must be one of {', '.join(get_args(Table))}, got {table!r}")
-    last = _LAST[table]
-    dims = ["algorithm", "lr", "seed"] + ([last] if last else [])
+    dims = ("algorithm", "lr", "seed", *_LAST[table])
     shape = tuple(dataset.sizes[dim] for dim in dims)
     axes = np.meshgrid(*(np.arange(size) for size in shape), indexing="ij")
     columns = {dim: dataset[dim].values[axis.ravel()] for dim, axis in zip(dims, axes, strict=True)}
     for name, variable in dataset.data_vars.items():
-        if variable.dims == tuple(dims):
+        if variable.dims == dims:
             columns[str(name)] = variable.values.ravel()
     return columns
 

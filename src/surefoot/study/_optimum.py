@@ -23,16 +23,16 @@ class KnownOptimum(NamedTuple):
     distance: float | None
     """‖x_1 − x⋆‖ if it exists."""
     reason: str
-    """Why there is none."""
+    """Why there is no minimiser."""
 
 
 class Pool(NamedTuple):
     """Points that runs have visited."""
 
     losses: Floats
-    """Their full training losses."""
+    """The full training losses of the points."""
     distances: Floats
-    """How far they are from the start."""
+    """How far the points are from the start."""
 
 
 def optimum_of(problem: Problem | None) -> dict[str, Any]:
@@ -40,6 +40,6 @@ def optimum_of(problem: Problem | None) -> dict[str, Any]:
     if problem is None:
         return {"value": None, "exists": False, "distance": None, "reason": "it was not computed when the study ran"}
     with one_blas_thread():  # small solves: threads cost more than they give, and the bits would depend on them
-        found = problem.optimum()
-    distance = None if found.point is None else float(np.linalg.norm(found.point - problem.initial_point()))
-    return {"value": found.value, "exists": found.exists, "distance": distance, "reason": found.reason}
+        optimum = problem.optimum()
+    distance = None if optimum.point is None else float(np.linalg.norm(optimum.point - problem.initial_point()))
+    return {"value": optimum.value, "exists": optimum.exists, "distance": distance, "reason": optimum.reason}

@@ -26,17 +26,17 @@ def draw(
     initial_loss: float,
     ax: Axes | None = None,
 ) -> Axes:
-    """Losses (solid) and what bounds them (dashed) of shape (algorithms, rates) on logarithmic axes."""
+    """Draw losses (solid) and what bounds them (dashed) of shape (algorithms, rates) on logarithmic axes."""
     if ax is None:
         from matplotlib import pyplot as plt
 
         _, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     drawn = losses if totals is None else np.stack([losses, totals])
-    known = drawn[np.isfinite(drawn) & (drawn > 0)]
+    finite = drawn[np.isfinite(drawn) & (drawn > 0)]
     # A start at a minimum of 0, below it, or at no number has no place on a logarithmic axis.
-    scale = initial_loss if 0 < initial_loss < np.inf else float(np.median(known)) if known.size else 1.0
+    scale = initial_loss if 0 < initial_loss < np.inf else float(np.median(finite)) if finite.size else 1.0
     top = HEADROOM * scale
-    at_edge = 0
+    at_edge = 0  # methods with losses above the axis, so that their marks stand beside each other
     for position, style in enumerate(looks(algorithms).values()):
         line: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "marker": style.marker}
         ax.plot(lrs, drawable(losses[position], top), markersize=4, label=style.label, **line)
@@ -53,7 +53,7 @@ def draw(
         key(ax, "diverged", linestyle="none", marker="x")
     ax.set_xscale("log")
     ax.set_yscale("log")
-    inside = known[known <= top]
+    inside = finite[finite <= top]
     ax.set_ylim(0.5 * inside.min() if inside.size else 0.01 * top, top)
     ax.set_xlabel("learning rate α")
     ax.set_ylabel("final loss")

@@ -86,8 +86,8 @@ class Result:
     @cached_property
     def rates(self) -> Floats:
         """α_t = lr·η_t, of shape (rates, T)."""
-        given = self.settings["factors"]
-        _, factors = _checks.factors(self.settings["schedule"] if given is None else given, self.steps)
+        stored = self.settings["factors"]
+        _, factors = _checks.factors(self.settings["schedule"] if stored is None else stored, self.steps)
         return self.lrs[:, None] * factors
 
     @cached_property
@@ -119,23 +119,24 @@ class Result:
             raise ValueError("the study has no finished run yet")
         # All runs of a seed begin with the same point and batch, so that one of them tells what others lack.
         of_seeds = np.where(np.isfinite(start), start, np.inf).min(axis=(0, 1))
-        known = of_seeds[np.isfinite(of_seeds)]
-        if not len(known):
+        finite = of_seeds[np.isfinite(of_seeds)]
+        if not len(finite):
             return float("inf")
-        return float(known.mean() if self.is_network else known[0])
+        return float(finite.mean() if self.is_network else finite[0])
 
     @cached_property
     def optimal_loss(self) -> float:
         """f⋆; where the problem does not tell, the smallest full training loss that any run of the study has seen."""
-        known = self.optimum().value
-        if known is not None:
-            return known
+        value = self.optimum().value
+        if value is not None:
+            return value
         seen = np.concatenate([self.dataset[name].values.ravel() for name in ("train_loss", *FINAL_FIELDS)])
         return float(np.nanmin(seen))
 
     def finished(self) -> Result | None:
-        """The part of the study that is complete: methods without any run are left out, and then every rate at which a
-        run of the others is missing. None if nothing is left.
+        """The complete part of the study; None if nothing is left.
+
+        Methods without any run are left out, and then every rate at which a run of the other methods is missing.
         """
         missing = (self.dataset.status == "missing").any("seed").values
         methods = ~missing.all(axis=1)
@@ -151,12 +152,12 @@ class Result:
 
     def optimum(self) -> KnownOptimum:
         """What is known about the minimum: from the problem, or from the file that has noted it."""
-        found = self._archive.facts().get("optimum")
-        if found is None:
-            found = optimum_of(self.problem)
+        optimum = self._archive.facts().get("optimum")
+        if optimum is None:
+            optimum = optimum_of(self.problem)
             if self.problem is not None:
-                self._archive.remember("optimum", found)
-        return KnownOptimum(**found)
+                self._archive.remember("optimum", optimum)
+        return KnownOptimum(**optimum)
 
     def facts(self) -> dict[str, Any]:
         """What was computed about the problem and kept with the runs."""
@@ -175,8 +176,8 @@ class Result:
         import xarray as xr
 
         parameters = self.rates[:, : self._horizon(horizon)].sum(axis=-1)
-        known: dict[float, float] = dict(self._archive.facts().get("envelope", []))
-        missing = np.array([parameter for parameter in parameters if parameter not in known])
+        envelopes: dict[float, float] = dict(self._archive.facts().get("envelope", []))
+        missing = np.array([parameter for parameter in parameters if parameter not in envelopes])
         if len(missing):
             if self.problem is None:
                 raise ValueError(
@@ -185,9 +186,9 @@ class Result:
                 )
             with one_blas_thread():
                 values = np.asarray(self.problem.envelope(missing), float)
-            known.update(zip(missing.tolist(), values.tolist(), strict=True))
-            self._archive.remember("envelope", sorted(known.items()))
-        return xr.DataArray([known[parameter] for parameter in parameters], {"lr": self.lrs}, ("lr",), "envelope")
+            envelopes.update(zip(missing.tolist(), values.tolist(), strict=True))
+            self._archive.remember("envelope", sorted(envelopes.items()))
+        return xr.DataArray([envelopes[parameter] for parameter in parameters], {"lr": self.lrs}, ("lr",), "envelope")
 
     def pool(self) -> Pool:
         """The start, and points that runs have visited whose full training loss is known: losses, and ‖x_1 − u_j‖.
@@ -203,8 +204,8 @@ class Result:
         if (self.steps - 1) % every == 0:
             losses.append(data.last_loss.values.ravel())
             distances.append(data.distance.values[..., -1].ravel())
-        found = np.stack([np.concatenate(losses), np.concatenate(distances)])
-        return Pool(*found[:, np.isfinite(found).all(axis=0)])
+        points = np.stack([np.concatenate(losses), np.concatenate(distances)])
+        return Pool(*points[:, np.isfinite(points).all(axis=0)])
 
     def deltas(self, index: Literal["model", "safe"] = "model") -> xr.DataArray:
         """δ_t of every run: the model's (the paper's), or the safe one, which is proved for every convex loss.
@@ -261,7 +262,7 @@ class Result:
             raise ValueError(f"kind must be 'last' or 'average', got {kind!r}")
         steps = self._horizon(horizon)
         far = self._distance(distance) if bias is None else 0.0
-        deltas = _mean(self.deltas(index), "seed").values
+        deltas = _mean_over_seeds(self.deltas(index)).values
         deltas = np.repeat(deltas, self.settings["every"], axis=-1)[..., :steps]
         rates = np.broadcast_to(self.rates[:, :steps], deltas.shape)
         complete = ~np.isnan(deltas).any(axis=-1)
@@ -269,14 +270,14 @@ class Result:
         parts = np.full((2, *complete.shape), np.nan)
         if complete.any():
             compute = bounds.last_iterate if kind == "last" else bounds.average_iterate
-            found = compute(rates[complete], deltas[complete], far)
-            parts[:, complete] = found.bias, found.noise
+            computed = compute(rates[complete], deltas[complete], far)
+            parts[:, complete] = computed.bias, computed.noise
         if bias == "envelope":
             parts[0] = np.where(complete, self.envelope(horizon=steps).values, np.nan)
         elif bias == "pool":
             pool = self.pool()  # of nothing, if not even the loss at the start is finite
-            found_bias = bounds.envelope_bias(self.rates[:, :steps], *pool) if len(pool.losses) else np.inf
-            parts[0] = np.where(complete, found_bias, np.nan)
+            of_pool = bounds.envelope_bias(self.rates[:, :steps], *pool) if len(pool.losses) else np.inf
+            parts[0] = np.where(complete, of_pool, np.nan)
         dims = ("algorithm", "lr")
         return xr.Dataset(
             {"bias": (dims, parts[0]), "noise": (dims, parts[1]), "total": (dims, parts.sum(axis=0))},
@@ -367,7 +368,7 @@ class Result:
         return html(self)
 
     def _final_loss(self, kind: str) -> xr.DataArray:
-        loss = _mean(self.dataset["last_loss" if kind == "last" else "average_loss"], "seed")
+        loss = _mean_over_seeds(self.dataset["last_loss" if kind == "last" else "average_loss"])
         if kind == "average" and np.isnan(loss.values).all():
             raise ValueError("kind must be 'last' for networks, whose averages of parameters are not measured")
         return loss
@@ -393,7 +394,7 @@ class Result:
         return optimum.distance
 
 
-def _mean(values: xr.DataArray, dim: str) -> xr.DataArray:
-    """The mean, NaN if one value is missing; large numbers may overflow to ∞, which is what they are."""
+def _mean_over_seeds(values: xr.DataArray) -> xr.DataArray:
+    """The mean over the seeds, NaN if one value is missing; large numbers may overflow to ∞, which is what they are."""
     with np.errstate(over="ignore"):
-        return values.mean(dim, skipna=False)
+        return values.mean("seed", skipna=False)

@@ -37,7 +37,7 @@ class Sensitivity:
     high: float
     """The window of the measured loss."""
     decades: float
-    """Its width."""
+    """The width of that window."""
     bound_rate: float
     """The rate with the smallest bound."""
     bound_value: float
@@ -108,7 +108,7 @@ def measure_windows(
     # On networks the loss at the start is that of another mode, and may lie below all others.
     slack = _checks.number("tolerance", tolerance, positive=True) * max(initial_loss - optimal_loss, 0.0)
     rows = []
-    for algorithm, loss, total in zip(algorithms, _known(losses), _known(totals), strict=True):
+    for algorithm, loss, total in zip(algorithms, _without_nan(losses), _without_nan(totals), strict=True):
         measured, predicted = _window(loss, slack), _window(total, slack)
         best, best_bound = _best(lrs, loss), _best(lrs, total)
         least = min(loss.min(), initial_loss)
@@ -150,7 +150,7 @@ def _ranks(x: Floats) -> Floats:
     return (last - 0.5 * (counts - 1))[inverse]
 
 
-def _known(values: Floats) -> Floats:
+def _without_nan(values: Floats) -> Floats:
     return np.where(np.isnan(values), np.inf, values)
 
 

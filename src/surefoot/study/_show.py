@@ -28,12 +28,12 @@ def windows(result: Result) -> list[Sensitivity]:
 
 
 def cells(rows: Iterable[Sensitivity]) -> list[list[str]]:
-    """Which rates hold, measured and predicted, with the head first."""
+    """A table of the rates that hold, measured and predicted, with the head first."""
     return [HEAD, *(_line(row) for row in rows)]
 
 
 def table(result: Result, rows: Iterable[Sensitivity]) -> list[list[str]]:
-    """The same with the runs that diverged."""
+    """The table of :func:`cells` with one more column, the runs that diverged."""
     diverged = (result.dataset.status == "diverged").sum(["lr", "seed"]).values
     total = len(result.lrs) * len(result.settings["seeds"])
     head, *body = cells(rows)
@@ -47,7 +47,7 @@ def text(result: Result) -> str:
 
 
 def html(result: Result) -> str:
-    """The same for notebooks."""
+    """The table as HTML under the same line, for notebooks."""
     head, lines = _parts(result)
     return f"<div>{escape(head)}</div>{html_table(lines) if lines else ''}"
 

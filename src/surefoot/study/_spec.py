@@ -82,17 +82,17 @@ class Spec:
     @classmethod
     def from_table(cls, table: dict[str, Any], *, source: str = "spec") -> Spec:
         """A spec from the table that a TOML file holds; ``source`` begins every error."""
-        known = {each.name: each for each in fields(cls)}
+        known = {key.name: key for key in fields(cls)}
         for key in table:
             if key not in known:
                 wrong = unknown("key", key, known)
                 raise ValueError(f"{source}: {wrong} (what only the problem knows goes under [problem_options])")
         values, errors = {}, []
-        for name, each in known.items():
+        for name, declared in known.items():
             try:
                 if name in table:
                     values[name] = _CHECKS[name](table[name])
-                elif each.default is MISSING and each.default_factory is MISSING:
+                elif declared.default is MISSING and declared.default_factory is MISSING:
                     raise ValueError(f"the key {name!r} is missing")
             except (ValueError, TypeError) as error:
                 errors.append(f"{source}: {error}")

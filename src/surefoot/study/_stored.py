@@ -1,4 +1,4 @@
-"""What a study is stored under: a hash, and its settings; and which runs of a store are its own, or may become so."""
+"""A study in its store: the hash and the settings that it is kept under, and runs that it takes over from others."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _SAME_PROBLEM = ("name", "rows", "validation_rows", "dimension")
 
 
 class Seen(NamedTuple):
-    """What the numbers of a study rest on, as it was found when it was looked at."""
+    """What the numbers of a study rest on, as it was when somebody last looked."""
 
     identities: dict[str, str]
-    """What the methods are kept under, by name."""
+    """The hash that each method is kept under, by the method's name."""
     fingerprint: str
-    """Of the problem."""
+    """The fingerprint of the problem."""
     identity: Identity
 
 
@@ -67,7 +67,7 @@ def context_of(study: Study) -> str:
     if study.stop:
         rules = [repr(rule) if is_foreign(type(rule)) else identify(rule).digest for rule in study.stop]
         shared["stop"] = [study.distance, *rules]
-    if not is_network(study.problem):  # whose numbers were wrong before, and others were not
+    if not is_network(study.problem):  # for which these numbers were wrong in earlier versions
         if study.stop:
             shared["ends"] = 2
         if len(set(study.factors.tolist())) == 1 and study.factors[0] != 1.0:
@@ -83,10 +83,10 @@ def context_of(study: Study) -> str:
 
 def _packages(study: Study) -> dict[str, str]:
     """Versions of the packages that compute the numbers, whatever code is the user's."""
-    found = {"numpy": np.__version__}
+    versions = {"numpy": np.__version__}
     if is_network(study.problem):
-        found["torch"] = metadata.version("torch")
-    return {name: told.partition("+")[0] for name, told in found.items()}
+        versions["torch"] = metadata.version("torch")
+    return {name: version.partition("+")[0] for name, version in versions.items()}
 
 
 def settings_of(study: Study) -> dict[str, Any]:
@@ -141,23 +141,22 @@ def check_size(study: Study, store: Store) -> None:
 
 
 def tell_reuse(study: Study, store: Store, done: int, progress: object) -> None:
-    """Say on what it rests that runs are used again, or why those of an earlier study are not."""
+    """Say why runs of the store are taken for those of the study, or why those of an earlier one are not."""
     identity = study.identity()
     if done:
         word = "" if study.version is None else f", your version {study.version!r}"
         tell(progress, f"{done} runs are in {store.path} already; the match rests on {identity}{word}")
         return
-    others = [entry for entry in store.studies() if not _differences(study._settings(), entry.settings)]
-    others = [entry for entry in others if entry.context != study._context()]
-    if others:
-        told = others[-1].settings.get("identity", {})
-        changes = identity.changes(told.get("parts", {}), told.get("packages", {})) if told else []
-        reason = ", ".join(changes[:6]) or ("the data or the settings" if told else "the rule of surefoot 0.1")
+    alike = _alike(store.studies(), study._settings(), study._context())
+    if alike:
+        stored = alike[-1].settings.get("identity", {})
+        changes = identity.changes(stored.get("parts", {}), stored.get("packages", {})) if stored else []
+        reason = ", ".join(changes[:6]) or ("the data or the settings" if stored else "the rule of surefoot 0.1")
         tell(progress, f"{store.path} holds a study like this one that is not used: {reason} differs; see Study.adopt")
 
 
 def adopt(study: Study, path: str | os.PathLike[str], position: int | None) -> int:
-    """See ``Study.adopt``."""
+    """Take over runs of another study of a file, as ``Study.adopt`` says; returns how many."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"store {str(path)!r} does not exist")
@@ -166,12 +165,12 @@ def adopt(study: Study, path: str | os.PathLike[str], position: int | None) -> i
         entry = _chosen(store.studies(), settings, context, position, path)
         names = {method["identity"]: method["name"] for method in entry.settings["methods"]}
         keys = {run.key for run in study.runs}
-        found = [
+        traces = [
             trace._replace(key=Key(study._seen.identities[names[trace.key.method]], trace.key.lr, trace.key.seed))
             for trace in store.traces(entry.context)
             if (names.get(trace.key.method), trace.key.lr, trace.key.seed) in keys
         ]
-        new = [trace for trace in found if trace.key not in store.done(context)]
+        new = [trace for trace in traces if trace.key not in store.done(context)]
         store.register(context, settings)
         store.add(context, new)
     return len(new)
@@ -180,14 +179,15 @@ def adopt(study: Study, path: str | os.PathLike[str], position: int | None) -> i
 def _chosen(
     entries: Sequence[StudyEntry], settings: Mapping[str, Any], context: str, position: int | None, path: Path
 ) -> StudyEntry:
+    """The study whose runs are taken over: the one at a position, or else the last one with these settings."""
     if position is not None:
         entry = entry_at(entries, position, path)
         if different := _differences(settings, entry.settings):
             raise ValueError(f"study {position} of {path} is another one: {', '.join(different)} differ")
         return entry
-    others = [entry for entry in entries if entry.context != context]
-    alike = [entry for entry in others if not _differences(settings, entry.settings)]
+    alike = _alike(entries, settings, context)
     if not alike:
+        others = [entry for entry in entries if entry.context != context]
         differ = "; ".join(", ".join(_differences(settings, entry.settings)) for entry in others[-3:])
         raise ValueError(
             f"{path} holds no other study with these settings" + (f": they differ in {differ}" if differ else "")
@@ -195,9 +195,13 @@ def _chosen(
     return alike[-1]
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Settings beside the identity in which two studies differ; rates, seeds and methods may."""
-    found = [name for name in _SAME if one.get(name) != other.get(name)]
-    return found + [
-        f"{name} of the problem" for name in _SAME_PROBLEM if one["problem"][name] != other["problem"][name]
-    ]
+def _alike(entries: Sequence[StudyEntry], settings: Mapping[str, Any], context: str) -> list[StudyEntry]:
+    """The studies of a file that have these settings, and are stored under another hash."""
+    return [entry for entry in entries if entry.context != context and not _differences(settings, entry.settings)]
+
+
+def _differences(settings: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
+    """The settings beside the identity in which two studies differ; rates, seeds and methods may."""
+    names = [name for name in _SAME if settings.get(name) != stored.get(name)]
+    problem, stored_problem = settings["problem"], stored["problem"]
+    return names + [f"{name} of the problem" for name in _SAME_PROBLEM if problem[name] != stored_problem[name]]

@@ -191,7 +191,7 @@ class Study:
         return Plan(len(self.runs), len(self.runs) - left, left)
 
     def identity(self) -> Identity:
-        """What it rests on that stored runs are those of this study: code, values, packages. ``print`` it."""
+        """What tells whether stored runs are those of this study: code, values, packages. ``print`` it."""
         self._look_anew()
         return self._seen.identity
 
@@ -294,11 +294,11 @@ class Study:
 
     @contextmanager
     def _keeping(self, path: Path | None, factories: Mapping[str, Any] | None = None) -> Iterator[Keeper]:
-        """Where the runs are kept, while they are computed: in a store, which then knows this study, or in memory.
+        """Keep the runs while they are computed: in a store, which then knows this study, or in memory.
 
         Args:
             path: The store.
-            factories: What makes the runs of each method, for a search, which asks what runs have told on their way.
+            factories: What makes the runs of each method; a search gives it, to read what runs have told on their way.
         """
         if path is None:
             with Keeper(self._seen.identities) as keeper:
@@ -312,7 +312,7 @@ class Study:
             yield keeper
 
     def _work(self, files: RunFiles, settings: Settings) -> Work:
-        """Who takes the runs to their end; with a store they are saved on their way."""
+        """What takes the runs to their end; with a store they are saved on their way."""
         return work_of(self.problem, self.methods, settings, files, shares=self._ranks() > 1)
 
     def _sharing(self, folder: Path) -> Settings:
@@ -329,17 +329,17 @@ class Study:
     def _settled(self, traces: Iterable[Trace]) -> tuple[Study, list[Trace]]:
         """This study with the smallest bound of all its runs in place of a shared one, and the runs cut by that."""
         runs = {self._key(run): run for run in self.runs}
-        own = [found for found in traces if found.key in runs]
-        study, best = copy.copy(self), best_of(own, self.shared)
+        ours = [trace for trace in traces if trace.key in runs]
+        study, best = copy.copy(self), best_of(ours, self.shared)
         study.stop = with_best(self.stop, best)
-        return study, [cut(found, runs[found.key], self.shared, best, self.problem.n_valid > 0) for found in own]
+        return study, [cut(trace, runs[trace.key], self.shared, best, self.problem.n_valid > 0) for trace in ours]
 
     def _ranks(self) -> int:
         """How many processes train a network together."""
         return torch_ranks.count() if is_network(self.problem) else 1
 
     def _key(self, run: RunPlan) -> Key:
-        """What a run is kept under."""
+        """The key that a run is kept under."""
         return Key(self._seen.identities[run.method.name], run.lr, run.seed)
 
     def _missing(self, done: set[Key]) -> list[RunPlan]:
@@ -350,8 +350,8 @@ class Study:
 
         A network is looked at once: its model has to be made for that.
         """
-        if not is_network(self.problem) and (found := seen(self)) != self._left:
-            self._seen = found
+        if not is_network(self.problem) and (now := seen(self)) != self._left:
+            self._seen = now
 
     @cached_property
     def _seen(self) -> Seen:

@@ -1,4 +1,4 @@
-"""The runs of a study that are missing: all are taken to T, and kept as they come."""
+"""Takes the missing runs of a study to T, and keeps them as they come."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def compute(
     """Take some runs to their end.
 
     Args:
-        work: Who does it.
-        settings: What they share.
+        work: What takes them there.
+        settings: What the runs share.
         runs: Those that are missing.
         keeper: Takes finished runs; others may compute the same ones for it.
-        place: Where.
+        place: Where they are computed.
         progress: As in ``Study.run``.
     """
     if not runs:
@@ -72,7 +72,7 @@ def compute(
                     keeper.files.remove(trace.key)
                 if trace.violations:
                     _count(violations, trace, methods[trace.key.method].lower_bound, settings.every)
-            report(finished(), 0.0)
+            report(finished())
 
         def tick(steps: float) -> None:
             report(finished(), steps / settings.steps)
@@ -82,7 +82,7 @@ def compute(
                 runner.advance(lanes, settings.steps, tick=tick)
         except KeyboardInterrupt:
             raise StudyInterrupted(f"interrupted after {finished()} of {len(runs)} runs; {keeper.advice}") from None
-        report(len(runs), 0.0)
+        report(len(runs))
     for name, (count, step) in violations.items():
         warnings.warn(
             f"{name}: the loss was below the lower bound at {count} steps, first at step {step} of a run; "
@@ -93,7 +93,7 @@ def compute(
 
 
 def follow(bench: Work) -> tuple[dict[str, Any], list[Trace]]:
-    """What the other ranks do: the runs that rank 0 does. They end up with its settings and traces."""
+    """Do the runs that rank 0 does, as any other rank, and return its settings and traces."""
     assert isinstance(bench, Bench)
     bench.follow()
     settings, traces = torch_ranks.shared(None)
@@ -107,6 +107,7 @@ def dismiss(settings: dict[str, Any], traces: Iterable[Trace]) -> None:
 
 
 def _count(violations: dict[str, tuple[int, int]], trace: Trace, bound: float | None, every: int) -> None:
+    """Add the violations of a run to those of its method: how many steps, and the first of them."""
     method = trace.key.method
     below = np.flatnonzero(trace.steps["loss"] < bound) if bound is not None else np.array([], int)
     first = int(below[0]) * every if len(below) else len(trace.steps["loss"]) * every

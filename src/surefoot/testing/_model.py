@@ -64,11 +64,10 @@ def _check_point(model: Model, name: str, loss: float, grad_sq: float, lr: float
         f"{where}: delta {delta!r} is not f(x) − model(x⁺) − ‖x⁺ − x‖²/(2α) = {loss - best!r}",
     )
     if bounded:
-        other = model.step(bound + 2.0 * (loss - bound), 4.0 * grad_sq, 0.5 * lr)
-        close = math.isclose(other.size, 0.5 * size, rel_tol=1e-6) and math.isclose(
-            other.delta, 2.0 * delta, rel_tol=1e-6
-        )
-        require(close, f"{where}: t and δ/F should depend on α‖g‖²/F alone")
+        scaled = model.step(bound + 2.0 * (loss - bound), 4.0 * grad_sq, 0.5 * lr)  # the same α‖g‖²/F
+        same_size = math.isclose(scaled.size, 0.5 * size, rel_tol=1e-6)
+        same_delta = math.isclose(scaled.delta, 2.0 * delta, rel_tol=1e-6)
+        require(same_size and same_delta, f"{where}: t and δ/F should depend on α‖g‖²/F alone")
 
 
 def _check_backends(model: Model, name: str, points: list[tuple[float, float, float]]) -> None:
@@ -78,8 +77,8 @@ def _check_backends(model: Model, name: str, points: list[tuple[float, float, fl
         ("NumPy arrays", model.step(*columns)),
         ("torch tensors", model.step(*(torch.from_numpy(column) for column in columns))),
     ):
-        for part, got, wanted in (("size", step.size, floats[:, 0]), ("delta", step.delta, floats[:, 1])):
-            worst = np.max(np.abs(np.asarray(got) - wanted) / (np.abs(wanted) + 1e-300))
+        for part, got, expected in (("size", step.size, floats[:, 0]), ("delta", step.delta, floats[:, 1])):
+            worst = np.max(np.abs(np.asarray(got) - expected) / (np.abs(expected) + 1e-300))
             require(worst <= 1e-6, f"{name}: {part} of {kind} differs from that of floats by {worst:.1e}")
 
 

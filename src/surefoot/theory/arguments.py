@@ -92,7 +92,7 @@ def whole(name: str, value: Any, least: int) -> int:
 
 
 def number(name: str, value: Any, *, positive: bool = False, least: float = -math.inf, most: float = math.inf) -> float:
-    """A finite number.
+    """A finite number, within limits if there are any; the error names the argument.
 
     >>> number("noise", 1, least=0)
     1.0
@@ -104,13 +104,13 @@ def number(name: str, value: Any, *, positive: bool = False, least: float = -mat
     if positive and not value > 0:
         raise ValueError(f"{name} must be above 0, got {value!r}")
     if not least <= value <= most:
-        wanted = f"at least {least:g}" if value < least else f"at most {most:g}"
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+        limit = f"at least {least:g}" if value < least else f"at most {most:g}"
+        raise ValueError(f"{name} must be {limit}, got {value!r}")
     return float(value)
 
 
 def share(name: str, value: Any, *, or_zero: bool = False) -> float:
-    """A number in (0, 1), or in [0, 1).
+    """A number in (0, 1), or in [0, 1) with ``or_zero``; the error names the argument.
 
     >>> share("smoothing", 0, or_zero=True)
     0.0

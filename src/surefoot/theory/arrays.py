@@ -120,7 +120,7 @@ def namespace(*values: Array) -> Namespace:
     >>> namespace(1.0, np.ones(3)).name
     'numpy'
     """
-    found = FLOATS
+    xp = FLOATS
     for value in values:
         kind = type(value)
         if kind is float or kind is int or kind is bool:
@@ -135,8 +135,8 @@ def namespace(*values: Array) -> Namespace:
             from surefoot.theory._jax import JAX
 
             return JAX
-        found = NUMPY
-    return found
+        xp = NUMPY
+    return xp
 
 
 def coerce(*values: Array) -> tuple[Namespace, list[Array]]:
@@ -150,15 +150,15 @@ def coerce(*values: Array) -> tuple[Namespace, list[Array]]:
     return xp, xp.coerce(values)
 
 
-def minimum(one: Array, other: Array) -> Array:
-    """The smaller one of two numbers, or of the elements of arrays."""
-    xp, values = coerce(one, other)
+def minimum(a: Array, b: Array) -> Array:
+    """The smaller of two numbers; of arrays, element by element."""
+    xp, values = coerce(a, b)
     return xp.minimum(*values)
 
 
-def maximum(one: Array, other: Array) -> Array:
-    """The larger one of two numbers, or of the elements of arrays."""
-    xp, values = coerce(one, other)
+def maximum(a: Array, b: Array) -> Array:
+    """The larger of two numbers; of arrays, element by element."""
+    xp, values = coerce(a, b)
     return xp.maximum(*values)
 
 

@@ -211,9 +211,9 @@ def loizou_sps(
     """
     rate = numbers("lr", lr, positive=True)
     effective = np.minimum(0.5 / numbers("smoothness", smoothness, positive=True), rate)
-    sigma = numbers("interpolation_constant", interpolation_constant)
-    far = numbers("distance", distance)
-    return Bound(scalar(far**2 / (effective * whole("steps", steps, 1))), scalar(2.0 * sigma * rate / effective))
+    sigma_sq = numbers("interpolation_constant", interpolation_constant)
+    bias = numbers("distance", distance) ** 2 / (effective * whole("steps", steps, 1))
+    return Bound(scalar(bias), scalar(2.0 * sigma_sq * rate / effective))
 
 
 def interpolation_constant(optimal_losses: ArrayLike, infima: ArrayLike) -> float:
@@ -355,10 +355,10 @@ def _average_weights(rates: Floats) -> Floats:
     return weights
 
 
-def _half_square(far: Floats, total: Floats) -> Floats:
+def _half_square(distance: Floats, total: Floats) -> Floats:
     """D²/(2S), and 0 where D is, whatever S."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.where(far == 0, 0.0, 0.5 * far * (far / total))
+        return np.where(distance == 0, 0.0, 0.5 * distance * (distance / total))
 
 
 def _noise(weights: Floats, indices: Floats) -> Floats:

@@ -50,11 +50,11 @@ class Trace(NamedTuple):
     """Schedules cut into parts, latest first, on the last axis; parts that are not needed have no steps."""
 
     counts: Floats
-    """Steps of a part."""
+    """Number of steps of each part."""
     rates: Floats
-    """Their mean rate."""
+    """Mean rate of each part."""
     growths: Floats
-    """Their mean Q_t, by which the weights have grown."""
+    """Mean Q_t of each part, by which the weights have grown."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ def part_means(values: ArrayLike) -> Floats:
     >>> part_means([1.0, 2.0, 3.0])
     array([3., 2., 1.])
     """
-    given = np.asarray(values, float)
-    return np.maximum(_means(given, part_ends(given.shape[-1])), 0.0)
+    array = np.asarray(values, float)
+    return np.maximum(_means(array, part_ends(array.shape[-1])), 0.0)
 
 
 def _means(values: Floats, edges: Any) -> Floats:
@@ -184,8 +184,8 @@ def sums(parts: Trace, log_growth: ArrayLike = -math.inf, reference: Reference |
 
     ``log_growth`` may be an array: its axes come first in the result.
 
-    >>> found = sums(trace([1.0, 1.0]))
-    >>> float(found.total), float(found.noise), float(found.typical)
+    >>> total, noise, typical, *_ = sums(trace([1.0, 1.0]))
+    >>> float(total), float(noise), float(typical)
     (2.0, 2.0, 1.0)
     """
     unit = reference or Reference()
@@ -217,32 +217,33 @@ def loss(parameters: ArrayLike, parts: Trace, reference: Reference | None = None
     >>> float(loss([2.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, -math.inf], trace([0.5, 0.5])))
     4.0
     """
-    given = np.asarray(parameters, float)
-    return _parts(given, sums(parts, given[..., 7], reference), parts.rates.ndim - 1)[0]
+    fitted = np.asarray(parameters, float)
+    return _terms(fitted, sums(parts, fitted[..., 7], reference), parts.rates.ndim - 1)[0]
 
 
 def loss_and_gradient(parameters: ArrayLike, parts: Trace, reference: Reference | None = None) -> tuple[Floats, Floats]:
     """The form, and its derivatives by the eight parameters on a new last axis."""
-    given = np.asarray(parameters, float)
-    found = sums(parts, given[..., 7], reference)
-    value, bias, noise, (log_s, log_n, log_a) = _parts(given, found, parts.rates.ndim - 1)
-    _, _, p, _, q, r, e, _ = given
-    by_growth = -p * bias * found.d_total / found.total + noise * (
-        q * found.d_noise / found.noise + r * found.d_typical / found.typical - e * found.d_total / found.total
+    fitted = np.asarray(parameters, float)
+    summed = sums(parts, fitted[..., 7], reference)
+    value, bias, noise, (log_s, log_n, log_a) = _terms(fitted, summed, parts.rates.ndim - 1)
+    _, _, p, _, q, r, e, _ = fitted
+    by_growth = -p * bias * summed.d_total / summed.total + noise * (
+        q * summed.d_noise / summed.noise + r * summed.d_typical / summed.typical - e * summed.d_total / summed.total
     )
     columns = (np.ones_like(bias), bias, -bias * log_s, noise, noise * log_n, noise * log_a, -noise * log_s, by_growth)
     return value, np.stack(columns, axis=-1)
 
 
-def _parts(given: Floats, found: Sums, axes: int) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats, Floats]]:
-    c, log_a, p, log_b, q, r, e, _ = (
-        column.reshape(column.shape + (1,) * axes) for column in np.moveaxis(given, -1, 0)
+def _terms(fitted: Floats, summed: Sums, axes: int) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats, Floats]]:
+    """The loss, its bias, its noise, and the logarithms of S, N and A."""
+    floor, log_bias, p, log_noise, q, r, e, _ = (
+        column.reshape(column.shape + (1,) * axes) for column in np.moveaxis(fitted, -1, 0)
     )
-    logs = np.log(found.total), np.log(found.noise), np.log(found.typical)
+    log_s, log_n, log_a = np.log(summed.total), np.log(summed.noise), np.log(summed.typical)
     with np.errstate(over="ignore"):
-        bias = np.exp(log_a - p * logs[0])
-        noise = np.exp(log_b + q * logs[1] + r * logs[2] - e * logs[0])
-    return c + bias + noise, bias, noise, logs
+        bias = np.exp(log_bias - p * log_s)
+        noise = np.exp(log_noise + q * log_n + r * log_a - e * log_s)
+    return floor + bias + noise, bias, noise, (log_s, log_n, log_a)
 
 
 def _offsets(steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -37,7 +37,7 @@ class Rule:
     """
 
     share: float = 0.2
-    """Of what has been gained so far, in (0, 1)."""
+    """Share of what has been gained so far that a step asks for, in (0, 1)."""
     first: float = 0.1
     """Share of the first loss that the first steps ask for, in (0, 1)."""
     smoothing: float = 0.9
@@ -53,21 +53,21 @@ class Seen(NamedTuple):
     """What a level remembers of the losses so far."""
 
     count: Array = 0.0
-    """How many there were."""
+    """Number of losses."""
     smooth: Array = 0.0
-    """Their running average, whose weights sum to one from the first loss on."""
+    """Running average of the losses, whose weights sum to one from the first loss on."""
     best: Array = math.inf
     """The smallest value that the average has had."""
     first: Array = 0.0
     """The first loss."""
     lowest: Array = math.inf
-    """The smallest loss of a batch: below zero, or never yet."""
+    """The smallest loss of a batch, which tells whether one was below zero."""
     promise: Array = 0.0
     """Running average of the decrease q that the linear model promises for a full step."""
 
 
 def observe(seen: Seen, loss: Array, decrease: Array, smoothing: float = 0.9) -> Seen:
-    """What is remembered after a batch with this loss and promised decrease q = α‖g‖².
+    """Update what a level remembers by a batch with this loss and promised decrease q = α‖g‖².
 
     >>> seen = observe(Seen(), loss=2.0, decrease=1.0)
     >>> seen.best, observe(seen, loss=1.0, decrease=1.0).best < 2.0
@@ -125,7 +125,7 @@ def _size(xp: Namespace, loss: Array) -> Array:
 
 
 def steady_decrease(seen: Seen, decrease: Array) -> Array:
-    """The larger one of a batch's promised decrease and its running average.
+    """The larger of a batch's promised decrease and its running average.
 
     A batch that happens to be fitted promises almost nothing; a Polyak step for it would be as long as the rate allows.
     """

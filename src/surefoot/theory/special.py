@@ -18,13 +18,12 @@ def lambert_w(z: Array) -> Array:
     """
     xp, (z,) = coerce(z)
     good = (z > 0) & (z < float("inf"))
-
-    def solve(z: Array) -> tuple[Array]:
-        return (lambert_w_positive(xp, z),)
-
     inner = xp.where(good, z, 1.0)
     with xp.quiet():
-        w = blockwise(solve, [inner], 1)[0] if xp is NUMPY else solve(inner)[0]
+        if xp is NUMPY:
+            (w,) = blockwise(lambda piece: (lambert_w_positive(xp, piece),), [inner], outputs=1)
+        else:
+            w = lambert_w_positive(xp, inner)
     # Outside (0, ∞) the function is its argument (0 and ∞), or not defined.
     w = xp.where(good, w, xp.where(z >= 0, z, float("nan")))
     return w[()] if xp is NUMPY else w
@@ -62,7 +61,7 @@ def omega_guess(xp: Namespace, y: Array) -> Array:
 
 def _fritsch(w: Array, residual: Array) -> Array:
     """One step of Fritsch, Shafer and Crowley (1973) for w + log w = y, given y − log w − w."""
-    one = 1.0 + w
-    e = residual / one
-    q = 2.0 * one * (1.0 + e * (2.0 / 3.0))
+    w_plus_one = 1.0 + w
+    e = residual / w_plus_one
+    q = 2.0 * w_plus_one * (1.0 + e * (2.0 / 3.0))
     return w + w * e * ((q - e) / (q - 2.0 * e))

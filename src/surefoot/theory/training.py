@@ -87,16 +87,16 @@ def proximal_step(model: Model, loss: Array, decrease: Array, drift: Array, regu
     0.25
     """
     xp, (loss, decrease, drift, regulariser) = coerce(loss, decrease, drift, regulariser)
-    one = 1.0 + 0.0 * decrease
+    rate = 1.0 + 0.0 * decrease
     if isinstance(model, Linear):
-        size, delta = model.step(loss, decrease, one)
+        size, delta = model.step(loss, decrease, rate)
         fall = drift
     elif is_truncated(model):
-        size, delta = model.step(loss - drift, decrease, one)
+        size, delta = model.step(loss - drift, decrease, rate)
         height = loss - model.lower_bound
         fall = xp.where(height > 0, xp.where(drift < height, drift, height), 0.0 * drift)
     elif is_square_root(model):
-        size, delta = model.step(loss, decrease, one)
+        size, delta = model.step(loss, decrease, rate)
         height = loss - model.lower_bound
         live = height > 0
         ratio = 0.5 * drift / xp.where(live, height, 1.0)

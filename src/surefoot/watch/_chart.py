@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+from surefoot.rules import Floats
+
 Scale = Callable[[Any], Any]
 """From a number to a place in the picture."""
 
@@ -33,10 +34,10 @@ class Curve:
     rows: Floats
     """Step, smallest, mean and largest value of every bucket; NaN where nothing finite was measured."""
     count: int
-    """All values."""
+    """The number of all values."""
     last: float
     bad: int
-    """Values that were not finite."""
+    """The number of values that were not finite."""
     first_bad: int
     """The step of the first of them."""
 
@@ -123,7 +124,7 @@ def number(value: float) -> str:
 
 
 def _pieces(rows: Floats) -> list[Floats]:
-    """Stretches without a gap."""
+    """The stretches of a curve that have no gap."""
     there = ~np.isnan(rows[:, 2])
     cuts = np.flatnonzero(np.diff(there.astype(int))) + 1
     return [piece for piece in np.split(rows, cuts) if len(piece) and not np.isnan(piece[0, 2])]
@@ -143,10 +144,11 @@ def _band(rows: Floats, across: Scale, down: Scale) -> str:
 
 
 def _decades(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis: powers of ten, or 1, 2 and 5 times these where there are few."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     if last - first <= 2:
-        found = [digit * 10.0**power for power in range(first, last + 1) for digit in (1, 2, 5)]
-        return [value for value in found if 0.8 * low <= value <= 1.25 * high] or [low, high]
+        ticks = [digit * 10.0**power for power in range(first, last + 1) for digit in (1, 2, 5)]
+        return [tick for tick in ticks if 0.8 * low <= tick <= 1.25 * high] or [low, high]
     pace = max(1, -(-(last - first) // 5))
     return [10.0**power for power in range(first, last + 1, pace) if -308 < power < 308]
 
@@ -159,5 +161,5 @@ def _round(low: float, high: float) -> list[float]:
     size = 10.0 ** math.floor(math.log10(spread))
     pace = next(size * digit for digit in (1, 2, 5, 10) if size * digit >= spread * 0.999)
     first = math.ceil(low / pace - 1e-9)
-    found = [pace * k for k in range(first, first + 7) if pace * k <= high + 1e-9 * pace]
-    return found or [low]
+    ticks = [pace * k for k in range(first, first + 7) if pace * k <= high + 1e-9 * pace]
+    return ticks or [low]

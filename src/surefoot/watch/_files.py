@@ -9,11 +9,11 @@ from pathlib import Path
 from surefoot._files import write_whole
 
 COLUMNS = ("optimizer", "step", "loss", "lr", "grad_norm")
-"""Of the trace. What is not finite is ``inf``; what was not measured is empty."""
+"""The columns of the trace. What is not finite is ``inf``; what was not measured is empty."""
 
 
 class Folder:
-    """Where page and trace are; nothing is made before the first step."""
+    """The folder of page and trace; unless the user has chosen one, it is made when it is first needed."""
 
     def __init__(self, stem: str, chosen: Path | None) -> None:
         self._parent = Path(os.path.abspath("surefoot-watch"))  # the script may change the working directory
@@ -30,12 +30,12 @@ class Folder:
 
     @property
     def page(self) -> Path:
-        """The page."""
+        """The file of the page."""
         return self.take() / "page.html"
 
     @property
     def trace(self) -> Path:
-        """The trace."""
+        """The file of the trace."""
         return self.take() / "trace.csv"
 
     def take(self) -> Path:

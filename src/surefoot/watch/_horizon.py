@@ -29,13 +29,14 @@ class Horizon(NamedTuple):
 class Planned:
     """Finds out how many steps an optimizer will make; asked again and again until it knows."""
 
-    def __init__(self, told: int | None = None, built: FrameType | None = None) -> None:
-        self.known = None if told is None else Horizon(told, "--horizon")
-        self._is_told = told is not None
+    def __init__(self, horizon: int | None = None, built: FrameType | None = None) -> None:
+        self.known = None if horizon is None else Horizon(horizon, "--horizon")
+        self._is_told = horizon is not None
         self._built = _loops.places(built)
         self._exceeded = False
         self._schedulers: list[weakref.ref[Any]] = []
         self._first: tuple[int, int] | None = None
+        """Step and counter of the innermost loop at the first look."""
 
     def add(self, scheduler: Any) -> None:
         """Take note of a scheduler of the optimizer."""
@@ -55,23 +56,23 @@ class Planned:
             self.known = self._from_schedulers(steps, loops) or loops
 
     def settle(self, steps: int) -> None:
-        """The run is over, and had so many steps."""
+        """Take note that the run is over, after so many steps."""
         if not self._is_told and steps > 0:
             self.known = Horizon(steps, "all of them")
 
     def _from_loops(self, steps: int, frame: FrameType | None) -> Horizon | None:
         """Rounds of the loops, over the rounds that a step takes where gradients are accumulated."""
-        found = _loops.around(frame, self._built)
-        if found is None:
+        loops = _loops.around(frame, self._built)
+        if loops is None:
             return None
-        if found.counter is None:
-            return _accumulated(found, frame)
-        if self._first is None or found.counter <= self._first[1]:
-            self._first = (steps, found.counter)
+        if loops.counter is None:
+            return _accumulated(loops, frame)
+        if self._first is None or loops.counter <= self._first[1]:
+            self._first = (steps, loops.counter)
             return None  # a second look says how many rounds a step takes
-        rounds = (found.counter - self._first[1]) / (steps - self._first[0])
+        rounds = (loops.counter - self._first[1]) / (steps - self._first[0])
         apart = f", a step every {rounds:g}" if rounds > 1 else ""
-        return Horizon(max(steps, round(found.total / rounds)), f"loops of {found}{apart}")
+        return Horizon(max(steps, round(loops.total / rounds)), f"loops of {loops}{apart}")
 
     def _from_schedulers(self, steps: int, loops: Horizon | None) -> Horizon | None:
         for reference in reversed(self._schedulers):  # the last one may be made of those before it
@@ -88,40 +89,40 @@ class Planned:
         return None
 
 
-def _accumulated(found: _loops.Loops, frame: FrameType | None) -> Horizon:
+def _accumulated(loops: _loops.Loops, frame: FrameType | None) -> Horizon:
     """Rounds of the loops, over those that Accelerate gathers into a step; the end of an epoch is one in any case."""
     parts = 1
     if "accelerate" in sys.modules:
         states = [getattr(variables(outer).get("self"), "gradient_state", None) for outer in outwards(frame)]
         parts = next((int(state.num_steps) for state in states if state is not None), 1)
-    *outer_lengths, last = found.lengths
+    *outer_lengths, last = loops.lengths
     apart = f", a step every {parts}" if parts > 1 else ""
-    return Horizon(math.prod(outer_lengths) * -(-last // parts), f"loops of {found}{apart}")
+    return Horizon(math.prod(outer_lengths) * -(-last // parts), f"loops of {loops}{apart}")
 
 
 def _length(scheduler: Any) -> int | None:
     """After how many steps of its own a scheduler has come to its end, if it has one."""
-    found: Any = None
+    length: Any = None
     if isinstance(scheduler, lr_scheduler.CosineAnnealingLR):
-        found = scheduler.T_max
+        length = scheduler.T_max
     elif isinstance(scheduler, lr_scheduler.OneCycleLR):
-        found = scheduler.total_steps
+        length = scheduler.total_steps
     elif isinstance(scheduler, lr_scheduler.PolynomialLR) or (
         isinstance(scheduler, lr_scheduler.LinearLR) and scheduler.end_factor < scheduler.start_factor
     ):
-        found = scheduler.total_iters
+        length = scheduler.total_iters
     elif isinstance(scheduler, lr_scheduler.SequentialLR):
         last = _length(scheduler._schedulers[-1])
-        found = None if last is None else scheduler._milestones[-1] + last
+        length = None if last is None else scheduler._milestones[-1] + last
     elif isinstance(scheduler, lr_scheduler.ChainedScheduler):
-        found = max((length for length in map(_length, scheduler._schedulers) if length is not None), default=None)
+        length = max((steps for steps in map(_length, scheduler._schedulers) if steps is not None), default=None)
     elif isinstance(scheduler, lr_scheduler.LambdaLR):
-        found = _of_function(scheduler.lr_lambdas[0])
-    return int(found) if isinstance(found, int | float) and 1 <= found < math.inf else None
+        length = _of_function(scheduler.lr_lambdas[0])
+    return int(length) if isinstance(length, int | float) and 1 <= length < math.inf else None
 
 
 def _of_function(function: Any) -> Any:
-    """What a function of the step was given as the length: a keyword of a partial, or a variable that it encloses."""
+    """The length that a function of the step knows: a keyword of a partial, or a variable that it encloses."""
     try:
         is_partial = isinstance(function, functools.partial)
         known = function.keywords if is_partial else inspect.getclosurevars(function).nonlocals
@@ -131,7 +132,7 @@ def _of_function(function: Any) -> Any:
 
 
 def _from_trainer(frame: FrameType | None) -> Horizon | None:
-    """What the trainer says in whose method the step is made."""
+    """The length that a trainer says, if the step is made in one of its methods."""
     if not {"transformers", "lightning", "pytorch_lightning"} & sys.modules.keys():
         return None
     for outer in outwards(frame):

@@ -46,10 +46,10 @@ def variables(frame: FrameType) -> Mapping[str, Any]:
         return frame.f_locals
     if not _READERS.isdisjoint(frame.f_code.co_names):
         return {}
-    held = frame.f_locals
-    found = dict(held)
-    held.clear()  # else the frame would keep what the function deletes, such as a model
-    return found
+    snapshot = frame.f_locals
+    copied = dict(snapshot)
+    snapshot.clear()  # else the frame would keep what the function deletes, such as a model
+    return copied
 
 
 def outwards(frame: FrameType | None) -> Iterator[FrameType]:
@@ -100,16 +100,16 @@ def around(start: FrameType | None, built: frozenset[Place] = frozenset()) -> Lo
     Those that were running when the optimizer was built (at the places ``built``) go on with another one, and do not
     count.
     """
-    outer = {loop for path, line in built for loop in _enclosing(path, line) or ()}
+    older = {loop for path, line in built for loop in _enclosing(path, line) or ()}
     lengths: list[int] = []
     counter: int | None = None
     for frame in outwards(start):
         if not _is_skipped(frame):
-            found = _enclosing(frame.f_code.co_filename, frame.f_lineno)
-            if found is None:
+            loops = _enclosing(frame.f_code.co_filename, frame.f_lineno)
+            if loops is None:
                 return None
             names = _Names(frame)
-            for loop in reversed([loop for loop in found if loop not in outer]):
+            for loop in reversed([loop for loop in loops if loop not in older]):
                 if not isinstance(loop, ast.For) or (length := names.length(loop.iter)) is None:
                     return None
                 if not lengths:  # the innermost
@@ -163,6 +163,7 @@ def _counter(loop: ast.For, names: _Names) -> int | None:
 
 
 def _called(call: ast.Call) -> str:
+    """The name of the function or method that is called."""
     return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
 
 
@@ -191,8 +192,8 @@ class _Names:
             return limit if isinstance(limit, int) else None
         if name == "split" and isinstance(node.func, ast.Attribute) and len(node.args) == 1:
             data, size = self.value(node.func.value), self.value(node.args[0])
-            both = isinstance(data, torch.Tensor) and data.ndim and isinstance(size, int) and size > 0
-            return -(-len(data) // size) if both else None
+            known = isinstance(data, torch.Tensor) and data.ndim and isinstance(size, int) and size > 0
+            return -(-len(data) // size) if known else None
         return self.length(node.args[0]) if name in _THROUGH and node.args else None
 
     def value(self, node: ast.expr) -> Any:

@@ -1,4 +1,4 @@
-"""The doors through which optimizers, steps and schedulers of any script are seen."""
+"""Seeing the optimizers, steps and schedulers of any script, through hooks of torch and wrapped methods."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _behind(owner: type, name: str, then: Callable[[Any], None]) -> None:
 
 @dataclass(frozen=True)
 class FirstRank:
-    """What a process runs that the script starts with ``torch.multiprocessing``: the same, watched in the first one."""
+    """What processes run that the script starts with ``torch.multiprocessing``: its function, watched in the first."""
 
     function: Callable[..., Any]
     script: Script

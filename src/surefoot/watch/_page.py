@@ -41,7 +41,7 @@ def page(session: Session) -> str:
 
 
 def _short(session: Session) -> str:
-    """What stands in the browser's tab."""
+    """The states of all verdicts, for the browser's tab."""
     judged = [watched.verdict for watched in session.watched if watched.verdict is not None]
     return ", ".join(dict.fromkeys(verdict.state.capitalize() for verdict in judged)) or "Watching"
 

@@ -49,8 +49,9 @@ class Script:
             raise ValueError(f"SCRIPT must be a Python file, {self.name!r} is a folder; -m runs a package")
         with open(path, "rb") as file:
             start = file.read(1 << 12)
-        python = path.suffix in (".py", ".pyw") or (start.startswith(b"#!") and b"python" in start.split(b"\n", 1)[0])
-        if not python or b"\0" in start:
+        is_named = path.suffix in (".py", ".pyw")
+        is_python = is_named or (start.startswith(b"#!") and b"python" in start.split(b"\n", 1)[0])
+        if not is_python or b"\0" in start:
             raise ValueError(
                 f"SCRIPT must be a Python file (.py, or one that begins with #!…python), got {self.name!r}"
             )
@@ -87,28 +88,27 @@ class Script:
             raise
 
     def _set_path(self) -> None:
-        """``sys.path[0]`` is the folder of a script, or the working directory for ``-m``."""
-        if sys.flags.safe_path:
-            return
-        sys.path[:1] = [os.getcwd() if self.module else os.path.dirname(os.path.realpath(self.name))]
+        """Let ``sys.path[0]`` be the folder of a script, or the working directory for ``-m``."""
+        if not sys.flags.safe_path:
+            sys.path[:1] = [os.getcwd() if self.module else os.path.dirname(os.path.realpath(self.name))]
 
     def _check_module(self) -> None:
         before = list(sys.path)
         try:
             self._set_path()
-            found = importlib.util.find_spec(self.name)
-            if found is not None and found.submodule_search_locations is not None:
-                found = importlib.util.find_spec(f"{self.name}.__main__")
+            spec = importlib.util.find_spec(self.name)
+            if spec is not None and spec.submodule_search_locations is not None:
+                spec = importlib.util.find_spec(f"{self.name}.__main__")
         except (ImportError, ValueError, AttributeError) as error:
             raise ValueError(f"MODULE after -m must be one that can be imported, got {self.name!r}: {error}") from error
         finally:
             sys.path[:] = before
-        if found is None:
+        if spec is None:
             raise ValueError(f"MODULE after -m must be one that can be run, there is no {self.name!r}")
 
 
 def _execute(script: Script, main: ModuleType) -> None:
-    """The last frame of ours; whatever follows in a traceback is the script's."""
+    """Run a script in a module. This is the last frame of ours; what follows it in a traceback is the script's."""
     if script.module:
         runpy._run_module_as_main(script.name)  # type: ignore[attr-defined]
         return
@@ -141,7 +141,7 @@ def _without_us(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cleaned(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of ours."""
+    """A traceback without our frames."""
     entries = []
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith(_OURS):

@@ -17,7 +17,7 @@ from surefoot.watch._files import Folder
 from surefoot.watch._script import Script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from surefoot.monitor import Verdict
@@ -28,7 +28,9 @@ HOPELESS = 86
 PAUSES = 2.0, 60.0
 """Seconds between two pages, at least and at most."""
 SHARE = 0.005
-"""Of the processor time that pages and verdicts may take."""
+"""The share of the processor time that pages and verdicts may take."""
+_SPOKEN = 8
+"""Optimizers that are spoken of on stderr; a script that builds hundreds has a page."""
 
 
 class Hopeless(SystemExit):
@@ -83,7 +85,7 @@ class Session:
     # -- words --------------------------------------------------------------------------------------------------------
 
     def say(self, text: str, *, always: bool = False) -> None:
-        """A line on stderr; on a terminal it takes the place of a half-drawn progress bar."""
+        """Write a line to stderr; on a terminal it takes the place of a half-drawn progress bar."""
         if self.muted or (self.settings.quiet and not always):
             return
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
@@ -135,21 +137,22 @@ class Session:
         return guarded
 
     def look(self, watched: Watched, frame: FrameType) -> None:
-        """After a step: look closer if it is time to."""
+        """Look closer after a step, if it is time to."""
         is_time = time.monotonic() >= self._next_page
         if not is_time and watched.steps < watched.next_ask:
             return
         begun = time.thread_time()
+        asked = self.watched if is_time else [watched]
         with self._unless_disk_is_full():
-            for other in self.watched if is_time else [watched]:
-                self.folder.append(other.rows())
-        for other in self.watched if is_time else [watched]:
-            had_trouble = other.trouble is not None
-            found = other.ask(frame if other is watched else None)
-            if other.trouble is not None and not had_trouble:
-                self.say(f"gave up on {other.name}: {other.trouble}")
-            if found is not None and len(self.watched) <= _SPOKEN:
-                self._pronounce(other, found)
+            for each in asked:
+                self.folder.append(each.rows())
+        for each in asked:
+            had_trouble = each.trouble is not None
+            verdict = each.ask(frame if each is watched else None)
+            if each.trouble is not None and not had_trouble:
+                self.say(f"gave up on {each.name}: {each.trouble}")
+            if verdict is not None and len(self.watched) <= _SPOKEN:
+                self._pronounce(each, verdict)
         if is_time:
             with self._unless_disk_is_full():
                 self.draw()
@@ -157,7 +160,7 @@ class Session:
             self._next_page = time.monotonic() + pause
         if watched.hopeless is not None and self.settings.stop:
             self.status = f"stopped at step {watched.steps}: {watched.hopeless}"
-            self.say(f"{self._of(watched)}stopped at step {watched.steps}: {watched.hopeless}", always=True)
+            self.say(f"{self._prefix(watched)}stopped at step {watched.steps}: {watched.hopeless}", always=True)
             raise Hopeless(HOPELESS)
 
     def draw(self) -> None:
@@ -167,25 +170,26 @@ class Session:
         self.folder.replace_page(page(self))
 
     def keep(self, watched: Watched) -> None:
-        """An optimizer is gone: keep what it has shown."""
+        """Keep what an optimizer has shown that is gone now."""
         with self._unless_disk_is_full():
             self.folder.append(watched.lost())
 
     def _pronounce(self, watched: Watched, verdict: Verdict) -> None:
         known = watched.planned.known
         length = "" if known is None else f" of {known.steps} ({known.source})"
-        self.say(f"{self._of(watched)}step {watched.steps}{length}. {verdict}")
+        self.say(f"{self._prefix(watched)}step {watched.steps}{length}. {verdict}")
         if known is None and not self._length_was_asked_for:
             self._length_was_asked_for = True
             self.say("it is not known how long the run will be; --horizon STEPS tells, and makes the verdict surer")
 
-    def _of(self, watched: Watched) -> str:
+    def _prefix(self, watched: Watched) -> str:
+        """The name of an optimizer in front of a line, if there are several."""
         return f"{watched.name}: " if len(self.watched) > 1 else ""
 
     # -- when it is over ----------------------------------------------------------------------------------------------
 
     def ended(self, error: BaseException) -> None:
-        """The script has let an exception through."""
+        """Take note of an exception that the script has let through."""
         if getattr(error, "exit_code", None) == HOPELESS:  # of a process whose rank was hopeless
             raise Hopeless(HOPELESS) from None
         if isinstance(error, Hopeless):
@@ -231,8 +235,8 @@ class Session:
         if not self.has_torch:
             return [f"{name} has not imported torch: there was nothing to watch"]
         if not self.built:
-            word = f"{name} has built no torch optimizer in this process: there was nothing to watch"
-            return [] if self.has_followed else [word]
+            line = f"{name} has built no torch optimizer in this process: there was nothing to watch"
+            return [] if self.has_followed else [line]
         if not self.watched:
             kinds = ", ".join(dict.fromkeys(self.built))
             return [f"{name} has built {kinds}, and made no step with it: there was nothing to judge"]
@@ -249,16 +253,12 @@ class Session:
         return str(path.relative_to(self._home)) if path.is_relative_to(self._home) else str(path)
 
     @contextlib.contextmanager
-    def _unless_disk_is_full(self) -> Any:
+    def _unless_disk_is_full(self) -> Iterator[None]:
         """The training goes on if page or trace cannot be written; that is said at the end."""
         try:
             yield
         except OSError as error:
             self._trouble = f"page or trace could not be written: {error}"
-
-
-_SPOKEN = 8
-"""Optimizers that are spoken of on stderr; a script that builds hundreds has a page."""
 
 
 def last_word(watched: Watched) -> str:

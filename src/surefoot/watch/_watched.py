@@ -64,11 +64,11 @@ class Watched:
     # -- at a step ----------------------------------------------------------------------------------------------------
 
     def begin(self, optimizer: Optimizer, frame: FrameType | None) -> None:
-        """Attach a monitor: at the first step, when the optimizer has all its parameters."""
+        """Attach a monitor at the first step, when the optimizer has all its parameters."""
         params = [p for group in optimizer.param_groups for p in group["params"]]
         self.parameters = sum(p.numel() for p in params)
-        found = _name_of(optimizer, frame)
-        self.name = self.kind if found is None else f"{found} ({self.kind})"
+        name = _name_of(optimizer, frame)
+        self.name = self.kind if name is None else f"{name} ({self.kind})"
         self._stand_in.remember()
         if any(group.get("lr") is None for group in optimizer.param_groups):
             self.trouble = "it has no learning rate of its own"
@@ -159,7 +159,7 @@ class Watched:
             self.ask(None)
 
     def lost(self) -> Iterator[str]:
-        """The optimizer is gone: take what there is, and let go of the monitor."""
+        """Take what is left of an optimizer that is gone, as rows of the trace, and let go of the monitor."""
         yield from self.rows()
         self.ask(None)
         self.monitor = self._losses = None
@@ -171,7 +171,7 @@ class Watched:
         return bool(curve.bad) or bool(np.isfinite(curve.rows[:, 2]).any())
 
     def _judged(self, verdict: Verdict) -> Verdict:
-        """The verdict, in which a dead network has the last word; and whether going on is any use."""
+        """The verdict, which a dead network overrules; takes note whether going on is any use."""
         assert self.monitor is not None
         numbers = self.monitor.numbers()
         loss, squares = numbers["loss"], numbers["grad_sq"]
@@ -197,17 +197,17 @@ class Watched:
 
 def _name_of(optimizer: Optimizer, frame: FrameType | None) -> str | None:
     """What the script calls its optimizer, a variable or an attribute of ``self``; the outermost name says most."""
-    found: str | None = None
+    outermost: str | None = None
     for outer in outwards(frame):
         if outer.f_globals.get("__name__", "").partition(".")[0] in ("torch", "surefoot", "accelerate", "lightning"):
             continue
-        held = variables(outer)
-        owner = held.get("self")
-        inside = vars(owner) if hasattr(owner, "__dict__") else {}
-        names = [name for name, value in held.items() if _is_it(value, optimizer)]
-        names += [f"self.{name}" for name, value in inside.items() if value is optimizer]
-        found = names[0] if names else found
-    return found
+        local = variables(outer)
+        owner = local.get("self")
+        attributes = vars(owner) if hasattr(owner, "__dict__") else {}
+        names = [name for name, value in local.items() if _is_it(value, optimizer)]
+        names += [f"self.{name}" for name, value in attributes.items() if value is optimizer]
+        outermost = names[0] if names else outermost
+    return outermost
 
 
 def _is_it(value: Any, optimizer: Optimizer) -> bool:
@@ -246,8 +246,8 @@ class StandIn:
 
     def __getattr__(self, name: str) -> Any:
         optimizer = self._optimizer()
-        if optimizer is None and name in self._said:
+        if optimizer is not None:
+            return getattr(optimizer, name)
+        if name in self._said:
             return self._said[name]
-        if optimizer is None:
-            raise AttributeError(f"{self._kind.__name__} is gone, and its {name!r} with it")
-        return getattr(optimizer, name)
+        raise AttributeError(f"{self._kind.__name__} is gone, and its {name!r} with it")

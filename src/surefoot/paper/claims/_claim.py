@@ -82,7 +82,7 @@ class Evidence:
 
 
 class Finding(NamedTuple):
-    """What a check saw."""
+    """Whether a claim holds, and what its check measured."""
 
     holds: bool
     measured: str
@@ -113,7 +113,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Checked:
-    """A row of the table."""
+    """A claim with its rule, what was measured and the verdict: a row of the table."""
 
     id: str
     claim: str
@@ -178,7 +178,7 @@ def check(
 
 
 def listed(values: Mapping[str, float], form: str) -> str:
-    """A number a method, in words.
+    """Each method's label and its number, in words.
 
     >>> listed({"sgd": 0.5, "log-ngn": 2.0}, ".2f")
     'SGD 0.50, LogNGN 2.00'

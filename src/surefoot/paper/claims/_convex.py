@@ -180,12 +180,12 @@ def _vowel_ngn(evidence: Evidence) -> Finding:
     "ε_lb is at least a tenth of σ²",
 )
 def _vowel_reason(_: Evidence) -> Finding:
-    found = constants_of("vowel")
+    measured = constants_of("vowel")
     text = (
-        f"ε_lb = {found.lower_bound_error:.3g}, σ² = {found.interpolation_constant:.3g} over {found.batches} batches: "
-        "every batch of 16 is fitted exactly, so C = 0 is the infimum"
+        f"ε_lb = {measured.lower_bound_error:.3g}, σ² = {measured.interpolation_constant:.3g} "
+        f"over {measured.batches} batches: every batch of 16 is fitted exactly, so C = 0 is the infimum"
     )
-    return Finding(found.lower_bound_error > 0.1 * found.interpolation_constant, text)
+    return Finding(measured.lower_bound_error > 0.1 * measured.interpolation_constant, text)
 
 
 @logistic(

@@ -47,7 +47,7 @@ CHECKS: dict[str, SweptCheck] = {}
 
 
 def claim(name: str, words: str, rule: str) -> Callable[[SweptCheck], SweptCheck]:
-    """Make a claim of the check below, which looks at one sweep: every size that there is, is judged by it."""
+    """The decorator that makes a claim of a check of one sweep: it judges the sweep in every size that there is."""
 
     def take(check: SweptCheck) -> SweptCheck:
         CHECKS[name] = check
@@ -60,13 +60,14 @@ def claim(name: str, words: str, rule: str) -> Callable[[SweptCheck], SweptCheck
 def _on_every_size(check: SweptCheck, evidence: Evidence) -> Finding:
     """What the most trusted sweep says that is finished and can be judged; numbers of the others stand beside it."""
     seen = [(sweep, _look(check, sweep)) for sweep in evidence.sweeps("cifar10")]
-    judged = [(sweep, found) for sweep, found in seen if isinstance(found, Finding)]
+    judged = [(sweep, finding) for sweep, finding in seen if isinstance(finding, Finding)]
     if not judged:
         raise NotRun("; ".join(f"{absent} ({_origin(sweep)})" for sweep, absent in seen))
-    words = [f"{found.measured} ({_origin(sweep)})" for sweep, found in judged]
+    words = [f"{finding.measured} ({_origin(sweep)})" for sweep, finding in judged]
     if len(judged) > 1:
-        words = [f"{sweep.preset} {found.verdict}: {text}" for (sweep, found), text in zip(judged, words, strict=True)]
-    complete = [found for sweep, found in judged if not _lacking(sweep)]
+        pairs = zip(judged, words, strict=True)
+        words = [f"{sweep.preset} {finding.verdict}: {text}" for (sweep, finding), text in pairs]
+    complete = [finding for sweep, finding in judged if not _lacking(sweep)]
     return Finding((complete or [judged[0][1]])[0].holds, "; ".join(words))
 
 
@@ -81,8 +82,8 @@ def _look(check: SweptCheck, sweep: Swept) -> Finding | str:
 def compared(evidence: Evidence | None = None) -> list[tuple[Claim, dict[str, Finding | str]]]:
     """Every claim about ResNet20 with what was found in each size, by preset; a text says what a size lacks.
 
-    >>> claim, found = compared(Evidence(sizes=["small"]))[0]
-    >>> claim.id, found["small"].verdict
+    >>> claim, findings = compared(Evidence(sizes=["small"]))[0]
+    >>> claim.id, findings["small"].verdict
     ('cifar-sgd-degrades', 'holds')
     """
     sweeps = (evidence or Evidence()).sweeps("cifar10")
@@ -113,12 +114,12 @@ def _lacking(sweep: Swept) -> list[str]:
 def _planned(sweep: Swept) -> dict[str, int]:
     """How many rates each method is to be run at."""
     parts = sweep.settings.parts.items()
-    return {curve_label(part, method): len(each["lrs"]) for part, each in parts for method in each["methods"]}
+    return {curve_label(part, method): len(study["lrs"]) for part, study in parts for method in study["methods"]}
 
 
 def _windows(sweep: Swept, labels: Iterable[str], loss: str = "loss", bound: str = "bound") -> list[Sensitivity]:
-    """Window and best rate of methods: of f(x_T) and Ω_T, or of others."""
-    optimal = min(float(np.min(other["loss"])) for other in sweep.runs.values())
+    """Windows and best rates of methods, for f(x_T) and Ω_T or another loss and bound."""
+    optimal = min(float(np.min(runs["loss"])) for runs in sweep.runs.values())
     reference = sweep.settings.reference
     assert reference is not None  # known for every image set
     chosen = [sweep.runs[label] for label in labels]
@@ -131,22 +132,22 @@ def _windows(sweep: Swept, labels: Iterable[str], loss: str = "loss", bound: str
 
 def _at(sweep: Swept, labels: Iterable[str], column: str, lr: float) -> dict[str, float]:
     """A number of methods at a rate of the grid, up to half of its step."""
-    found = {}
+    values = {}
     for label in labels:
         apart = np.abs(np.log10(sweep.runs[label].lrs / lr))
         if apart.min() > 0.5 * _STEP:
             raise MissingRuns(f"{label} at α = {lr:g}")
-        found[label] = float(sweep.runs[label][column][int(apart.argmin())])
-    return found
+        values[label] = float(sweep.runs[label][column][int(apart.argmin())])
+    return values
 
 
 def _at_large_rates(sweep: Swept, column: str) -> tuple[Floats, ...]:
     """A column of SGD, SPS and NGN at the rates from 1 on that all of them were run at."""
-    runs = [sweep.runs[label] for label in METHODS]
-    rates = reduce(np.intersect1d, [each.lrs[each.lrs > 0.99] for each in runs])
+    chosen = [sweep.runs[label] for label in METHODS]
+    rates = reduce(np.intersect1d, [runs.lrs[runs.lrs > 0.99] for runs in chosen])
     if not len(rates):
         raise MissingRuns("SGD, SPS and NGN at the same rate from 1 on")
-    return tuple(each[column][np.isin(each.lrs, rates)] for each in runs)
+    return tuple(runs[column][np.isin(runs.lrs, rates)] for runs in chosen)
 
 
 def _settings(sweep: Swept) -> Mapping[str, Any]:
@@ -253,7 +254,7 @@ def _any_distance(sweep: Swept) -> Finding:
 
 
 def _largest_early(sweep: Swept, labels: tuple[str, ...]) -> tuple[dict[str, float], str]:
-    """At the large rate, or at the largest one that all of these were run at."""
+    """The largest early E[δ_t] by method, and in words: at the large rate, or the largest that all were run at."""
     rate = min(LARGE, *(float(sweep.runs[label].lrs[-1]) for label in labels))
     most = _at(sweep, labels, "early_delta", rate)
     return most, f"largest E[δ_t] of the first {EARLY} steps at α = {rate:.3g}: {listed(most, '.3g')}"

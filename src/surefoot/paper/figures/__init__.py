@@ -54,13 +54,13 @@ def expanded(names: Iterable[str]) -> list[str]:
     >>> expanded(["figure2", "cifar10"])[:3]
     ['power-law', 'pep', 'cifar10-loss-and-bound']
     """
-    found: list[str] = []
+    chosen: list[str] = []
     for name in names:
         ours = of_number(name) or GROUPS.get(name, (name,) if name in FIGURES else ())
         if not ours:
             raise unknown("figure", name, ["figure1", "…", f"figure{LAST}", *FIGURES, *GROUPS])
-        found += ours
-    return list(dict.fromkeys(found))
+        chosen += ours
+    return list(dict.fromkeys(chosen))
 
 
 def of_number(name: str) -> list[str]:
@@ -69,8 +69,8 @@ def of_number(name: str) -> list[str]:
     >>> of_number("Figure 7"), of_number("fig1"), of_number("vowel")
     (['v1', 'v2', 'v3'], ['toy-function'], [])
     """
-    found = re.fullmatch(r"fig(?:ure|\.)?[\s_-]*(\d+)", name.strip().lower())
-    return [ours for ours, recipe in FIGURES.items() if found and recipe.number.split(" ")[0] == found[1]]
+    match = re.fullmatch(r"fig(?:ure|\.)?[\s_-]*(\d+)", name.strip().lower())
+    return [ours for ours, recipe in FIGURES.items() if match and recipe.number.split(" ")[0] == match[1]]
 
 
 def load(name: str) -> Recipe:

@@ -23,24 +23,24 @@ class Recipe:
     """
 
     number: str
-    """In the paper; none for a figure of our own."""
+    """The figure's number in the paper; empty for a figure of our own."""
     title: str
-    """What it shows."""
+    """What the figure shows."""
     data: Callable[..., Columns]
-    """Computes its table: columns of equal length by name. It is given the runs that the figure needs: the result of a
-    ``study``, or the settings and results of a ``sweep``; nothing if there are neither."""
+    """Computes the figure's table: columns of equal length by name. It is given the runs that the figure needs: the
+    result of a ``study``, or the settings and results of a ``sweep``; nothing if there are neither."""
     draw: Callable[[Columns], Figure]
-    """Draws the table."""
+    """Draws the figure from its table."""
     study: str = ""
-    """Name of the convex experiment whose runs it shows."""
+    """Name of the convex experiment whose runs the figure shows."""
     sweep: str = ""
-    """Name of the sweep on a network whose runs it shows; such a figure is made only if it is asked for by name."""
+    """Name of the sweep on a network whose runs the figure shows; such a figure is made only when asked for by name."""
     is_slow: bool = False
-    """Whether it takes seconds, and so is begun before the others."""
+    """Whether the figure takes seconds, and so is begun before the others."""
 
     @property
     def heading(self) -> str:
-        """What stands over it: its number in the paper, and what it shows."""
+        """What stands over the figure: its number in the paper, and what it shows."""
         number = f"Figure {self.number}" if self.number else "Beyond the paper"
         plain = self.title.split()[0][1:].islower()  # no name such as LogNGN
         return f"{number}: {self.title[:1].lower() + self.title[1:] if plain else self.title}"

@@ -41,15 +41,15 @@ def experiment_data(name: str, result: Result) -> Columns:
                 line = deltas.sel(algorithm=method).values.tolist()
                 steps = data.step.values.tolist()
                 rows += [("delta", method, float(deltas.lr), *pair) for pair in zip(steps, line, strict=True)]
-    found = constants_of(name)
-    named = {
-        "sigma_sq": found.interpolation_constant,
-        "lower_bound_error": found.lower_bound_error,
-        "standard_error": found.standard_error,
+    measured = constants_of(name)
+    constant_values = {
+        "sigma_sq": measured.interpolation_constant,
+        "lower_bound_error": measured.lower_bound_error,
+        "standard_error": measured.standard_error,
         "initial_loss": result.initial_loss,
         "optimal_loss": result.optimal_loss,
     }
-    return as_columns([*rows, *(("constant", key, 0.0, -1, value) for key, value in named.items())])
+    return as_columns([*rows, *(("constant", key, 0.0, -1, value) for key, value in constant_values.items())])
 
 
 def draw_experiment(name: str, columns: Columns) -> Figure:
@@ -70,8 +70,8 @@ def draw_experiment(name: str, columns: Columns) -> Figure:
     words = f"Ω (D = {distance:g})" if zero else f"f⋆ + Ω (f⋆ = {lowest:.3g}, D = {distance:g})"
     left.set_title(f"loss, and its bound {words}")
     middle.set_title("mean over the data orders, at three rates")
-    named = (constant(columns, name) for name in ("sigma_sq", "standard_error", "lower_bound_error"))
-    sigma, error, gap = (round(value, 12) + 0.0 for value in named)  # what is zero up to rounding is zero
+    numbers = (constant(columns, name) for name in ("sigma_sq", "standard_error", "lower_bound_error"))
+    sigma, error, gap = (round(value, 12) + 0.0 for value in numbers)  # what is zero up to rounding is zero
     right.set_title(f"all methods, bound without D\nσ² = {sigma:.3g} ± {error:.1g}, $ε_{{lb}}$ = {gap:.3g}")
     left.set_ylabel("loss at the last iterate, $f(x_T)$")
     middle.set_ylabel("stability index, E[$δ_t$]")
@@ -89,13 +89,13 @@ def interpolation_data() -> Columns:
     rows = []
     for batch_size in BATCH_SIZES:
         sweep = study("v1", batch_size=batch_size, epochs=2 * batch_size, methods=list(COMPARED))
-        found = constants(sweep.problem, batch_size)
+        measured = constants(sweep.problem, batch_size)
         result = sweep.run()
         windows = result.sensitivity()
         with np.errstate(over="ignore"):
             last = result.dataset.last_loss.mean("seed").values[:, -1]
         for position, method in enumerate(COMPARED):
-            sigma = (found.interpolation_constant, found.standard_error)
+            sigma = (measured.interpolation_constant, measured.standard_error)
             rows.append((batch_size, *sigma, method, windows[method].decades, last[position]))
     return as_columns(rows, ("batch_size", "sigma_sq", "standard_error", "method", "decades", "loss_at_largest_rate"))
 
@@ -118,8 +118,8 @@ def interpolation(columns: Columns) -> Figure:
     right.set_title("rates within a tenth of the best loss")
     left.set(xscale="log", xlabel="batch size", ylabel="interpolation constant σ²", ylim=(0, None))
     for method, style in looks(COMPARED).items():
-        mine = columns["method"] == method
-        right.plot(sizes, columns["decades"][mine], **style.options(markersize=6))
+        rows = columns["method"] == method
+        right.plot(sizes, columns["decades"][rows], **style.options(markersize=6))
     right.set(xscale="log", xlabel="batch size", ylabel="window of good rates (decades)", ylim=(0, None))
     for ax in (left, right):
         ax.set_xticks(sizes, [str(size) for size in sizes])
@@ -163,8 +163,8 @@ def level(columns: Columns) -> Figure:
         initial = columns["initial_loss"][columns["problem"] == name][0]
         top = 10 * initial
         for method, (base, bound) in LEVELS.items():
-            mine = (columns["problem"] == name) & (columns["method"] == method)
-            lrs, losses, style = columns["lr"][mine], columns["loss"][mine], look(base)
+            rows = (columns["problem"] == name) & (columns["method"] == method)
+            lrs, losses, style = columns["lr"][rows], columns["loss"][rows], look(base)
             words, dashes = BOUNDS[bound]
             line = {"color": style.colour, "markersize": 3.5, "label": f"{style.label}, {words}"}
             ax.plot(lrs, drawable(np.maximum(losses, 1e-12), top), dashes, **line)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Results = Mapping[str, "Result"]
 Rows = Iterable[Row]
 Block = Callable[[presets.Sweep, Results], Rows]
-"""Some rows of a table."""
+"""Makes some rows of a figure's table."""
 
 DISTANCES = (1.0, 10**0.5, 10.0, 10**1.5, 100.0)
 """Values of D for the paper's ablation, D ∈ [1, 100]."""
@@ -76,8 +76,8 @@ def _measured(labels: Iterable[str] = (), **kinds: str) -> Block:
     """Measures of every method, or of those with these labels, by the kind that their rows have."""
 
     def rows(_: presets.Sweep, results: Results) -> Rows:
-        found = curves(results)
-        for curve in [found[label] for label in labels] or found.values():
+        by_label = curves(results)
+        for curve in [by_label[label] for label in labels] or by_label.values():
             for kind, measure in kinds.items():
                 yield from _over_rates(kind.replace("_", "-"), curve, curve.measure(measure))
 
@@ -101,17 +101,17 @@ def _traces(kind: str, part: str = "") -> Block:
 
 
 def _distance(_: presets.Sweep, results: Results) -> Rows:
-    """The D of the bound."""
+    """The row that holds the D of the bound."""
     yield _constant("distance", _first(results).settings["distance"])
 
 
 def _half_the_epochs(_: presets.Sweep, results: Results) -> Rows:
-    """After how many epochs the losses were measured."""
+    """The row that says after how many epochs the losses were measured."""
     yield _constant("epochs", _first(results).settings["epochs"] // 2)
 
 
 def _many_distances(_: presets.Sweep, results: Results) -> Rows:
-    """The bound for every D."""
+    """The rows of the bound for every D."""
     for curve in curves(results).values():
         for distance in DISTANCES:
             yield from _over_rates(f"bound D={distance:.3g}", curve, curve.bound(distance).total.values)
@@ -132,7 +132,7 @@ def _pool_bias(_: presets.Sweep, results: Results) -> Rows:
 
 
 def _losses_by_part(_: presets.Sweep, results: Results) -> Rows:
-    """Which part a method is of, and its losses."""
+    """Rows that say which part a method belongs to, and rows of its losses."""
     for part, result in results.items():
         for curve in curves({part: result}).values():
             yield (f"part {part}", curve.label, 0.0, -1, 0.0)
@@ -281,7 +281,7 @@ def _draw_characters(columns: Columns) -> Figure:
 
 
 def _bound_words(columns: Columns) -> str:
-    """A network's f⋆ is not known; that it is at least 0 is all that the bound is given."""
+    """Which bound is drawn. A network's f⋆ is not known; that it is at least 0 is all that the bound is given."""
     return f"bound Ω, D = {constant(columns, 'distance'):g} (f⋆ = 0)"
 
 

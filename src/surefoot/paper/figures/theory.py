@@ -94,11 +94,11 @@ def stability_index(columns: Columns) -> Figure:
 
     figure, axes = new_figure(len(GAPS))
     for ax, method in zip(axes, GAPS, strict=True):
-        mine = columns["method"] == method
-        ax.plot(columns["y"][mine][:401], columns["loss"][mine][:401], color="black", linewidth=1.8, label="the loss f")
+        rows = columns["method"] == method
+        ax.plot(columns["y"][rows][:401], columns["loss"][rows][:401], color="black", linewidth=1.8, label="the loss f")
         start = columns["loss_at_x"][0]
         for position, lr in enumerate(GAP_RATES):
-            chosen = mine & (columns["lr"] == lr)
+            chosen = rows & (columns["lr"] == lr)
             y, objective = columns["y"][chosen], columns["objective"][chosen]
             colour = colormaps["viridis"](0.85 * position / (len(GAP_RATES) - 1))
             ax.plot(y, objective, color=colour, linewidth=0.9, label=f"update's objective, α = {lr:g}")
@@ -147,14 +147,14 @@ FAMILY = {f"power(p={p:g})": models.Power(p) for p in (0.75, 0.25, 0.1, -1.0)}
 def universal_curves_data() -> Columns:
     """δ/F, t and the step in Polyak units for every model on a grid of z."""
     z = np.geomspace(1e-2, 1e4, 181)
-    every = {**NAMED, **FAMILY}
-    steps = {name: model.step(1.0, z, 1.0) for name, model in every.items()}
+    drawn = {**NAMED, **FAMILY}
+    steps = {name: model.step(1.0, z, 1.0) for name, model in drawn.items()}
     return {
-        "model": np.repeat(list(every), z.size),
-        "z": np.tile(z, len(every)),
-        "delta": np.concatenate([steps[name].delta for name in every]),
-        "scale": np.concatenate([steps[name].size for name in every]),
-        "polyak_steps": np.concatenate([steps[name].size * z for name in every]),
+        "model": np.repeat(list(drawn), z.size),
+        "z": np.tile(z, len(drawn)),
+        "delta": np.concatenate([steps[name].delta for name in drawn]),
+        "scale": np.concatenate([steps[name].size for name in drawn]),
+        "polyak_steps": np.concatenate([steps[name].size * z for name in drawn]),
     }
 
 
@@ -168,13 +168,13 @@ def universal_curves(columns: Columns) -> Figure:
     figure, (left, right) = new_figure(2)
     for name in dict.fromkeys(columns["model"].tolist()):
         chosen = columns["model"] == name
-        named = name in NAMED
+        is_named = name in NAMED
         style: dict[str, Any] = {"color": GREY, "linewidth": 1.0, "alpha": 0.8}
-        if named:
+        if is_named:
             style = look(name).options(linewidth=1.8, markevery=20, markersize=4)
         left.plot(columns["z"][chosen], columns["delta"][chosen], **style)
         right.plot(columns["z"][chosen], columns["polyak_steps"][chosen], **style)
-        if not named:
+        if not is_named:
             label = name.removeprefix("power(").removesuffix(")").replace("p=", "p = ")
             end = (columns["z"][chosen][-1], columns["polyak_steps"][chosen][-1])
             right.annotate(label, end, (3, 0), textcoords="offset points", fontsize=7, color=GREY, va="center")

@@ -69,10 +69,10 @@ SCHEDULES = {"constant": BLUE, "inverse_sqrt": OCHRE, "linear": VERMILION}
 def whole_runs_data() -> Columns:
     """Worst case and bound for every iterate, horizon, schedule and rate (G = D = 1)."""
     names = ("steps", "schedule", "lr")
-    found = [row.verified() for row in pep.run(ITERATES, progress=False)]
+    results = [row.verified() for row in pep.run(ITERATES, progress=False)]
     rows = [
-        (each.statement, *(each.parameters[name] for name in names), each.worst_case, each.theory, each.ratio)
-        for each in found
+        (result.statement, *(result.parameters[name] for name in names), result.worst_case, result.theory, result.ratio)
+        for result in results
     ]
     return as_columns(rows, ("iterate", *names, "worst", "bound", "ratio"))
 
@@ -109,8 +109,8 @@ def whole_runs(columns: Columns) -> Figure:
     return figure
 
 
-def _rows(columns: Columns, **wanted: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(np.logical_and.reduce([columns[name] == value for name, value in wanted.items()]))
+def _rows(columns: Columns, **values: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(np.logical_and.reduce([columns[name] == value for name, value in values.items()]))
 
 
 _recipe = partial(Recipe, is_slow=True)

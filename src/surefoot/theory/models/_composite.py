@@ -185,13 +185,13 @@ def _on_grid(function: Map, points: Any) -> Any:
     ]
     if "torch" in sys.modules:
         attempts.append(lambda: function(sys.modules["torch"].from_numpy(points)).numpy())
-    error: Exception | None = None
+    failure: Exception | None = None
     for attempt in attempts:
         try:
             values = attempt()
-        except (TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError) as problem:
-            error = problem
+        except (TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError) as error:
+            failure = error
         else:
             if values.shape == points.shape:
                 return values
-    raise TypeError(f"the map {function!r} cannot be evaluated on numbers from 1e-3 to 1e3: {error}")
+    raise TypeError(f"the map {function!r} cannot be evaluated on numbers from 1e-3 to 1e3: {failure}")

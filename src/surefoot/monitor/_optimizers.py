@@ -1,4 +1,4 @@
-"""Reading an optimizer: its gradients, rates, and what it says about its own step. Nothing here changes anything."""
+"""What a monitor reads of an optimizer, without changing it: gradients, rates, and what it says about its own step."""
 
 from __future__ import annotations
 
@@ -14,29 +14,39 @@ from surefoot.optim import SPP, Arithmetic, Device, Host, ModelBased, Scalar
 
 def arithmetic(optimizer: Optimizer) -> Arithmetic:
     """Arithmetic for the optimizer's tensors: floats for those on the CPU, 0-d tensors for all others."""
-    params = [p for group in optimizer.param_groups for p in group["params"]]
+    params = parameters(optimizer)
     if all(p.is_cpu for p in params):
         return Host(True)
     device = params[0].device
-    return Device(True, device, torch.float32 if device.type == "mps" else torch.float64)
+    return Device(True, device, widest(device))
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """The widest floats that a device has: Apple's GPUs have no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def parameters(optimizer: Optimizer) -> list[Tensor]:
+    """The parameters of all groups."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def rates(optimizer: Optimizer, ops: Arithmetic) -> list[Scalar]:
     """The groups' rates; a tensor that is not on the CPU stays one, so that nobody waits."""
-    found = [group["lr"] for group in optimizer.param_groups]
-    return [float(lr) if isinstance(ops, Host) or not isinstance(lr, Tensor) or lr.is_cpu else lr for lr in found]
+    lrs = [group["lr"] for group in optimizer.param_groups]
+    return [float(lr) if isinstance(ops, Host) or not isinstance(lr, Tensor) or lr.is_cpu else lr for lr in lrs]
 
 
 def squares(optimizer: Optimizer, ops: Arithmetic) -> list[Scalar]:
     """‖g‖² of every group; a fused optimizer that ``GradScaler`` steps has gradients that are still scaled."""
-    found = [[real(p.grad) for p in group["params"] if p.grad is not None] for group in optimizer.param_groups]
+    gradients = [[real(p.grad) for p in group["params"] if p.grad is not None] for group in optimizer.param_groups]
     scale = getattr(optimizer, "grad_scale", None)
     unscaled = 1.0 if scale is None else 1.0 / (float(scale) if isinstance(ops, Host) else scale)
-    return [ops.sum_sq(grads) * unscaled * unscaled if grads else 0.0 for grads in found]
+    return [ops.sum_sq(grads) * unscaled * unscaled if grads else 0.0 for grads in gradients]
 
 
 def unless(overflow: Tensor | None, value: Scalar, ops: Arithmetic) -> Scalar:
-    """The value, or NaN for "not measured" if the gradient has overflowed in its scaled form."""
+    """The value, or NaN for "not measured" if the scaled gradient has overflowed."""
     if overflow is None:
         return value
     if isinstance(ops, Host):
@@ -45,7 +55,7 @@ def unless(overflow: Tensor | None, value: Scalar, ops: Arithmetic) -> Scalar:
 
 
 def measured(value: Any, ops: Arithmetic) -> Scalar:
-    """A measured number: what is not finite is ∞, because NaN stands for what was not measured."""
+    """A measured number, ∞ if it is not finite: NaN stands for what was not measured."""
     if isinstance(value, Tensor) and not isinstance(ops, Host):
         return torch.where(torch.isfinite(value), value, math.inf)
     value = value.item() if isinstance(value, Tensor) else float(value)
@@ -53,7 +63,7 @@ def measured(value: Any, ops: Arithmetic) -> Scalar:
 
 
 def knows_index(optimizer: Optimizer) -> bool:
-    """Whether the optimizer tells size and δ of its step: one of ours."""
+    """Whether the optimizer tells size and δ of its step, as ours do."""
     return isinstance(optimizer, ModelBased | SPP)
 
 
@@ -66,35 +76,31 @@ def is_plain_sgd(optimizer: Optimizer) -> bool:
 
 def is_sharded(optimizer: Optimizer) -> bool:
     """Whether parameters are DTensors, of whose gradients this rank holds pieces: a norm would take all ranks."""
-    return any(hasattr(p, "device_mesh") for group in optimizer.param_groups for p in group["params"])
+    return any(hasattr(p, "device_mesh") for p in parameters(optimizer))
 
 
 def knows_square(optimizer: Optimizer) -> bool:
-    """Whether the optimizer notes ‖g‖² of its step, and that is all there is to know about its groups."""
-    rates = [group["lr"] for group in optimizer.param_groups]
-    return hasattr(optimizer, "last_grad_sq") and all(rate is rates[0] or _equal(rate, rates[0]) for rate in rates)
+    """Whether the optimizer notes ‖g‖² of its step, and all groups have one rate, so that no group's own is needed."""
+    lrs = [group["lr"] for group in optimizer.param_groups]
+    return hasattr(optimizer, "last_grad_sq") and all(_is_same(lr, lrs[0]) for lr in lrs)
 
 
-def _equal(left: Any, right: Any) -> bool:
-    return not isinstance(left, Tensor) and not isinstance(right, Tensor) and bool(left == right)
-
-
-def parameters(optimizer: Optimizer) -> dict[Tensor, Tensor]:
-    """All parameters, each with itself as a real tensor that shares its memory."""
-    return {p: real(p.detach()) for group in optimizer.param_groups for p in group["params"]}
+def _is_same(lr: Any, first: Any) -> bool:
+    """Whether two rates are surely equal; tensors are not read to find out."""
+    return lr is first or not (isinstance(lr, Tensor) or isinstance(first, Tensor) or lr != first)
 
 
 def real(tensor: Tensor) -> Tensor:
-    """A tensor as a real one, without a copy; of a sparse one, its values."""
+    """A tensor as a real one that shares its memory; of a sparse tensor, its values."""
     if tensor.layout is not torch.strided:
         tensor = tensor.coalesce().values()
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def obstacle(optimizer: Optimizer) -> str | None:
-    """Why nothing can be said of an optimizer's rate, if so: no single gradient explains a step, or it takes none."""
+    """Why nothing can be said of an optimizer's rate; None if something can."""
     if isinstance(optimizer, torch.optim.LBFGS | SPP):
-        name = optimizer.__class__.__name__  # what it says to be: watch has a stand-in
+        name = optimizer.__class__.__name__  # not type(): watch hands over a stand-in
         return f"{name} looks at several points within a step, and no single gradient explains it"
     if any(group.get("maximize") for group in optimizer.param_groups) or getattr(optimizer, "maximize", False):
         return "with maximize=True the loss should grow, and a verdict knows only losses that should fall"
