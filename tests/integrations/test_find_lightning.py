@@ -1,4 +1,4 @@
-"""The finder inside Lightning: its trainings are the trainer's own, and nothing is left of them."""
+"""The finder inside Lightning: what it takes and gives, and that nothing is left of its trainings."""
 
 from __future__ import annotations
 
@@ -10,90 +10,14 @@ import pytest
 import torch
 
 pl = pytest.importorskip("lightning.pytorch")
-from lightning.pytorch.callbacks import EarlyStopping, GradientAccumulationScheduler  # noqa: E402
+from lightning.pytorch.callbacks import EarlyStopping  # noqa: E402
 from lightning.pytorch.loggers import CSVLogger  # noqa: E402
+from tests.integrations.lightning_cases import KNOWN_WARNINGS, SEEN, Module, Rows, loader  # noqa: E402
 
-import surefoot.optim as sfo  # noqa: E402
 from surefoot.integrations.lightning import find_lr  # noqa: E402
 from surefoot.search import Found, RunError  # noqa: E402
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),  # Lightning against a newer torch
-    pytest.mark.filterwarnings("ignore:.*(many workers|log_every_n_steps|no `val_data|in eval mode):UserWarning"),
-]
-
-
-class Rows(torch.utils.data.Dataset):
-    """Items with noise from the global generators and from a generator of their own."""
-
-    def __init__(self, noise=0.0, count=40):
-        generator = torch.Generator().manual_seed(0)
-        self.inputs = torch.randn(count, 4, generator=generator)
-        self.targets = self.inputs.sum(1, keepdim=True).sin()
-        self.noise, self.read = noise, 0
-        self.own = np.random.default_rng(0)
-
-    def __len__(self):
-        return len(self.inputs)
-
-    def __getitem__(self, index):
-        self.read += 1
-        noise = random.gauss() + np.random.randn() + self.own.normal() + torch.randn(()).item()  # noqa: NPY002
-        return self.inputs[index] + self.noise * noise, self.targets[index]
-
-
-class Module(pl.LightningModule):
-    def __init__(self, make=None, lr=0.05, dropout=0.0):
-        super().__init__()
-        torch.manual_seed(1)
-        self.net = torch.nn.Sequential(
-            torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(dropout), torch.nn.Linear(8, 1)
-        )
-        self.lr, self.make = lr, make
-        self.count, self.epochs = 0, []
-
-    def training_step(self, batch, _):
-        inputs, targets = batch
-        self.count += 1
-        loss = (self.net(inputs) - targets).square().mean() * (1 + 0.01 * min(self.count, 5))
-        self.log("train_loss", loss, on_epoch=True)
-        SEEN.append(loss.item())
-        return loss
-
-    def on_train_epoch_end(self):
-        self.epochs.append(self.current_epoch)
-
-    def validation_step(self, batch, _):
-        inputs, targets = batch
-        loss = (self.net(inputs) - targets).square().mean()
-        self.log_dict({"val_loss": loss, "goodness": -loss})
-
-    def configure_optimizers(self):
-        return torch.optim.AdamW(self.parameters(), lr=self.lr) if self.make is None else self.make(self)
-
-
-SEEN: list[float] = []
-"""The losses of all training steps, which no snapshot knows of."""
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    SEEN.clear()
-
-
-@pytest.fixture
-def make_trainer(tmp_path):
-    def make(**options):
-        quiet = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-        return pl.Trainer(
-            **{"accelerator": "cpu", "max_epochs": 3, "default_root_dir": tmp_path, "logger": False, **quiet, **options}
-        )
-
-    return make
-
-
-def loader(noise=0.0, **options):
-    return torch.utils.data.DataLoader(Rows(noise), **{"batch_size": 8, **options})
+pytestmark = KNOWN_WARNINGS
 
 
 def weights(module):
@@ -197,123 +121,6 @@ def test_nothing_is_left_of_a_search_that_fails(parts, how):
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def one_cycle(module):
-    optimizer = torch.optim.SGD(module.parameters(), lr=module.lr, momentum=0.9)
-    steps = module.trainer.estimated_stepping_batches
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=module.lr, total_steps=steps)
-    return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
-
-
-def by_epoch(module):
-    groups = [
-        {"params": module.net[0].parameters(), "lr": 0.1 * module.lr},
-        {"params": [*module.net[1].parameters(), *module.net[3].parameters()]},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=module.lr)
-    return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)]
-
-
-def in_sequence(module):
-    optimizer = torch.optim.SGD(module.parameters(), lr=module.lr)
-    parts = [
-        torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=4),
-        torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 11),
-    ]
-    scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, parts, milestones=[4])
-    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
-
-
-def partly_frozen(module):
-    module.net[1].eval()
-    return torch.optim.AdamW(module.parameters(), lr=module.lr)
-
-
-FITS = {
-    "plain": (None, {}),
-    "a part that is not in training mode": (partly_frozen, {}),
-    "clipped and accumulated": (None, {"gradient_clip_val": 0.1, "accumulate_grad_batches": 3}),
-    "bfloat16": (None, {"precision": "bf16-mixed"}),
-    "float64": (None, {"precision": "64-true"}),
-    "one cycle": (one_cycle, {}),
-    "groups, a scheduler of epochs": (by_epoch, {}),
-    "schedulers in sequence": (in_sequence, {}),
-    "ours": (lambda module: sfo.NGN(module.parameters(), lr=module.lr), {}),
-    "ours, with a cap": (lambda module: sfo.Surefoot(module.parameters(), lr=module.lr), {}),
-    "limited": (None, {"limit_train_batches": 3}),
-    "accumulation by epoch": (None, {"callbacks": lambda: [GradientAccumulationScheduler({0: 1, 1: 2})]}),
-    "steps": (None, {"max_epochs": -1, "max_steps": 12}),
-}
-
-
-@pytest.mark.parametrize(("make", "options"), FITS.values(), ids=FITS)
-def test_a_training_of_the_search_is_the_fit_at_that_rate(make_trainer, make, options):
-    """Bit for bit: the losses of the one candidate are those of a fit with this rate."""
-    options = {name: value() if name == "callbacks" else value for name, value in options.items()}
-    trainer, module = make_trainer(**options), Module(make, lr=0.003)
-    horizon = 8 if "callbacks" in options else None
-    data = loader()
-    found = find_lr(trainer, module, train_dataloaders=data, lrs=[0.02], horizon=horizon)
-    searched = SEEN.copy()
-    SEEN.clear()
-    module.lr = 0.02
-    trainer.fit(module, data)
-    assert len(searched) > 5
-    assert searched == SEEN[: len(searched)]
-    assert len(searched) == len(SEEN) or horizon
-    assert found.steps == (horizon or trainer.global_step)
-
-
-def test_a_buffer_may_be_expanded_and_what_was_validated_an_inference_tensor(make_trainer):
-    module, trainer = Module(), make_trainer()
-    module.register_buffer("mask", torch.ones(4).expand(8, 4))
-    trainer.validate(module, loader(), verbose=False)
-    assert trainer.callback_metrics["val_loss"].is_inference()
-    find_lr(trainer, module, train_dataloaders=loader(), val_dataloaders=loader(), lrs=[0.01, 0.1])
-    assert module.mask.stride() == (0, 1)
-    assert torch.equal(module.mask, torch.ones(8, 4))
-
-
-def test_trainings_take_turns_without_disturbing_each_other(make_trainer):
-    """Put aside in memory or on disk, with dropout and noise of four kinds: the same numbers."""
-    tables = []
-    for states in (1, 8):
-        found = find_lr(
-            make_trainer(), Module(one_cycle, dropout=0.3), train_dataloaders=loader(0.5, shuffle=True),
-            lrs=[1e-3, 1e-2, 1e-1], max_states=states,
-        )  # fmt: skip
-        tables.append(found.table)
-    assert tables[0] == tables[1]
-
-
-class CutShort(Module):
-    def on_train_batch_start(self, batch, index):
-        return -1 if index == 3 else None
-
-
-def test_epochs_that_the_module_cuts_short(make_trainer):
-    """Three batches an epoch, in the search as in the fit, also of trainings that waited on disk."""
-    trainer, module, data = make_trainer(max_steps=8, max_epochs=-1), CutShort(lr=0.003), loader()
-    find_lr(trainer, module, train_dataloaders=data, lrs=[0.02], set_lr=True)
-    assert module.lr == 0.02
-    searched = SEEN.copy()
-    SEEN.clear()
-    trainer.fit(module, data)
-    assert searched == SEEN
-    tables = [
-        find_lr(trainer, CutShort(), train_dataloaders=data, lrs=[1e-3, 1e-2, 1e-1], max_states=states).table
-        for states in (1, 8)
-    ]
-    assert tables[0] == tables[1]
-
-
-def test_a_seed_is_an_order_of_the_data(make_trainer):
-    losses = []
-    for seed in (0, 0, 1):
-        data = loader(shuffle=True, generator=torch.Generator().manual_seed(7))
-        losses.append(find_lr(make_trainer(), Module(), train_dataloaders=data, lrs=[0.01], seeds=[seed]).loss)
-    assert losses[0] == losses[1] != losses[2]
-
-
 def test_rates_may_be_left_out(make_trainer):
     found = find_lr(make_trainer(), Module(), train_dataloaders=loader())
     assert 1e-3 < found.lr < 1.0
@@ -344,32 +151,6 @@ def test_a_metric_of_validation_decides(make_trainer):
     assert small.loss == pytest.approx(-large.score)
     with pytest.raises(RunError, match=r"goodness, .*val_loss.* got 'nothing'"):
         find_lr(make_trainer(), Module(), evaluate="nothing", **options)
-
-
-class Stream(torch.utils.data.IterableDataset):
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __iter__(self):
-        return iter(self.rows)
-
-
-def test_a_stream_that_begins_anew_is_searched_with(make_trainer):
-    rows = Rows()
-    data = torch.utils.data.DataLoader(Stream([rows[i] for i in range(40)]), batch_size=8)
-    told = []
-    options = {"train_dataloaders": data, "lrs": [1e-3, 1e-2], "progress": told.append}
-    found = find_lr(make_trainer(max_steps=12), Module(), **options)
-    assert found.horizon == 12
-    assert told[-1] == found.steps
-
-
-@pytest.mark.parametrize("rows", [40, 4])
-def test_a_stream_that_can_be_read_once_is_refused(make_trainer, rows):
-    items = Rows(count=rows)
-    data = torch.utils.data.DataLoader(Stream(items[i] for i in range(rows)), batch_size=4)
-    with pytest.raises(ValueError, match=r"training data must .* got (two first batches that differ|none)"):
-        find_lr(make_trainer(max_steps=6), Module(), train_dataloaders=data, lrs=[1e-3])
 
 
 def test_workers_of_a_loader_go_on(make_trainer):

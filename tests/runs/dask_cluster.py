@@ -13,6 +13,16 @@ from pathlib import Path
 from distributed import Client
 from tests.processes import Program
 
+SMALL = {
+    "problem": "linear-regression",
+    "methods": ["sgd", "sps"],
+    "lrs": [0.01, 0.1],
+    "seeds": 2,
+    "epochs": 10,
+    "batch_size": 5,
+}
+"""Settings of a study of a few short runs."""
+
 
 @contextmanager
 def cluster(folder, workers=2, **options):
