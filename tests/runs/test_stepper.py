@@ -313,6 +313,14 @@ def test_a_gradient_too_large_for_float16_takes_no_step():
     assert runs.distance() > 0
 
 
+@pytest.mark.parametrize("optimizer", [sfo.NGN, torch.optim.SGD])
+def test_the_scale_of_float16_grows_while_all_is_well(optimizer):
+    run = recipe(optimizer, autocast="float16")(0.1)
+    run._stepper._scaler = scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=5)
+    run.advance(12)
+    assert scaler.get_scale() == 8.0
+
+
 @pytest.mark.parametrize("optimizer", [sfo.SGD, torch.optim.SGD, torch.optim.Adam])
 def test_a_rate_beyond_the_parameters_numbers_diverges(optimizer):
     (reading,) = take(start(optimizer, lr=1e39), 1)

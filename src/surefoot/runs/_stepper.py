@@ -104,13 +104,16 @@ class Stepper:
                 raise
             infinite = torch.full_like(detached, torch.inf)  # a rate that the parameters' numbers do not reach to
             return Reading(detached, infinite, infinite, infinite)
+        finally:
+            if self._scaler is not None:
+                self._scaler.update()  # the step was ours to take, with the loss
         if self.scheduler is not None:
             by_loss = isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
             self.scheduler.step(detached) if by_loss else self.scheduler.step()
         return reading
 
     def _taken(self, loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Let the optimizer take its step: ‖g‖², size and index."""
+        """Let the optimizer take its step, and return ‖g‖², size and index."""
         if not isinstance(self.optimizer, ModelBased):
             return self._foreign_step()
         self.optimizer.step(loss=loss)
@@ -118,7 +121,7 @@ class Stepper:
         return self.optimizer.last_grad_sq, size.max(), delta
 
     def _differentiated(self, compute: Callable[[], Tensor]) -> Tensor:
-        """The loss of a step, whose gradient the parameters have then."""
+        """Compute the loss of a step, and leave its gradient in the parameters."""
         total: Tensor | None = None
         for _ in range(self.accumulate):
             if self.autocast is None:
@@ -138,16 +141,14 @@ class Stepper:
         """Bring the gradients to their own size; False if one is not finite, which makes the scale smaller."""
         assert self._scaler is not None
         self._scaler.unscale_(self.optimizer)
-        found = [p.grad for p in self.parameters if p.grad is not None]
-        if bool(torch.isfinite(_norm_sq(found))):
-            self._scaler._per_optimizer_states.clear()  # the step is taken by ourselves, which knows the loss
-            return True
-        self._scaler.step(self.optimizer)
-        self._scaler.update()
-        return False
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        is_finite = bool(torch.isfinite(_norm_sq(gradients)))
+        if not is_finite:
+            self._scaler.update()
+        return is_finite
 
     def _foreign_step(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Step with an optimizer that is not ours: ‖g‖², size and index."""
+        """Step with an optimizer that is not ours, and return ‖g‖², size and index."""
         moving = [p for p in self.parameters if p.grad is not None]
         gradients = [p.grad for p in moving if p.grad is not None]
         grad_sq = _norm_sq(gradients)
@@ -198,7 +199,7 @@ class Stepper:
             self._scaler.load_state_dict(state["scaler"])
 
     def _random_states(self) -> list[Tensor]:
-        """Of the CPU and of the GPUs of the model, whatever their numbers are when it is taken up again."""
+        """The states of the CPU and of the model's GPUs, whatever their numbers are when it is taken up again."""
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
 
 
@@ -212,7 +213,7 @@ def certifies(optimizer: Optimizer, model: nn.Module) -> bool:
 
 
 def is_plain_sgd(optimizer: Optimizer) -> bool:
-    """Whether it is ``torch.optim.SGD`` without momentum, decay and hooks: then ½α‖g‖² is its index."""
+    """Whether an optimizer is ``torch.optim.SGD`` without momentum, decay and hooks: then ½α‖g‖² is its index."""
     return (
         type(optimizer) is torch.optim.SGD
         and not is_hooked(optimizer)
@@ -221,15 +222,15 @@ def is_plain_sgd(optimizer: Optimizer) -> bool:
 
 
 def is_hooked(optimizer: Optimizer) -> bool:
-    """Whether somebody else has a hand in its steps, by hooks of torch or by another ``step``."""
-    own, everywhere = vars(optimizer).get("step"), sys.modules["torch.optim.optimizer"]
-    replaced = own is not None and not hasattr(own, "_wrapped_by_lr_sched")  # as a scheduler does, to count
+    """Whether somebody else has a hand in an optimizer's steps, by hooks of torch or by another ``step``."""
+    own_step, module = vars(optimizer).get("step"), sys.modules["torch.optim.optimizer"]
+    replaced = own_step is not None and not hasattr(own_step, "_wrapped_by_lr_sched")  # a scheduler wraps it to count
     return replaced or any(
         (
             optimizer._optimizer_step_pre_hooks,
             optimizer._optimizer_step_post_hooks,
-            getattr(everywhere, "_global_optimizer_pre_hooks", None),
-            getattr(everywhere, "_global_optimizer_post_hooks", None),
+            getattr(module, "_global_optimizer_pre_hooks", None),
+            getattr(module, "_global_optimizer_post_hooks", None),
         )
     )
 
