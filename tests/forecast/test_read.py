@@ -36,6 +36,11 @@ def test_tables_of_every_kind(rows, expected, form):
     assert sf.forecast(form(rows)).predict(**ASK) == expected
 
 
+def test_a_group_may_have_an_infinite_number(rows):
+    fit = sf.forecast([{**row, "width": math.inf} for row in rows], groups=["width"])
+    assert fit.groups == [{"width": math.inf}]
+
+
 def test_files(rows, expected, tmp_path):
     pd.DataFrame(rows).to_csv(tmp_path / "runs.csv", index=False)
     pd.DataFrame(curves_of(rows)).to_csv(tmp_path / "curves.csv.gz", index=False)

@@ -233,6 +233,8 @@ def test_a_beta_beside_an_averaging_is_refused() -> None:
     for name in ("NGN", "MoMo", "NGNMomentum", "SPSMuon"):
         with pytest.raises(ValueError, match="give one of the two"):
             make(name, Problem().params, beta=0.5, averaging=DIRECTION)
+    with pytest.raises(ValueError, match="bias_correction=True is part of averaging="):
+        make("MoMo", Problem().params, bias_correction=True, averaging=DIRECTION)
 
 
 def test_a_model_is_no_averaging() -> None:

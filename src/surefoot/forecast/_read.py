@@ -245,5 +245,5 @@ def _plain(value: Any) -> Any:
     """A value that compares and prints as one expects: no NumPy scalars, None for NaN."""
     item = value.item() if isinstance(value, np.generic) else value
     if isinstance(item, float):
-        return None if math.isnan(item) else int(item) if item == int(item) else item
+        return None if math.isnan(item) else int(item) if item.is_integer() else item
     return item

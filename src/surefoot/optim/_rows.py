@@ -88,6 +88,8 @@ class NamedRow(ModelBased):
             changed |= {} if beta is None else {"beta": beta}
             averaging = self.row.averaged(options.get("lower_bound"), changed)
             options, beta = {**options, "averaging": averaging}, None
+        elif twice := [f"{name}={value!r}" for name, value in changed.items() if value]:
+            raise ValueError(f"{', '.join(twice)} is part of averaging={options['averaging']!r}; give one of the two")
         ModelBased.__init__(self, params, self.row.lr if lr is None else lr, beta=beta or 0.0, **parts, **options)
 
 

@@ -141,11 +141,11 @@ def minimize(
         return Solution(start, objective.value(zero, objective.predictions(zero)), 0.0, attained=True, separable=False)
     with np.errstate(over="ignore", invalid="ignore"):
         solution = _newton(objective, zero)
-    if not solution.certain:
-        # With large features each probability is 0 or 1 at the start, and no curvature is left. It is largest where
-        # all classes are equally likely.
-        middle = (start.mean(axis=0) if len(start) > 1 else 0.0) - start
-        solution = min(solution, _newton(objective, middle @ basis.T), key=lambda candidate: candidate.value)
+        if not solution.certain:
+            # With large features each probability is 0 or 1 at the start, and no curvature is left. It is largest where
+            # all classes are equally likely.
+            middle = (start.mean(axis=0) if len(start) > 1 else 0.0) - start
+            solution = min(solution, _newton(objective, middle @ basis.T), key=lambda candidate: candidate.value)
     return solution._replace(point=start + solution.point @ basis)
 
 

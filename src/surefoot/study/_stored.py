@@ -170,7 +170,8 @@ def adopt(study: Study, path: str | os.PathLike[str], position: int | None) -> i
             for trace in store.traces(entry.context)
             if (names.get(trace.key.method), trace.key.lr, trace.key.seed) in keys
         ]
-        new = [trace for trace in traces if trace.key not in store.done(context)]
+        done = store.done(context)
+        new = [trace for trace in traces if trace.key not in done]
         store.register(context, settings)
         store.add(context, new)
     return len(new)
