@@ -36,16 +36,16 @@ def ready_workers():
 @pytest.fixture(scope="session")
 def compiled_library(tmp_path_factory):
     """The compiled library, built in a cache folder of its own; skips where that cannot be done."""
-    from surefoot import _native
+    from surefoot._base import kernels
 
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("there is no C compiler to build the library with")
-    if _native.place() is None:
+    if kernels.place() is None:
         pytest.skip("the library is not written for this machine")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("CC", raising=False)
-        path = _native.build(lambda library: None)
+        path = kernels.build(lambda library: None)
     return ctypes.CDLL(str(path))
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from surefoot._text import aligned, visible
+from surefoot._base.text import aligned, visible
 from surefoot.cli._main import app
 from surefoot.cli._output import print_table
 from surefoot.study import Method, Study

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import surefoot.optim as sfo
-from surefoot import _native
+from surefoot._base import kernels
 from surefoot.optim import _sums, native
 from surefoot.optim._arithmetic import LARGE, Host
 from surefoot.optim.native import Pass
@@ -83,9 +83,9 @@ def test_bits_depend_on_no_number_of_threads(compiled: Any, threads: Callable[[i
 def test_bits_depend_on_no_processor(compiled: Any, tmp_path: Path) -> None:
     """Compiled without wide instructions, as on another machine."""
     compiler = next(name for name in ("cc", "gcc", "clang") if shutil.which(name))
-    flags = [flag for flag in _native._FLAGS if flag != "-O3"]
+    flags = [flag for flag in kernels._FLAGS if flag != "-O3"]
     plain = tmp_path / "plain.so"
-    command = [compiler, *flags, "-O1", "-Wno-psabi", *map(str, _native._SOURCES), "-o", str(plain), "-lm"]
+    command = [compiler, *flags, "-O1", "-Wno-psabi", *map(str, kernels._SOURCES), "-o", str(plain), "-lm"]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     results = []
     for function in (compiled, native._load(CDLL(str(plain)))):

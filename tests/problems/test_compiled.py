@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from surefoot import _native
+from surefoot._base import kernels
 from surefoot.problems import WIDTH, LinearRegression, LogisticRegression, _compiled, compiled_tiles
 
 
@@ -133,9 +133,9 @@ def test_bits_depend_on_no_neighbour(functions, name):
 def test_bits_depend_on_no_processor(functions, tmp_path):
     """Compiled without wide instructions, as on another machine."""
     compiler = next(name for name in ("cc", "gcc", "clang") if shutil.which(name))
-    flags = [flag for flag in _native._FLAGS if flag != "-O3"]
+    flags = [flag for flag in kernels._FLAGS if flag != "-O3"]
     plain = tmp_path / "plain.so"
-    command = [compiler, *flags, "-O1", "-Wno-psabi", *map(str, _native._SOURCES), "-o", str(plain), "-lm"]
+    command = [compiler, *flags, "-O1", "-Wno-psabi", *map(str, kernels._SOURCES), "-o", str(plain), "-lm"]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     found = []
     for _ in range(2):

@@ -18,7 +18,7 @@ import torch
 from tests.processes import Program, wait_until
 from tests.runs.network_cases import TRAIN, Noisy, make_problem, make_study
 
-from surefoot._states import load_run, save_run
+from surefoot._base.states import load_run, save_run
 from surefoot.problems import NetworkProblem, networks
 from surefoot.runs import Key, Lane, RunFiles, Runner, _bench, _run_files, _training
 from surefoot.runs._bench import Piece

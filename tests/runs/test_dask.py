@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import surefoot
-from surefoot._states import load_run
+from surefoot._base.states import load_run
 from surefoot.cli._main import app
 from surefoot.monitor import PartialBound
 from surefoot.search import RunError, tune

@@ -179,7 +179,7 @@ def test_a_flipped_bit_of_a_checkpoint_is_found(tmp_path):
 
 
 def test_the_checkpoint_of_a_best_bound_is_not_believed_when_damaged(tmp_path):
-    from surefoot._states import seal_of
+    from surefoot._base.states import seal_of
     from surefoot.runs._best_bound import told_best
 
     path = tmp_path / "best"

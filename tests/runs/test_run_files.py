@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot._states import load_run, save_run
+from surefoot._base.states import load_run, save_run
 from surefoot.runs import RunFiles
 from surefoot.study import Study
 

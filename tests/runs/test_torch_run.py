@@ -77,7 +77,7 @@ def test_the_numbers_are_those_of_the_convex_run():
 
 @pytest.mark.parametrize("optimizer", [sfo.NGN, sfo.MoMoAdam, torch.optim.AdamW])
 def test_going_on_from_a_state_on_disk(tmp_path, optimizer):
-    from surefoot._states import load_run, save_run
+    from surefoot._base.states import load_run, save_run
 
     def noisy():
         return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))

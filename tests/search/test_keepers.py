@@ -11,7 +11,7 @@ from tests.processes import Program, wait_until
 from tests.runs.torch_recipe import X, Y, batches, recipe, squared
 from torch import nn
 
-from surefoot._states import load_run, save_run
+from surefoot._base.states import load_run, save_run
 from surefoot.problems import LinearRegression
 from surefoot.search import ProblemRun, SearchError, TorchRun, tune
 from surefoot.study import Result, StoreError, Study, rescue

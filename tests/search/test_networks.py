@@ -10,7 +10,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import surefoot.optim as sfo
-from surefoot._states import load_run
+from surefoot._base.states import load_run
 from surefoot.cli._main import app
 from surefoot.problems import NetworkProblem
 from surefoot.runs import NetworkRuns, _bench

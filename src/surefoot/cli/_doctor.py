@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from surefoot._text import visible
+from surefoot._base.text import visible
 from surefoot._version import __version__
 from surefoot.cli._output import print_table
 from surefoot.data import available, folders

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from surefoot._text import visible
+from surefoot._base.text import visible
 
 FAILURE = 1
 """Something went wrong while working: a file, the network, a package that is missing, a solver."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from surefoot._text import visible
+from surefoot._base.text import visible
 from surefoot.cli._output import print_json, print_table
 from surefoot.forecast import Choice, Forecast, forecast
 

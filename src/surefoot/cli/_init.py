@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path
 
-from surefoot._files import write_whole
+from surefoot._base.files import write_whole
 from surefoot.theory.arguments import unknown
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from surefoot._text import visible
+from surefoot._base.text import visible
 from surefoot.cli._app import MACHINE, Group, Json, Quiet, Silent, app, completing
 
 

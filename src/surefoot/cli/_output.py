@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from surefoot._text import visible
+from surefoot._base.text import visible
 
 
 def print_json(value: Any) -> None:

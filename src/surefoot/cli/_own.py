@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from surefoot._text import visible
+from surefoot._base.text import visible
 from surefoot.cli._app import OWN, Address, Cpus, Engine, Gpus, Handover, Json, Quiet, Silent, Store, app, completing
 
 if TYPE_CHECKING:

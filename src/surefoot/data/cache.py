@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from surefoot._files import replacing, write_whole
-from surefoot._progress import Report, reporter
+from surefoot._base.files import replacing, write_whole
+from surefoot._base.progress import Report, reporter
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

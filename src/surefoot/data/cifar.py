@@ -19,7 +19,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from surefoot._files import replacing
+from surefoot._base.files import replacing
 from surefoot.data import cache
 from surefoot.data.cache import ChecksumError
 from surefoot.data.catalog import Split, check_split

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Literal, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot._files import write_whole
+from surefoot._base.files import write_whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

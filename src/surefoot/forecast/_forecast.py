@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot._progress import Tell, reporter
+from surefoot._base.progress import Tell, reporter
 from surefoot.forecast import _fit, _read, _schedules
 from surefoot.forecast._answers import BestSchedule, Choice, Option, Prediction
 from surefoot.forecast._fit import Fit

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from surefoot import _checks
-from surefoot._progress import Tell
+from surefoot._base import checks
+from surefoot._base.progress import Tell
 from surefoot.integrations._trainings import Trainings
 from surefoot.search import Found, tune
 
@@ -33,12 +33,12 @@ class Search:
             elif name not in OPTIONS:
                 raise TypeError(f"find_lr takes the options {', '.join(OPTIONS)} of surefoot.tune, got {name!r}")
         if horizon is not None:
-            _checks.whole("horizon", horizon, 1)
+            checks.whole("horizon", horizon, 1)
         if metric is not None and not isinstance(metric, str):
             raise TypeError(f"evaluate must be the name of a metric, got {metric!r}")
         if options.get("maximize") and metric is None:
             raise ValueError("maximize=True needs evaluate=, the name of the metric that is to be large")
-        self._lrs = None if lrs is None else _checks.rates(lrs)
+        self._lrs = None if lrs is None else checks.rates(lrs)
         self._horizon, self._progress, self._options = horizon, progress, options
 
     def run(self, trainings: Trainings, planned: float, how: str, *, shown: bool) -> Found:

@@ -26,7 +26,7 @@ from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_has
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch.utils.data import DataLoader
 
-from surefoot._progress import Tell
+from surefoot._base.progress import Tell
 from surefoot.integrations import _find
 from surefoot.integrations._restore import Snapshot
 from surefoot.integrations._trainings import PEAKS, Training, Trainings, rate_of, stacked

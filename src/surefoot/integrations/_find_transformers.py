@@ -10,7 +10,7 @@ import torch
 from torch.optim import Optimizer
 from transformers import Trainer, TrainerCallback
 
-from surefoot._progress import Tell
+from surefoot._base.progress import Tell
 from surefoot.integrations import _find
 from surefoot.integrations._restore import Snapshot
 from surefoot.integrations._trainings import Training, Trainings, stacked

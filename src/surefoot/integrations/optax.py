@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from surefoot._missing import missing
+from surefoot._base.missing import missing
 from surefoot.theory import level
 from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated, safe_delta
 

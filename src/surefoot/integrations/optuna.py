@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from surefoot._missing import missing
+from surefoot._base.missing import missing
 from surefoot.monitor import PartialBound, StabilityMonitor
 
 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from surefoot._missing import missing
+from surefoot._base.missing import missing
 from surefoot.integrations._watching import by_step, of_verdict
 from surefoot.monitor import StabilityMonitor
 

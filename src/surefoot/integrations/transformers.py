@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from surefoot._missing import missing
+from surefoot._base.missing import missing
 from surefoot.integrations._watching import attached, latest, stops
 from surefoot.monitor import StabilityMonitor
 

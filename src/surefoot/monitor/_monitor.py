@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot import _checks
+from surefoot._base import checks
 from surefoot.monitor import _optimizers
 from surefoot.monitor._columns import (
     COLUMNS,
@@ -119,18 +119,18 @@ class StabilityMonitor:
         if any(group.get("lr") is None for group in optimizer.param_groups):
             raise ValueError(f"optimizer must have a learning rate 'lr' in every group, got {type(optimizer).__name__}")
         self.optimizer = optimizer
-        self.horizon = None if horizon is None else _checks.whole("horizon", horizon, 1)
-        self.distance = None if distance is None else _checks.number("distance", distance, least=0)
+        self.horizon = None if horizon is None else checks.whole("horizon", horizon, 1)
+        self.distance = None if distance is None else checks.number("distance", distance, least=0)
         self.track = tracked(track)
-        self.lower_bound = _checks.number("lower_bound", lower_bound)
+        self.lower_bound = checks.number("lower_bound", lower_bound)
         self.models = parse_models(models, self.lower_bound)
-        self.every = _checks.whole("every", every, 1)
+        self.every = checks.whole("every", every, 1)
         self.rules = check_rules(stop)
         self._schedule: Floats | None = None
         if schedule is not None:
-            _, self._schedule = _checks.factors(schedule, self.horizon, may_rest=True)
+            _, self._schedule = checks.factors(schedule, self.horizon, may_rest=True)
             self.horizon = len(self._schedule)
-        flush_every = _checks.whole("flush_every", flush_every, 1)
+        flush_every = checks.whole("flush_every", flush_every, 1)
         self.stopped: Stop | None = None
         """What the first stop rule that held has said; the same on all ranks."""
         self.steps = 0

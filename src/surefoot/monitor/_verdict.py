@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from surefoot._text import html_table
+from surefoot._base.text import html_table
 from surefoot.plots import pages
 
 

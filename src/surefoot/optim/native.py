@@ -2,7 +2,7 @@
 
 Nothing is compiled unasked, and everything works without it. Where the library serves, it takes the place of several
 passes by NumPy and torch: see :mod:`surefoot.optim._sums` and :class:`surefoot.optim._arithmetic.Host`, which ask for a
-pass and do it themselves if the answer is None. :mod:`surefoot._native` builds the library and finds it.
+pass and do it themselves if the answer is None. :mod:`surefoot._base.kernels` builds the library and finds it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from surefoot import _native
-from surefoot._native import place as place
+from surefoot._base import kernels
+from surefoot._base.kernels import place as place
 
 _MANY = 1 << 21
 """From this many elements on, several threads are worth their start."""
@@ -78,7 +78,7 @@ def _run(call: Any, what: Pass, operands: tuple[Tensors, ...], numbers: tuple[fl
     if 1 in sizes and any(a.is_neg() for tensors in operands for a in tensors if a.numel() == 1):
         return None  # a view of minus the number in memory, which autograd may make of an imaginary part
     total, writes = sum(sizes), _WRITES[what]
-    sums = array("d", bytes(8 * (len(sizes) + (total >> _native.CHUNK_BITS))))  # room for all chunks, and some more
+    sums = array("d", bytes(8 * (len(sizes) + (total >> kernels.CHUNK_BITS))))  # room for all chunks, and some more
     scalars, following = array("d", (*numbers, *_ZEROS[len(numbers) :])), array("q", (0,))
     addresses = [each.buffer_info()[0] for each in (table, scalars, sums, following)]
     work = (what, len(operands), writes, len(sizes), *addresses)
@@ -101,7 +101,7 @@ def _dense(a: Tensor) -> bool:
 @functools.cache
 def library() -> Any:
     """The library's function for passes, or None if it was not built for this machine."""
-    compiled = _native.library()
+    compiled = kernels.library()
     return None if compiled is None else _load(compiled)
 
 
@@ -113,13 +113,13 @@ def _load(compiled: CDLL) -> Any:
 
 
 def build() -> Path:
-    """Compile the library (:func:`surefoot._native.build`), and see whether it sums up rightly.
+    """Compile the library (:func:`surefoot._base.kernels.build`), and see whether it sums up rightly.
 
     Raises:
         RuntimeError: there is no compiler, it fails, or the library is not written for this machine.
 
     """
-    path = _native.build(_check)
+    path = kernels.build(_check)
     library.cache_clear()
     return path
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot._files import write_whole
-from surefoot._text import csv_text
+from surefoot._base.files import write_whole
+from surefoot._base.text import csv_text
 from surefoot.paper.curves import EARLY, Floats, Found, MissingRuns, curves
 from surefoot.study import Result, Sensitivity, measure_windows
 

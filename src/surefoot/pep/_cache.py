@@ -11,7 +11,7 @@ from functools import cache as once
 from pathlib import Path
 
 from surefoot import data, pep, theory
-from surefoot._files import write_whole
+from surefoot._base.files import write_whole
 from surefoot.pep._solver import versions
 from surefoot.pep._statement import Case, Verification
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot._progress import Tell, reporter
-from surefoot._spawn import cores, done_in_processes
+from surefoot._base.progress import Tell, reporter
+from surefoot._base.spawn import cores, done_in_processes
 from surefoot.pep._cache import Cache, folder
 from surefoot.pep._solver import SolverError
 from surefoot.pep._statement import STATEMENTS, Case, Verification

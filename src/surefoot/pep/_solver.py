@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
-from surefoot._missing import missing
+from surefoot._base.missing import missing
 
 PACKAGES = ("PEPit", "cvxpy", "clarabel", "scs")
 """What the extra ``surefoot[pep]`` installs."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot import _native
+from surefoot._base import kernels
 from surefoot.problems._problem import WIDTH, Floats, Rows, TiledProblem
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class _Functions(NamedTuple):
 @functools.cache
 def functions() -> _Functions | None:
     """The library's functions for sweeps, or None if it was not built for this machine."""
-    library = _native.library()
+    library = kernels.library()
     return None if library is None else _bind(library)
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from surefoot._files import write_whole
+from surefoot._base.files import write_whole
 from surefoot.plots import looks, pages
 from surefoot.report._payload import payload, title_of
 from surefoot.study import Result, StoreError

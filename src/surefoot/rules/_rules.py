@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeGuard
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from surefoot import _checks
+from surefoot._base import checks
 from surefoot.rules._history import Floats, History, Stop
 
 
@@ -83,11 +83,11 @@ class PartialBound(StopRule):
 
     def __post_init__(self) -> None:
         if self.best != "shared":
-            object.__setattr__(self, "best", _checks.number("best", self.best, positive=True))
-        elif _checks.number("slack", self.slack) < 1:
+            object.__setattr__(self, "best", checks.number("best", self.best, positive=True))
+        elif checks.number("slack", self.slack) < 1:
             raise ValueError(f"slack must be at least 1 with best='shared', got {self.slack!r}")
-        _checks.number("slack", self.slack, positive=True)
-        _checks.number("until", self.until, positive=True)
+        checks.number("slack", self.slack, positive=True)
+        checks.number("until", self.until, positive=True)
 
     def first(self, history: History) -> Stop | None:
         """The first step whose partial sum exceeds slack·best."""
@@ -123,8 +123,8 @@ class DeltaExplosion(StopRule):
     window: int = 3
 
     def __post_init__(self) -> None:
-        _checks.number("factor", self.factor, positive=True)
-        _checks.whole("window", self.window, 1)
+        checks.number("factor", self.factor, positive=True)
+        checks.whole("window", self.window, 1)
 
     def first(self, history: History) -> Stop | None:
         """The first step at which the index has grown by the factor."""
@@ -165,9 +165,9 @@ class Dead(StopRule):
     window: int = 20
 
     def __post_init__(self) -> None:
-        _checks.number("grad_ratio", self.grad_ratio, positive=True)
-        _checks.number("loss_ratio", self.loss_ratio, positive=True)
-        _checks.whole("window", self.window, 1)
+        checks.number("grad_ratio", self.grad_ratio, positive=True)
+        checks.number("loss_ratio", self.loss_ratio, positive=True)
+        checks.whole("window", self.window, 1)
 
     def first(self, history: History) -> Stop | None:
         """The first step at which the gradients have vanished and the loss is still high."""

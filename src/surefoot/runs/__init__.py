@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from surefoot._progress import Tell, reporter, tell
+from surefoot._base.progress import Tell, reporter, tell
 from surefoot.runs._bench import Bench, cuts_of
 from surefoot.runs._best_bound import best_of, cut, forget_best, tell_best
 from surefoot.runs._connection import StoreError

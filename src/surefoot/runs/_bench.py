@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from surefoot._spawn import cores
+from surefoot._base.spawn import cores
 from surefoot.problems import one_blas_thread
 from surefoot.runs import torch_ranks
 from surefoot.runs._lane import Lane, Told

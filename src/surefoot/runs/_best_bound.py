@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot._files import remove_whole, replacing
-from surefoot._states import seal_of
+from surefoot._base.files import remove_whole, replacing
+from surefoot._base.states import seal_of
 from surefoot.rules import ROUNDING, History, StopRule, first_stop, is_shared, with_best
 from surefoot.runs._types import RunPlan, Settings, Trace, close
 

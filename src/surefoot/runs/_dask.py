@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
-from surefoot._missing import missing
+from surefoot._base.missing import missing
 
 try:
     import cloudpickle
@@ -30,7 +30,7 @@ try:
 except ImportError as error:
     raise missing("engine='dask'", error, "dask") from error
 
-from surefoot._spawn import hidden_main
+from surefoot._base.spawn import hidden_main
 from surefoot.runs._place import ClusterError
 from surefoot.runs._work import Work
 from surefoot.runs._workers import Answer, packed

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from surefoot._spawn import cores
+from surefoot._base.spawn import cores
 from surefoot.problems import WIDTH, TiledProblem, one_blas_thread
 from surefoot.runs._chunk import Chunk, advance, tiles_of
 from surefoot.runs._lane import Lane, Told

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from surefoot import _checks
-from surefoot._spawn import cores
+from surefoot._base import checks
+from surefoot._base.spawn import cores
 from surefoot.runs._workers import Workers
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Place:
         address, processes = self.address, self.processes
         for option in ("processes", "cpus", "gpus"):
             if getattr(self, option) is not None:
-                _checks.whole(option, getattr(self, option), 1)
+                checks.whole(option, getattr(self, option), 1)
         if self.engine == "auto":
             for option in ("address", "cpus", "gpus"):
                 if getattr(self, option) is not None:

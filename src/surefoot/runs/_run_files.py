@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from surefoot._files import remove_whole
-from surefoot._states import load_run, save_run
+from surefoot._base.files import remove_whole
+from surefoot._base.states import load_run, save_run
 from surefoot.runs._claims import exists
 from surefoot.runs._lane import Told
 from surefoot.runs._run import SearchError

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from surefoot import _checks
+from surefoot._base import checks
 from surefoot._identity import Identity, digest, identify, merged
 from surefoot.optim import ModelBased
 from surefoot.problems import Starts, seeded
@@ -104,8 +104,8 @@ class TorchRun(Run):
             "schedule": schedule if schedule is None or isinstance(schedule, str) else np.asarray(schedule, float),
             "scheduler": scheduler,
             "evaluate": evaluate,
-            "clip": None if clip is None else _checks.number("clip", clip, positive=True),
-            "accumulate": _checks.whole("accumulate", accumulate, 1),
+            "clip": None if clip is None else checks.number("clip", clip, positive=True),
+            "accumulate": checks.whole("accumulate", accumulate, 1),
             "autocast": autocast,
             "model_seed": model_seed,
             "version": version,
@@ -152,7 +152,7 @@ class TorchRun(Run):
         scheduler = self._options["scheduler"]
         if scheduler is None:
             if self._schedule is not None:
-                self._options["schedule"] = _checks.factors(self._schedule, horizon)[1]
+                self._options["schedule"] = checks.factors(self._schedule, horizon)[1]
             return self.schedule
         large, small = (_dry_run(scheduler, lr, horizon) for lr in (1.0, 0.25))
         self._knows_rates = large is not None and small is not None and bool(np.allclose(large, small, rtol=1e-6))

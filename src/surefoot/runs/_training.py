@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from surefoot._spawn import cores
+from surefoot._base.spawn import cores
 from surefoot.problems import NetworkProblem, Rows
 from surefoot.rules import History, first_stop
 from surefoot.runs import torch_ranks

@@ -18,7 +18,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from surefoot._spawn import hidden_main, keep_memory
+from surefoot._base.spawn import hidden_main, keep_memory
 
 if TYPE_CHECKING:
     from surefoot.runs._work import Work

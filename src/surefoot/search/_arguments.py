@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot import _checks
+from surefoot._base import checks
 from surefoot.runs import Floats, Run, RunFactory
 from surefoot.search._bias import Bias, Distance, Envelope, Pool
 from surefoot.theory import schedules
@@ -93,4 +93,4 @@ def bias_of(bias: Any, factories: Mapping[str, RunFactory], horizon: int) -> Bia
         if any(envelope is None for envelope in envelopes):
             raise ValueError("bias='envelope' needs factories with an envelope, such as ProblemRun; use 'pool' or a D")
         return Envelope(envelopes[0])  # type: ignore[arg-type]
-    return Distance(_checks.number("bias", bias, positive=True))
+    return Distance(checks.number("bias", bias, positive=True))

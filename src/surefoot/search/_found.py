@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from surefoot._text import aligned, visible
+from surefoot._base.text import aligned, visible
 from surefoot.runs import Run
 from surefoot.search._candidate import name_of, raised
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from surefoot import _checks
+from surefoot._base import checks
 from surefoot.runs import (
     Bench,
     Keeper,
@@ -137,7 +137,7 @@ def tune(
     if distance is not None:
         if bias != "auto":
             raise ValueError(f"distance and bias={bias!r} exclude each other, got distance={distance!r}")
-        bias = _checks.number("distance", distance, positive=True)
+        bias = checks.number("distance", distance, positive=True)
     if isinstance(run_factory, Study):
         study = run_factory
         if maximize:
@@ -148,24 +148,24 @@ def tune(
         run_factory, lrs, horizon, seeds = factories_of_study(study), study.lrs, study.steps, study.seeds
         if bias == "auto" and study.distance is not None:
             bias = study.distance
-    orders = _checks.seeds(1 if seeds is None else seeds)
+    orders = checks.seeds(1 if seeds is None else seeds)
     factories = factories_of(run_factory, len(orders))
     if objective not in ("loss", "bound"):
         raise ValueError(f"objective must be 'loss' or 'bound', got {objective!r}")
     if horizon is None:
         raise ValueError("horizon must be given: the steps of a whole run")
-    horizon = _checks.whole("horizon", horizon, 1)
+    horizon = checks.whole("horizon", horizon, 1)
     if lrs is None and objective == "bound":
         raise ValueError("lrs must be given for objective='bound', whose certificate speaks of these rates, got None")
-    rates = OWN_RATES if lrs is None else list(_checks.rates(lrs))
+    rates = OWN_RATES if lrs is None else list(checks.rates(lrs))
     extend = lrs is None if extend is None else bool(extend)
     factors = schedule_of(schedule, factories, horizon)
-    lower_bound = _checks.number("lower_bound", lower_bound)
+    lower_bound = checks.number("lower_bound", lower_bound)
     if tolerance is None:
         tolerance = 0.005 if objective == "loss" else 0.0
-    tolerance = _checks.number("tolerance", tolerance, least=0)
-    rounds = 0 if refine is None else _checks.whole("refine", refine, 0)
-    max_states = _checks.whole("max_states", max_states, 1)
+    tolerance = checks.number("tolerance", tolerance, least=0)
+    rounds = 0 if refine is None else checks.whole("refine", refine, 0)
+    max_states = checks.whole("max_states", max_states, 1)
     place = Place(engine, processes, address, cpus, gpus)
     rule = bias_of(bias, factories, horizon)
     if maximize and objective == "bound":

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import numpy as np
 
-from surefoot._files import replacing
-from surefoot._missing import missing
+from surefoot._base.files import replacing
+from surefoot._base.missing import missing
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from surefoot import _checks
+from surefoot._base import checks
 from surefoot.problems import one_blas_thread
 from surefoot.runs import EXACT, FINAL_FIELDS, Floats, Store, StoreError, has_level
 from surefoot.study import _export
@@ -87,7 +87,7 @@ class Result:
     def rates(self) -> Floats:
         """α_t = lr·η_t, of shape (rates, T)."""
         stored = self.settings["factors"]
-        _, factors = _checks.factors(self.settings["schedule"] if stored is None else stored, self.steps)
+        _, factors = checks.factors(self.settings["schedule"] if stored is None else stored, self.steps)
         return self.lrs[:, None] * factors
 
     @cached_property
@@ -376,13 +376,13 @@ class Result:
     def _horizon(self, horizon: int | None) -> int:
         if horizon is None:
             return self.steps
-        if _checks.whole("horizon", horizon, 1) > self.steps:
+        if checks.whole("horizon", horizon, 1) > self.steps:
             raise ValueError(f"horizon must be at most the {self.steps} steps of a run, got {horizon}")
         return int(horizon)
 
     def _distance(self, distance: float | None) -> float:
         if distance is not None:
-            return _checks.number("distance", distance, positive=True)
+            return checks.number("distance", distance, positive=True)
         if self.settings["distance"] is not None:
             return float(self.settings["distance"])
         optimum = self.optimum()

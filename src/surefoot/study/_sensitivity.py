@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot import _checks
-from surefoot._text import aligned, html_table
+from surefoot._base import checks
+from surefoot._base.text import aligned, html_table
 from surefoot.runs import Floats
 from surefoot.study._show import cells
 
@@ -106,7 +106,7 @@ def measure_windows(
 ) -> SensitivityTable:
     """The table for losses and bounds of shape (algorithms, rates); NaN counts as ∞."""
     # On networks the loss at the start is that of another mode, and may lie below all others.
-    slack = _checks.number("tolerance", tolerance, positive=True) * max(initial_loss - optimal_loss, 0.0)
+    slack = checks.number("tolerance", tolerance, positive=True) * max(initial_loss - optimal_loss, 0.0)
     rows = []
     for algorithm, loss, total in zip(algorithms, _without_nan(losses), _without_nan(totals), strict=True):
         measured, predicted = _window(loss, slack), _window(total, slack)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
-from surefoot._text import aligned, html_table, visible
+from surefoot._base.text import aligned, html_table, visible
 from surefoot.plots import label_of
 
 if TYPE_CHECKING:

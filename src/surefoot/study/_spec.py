@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from surefoot import _checks
+from surefoot._base import checks
 from surefoot.runs import parse_methods
 from surefoot.theory.arguments import unknown
 
@@ -114,7 +114,7 @@ def _methods(value: Any) -> tuple[str, ...]:
 
 def _schedule(value: Any) -> str | tuple[float, ...]:
     if isinstance(value, list):
-        return tuple(_checks.number(f"schedule[{place}]", factor) for place, factor in enumerate(value))
+        return tuple(checks.number(f"schedule[{place}]", factor) for place, factor in enumerate(value))
     return _text("schedule", value)
 
 
@@ -127,17 +127,17 @@ def _options(value: Any) -> dict[str, Any]:
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "problem": partial(_text, "problem"),
     "methods": _methods,
-    "lrs": _checks.rates,
-    "epochs": partial(_checks.whole, "epochs", least=1),
-    "batch_size": partial(_checks.whole, "batch_size", least=1),
+    "lrs": checks.rates,
+    "epochs": partial(checks.whole, "epochs", least=1),
+    "batch_size": partial(checks.whole, "batch_size", least=1),
     "data": partial(_text, "data"),
     "problem_options": _options,
-    "seeds": _checks.seeds,
+    "seeds": checks.seeds,
     "schedule": _schedule,
-    "sampling": _checks.sampling,
-    "lower_bound": partial(_checks.number, "lower_bound"),
-    "every": partial(_checks.whole, "every", least=1),
-    "distance": partial(_checks.number, "distance", positive=True),
+    "sampling": checks.sampling,
+    "lower_bound": partial(checks.number, "lower_bound"),
+    "every": partial(checks.whole, "every", least=1),
+    "distance": partial(checks.number, "distance", positive=True),
     "version": partial(_text, "version"),
 }
 """What each key may be: the value as a study takes it, or an error that names it."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
-from surefoot import _checks
+from surefoot._base import checks
 from surefoot._identity import Identity, require
 from surefoot.problems import Problem, create
 from surefoot.rules import StopRule, check_rules, is_shared, with_best
@@ -113,14 +113,14 @@ class Study:
         self._left: Seen | None = None
         """How code, values and data looked when the last runs had ended."""
         if lower_bound is not None:
-            lower_bound = _checks.number("lower_bound", lower_bound)
+            lower_bound = checks.number("lower_bound", lower_bound)
         self.methods = parse_methods(methods, lower_bound=lower_bound)
-        self.lrs = _checks.rates(lrs)
-        self.seeds = _checks.seeds(seeds)
-        self.epochs = _checks.whole("epochs", epochs, 1)
-        self.batch_size = _checks.whole("batch_size", batch_size, 1)
-        self.sampling = _checks.sampling(sampling)
-        self.distance = None if distance is None else _checks.number("distance", distance, positive=True)
+        self.lrs = checks.rates(lrs)
+        self.seeds = checks.seeds(seeds)
+        self.epochs = checks.whole("epochs", epochs, 1)
+        self.batch_size = checks.whole("batch_size", batch_size, 1)
+        self.sampling = checks.sampling(sampling)
+        self.distance = None if distance is None else checks.number("distance", distance, positive=True)
         self.stop = check_rules(stop, may_share=True)
         if self.distance is None and self._shares:
             raise ValueError("distance must be given, D of the bound, for stop rules with best='shared', got None")
@@ -138,8 +138,8 @@ class Study:
             if method.optimizer is not None and not is_network(self.problem):
                 raise ValueError(f"methods must not hold {method.name!r} on {self.problem.name!r}: it is for networks")
         self.steps_per_epoch = self.problem.n_rows // self.batch_size
-        self.every = _checks.whole("every", every, 1)
-        self.schedule, self.factors = _checks.factors(schedule, self.steps)
+        self.every = checks.whole("every", every, 1)
+        self.schedule, self.factors = checks.factors(schedule, self.steps)
         if self.every > self.steps:
             raise ValueError(f"every must be at most the {self.steps} steps of a run, got {self.every}")
 

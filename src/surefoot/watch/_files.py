@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from surefoot._files import write_whole
+from surefoot._base.files import write_whole
 
 COLUMNS = ("optimizer", "step", "loss", "lr", "grad_norm")
 """The columns of the trace. What is not finite is ``inf``; what was not measured is empty."""

@@ -6,7 +6,7 @@ import time
 from html import escape
 from typing import TYPE_CHECKING
 
-from surefoot._text import html_table
+from surefoot._base.text import html_table
 from surefoot.monitor import State
 from surefoot.plots import pages
 from surefoot.watch._chart import chart, number

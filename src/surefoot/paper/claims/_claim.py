@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from surefoot._progress import Tell, reporter
+from surefoot._base.progress import Tell, reporter
 from surefoot.paper import experiments, presets
 from surefoot.paper.summary import Summary, recorded, summarise
 from surefoot.plots import label_of

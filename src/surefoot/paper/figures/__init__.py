@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot._files import replacing, write_whole
-from surefoot._text import csv_text
+from surefoot._base.files import replacing, write_whole
+from surefoot._base.text import csv_text
 from surefoot.paper.figures import convex, networks, theory, worst_cases
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.panels import Columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from surefoot._progress import reporter
+from surefoot._base.progress import reporter
 
 
 def test_a_function_is_told_what_is_new_and_of_how_much():

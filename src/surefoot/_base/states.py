@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from surefoot._files import replacing
+from surefoot._base.files import replacing
 
 _SKELETON = "skeleton"
 _ARRAY = "array of NumPy"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import surefoot.optim as sfo
-from surefoot import _native
+from surefoot._base import kernels
 from surefoot.optim import _sums, native
 from surefoot.problems import LinearRegression, _compiled, pack
 
@@ -18,7 +18,7 @@ from surefoot.problems import LinearRegression, _compiled, pack
 @pytest.fixture
 def forgotten():
     """Nobody remembers whether there was a library, before the test and after it."""
-    cached = (_native.library, native.library, _compiled.functions)
+    cached = (kernels.library, native.library, _compiled.functions)
     for function in cached:
         function.cache_clear()
     yield
@@ -43,25 +43,25 @@ def test_what_was_built_is_used(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    assert native.build() == _native.place()
+    assert native.build() == kernels.place()
     assert native.library() is not None
     assert _compiled.functions() is not None
 
 
 def test_another_source_or_machine_has_another_name(compiled_library: CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {_native.place()}
+    names = {kernels.place()}
     here = (Path(__file__),)
-    for what, other in (("_FLAGS", (*_native._FLAGS, "-g")), ("_SOURCES", here), ("_HEADERS", here)):
+    for what, other in (("_FLAGS", (*kernels._FLAGS, "-g")), ("_SOURCES", here), ("_HEADERS", here)):
         with monkeypatch.context() as patch:
-            patch.setattr(_native, what, other)
-            names.add(_native.place())
+            patch.setattr(kernels, what, other)
+            names.add(kernels.place())
     with monkeypatch.context() as patch:
-        patch.setattr(_native.platform, "system", lambda: "Elsewhere")
-        names.add(_native.place())
+        patch.setattr(kernels.platform, "system", lambda: "Elsewhere")
+        names.add(kernels.place())
     assert len(names) == 5
     with monkeypatch.context() as patch:
-        patch.setattr(_native.platform, "machine", lambda: "vax")
-        assert _native.place() is None
+        patch.setattr(kernels.platform, "machine", lambda: "vax")
+        assert kernels.place() is None
         with pytest.raises(RuntimeError, match="not vax"):
             native.build()
 
@@ -70,7 +70,7 @@ def test_a_broken_file_is_told_and_not_used(
     forgotten: None, compiled_library: CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    place = _native.place()
+    place = kernels.place()
     assert place is not None
     place.parent.mkdir(parents=True)
     place.write_bytes(b"no library")
@@ -89,11 +89,11 @@ def test_a_broken_file_is_told_and_not_used(
 def test_what_keeps_it_from_being_built(
     compiler: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if _native.place() is None:
+    if kernels.place() is None:
         pytest.skip("the library is not written for this machine")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CC", compiler)
-    monkeypatch.setattr(_native.shutil, "which", lambda name: None)
+    monkeypatch.setattr(kernels.shutil, "which", lambda name: None)
     with pytest.raises(RuntimeError, match=message):
         native.build()
     assert not list(tmp_path.rglob("*.so"))
@@ -106,7 +106,7 @@ def test_a_library_that_sums_wrongly_is_not_kept(
     wrong.write_text("void surefoot_pass(void) {}\n")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(_native, "_SOURCES", (wrong,))
+    monkeypatch.setattr(kernels, "_SOURCES", (wrong,))
     with pytest.raises(RuntimeError, match=r"sum up to 0\.0"):
         native.build()
     assert not list(tmp_path.rglob("*.so"))

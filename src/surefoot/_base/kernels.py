@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-_ROOMS = Path(__file__).parent
+_ROOMS = Path(__file__).parent.parent
 _SOURCES = tuple(_ROOMS / name for name in ("optim/_passes.c", "problems/_tiles.c", "problems/_newton.c"))
 _HEADERS = (_ROOMS / "problems" / "_lanes.h",)
 CHUNK_BITS = 18

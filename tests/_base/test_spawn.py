@@ -37,7 +37,7 @@ def test_a_script_without_a_guard_runs_once_and_its_own_problem_goes_to_its_proc
 
 ALLOCATING = """
 import resource, sys
-from surefoot._spawn import keep_memory
+from surefoot._base.spawn import keep_memory
 if sys.argv[1] == "keep":
     keep_memory()
 import numpy as np
