@@ -61,7 +61,7 @@ def words_at(page, method, rate):
 
 
 def click_point(page, method, rate):
-    """Click a point where it is drawn, also if the drawing is renewed meanwhile."""
+    """Click a point where it is drawn."""
     page.mouse.click(*_place(page, method, rate))
 
 
@@ -72,8 +72,10 @@ def clear_picks(page):
 
 
 def _place(page, method, rate):
+    """Where a point is, after all that was asked of the page is drawn: it draws in the next frame."""
     return page.evaluate(
-        """(point) => {
+        """async (point) => {
+          await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
           const mark = document.querySelector(`[data-point="${point}"]`);
           mark.scrollIntoView({ block: "nearest" });
           const box = mark.getBoundingClientRect();
