@@ -36,7 +36,7 @@ def main() -> None:
     for claim, found in compared(Evidence(arguments.store, presets)):
         cells = (cell(found.get(preset)) for preset in presets)
         words = claim.claim.partition(": ")[2]
-        print(f"| `{claim.id}` | {' | '.join(cells)} | {words[:1].upper()}{words[1:]}. Rule: {claim.rule} |")
+        print(f"| `{claim.id}` | {' | '.join(cells)} | {words}. *Rule:* {claim.rule} |")
 
 
 if __name__ == "__main__":
