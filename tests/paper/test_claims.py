@@ -42,6 +42,14 @@ def test_verdicts_are_those_of_the_runs(rows):
     assert rows["cifar-warmup"].verdict == "fails"  # in the medium sweep, as recorded in the package
 
 
+def test_what_comes_with_the_package_judges_every_claim_about_networks():
+    evidence = claims.Evidence()
+    rows = [claims.judge(claim, evidence) for claim in claims.SECTIONS["ResNet20 on CIFAR-10"].values()]
+    assert [row.id for row in rows if row.verdict == "not-run"] == []
+    assert [sweep.preset for sweep in evidence.sweeps("cifar10")] == ["medium", "small"]
+    assert next(row for row in rows if row.id == "cifar-sps-ngn-hold").measured.startswith("medium holds: ")
+
+
 def test_a_rule_that_is_not_met_is_reported_as_failing():
     claim = claims.Claim("x", "the moon is cheese", "its density is below 1", lambda _: claims.Finding(False, "3.34"))
     assert claims.judge(claim, claims.Evidence()).verdict == "fails"
