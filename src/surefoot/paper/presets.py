@@ -228,7 +228,7 @@ def _cifar10(preset: str, device: str, data: str | None) -> Sweep:
 
 def _geometries(preset: str, device: str, data: str | None) -> Sweep:
     common = _image_settings(preset, device, data)
-    if preset == "small":  # 25 runs of 156 steps, which tell what rates hold: half an hour of two cores
+    if preset == "small":  # 25 runs of 156 steps, which tell what rates hold: a quarter of an hour of two cores
         fewer = {"rows": 5_000, "evaluated": 1_000, "validation_rows": 1_000}
         common |= {"epochs": 2, "batch_size": 64, "problem_options": common["problem_options"] | fewer}
     averaged = ["sgd-momentum", "momo", "ngn-momentum"]
