@@ -28,16 +28,11 @@ def show(facts: dict[str, Any]) -> None:
         rows.append([row["name"], row["version"] or missing, row["extra"] or "core"])
     print_table(("package", "version", "for"), rows, "packages")
     print_table(("data set", "where"), [[row["name"], row["where"]] for row in facts["datasets"]], "data sets")
-    kernels = facts["kernels"] or "not built; `surefoot build` compiles them, for faster optimizers and convex studies"
-    console.print(f"Compiled kernels: {visible(kernels)}", markup=False)
     console.print(f"More data: `surefoot data list --all`. Cache folder: {visible(facts['cache'])}", markup=False)
 
 
 def findings() -> dict[str, Any]:
-    """Versions, extras, data sets and compiled kernels of this installation."""
-    from surefoot.optim import native
-
-    kernels = native.place()
+    """Versions, extras and data sets of this installation."""
     return {
         "surefoot": __version__,
         "python": platform.python_version(),
@@ -48,7 +43,6 @@ def findings() -> dict[str, Any]:
         ],
         "datasets": [{"name": info.name, "where": info.where} for info in available() if info.where != "downloadable"],
         "cache": str(folders()[-1]),
-        "kernels": str(kernels) if kernels is not None and kernels.is_file() else None,
     }
 
 

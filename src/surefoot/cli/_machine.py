@@ -1,4 +1,4 @@
-"""Commands about this installation: doctor, build, data."""
+"""Commands about this installation: doctor, data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from surefoot._base.text import visible
-from surefoot.cli._app import MACHINE, Group, Json, Quiet, Silent, app, completing
+from surefoot.cli._app import MACHINE, Group, Json, Quiet, app, completing
 
 
 @app.command(rich_help_panel=MACHINE)
@@ -31,26 +31,6 @@ def doctor(as_json: Json = False) -> None:
         print_json(facts)
     else:
         _doctor.show(facts)
-
-
-@app.command(rich_help_panel=MACHINE)
-def build(quiet: Silent = False) -> None:
-    """Compile the kernels of optimizers and convex studies for this machine, so that they take less time on the CPU.
-
-    It needs a C compiler (cc, gcc, clang, or the one in CC), and puts one small file into the cache folder. Everything
-    works without it.
-
-    [bold]Example[/]
-
-      surefoot build
-    """
-    if not quiet:
-        typer.echo("compiling …", err=True)
-    from surefoot.optim.native import build as run
-
-    path = run()
-    if not quiet:
-        typer.echo(f"written: {path}; optimizers and convex studies use it from now on")
 
 
 data = typer.Typer(
