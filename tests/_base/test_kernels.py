@@ -12,13 +12,12 @@ import torch
 import surefoot.optim as sfo
 from surefoot._base import kernels
 from surefoot.optim import _sums, native
-from surefoot.problems import LinearRegression, _compiled, pack
 
 
 @pytest.fixture
 def forgotten():
     """Nobody remembers whether there was a library, before the test and after it."""
-    cached = (kernels.library, native.library, _compiled.functions)
+    cached = (kernels.library, native.library)
     for function in cached:
         function.cache_clear()
     yield
@@ -31,10 +30,7 @@ def test_nothing_is_compiled_unasked(forgotten: None, tmp_path: Path, monkeypatc
     x = torch.nn.Parameter(torch.ones(3))
     x.grad = torch.ones(3)
     sfo.NGN([x]).step(loss=1.0)
-    problem = LinearRegression()
-    problem.full_loss(pack(problem, problem.initial_point()))
     assert native.library() is None
-    assert _compiled.functions() is None
     assert not list(tmp_path.iterdir())
 
 
@@ -45,20 +41,19 @@ def test_what_was_built_is_used(
     monkeypatch.delenv("CC", raising=False)
     assert native.build() == kernels.place()
     assert native.library() is not None
-    assert _compiled.functions() is not None
 
 
 def test_another_source_or_machine_has_another_name(compiled_library: CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {kernels.place()}
     here = (Path(__file__),)
-    for what, other in (("_FLAGS", (*kernels._FLAGS, "-g")), ("_SOURCES", here), ("_HEADERS", here)):
+    for what, other in (("_FLAGS", (*kernels._FLAGS, "-g")), ("_SOURCES", here)):
         with monkeypatch.context() as patch:
             patch.setattr(kernels, what, other)
             names.add(kernels.place())
     with monkeypatch.context() as patch:
         patch.setattr(kernels.platform, "system", lambda: "Elsewhere")
         names.add(kernels.place())
-    assert len(names) == 5
+    assert len(names) == 4
     with monkeypatch.context() as patch:
         patch.setattr(kernels.platform, "machine", lambda: "vax")
         assert kernels.place() is None
@@ -79,7 +74,6 @@ def test_a_broken_file_is_told_and_not_used(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert _sums.sum_sq([torch.ones(5)]) == 5  # it says so once
-        assert _compiled.functions() is None
 
 
 @pytest.mark.parametrize(

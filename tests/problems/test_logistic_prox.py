@@ -85,10 +85,7 @@ def test_proximal_points_of_the_paper_s_data_are_certified(name):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("library", [True, False])
-def test_proximal_points_of_large_features_are_found_at_extreme_rates(classes, library, monkeypatch):
-    if not library:
-        monkeypatch.setattr("surefoot.problems._compiled.functions", lambda: None)
+def test_proximal_points_of_large_features_are_found_at_extreme_rates(classes):
     small = classification(classes, 60, 3)
     large = LogisticRegression((1e5 * small.A, small.y), validation=0)
     start, lrs = large.initial_point(), np.logspace(-2, 8, 16)

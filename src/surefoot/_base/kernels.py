@@ -1,7 +1,7 @@
 """The compiled library: which file it is, and how ``surefoot build`` makes it from the C sources of the rooms.
 
 Nothing is compiled unasked, and everything works without it. What the sources do, and where it is used, stands beside
-them: in :mod:`surefoot.optim.native` and ``surefoot.problems._compiled``.
+them: in :mod:`surefoot.optim.native`.
 
 The file's name holds a hash of the sources, of the compiler's flags and of the machine: another version's or another
 machine's library is not found.
@@ -23,8 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _ROOMS = Path(__file__).parent.parent
-_SOURCES = tuple(_ROOMS / name for name in ("optim/_passes.c", "problems/_tiles.c", "problems/_newton.c"))
-_HEADERS = (_ROOMS / "problems" / "_lanes.h",)
+_SOURCES = (_ROOMS / "optim" / "_passes.c",)
 CHUNK_BITS = 18
 """Threads share the passes of the optimizers in chunks of 2 to this power elements."""
 _FLAGS = ("-O3", "-shared", "-fPIC", "-ffp-contract=off", "-fno-math-errno", f"-DCHUNK={1 << CHUNK_BITS}")
@@ -51,7 +50,7 @@ def place() -> Path | None:
     from surefoot.data.cache import folders
 
     machine = (*flags, platform.system(), platform.machine(), *platform.libc_ver())
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in (*_SOURCES, *_HEADERS)))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES))
     digest.update("\0".join(machine).encode())
     return folders()[-1] / "native" / f"passes-{digest.hexdigest()[:16]}.so"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from surefoot.problems._compiled import compiled_tiles
 from surefoot.problems._constants import Constants, constants
 from surefoot.problems._create import create
 from surefoot.problems._linear_predictor import LinearPredictor
@@ -53,7 +52,6 @@ __all__ = [
     "TensorInputs",
     "TiledProblem",
     "ToyFunction",
-    "compiled_tiles",
     "constants",
     "create",
     "one_blas_thread",

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot.data import Dataset, load, train_validation_split
-from surefoot.problems import _compiled
 from surefoot.problems._problem import WIDTH, Floats, Rows, Start, TiledProblem, check_start
 from surefoot.theory.arguments import number, whole
 
@@ -81,8 +80,6 @@ class LinearPredictor(TiledProblem):
     """
 
     name = "linear-predictor"
-    compiled_loss: str | None = None
-    """The loss by which the compiled library knows the problem. A class says this of itself; it is not inherited."""
 
     def __init__(
         self,
@@ -183,9 +180,6 @@ class LinearPredictor(TiledProblem):
         return self._loss_over(self.A_valid, self.y_valid, points)
 
     def _loss_over(self, features: Floats, y: Floats, points: Floats) -> Floats:
-        compiled = _compiled.losses(self, features, y, points)
-        if compiled is not None:
-            return compiled
         count, blocks, width, _ = points.shape
         flat = points.reshape(count, blocks * width, -1)
         # The rows of a piece do not depend on the number of tiles, so that neither do a run's sums.

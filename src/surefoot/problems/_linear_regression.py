@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot.data import Dataset, LinearRegressionData, linear_regression
-from surefoot.problems._compiled import SQUARES
 from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
 from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_rows
 from surefoot.theory.arguments import whole
@@ -40,7 +39,6 @@ class LinearRegression(LinearPredictor):
 
     name = "linear-regression"
     has_prox = True
-    compiled_loss = SQUARES
 
     def __init__(
         self,

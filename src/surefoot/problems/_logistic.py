@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot.data import Dataset
-from surefoot.problems._compiled import CROSS_ENTROPY
 from surefoot.problems._cross_entropy import mean_loss, targets_of
 from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
 from surefoot.problems._logistic_newton import Solution, minimize
@@ -43,7 +42,6 @@ class LogisticRegression(LinearPredictor):
     name = "logistic-regression"
     has_prox = True
     prox_seconds = 1e-3
-    compiled_loss = CROSS_ENTROPY
 
     def __init__(
         self,

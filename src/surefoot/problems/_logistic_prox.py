@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.problems._compiled import minimisers
 from surefoot.problems._cross_entropy import mean_loss, probabilities, targets_of
 from surefoot.problems._problem import Floats, Proximal
 from surefoot.theory.models import SquareRoot
@@ -147,7 +146,7 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
     runs.predictions = runs.predictions + runs.v @ runs.L.transpose(0, 2, 1)
     moved, before_of = runs.number, np.zeros(len(start))
     before_of[moved] = before
-    _solve(runs, before, L, labels, width, (v, losses, norms))
+    _descend(runs, before, v, losses, norms)
 
     value = losses + 0.5 * weight * _dot(v, v)
     lost = moved[~(0.5 * norms[moved] <= _LOST * weight[moved] * value[moved])]
@@ -162,7 +161,7 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
         again.loss, again.slopes = again.evaluate(again.predictions)
         again.keep(again.loss + 0.5 * again.weight * _dot(restart, restart) < value[lost])
         better, results = again.number, (v.copy(), losses.copy(), norms.copy())
-        _solve(again, before_of[better], L, labels, width, results)
+        _descend(again, before_of[better], *results)
         for old, new in zip((v, losses, norms), results, strict=True):
             old[better] = new[better]
     for values in (v, losses, norms):
@@ -172,28 +171,6 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
     new = center + (back if Q is None else _product(back, Q.transpose(0, 2, 1)))
     total = losses.reshape(lr.shape) + 0.5 * ridge * np.vecdot(new, new).sum(axis=1)
     return Proximal(new, total, (0.5 * norms / weight).reshape(lr.shape))
-
-
-def _solve(
-    runs: _Runs, before: Floats, L: Floats, labels: NDArray[np.int64], width: int, results: tuple[Floats, ...]
-) -> None:
-    """Newton's method, compiled if it can be; writes v, losses and squared gradients to ``results``."""
-    compiled = minimisers(
-        L,
-        labels,
-        runs.number // width,
-        runs.predictions,
-        runs.v,
-        np.stack([runs.weight, runs.damped, before]),
-        steps=_NEWTON_STEPS,
-        halvings=_HALVINGS,
-        tolerance=_TOLERANCE**2,
-    )
-    if compiled is None:
-        _descend(runs, before, *results)
-    else:
-        for values, new in zip(results, compiled, strict=True):
-            values[runs.number] = new
 
 
 def _descend(runs: _Runs, before: Floats, v: Floats, losses: Floats, norms: Floats) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.problems import WIDTH, TiledProblem, compiled_tiles
+from surefoot.problems import WIDTH, TiledProblem
 from surefoot.runs._run import Floats
 from surefoot.runs._types import TRACED
 from surefoot.theory.models import exact_delta
@@ -33,10 +33,6 @@ class Tiles:
     def __init__(self, problem: TiledProblem, points: Floats, total: Floats, *, exact: bool) -> None:
         self.told = np.empty((len(TRACED), len(points), WIDTH))
         self._problem = problem
-        self._compiled = None if exact else compiled_tiles(problem, points, total, self.told)
-        if self._compiled is not None:
-            self.points, self.total = self._compiled.points, self._compiled.total
-            return
         self.points, self.total, self._gradients = points, total, np.empty_like(points)
         self._vectors = _vectors(self._gradients)
         self._loss, self._grad_sq, self._size, self._delta, distance_sq = self.told
@@ -55,7 +51,7 @@ class Tiles:
 
     def batches(self, rows: Any) -> Iterator[Any]:
         """The batches of some steps, from their rows (steps, tiles, batch size), each valid until the next."""
-        return (self._problem if self._compiled is None else self._compiled).batches(rows)
+        return self._problem.batches(rows)
 
     def step(
         self,
@@ -77,12 +73,6 @@ class Tiles:
                 wants to; None takes proximal points.
             wants_distance: Whether the distance from the start is to be told.
         """
-        if self._compiled is not None:
-            assert sizes is not None
-            self._compiled.measure(batch)
-            sizes()
-            self._compiled.move(1.0 if factor is None else factor)
-            return
         problem, points, gradients = self._problem, self.points, self._gradients
         self._loss[...] = problem.loss_and_gradient(points, batch, gradients)
         _norm_sq(self._vectors, self._grad_sq)
