@@ -1,10 +1,11 @@
 """How things are drawn: one look a method (:mod:`.methods`), axes and legends (:mod:`.style`), panels that several
-pictures share (:mod:`.panels`), and what pages for a browser share (:mod:`.pages`).
+pictures share (:mod:`.panels`), numbers and ticks (:mod:`.numbers`), and what pages for a browser share (:mod:`.pages`).
 
 >>> look("log-ngn").label
 'LogNGN'
 """
 
 from surefoot.plots.methods import Look, label_of, look, looks
+from surefoot.plots.numbers import short, span, ticks
 
-__all__ = ["Look", "label_of", "look", "looks"]
+__all__ = ["Look", "label_of", "look", "looks", "short", "span", "ticks"]

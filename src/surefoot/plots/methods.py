@@ -58,21 +58,18 @@ _KNOWN: dict[str, tuple[str, tuple[str, str]]] = {
     "ngn": ("NGN", _ROOT),
     "spp": ("SPP", (PURPLE, "D")),
     "log-ngn": ("LogNGN", (OCHRE, "v")),
-    "power": ("PowerStep", (SKY, "X")),
+    "power": ("Power", (SKY, "X")),
     "sgd+warmup": ("SGD with warmup", (BROWN, "P")),
     "sgd-momentum": ("SGD with momentum", _LINEAR),
     "momo": ("MoMo", _TRUNCATED),
     "ngn-momentum": ("NGNMomentum", _ROOT),
     "adam": ("Adam", _LINEAR),
     "adamw": ("AdamW", _LINEAR),
-    "sps-adam": ("SPSAdam", _TRUNCATED),
     "ngn-adam": ("NGNAdam", _ROOT),
     "momo-adam": ("MoMoAdam", (PURPLE, "D")),
     "ngn-momentum-adam": ("NGNMomentumAdam", _ROOT),
     "muon": ("Muon", _LINEAR),
     "sps-muon": ("SPSMuon", _TRUNCATED),
-    "ngn-muon": ("NGNMuon", _ROOT),
-    "ngn-momentum-muon": ("NGNMomentumMuon", _ROOT),
     "surefoot": ("Surefoot", _TRUNCATED),
 }
 
@@ -124,8 +121,8 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 def label_of(name: str) -> str:
     """What people call a method.
 
-    >>> label_of("log-ngn"), label_of("power(p=0.25)"), label_of("ngn(lower_bound='level')"), label_of("mine(a=1)")
-    ('LogNGN', 'PowerStep (p = 0.25)', 'NGN (level)', 'mine (a = 1)')
+    >>> label_of("log-ngn"), label_of("ngn(lower_bound='level')"), label_of("mine(a=1)")
+    ('LogNGN', 'NGN (level)', 'mine (a = 1)')
     """
     base, bracket, rest = name.partition("(")
     label = _KNOWN[base][0] if base in _KNOWN else base

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from surefoot._base.text import aligned, html_table, visible
-from surefoot.plots import label_of
+from surefoot.plots import label_of, short, span
 
 if TYPE_CHECKING:
     from surefoot.study._result import Result
@@ -67,13 +67,9 @@ def _parts(result: Result) -> tuple[str, list[list[str]]]:
 def _line(row: Sensitivity) -> list[str]:
     return [
         label_of(row.algorithm),
-        _range(row.low, row.high),
-        "none" if math.isnan(row.best_rate) else f"{row.best_rate:.3g}",
-        f"{row.best_loss:.3g}",
+        span(row.low, row.high),
+        "none" if math.isnan(row.best_rate) else short(row.best_rate),
+        short(row.best_loss),
         "" if math.isinf(row.decades) else f"{row.decades:.1f}",
-        _range(row.bound_low, row.bound_high),
+        span(row.bound_low, row.bound_high),
     ]
-
-
-def _range(low: float, high: float) -> str:
-    return "none" if math.isnan(low) else f"{low:.3g} – {high:.3g}"

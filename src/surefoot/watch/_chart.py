@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.plots import short, ticks
 from surefoot.rules import Floats
 
 Scale = Callable[[Any], Any]
@@ -72,8 +73,7 @@ def chart(title: str, curve: Curve, horizon: int | None) -> str:
     if low == high:  # a constant is drawn in the middle
         low, high = (low - abs(low), high + abs(high)) if high else (low - 1, high + 1)
     logarithmic = low > 0 and high > 8 * low
-    ticks = _decades(low, high) if logarithmic else _round(low, high)
-    low, high = min(low, ticks[0]), max(high, ticks[-1])
+    levels = ticks(low, high, log=logarithmic)
     last = max(curve.count, 2) - 1
     span = max(last, min(horizon or 0, 4 * last))
 
@@ -89,14 +89,13 @@ def chart(title: str, curve: Curve, horizon: int | None) -> str:
 
     parts = [
         f'<line class="rule" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{down(tick):.1f}" y2="{down(tick):.1f}"/>'
-        f'<text class="end" x="{_LEFT - 6}" y="{down(tick) + 4:.1f}">{number(tick)}</text>'
-        for tick in ticks
+        f'<text class="end" x="{_LEFT - 6}" y="{down(tick) + 4:.1f}">{short(tick)}</text>'
+        for tick in levels
     ]
     parts += [
         f'<text class="{"middle" if across(step) < WIDTH - 30 else "end"}" x="{across(step):.1f}" y="{HEIGHT - 10}">'
-        f"{number(step)}</text>"
-        for step in _round(0, span)
-        if 0 <= step <= span
+        f"{short(step)}</text>"
+        for step in ticks(0, span)
     ]
     if curve.count > len(rows):
         parts += [_band(piece, across, down) for piece in _pieces(rows)]
@@ -106,21 +105,10 @@ def chart(title: str, curve: Curve, horizon: int | None) -> str:
         parts.append(f'<line class="bad" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>')
         side, shift = ("end", -5) if x > WIDTH / 2 else ("start", 5)
         parts.append(f'<text class="badword {side}" x="{x + shift:.1f}" y="{_TOP + 12}">not finite</text>')
-    label = f"{text}, from {number(float(known[0, 2]))} to {number(float(known[-1, 2]))} at step {curve.count}"
+    label = f"{text}, from {short(float(known[0, 2]))} to {short(float(known[-1, 2]))} at step {curve.count}"
     drawing = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
-    now = f' <span class="soft">now {number(curve.last)}</span>'
+    now = f' <span class="soft">now {short(curve.last)}</span>'
     return f"<figure><figcaption>{text}{now}</figcaption>{drawing}</figure>"
-
-
-def number(value: float) -> str:
-    """Three digits, for people."""
-    if value == 0:
-        return "0"
-    if not math.isfinite(value):
-        return "not measured" if math.isnan(value) else "not finite"
-    if 1e-3 <= abs(value) < 1e6:
-        return f"{value:.3g}" if abs(value) < 1e3 else f"{value:,.0f}".replace(",", "\u202f")
-    return f"{value:.2g}"
 
 
 def _pieces(rows: Floats) -> list[Floats]:
@@ -141,25 +129,3 @@ def _band(rows: Floats, across: Scale, down: Scale) -> str:
     there = [f"{across(step):.1f},{down(high):.1f}" for step, _, _, high in rows]
     back = [f"{across(step):.1f},{down(low):.1f}" for step, low, _, _ in rows[::-1]]
     return f'<polygon class="band" points="{" ".join(there + back)}"/>'
-
-
-def _decades(low: float, high: float) -> list[float]:
-    """Ticks of a logarithmic axis: powers of ten, or 1, 2 and 5 times these where there are few."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    if last - first <= 2:
-        ticks = [digit * 10.0**power for power in range(first, last + 1) for digit in (1, 2, 5)]
-        return [tick for tick in ticks if 0.8 * low <= tick <= 1.25 * high] or [low, high]
-    pace = max(1, -(-(last - first) // 5))
-    return [10.0**power for power in range(first, last + 1, pace) if -308 < power < 308]
-
-
-def _round(low: float, high: float) -> list[float]:
-    """Up to six round numbers from one number to another."""
-    spread = high / 4 - low / 4
-    if not spread > 0:
-        spread = abs(high) / 4 or 0.25
-    size = 10.0 ** math.floor(math.log10(spread))
-    pace = next(size * digit for digit in (1, 2, 5, 10) if size * digit >= spread * 0.999)
-    first = math.ceil(low / pace - 1e-9)
-    ticks = [pace * k for k in range(first, first + 7) if pace * k <= high + 1e-9 * pace]
-    return ticks or [low]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from surefoot._base.text import html_table
 from surefoot.monitor import State
 from surefoot.plots import pages
-from surefoot.watch._chart import chart, number
+from surefoot.watch._chart import chart
 from surefoot.watch._session import last_word
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _section(watched: Watched) -> str:
     horizon = None if known is None else known.steps
     figures = "".join(chart(title, curve, horizon) for title, curve in watched.curves.items())
     return f"""<section>
-<h2>{escape(watched.name)} <span class="soft">{number(watched.parameters)} parameters</span></h2>
+<h2>{escape(watched.name)} <span class="soft">{watched.parameters:,} parameters</span></h2>
 <p class="verdict {kind}">{escape(last_word(watched))}</p>
 <p class="soft">Step {watched.steps}{length}.{bad}</p>
 <div class="charts">{figures}</div>
