@@ -1,4 +1,4 @@
-"""How numbers and axes read, everywhere: in tables, on pages, in verdicts. ``page/numbers.js`` is the same for pages."""
+"""How numbers and axes read: in tables, in verdicts, and, by ``page/numbers.js``, on pages."""
 
 from __future__ import annotations
 

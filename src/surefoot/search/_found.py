@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from surefoot._base.text import aligned, visible
+from surefoot.plots import short
 from surefoot.runs import Run
 from surefoot.search._candidate import name_of, raised
 
@@ -66,10 +67,10 @@ class Certificate:
     def __str__(self) -> str:
         name = name_of(self.method, self.lr)
         factor = f", up to a factor {1 + self.tolerance:g}" if self.tolerance else ""
-        lines = [f"{name} has the smallest bound, {self.bound:.4g} ({self.bias}){factor}; the others have at least"]
+        lines = [f"{name} has the smallest bound, {short(self.bound, 4)} ({self.bias}){factor}; the others have at least"]
         for row in self.dropped:
             name = name_of(row.method, row.lr)
-            lines.append(f"  {name}: {row.bound:.4g} = {row.bias:.4g} + {row.noise:.4g} after {row.steps} steps")
+            lines.append(f"  {name}: {short(row.bound, 4)} = {short(row.bias, 4)} + {short(row.noise, 4)} after {row.steps} steps")
         return "\n".join([*lines, "for the indices measured on these data orders"])
 
 
@@ -103,8 +104,8 @@ class Table:
         lines = [[*(["method"] if named else []), "lr", "steps", "loss", *bound, "outcome", "reason"]]
         for row in self.rows:
             mark = "" if row.outcome in ("chosen", "finished") else "≥ "
-            loss = f"{row.loss:.4g}" if row.steps else "–"  # nothing was measured
-            cells = [f"{row.lr:.4g}", str(row.steps), loss, *([f"{mark}{row.bound:.4g}"] if self.bounds else [])]
+            loss = short(row.loss, 4) if row.steps else "–"  # nothing was measured
+            cells = [short(row.lr, 4), str(row.steps), loss, *([f"{mark}{short(row.bound, 4)}"] if self.bounds else [])]
             lines.append([*([visible(row.method)] if named else []), *cells, row.outcome, row.reason])
         return lines
 
@@ -154,15 +155,15 @@ class Found:
 
     def summary(self) -> list[str]:
         """The answer in a few lines: the rate, the price, how sure it is, and the warnings."""
-        name = f"{visible(self.method) + ' with ' if self.method else ''}lr = {self.lr:.4g}"
+        name = f"{visible(self.method) + ' with ' if self.method else ''}lr = {short(self.lr, 4)}"
         lines = [f"{name} for {self.cost:.0%} of the grid's steps ({self.steps} steps; a run has {self.horizon})"]
         if self.certificate is not None:
-            lines.append(f"loss {self.loss:.4g}; its bound {self.bound:.4g} is the smallest (see .certificate)")
+            lines.append(f"loss {short(self.loss, 4)}; its bound {short(self.bound, 4)} is the smallest (see .certificate)")
         elif self.confidence is None:
-            lines.append(f"loss {self.loss:.4g}; bound {self.bound:.4g}, without a proof that it is the smallest")
+            lines.append(f"loss {short(self.loss, 4)}; bound {short(self.bound, 4)}, without a proof that it is the smallest")
         else:
-            score = "" if self.score == self.loss else f", score {self.score:.4g}"
-            lines.append(f"loss {self.loss:.4g}{score} (at the start {self.start:.4g})")
+            score = "" if self.score == self.loss else f", score {short(self.score, 4)}"
+            lines.append(f"loss {short(self.loss, 4)}{score} (at the start {short(self.start, 4)})")
             lines.append(f"confidence {self.confidence:.2f} that no other rate here ends 5 % of that gain lower")
         return [*lines, *(f"warning: {text}" for text in self.warnings)]
 
