@@ -67,10 +67,10 @@ class Certificate:
     def __str__(self) -> str:
         name = name_of(self.method, self.lr)
         factor = f", up to a factor {1 + self.tolerance:g}" if self.tolerance else ""
-        lines = [f"{name} has the smallest bound, {short(self.bound, 4)} ({self.bias}){factor}; the others have at least"]
+        lines = [f"{name} has the smallest bound, {self.bound:.4g} ({self.bias}){factor}; the others have at least"]
         for row in self.dropped:
             name = name_of(row.method, row.lr)
-            lines.append(f"  {name}: {short(row.bound, 4)} = {short(row.bias, 4)} + {short(row.noise, 4)} after {row.steps} steps")
+            lines.append(f"  {name}: {row.bound:.4g} = {row.bias:.4g} + {row.noise:.4g} after {row.steps} steps")
         return "\n".join([*lines, "for the indices measured on these data orders"])
 
 
@@ -155,15 +155,15 @@ class Found:
 
     def summary(self) -> list[str]:
         """The answer in a few lines: the rate, the price, how sure it is, and the warnings."""
-        name = f"{visible(self.method) + ' with ' if self.method else ''}lr = {short(self.lr, 4)}"
+        name = f"{visible(self.method) + ' with ' if self.method else ''}lr = {self.lr:.4g}"
         lines = [f"{name} for {self.cost:.0%} of the grid's steps ({self.steps} steps; a run has {self.horizon})"]
         if self.certificate is not None:
-            lines.append(f"loss {short(self.loss, 4)}; its bound {short(self.bound, 4)} is the smallest (see .certificate)")
+            lines.append(f"loss {self.loss:.4g}; its bound {self.bound:.4g} is the smallest (see .certificate)")
         elif self.confidence is None:
-            lines.append(f"loss {short(self.loss, 4)}; bound {short(self.bound, 4)}, without a proof that it is the smallest")
+            lines.append(f"loss {self.loss:.4g}; bound {self.bound:.4g}, without a proof that it is the smallest")
         else:
-            score = "" if self.score == self.loss else f", score {short(self.score, 4)}"
-            lines.append(f"loss {short(self.loss, 4)}{score} (at the start {short(self.start, 4)})")
+            score = "" if self.score == self.loss else f", score {self.score:.4g}"
+            lines.append(f"loss {self.loss:.4g}{score} (at the start {self.start:.4g})")
             lines.append(f"confidence {self.confidence:.2f} that no other rate here ends 5 % of that gain lower")
         return [*lines, *(f"warning: {text}" for text in self.warnings)]
 
