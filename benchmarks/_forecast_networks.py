@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.data import Images, characters, digits
-from surefoot.forecast._schedules import factors
+from surefoot.forecasting._schedules import factors
 from surefoot.problems.networks import CharacterTransformer, SmallCNN
 
 SHORT, LONG = (80, 160), 640

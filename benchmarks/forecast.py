@@ -32,8 +32,8 @@ from scipy.stats import spearmanr
 
 import _forecast_networks as networks
 import surefoot as sf
-from surefoot.forecast import _fit, _read, _solve
-from surefoot.theory import forecast as form
+from surefoot.forecasting import _fit, _read, _solve
+from surefoot.forecasting import curve as form
 
 PARAMETERS, DATASET = 123_587_328, "slimpajama"
 MUST = {"horizon": 0.35, "schedule": 0.28, "regret": 0.005, "coverage": (0.80, 0.97), "rank": 0.9}

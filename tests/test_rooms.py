@@ -7,7 +7,7 @@ import surefoot
 
 ROOT = Path(surefoot.__file__).parent
 ORDER = (
-    "theory", "data", "plots", "problems", "optim", "rules", "monitor", "runs", "study", "search", "forecast", "pep",
+    "theory", "data", "plots", "problems", "optim", "rules", "monitor", "runs", "study", "search", "forecasting", "pep",
     "report", "paper", "integrations", "watch", "testing", "cli",
 )  # fmt: skip
 

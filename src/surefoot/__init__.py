@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot._version import __version__
 
 if TYPE_CHECKING:
-    from surefoot.forecast import forecast
+    from surefoot.forecasting import forecast
     from surefoot.monitor import StabilityMonitor
     from surefoot.search import TorchRun, tune
     from surefoot.study import Result, Study
@@ -23,7 +23,7 @@ _HOMES = {
     "StabilityMonitor": "surefoot.monitor",
     "Study": "surefoot.study",
     "TorchRun": "surefoot.search",
-    "forecast": "surefoot.forecast",
+    "forecast": "surefoot.forecasting",
     "tune": "surefoot.search",
 }
 
@@ -32,8 +32,7 @@ __all__ = ["Result", "StabilityMonitor", "Study", "TorchRun", "__version__", "fo
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        room = importlib.import_module(_HOMES[name])
-        return room if _HOMES[name] == f"surefoot.{name}" else getattr(room, name)
+        return getattr(importlib.import_module(_HOMES[name]), name)
     if not name.startswith("_") and importlib.util.find_spec(f"surefoot.{name}") is not None:
         return importlib.import_module(f"surefoot.{name}")
     raise AttributeError(f"module 'surefoot' has no attribute {name!r}")

@@ -6,7 +6,7 @@ import pytest
 from surefoot import pep
 from surefoot.pep import _indices, _statement
 from surefoot.pep._solver import attempts
-from surefoot.theory import models, proximal
+from surefoot.theory import bounds, models
 
 RATES = [1e-2, 0.3, 1.0, 4.0, 1e2]
 
@@ -38,7 +38,7 @@ def direct_lambda(lr, lipschitz):
 @pytest.mark.parametrize("lr", RATES)
 def test_spp_index_is_the_exact_curve(lr, lipschitz):
     found = pep.spp_index(lr=lr, lipschitz=lipschitz)
-    assert found.worst_case == pytest.approx(proximal.worst_delta(1.0, lipschitz**2, lr), rel=1e-6)
+    assert found.worst_case == pytest.approx(bounds.worst_delta_spp(1.0, lipschitz**2, lr), rel=1e-6)
 
 
 @pytest.mark.parametrize("lr", RATES)
@@ -76,7 +76,7 @@ def test_the_instance_is_above_the_index():
 def test_weakly_convex_index_is_exact_and_below_the_lemma(product, lipschitz, weak_convexity):
     lr = product / weak_convexity
     found = pep.spp_index_weakly_convex(lr=lr, lipschitz=lipschitz, weak_convexity=weak_convexity)
-    expected = proximal.worst_delta(1.0, lipschitz**2, lr, weak_convexity=weak_convexity)
+    expected = bounds.worst_delta_spp(1.0, lipschitz**2, lr, weak_convexity=weak_convexity)
     assert found.worst_case == pytest.approx(expected, rel=1e-6)
     assert found.worst_case <= found.theory * (1 + 1e-6)
 

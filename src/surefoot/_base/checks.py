@@ -1,4 +1,4 @@
-"""Checks of the arguments of studies and searches, from Python and TOML alike; the simplest come from the theory."""
+"""Checks of the arguments of studies and searches, from Python and TOML alike."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.theory import schedules
-from surefoot.theory.arguments import number as number
-from surefoot.theory.arguments import one_of
-from surefoot.theory.arguments import whole as whole
+from surefoot._base.arguments import number as number
+from surefoot._base.arguments import one_of
+from surefoot._base.arguments import whole as whole
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -54,31 +53,6 @@ def seeds(value: Any) -> tuple[int, ...]:
         raise ValueError(f"seeds must be at most {LARGEST_SEED}, got {max(checked)}")
     _distinct("seeds", checked)
     return tuple(checked)
-
-
-def factors(schedule: Any, steps: int | None, *, may_rest: bool = False) -> tuple[str, Floats]:
-    """The name and the factors of a schedule, which is given by its name or as one factor a step.
-
-    Args:
-        schedule: The name or the factors.
-        steps: How many there are to be; None for as many as are given.
-        may_rest: Whether factors may be 0, at steps that do not move; the first may not.
-    """
-    if isinstance(schedule, str):
-        if steps is None:
-            raise ValueError(f"schedule={schedule!r} needs the horizon, the number of steps of the run")
-        return "".join(schedule.split()), schedules.from_name(schedule, steps)
-    expected = "a name or factors, one a step" if steps is None else f"a name or {steps} factors, one a step"
-    try:
-        values = np.array(schedule, float)
-    except (TypeError, ValueError):
-        raise ValueError(f"schedule must be {expected}, got {schedule!r}") from None
-    if values.ndim != 1 or not len(values) or (steps is not None and len(values) != steps):
-        raise ValueError(f"schedule must be {expected}, got an array of shape {values.shape}")
-    if not (np.isfinite(values) & (values > 0) | ((values == 0) & may_rest)).all() or values[0] == 0:
-        allowed = "finite factors of at least 0, the first above 0" if may_rest else "positive, finite factors only"
-        raise ValueError(f"schedule must have {allowed}: the last-iterate bound is infinite otherwise")
-    return "custom", values
 
 
 def _log_spaced(value: Mapping[str, Any]) -> list[float]:

@@ -10,7 +10,7 @@ import typer
 
 from surefoot._base.text import visible
 from surefoot.cli._output import print_json, print_table
-from surefoot.forecast import Choice, Forecast, forecast
+from surefoot.forecasting import Choice, Forecast, forecast
 
 
 def run(

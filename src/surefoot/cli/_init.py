@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path
 
+from surefoot._base.arguments import unknown
 from surefoot._base.files import write_whole
-from surefoot.theory.arguments import unknown
 
 
 @dataclass(frozen=True)

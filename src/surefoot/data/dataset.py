@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from surefoot._base.arguments import whole
 from surefoot.data.catalog import Task
-from surefoot.theory.arguments import whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array, sparray, spmatrix

@@ -10,12 +10,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from surefoot._base.arguments import closest
 from surefoot.data import cache, cifar, optdigits
 from surefoot.data.catalog import BUNDLED, CATALOG, FOLDERS, PINNED_SHA256, Source, Split, Task
 from surefoot.data.dataset import Dataset
 from surefoot.data.images import Images
 from surefoot.data.libsvm import count_rows, read_libsvm
-from surefoot.theory.arguments import closest
 
 IMAGES = ("digits", "cifar10")
 """Names of images, which `load` gives as rows of pixels; `digits` and `cifar10` give them as images."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot._base.arguments import number, whole
 from surefoot.data.dataset import fingerprint
-from surefoot.theory.arguments import number, whole
 
 
 @dataclass(frozen=True, eq=False)

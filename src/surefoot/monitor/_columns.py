@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from surefoot._base.arguments import one_of
 from surefoot.monitor._counterfactual import counterfactual
 from surefoot.rules import Floats, History
-from surefoot.theory.arguments import one_of
 from surefoot.theory.models import Linear, Model
 
 if TYPE_CHECKING:

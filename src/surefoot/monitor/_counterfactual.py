@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from surefoot._base.arguments import one_of, parse_call
 from surefoot.rules import Floats
-from surefoot.theory.arguments import one_of, parse_call
 from surefoot.theory.models import NAMED, Model, Step
 
 

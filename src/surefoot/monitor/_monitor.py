@@ -32,6 +32,7 @@ from surefoot.monitor._sample import Copies, StepSample
 from surefoot.monitor._verdict import State, Verdict
 from surefoot.optim import Host, Losses, ModelBased, scalar
 from surefoot.rules import Floats, History, Stop, StopRule, check_rules, first_stop
+from surefoot.theory import schedules
 from surefoot.theory.bounds import Bound
 from surefoot.theory.models import Model
 
@@ -128,7 +129,7 @@ class StabilityMonitor:
         self.rules = check_rules(stop)
         self._schedule: Floats | None = None
         if schedule is not None:
-            _, self._schedule = checks.factors(schedule, self.horizon, may_rest=True)
+            _, self._schedule = schedules.factors(schedule, self.horizon, may_rest=True)
             self.horizon = len(self._schedule)
         flush_every = checks.whole("flush_every", flush_every, 1)
         self.stopped: Stop | None = None

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from surefoot._base.arguments import one_of
 from surefoot.problems import Constants, constants
 from surefoot.study import Result, Study
-from surefoot.theory.arguments import one_of
 
 _REGRESSION: dict[str, Any] = {
     "problem": "linear-regression",

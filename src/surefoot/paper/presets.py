@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from surefoot._base.arguments import one_of
 from surefoot.paper.curves import Found
 from surefoot.runs import Store
 from surefoot.study import Result, Study
-from surefoot.theory.arguments import one_of
 
 PRESETS = ("smoke", "small", "medium", "paper")
 """From seconds to days."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from surefoot._base.arguments import one_of
 from surefoot.pep._statement import Worst, grid, positive, statement
-from surefoot.theory import models, proximal
-from surefoot.theory.arguments import one_of
+from surefoot.theory import bounds, models
 
 METHODS: dict[str, models.Model] = {name: models.NAMED[name]() for name in ("sgd", "sps", "ngn")}
 """Methods whose step is fixed by loss, gradient norm and rate, with C = 0."""
@@ -30,7 +30,7 @@ def spp_index(*, lr: float, lipschitz: float, gap: float = 1.0) -> Worst:
         Λ(α) = max f(x) − env_f^α(x)   over convex f that have a minimiser, f(x) − min f ≤ F, ‖g‖ ≤ G, g ∈ ∂f(x)
 
     Paper: Λ ≤ min{½ αG², F}. Exact: ½ αG² as long as that is at most F/2, then F − F²/(2αG²)
-    (:func:`~surefoot.theory.proximal.worst_delta`). ``instance["gap"]`` is f(x) − min f of the function found.
+    (:func:`~surefoot.theory.bounds.worst_delta_spp`). ``instance["gap"]`` is f(x) − min f of the function found.
 
     >>> spp_index(lr=1.0, lipschitz=1.0).verdict
     'tight'
@@ -43,8 +43,8 @@ def spp_index(*, lr: float, lipschitz: float, gap: float = 1.0) -> Worst:
         loss = problem.declare_function(ConvexFunction)
         return {"gap": _proximal_index(problem, loss, loss(loss.stationary_point()), gap, lipschitz, lr)}
 
-    numbers = (gap, lipschitz**2, lr)
-    return Worst(build, proximal.delta_bound(*numbers), "at most", exact=proximal.worst_delta(*numbers))
+    bound = bounds.expected_delta_spp(lr, lipschitz**2, gap, interpolation_constant=0.0)
+    return Worst(build, bound, "at most", exact=bounds.worst_delta_spp(gap, lipschitz**2, lr))
 
 
 @statement(
@@ -60,14 +60,14 @@ def spp_index_weakly_convex(*, lr: float, lipschitz: float, weak_convexity: floa
 
         max f(x) − env_f^α(x)   over f with f + η/2‖·‖² convex, f ≥ 0, f(x) ≤ F, ‖g‖ ≤ G, g ∈ ∂f(x), for αη < 1
 
-    Paper: at most min{α/(2(1 − αη)) G², F}. Exact: :func:`~surefoot.theory.proximal.worst_delta`. The infimum need not
-    be attained, it is a lower bound of all values.
+    Paper: at most min{α/(2(1 − αη)) G², F}. Exact: :func:`~surefoot.theory.bounds.worst_delta_spp`. The infimum need
+    not be attained, it is a lower bound of all values.
 
     >>> spp_index_weakly_convex(lr=0.5, lipschitz=1.0, weak_convexity=1.0).agrees
     True
     """
     positive(lr=lr, lipschitz=lipschitz, gap=gap, weak_convexity=weak_convexity)
-    theory = proximal.delta_bound(gap, lipschitz**2, lr, weak_convexity=weak_convexity)
+    theory = bounds.expected_delta_spp(lr, lipschitz**2, gap, 0.0, weak_convexity)
 
     def build(problem: Any) -> dict[str, Any]:
         from surefoot.pep._functions import WeaklyConvexFunction
@@ -76,7 +76,7 @@ def spp_index_weakly_convex(*, lr: float, lipschitz: float, weak_convexity: floa
         _proximal_index(problem, loss, 0.0, gap, lipschitz, lr)
         return {}
 
-    exact = proximal.worst_delta(gap, lipschitz**2, lr, weak_convexity=weak_convexity)
+    exact = bounds.worst_delta_spp(gap, lipschitz**2, lr, weak_convexity=weak_convexity)
     return Worst(build, theory, "at most", exact=exact)
 
 

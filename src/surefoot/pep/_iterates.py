@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from surefoot._base.arguments import whole
 from surefoot.pep._solver import LARGE
 from surefoot.pep._statement import Case, Worst, positive, statement
 from surefoot.theory import bounds, models, schedules
-from surefoot.theory.arguments import whole
 
 FUNCTIONS = 2
 """Losses of the stochastic statements, drawn with equal probability."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from surefoot._base.arguments import number, one_of
 from surefoot.pep._indices import base_inequality
 from surefoot.pep._solver import LARGE
 from surefoot.pep._statement import Worst, grid, positive, statement
 from surefoot.theory import bounds, models
-from surefoot.theory.arguments import number, one_of
 
 METHODS = {"sps": models.Truncated, "ngn": models.SquareRoot}
 """Methods that know a lower bound."""

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from surefoot._base.arguments import one_of, whole
 from surefoot._base.progress import Tell, reporter
 from surefoot._base.spawn import cores, done_in_processes
 from surefoot.pep._cache import Cache, folder
 from surefoot.pep._solver import SolverError
 from surefoot.pep._statement import STATEMENTS, Case, Verification
-from surefoot.theory.arguments import one_of, whole
 
 Job = tuple[str, Case]
 """Name of a statement, and the arguments of its function."""

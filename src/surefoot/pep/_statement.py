@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, ParamSpec
 
+from surefoot._base.arguments import number
 from surefoot.pep._solver import SMALL, Build, Solution, attempts, solve
-from surefoot.theory.arguments import number
 
 Relation = Literal["equal", "at most", "above"]
 Value = float | int | str

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from surefoot._base.arguments import number, whole
 from surefoot.problems._problem import Problem
-from surefoot.theory.arguments import number, whole
 from surefoot.theory.bounds import interpolation_constant, lower_bound_error
 
 

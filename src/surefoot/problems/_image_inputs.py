@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from surefoot._base.arguments import whole
 from surefoot.data import Images, fingerprint
 from surefoot.problems._inputs import PlacedInputs, digest
 from surefoot.problems._problem import Rows
-from surefoot.theory.arguments import whole
 
 
 class ImageInputs(PlacedInputs):

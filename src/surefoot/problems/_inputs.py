@@ -21,11 +21,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
+from surefoot._base.arguments import whole
 from surefoot._identity import Identity, identify
 from surefoot.data import Dataset, Images, fingerprint
 from surefoot.problems._linear_predictor import dense
 from surefoot.problems._problem import Rows
-from surefoot.theory.arguments import whole
 
 
 @runtime_checkable

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot._base.arguments import number, whole
 from surefoot.data import Dataset, load, train_validation_split
 from surefoot.problems._problem import WIDTH, Floats, Rows, Start, TiledProblem, check_start
-from surefoot.theory.arguments import number, whole
 
 _BLOCK = 1 << 14
 """Predictions of one tile that the full loss looks at in one go; they stay in the cache."""

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot._base.arguments import whole
 from surefoot.data import Dataset, LinearRegressionData, linear_regression
 from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
 from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_rows
-from surefoot.theory.arguments import whole
 
 
 class LinearRegression(LinearPredictor):

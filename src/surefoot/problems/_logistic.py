@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot._base.arguments import number, whole
 from surefoot.data import Dataset
 from surefoot.problems._cross_entropy import mean_loss, targets_of
 from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
@@ -15,7 +16,6 @@ from surefoot.problems._logistic_newton import Solution, minimize
 from surefoot.problems._logistic_prox import proximal_points
 from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_rows
 from surefoot.problems._threads import one_blas_thread
-from surefoot.theory.arguments import number, whole
 
 
 class LogisticRegression(LinearPredictor):

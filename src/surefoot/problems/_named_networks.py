@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from surefoot._base.arguments import whole
 from surefoot.problems._network import NetworkProblem
-from surefoot.theory.arguments import whole
 
 if TYPE_CHECKING:
     from torch import Tensor

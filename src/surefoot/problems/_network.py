@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from surefoot._base.arguments import whole
 from surefoot._identity import Identity, identify, is_foreign, merged
 from surefoot.problems._problem import Floats, Problem, Rows
 from surefoot.problems._starts import Starts
-from surefoot.theory.arguments import whole
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

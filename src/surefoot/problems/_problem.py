@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from surefoot._base.arguments import numbers, one_of
 from surefoot._identity import Identity, identify, is_foreign
-from surefoot.theory.arguments import numbers, one_of
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]

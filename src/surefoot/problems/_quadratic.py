@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot._base.arguments import whole
 from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, Start, TiledProblem, check_rows, check_start
-from surefoot.theory.arguments import whole
 
 
 class Quadratic(TiledProblem):

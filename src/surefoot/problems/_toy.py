@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from surefoot._base.arguments import number
+from surefoot.problems import toy
 from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, TiledProblem, check_rows
-from surefoot.theory import toy
-from surefoot.theory.arguments import number
 
 
 class ToyFunction(TiledProblem):

@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from surefoot.theory.arguments import whole
+from surefoot._base.arguments import whole
 
 __all__ = ["MLP", "CharacterTransformer", "ResNet", "SmallCNN", "resnet20"]
 

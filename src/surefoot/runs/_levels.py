@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot._base.arguments import parse_call, unknown
 from surefoot.runs._types import Floats
 from surefoot.theory import level
-from surefoot.theory.arguments import parse_call, unknown
 from surefoot.theory.models import Model, safe_delta
 
 if TYPE_CHECKING:

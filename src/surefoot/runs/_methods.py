@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
+from surefoot._base.arguments import parse_call, unknown
 from surefoot._identity import Identity, identify
 from surefoot.runs import _optimizers
 from surefoot.runs._levels import level_name, parse_level
-from surefoot.theory.arguments import parse_call, unknown
 from surefoot.theory.level import Rule
 from surefoot.theory.models import NAMED, Model
 

@@ -7,8 +7,8 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from surefoot._base.arguments import unknown
 from surefoot.runs._levels import parse_level
-from surefoot.theory.arguments import unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,6 +17,7 @@ from surefoot.problems import Starts, seeded
 from surefoot.runs._optimizers import optimizer_from
 from surefoot.runs._run import LOOK_EVERY, Floats, Progress, Run
 from surefoot.runs._stepper import Stepper, certifies
+from surefoot.theory import schedules
 
 
 class TorchRun(Run):
@@ -152,7 +153,7 @@ class TorchRun(Run):
         scheduler = self._options["scheduler"]
         if scheduler is None:
             if self._schedule is not None:
-                self._options["schedule"] = checks.factors(self._schedule, horizon)[1]
+                self._options["schedule"] = schedules.factors(self._schedule, horizon)[1]
             return self.schedule
         large, small = (_dry_run(scheduler, lr, horizon) for lr in (1.0, 0.25))
         self._knows_rates = large is not None and small is not None and bool(np.allclose(large, small, rtol=1e-6))

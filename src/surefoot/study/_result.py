@@ -15,7 +15,7 @@ from surefoot.runs import EXACT, FINAL_FIELDS, Floats, Store, StoreError, has_le
 from surefoot.study import _export
 from surefoot.study._archive import Archive, FileArchive, entry_at
 from surefoot.study._optimum import KnownOptimum, Pool, optimum_of
-from surefoot.theory import bounds
+from surefoot.theory import bounds, schedules
 from surefoot.theory.models import safe_delta
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Result:
     def rates(self) -> Floats:
         """α_t = lr·η_t, of shape (rates, T)."""
         stored = self.settings["factors"]
-        _, factors = checks.factors(self.settings["schedule"] if stored is None else stored, self.steps)
+        _, factors = schedules.factors(self.settings["schedule"] if stored is None else stored, self.steps)
         return self.lrs[:, None] * factors
 
     @cached_property

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from surefoot._base import checks
+from surefoot._base.arguments import unknown
 from surefoot.runs import parse_methods
-from surefoot.theory.arguments import unknown
 
 
 @dataclass(frozen=True)

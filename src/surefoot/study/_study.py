@@ -42,6 +42,7 @@ from surefoot.study._archive import FileArchive, MemoryArchive
 from surefoot.study._result import Result
 from surefoot.study._stored import Seen, adopt, check_size, context_of, seen, settings_of, tell_reuse
 from surefoot.study._sweep import compute, dismiss, follow
+from surefoot.theory import schedules
 from surefoot.theory.models import Model
 
 
@@ -139,7 +140,7 @@ class Study:
                 raise ValueError(f"methods must not hold {method.name!r} on {self.problem.name!r}: it is for networks")
         self.steps_per_epoch = self.problem.n_rows // self.batch_size
         self.every = checks.whole("every", every, 1)
-        self.schedule, self.factors = checks.factors(schedule, self.steps)
+        self.schedule, self.factors = schedules.factors(schedule, self.steps)
         if self.every > self.steps:
             raise ValueError(f"every must be at most the {self.steps} steps of a run, got {self.every}")
 

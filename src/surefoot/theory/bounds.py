@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.theory.arguments import horizons_within, number, numbers, rates_over_time, whole
+from surefoot._base.arguments import number, numbers, whole
 from surefoot.theory.arrays import scalar
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -275,6 +275,40 @@ def expected_delta_spp(
     return scalar(np.minimum(linear, numbers("gap", gap) + interpolation_constant))
 
 
+def worst_delta_spp(gap: ArrayLike, grad_sq: ArrayLike, lr: ArrayLike, *, weak_convexity: float = 0.0) -> Any:
+    """The largest δ_SPP over all η-weakly convex f with f(x) − inf f ≤ F and a subgradient of norm at most ‖g‖ at x.
+
+    With a = α/(1 − αη) and F = ``gap``,
+
+        a‖g‖²/2 if a‖g‖²(1 + ηa/2) ≤ F,    else F − d²/(2α),  d = 2F/(‖g‖ + √(‖g‖² + 2ηF)).
+
+    It is attained in one dimension, by a parabola that bends down from slope ‖g‖ at x until it meets the constant
+    inf f. For η = 0 this is the index of SPS with C = inf f, the curve Λ(α) of the paper's Fig. 2: z/2 up to
+    z = α‖g‖²/F = 1, then F(1 − 1/(2z)). Lemma 4.3 (``delta-spp``) bounds it by min{a‖g‖²/2, F}.
+
+    >>> worst_delta_spp(1.0, 4.0, [0.125, 1.0])
+    array([0.25 , 0.875])
+    """
+    for name, value in (("grad_sq", grad_sq), ("lr", lr), ("weak_convexity", weak_convexity)):
+        if not (np.isfinite(value) & (np.asarray(value) >= 0)).all():
+            raise ValueError(f"{name} must be finite and at least 0, got {value!r}")
+    bound = np.asarray(expected_delta_spp(lr, grad_sq, gap, 0.0, weak_convexity))
+    excess, slope_sq, rate = (np.asarray(value, float) for value in (gap, grad_sq, lr))
+    # Divided by F everything depends on z = α‖g‖²/F and h = αη alone. The smaller factor is divided first: the product
+    # could overflow where z does not. Beyond 1e300, (z − 1)/z is 1, and sums of two z would overflow.
+    h = rate * weak_convexity
+    with np.errstate(over="ignore"):
+        positive = np.where(excess > 0, excess, 1.0)
+        z = np.minimum(np.minimum(rate, slope_sq) / positive * np.maximum(rate, slope_sq), 1e300)
+    meets_floor = z * (2.0 - h) > 2.0 * (1.0 - h) ** 2
+    # 1 − 2/(√z + √(z + 2h))², in a form that loses no digits as h → 1.
+    rise = z + np.sqrt(z) * np.sqrt(z + 2.0 * h)
+    safe = np.where(meets_floor, rise + h, 1.0)
+    with np.errstate(invalid="ignore"):  # an infinite F never meets the floor
+        flattened = excess * ((rise - (1.0 - h)) / safe)
+    return scalar(np.where(meets_floor, np.minimum(flattened, bound), bound))
+
+
 def local_exponent(lrs: ArrayLike, deltas: ArrayLike) -> Any:
     """ν in E[δ] ∝ α^ν around each rate: the slope of log E[δ] over log α along the last axis.
 
@@ -318,6 +352,33 @@ def base_inequality_slack(
     rate, gain = np.asarray(lr, float), np.asarray(loss, float) - np.asarray(loss_at_u, float)
     moved = np.asarray(next_distance_sq, float) - np.asarray(distance_sq, float)
     return scalar(rate * (np.asarray(delta, float) - gain) - 0.5 * moved)
+
+
+def rates_over_time(lrs: ArrayLike) -> Floats:
+    """Finite rates of at least 0, with time on the last axis.
+
+    >>> rates_over_time([0, 1])
+    array([0., 1.])
+    """
+    rates = np.asarray(lrs, float)
+    if rates.ndim == 0 or rates.shape[-1] == 0:
+        raise ValueError(f"lrs must have a last axis of at least one step, got the shape {rates.shape}")
+    lowest, highest = rates.min(), rates.max()
+    if not (lowest >= 0 and highest < math.inf):
+        raise ValueError(f"lrs must be finite and at least 0, got {highest if lowest >= 0 else lowest}")
+    return rates
+
+
+def horizons_within(horizons: Sequence[int], steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Numbers of steps from 1 to ``steps``, as an array.
+
+    >>> horizons_within([1, 3], 3)
+    array([1, 3])
+    """
+    ends = np.array(horizons)
+    if ends.ndim != 1 or not len(ends) or ends.dtype.kind not in "iu" or ends.min() < 1 or ends.max() > steps:
+        raise ValueError(f"horizons must be a sequence of whole numbers from 1 to {steps}, got {horizons!r}")
+    return ends
 
 
 def _product(rate: Floats, grad_sq: Floats) -> Floats:

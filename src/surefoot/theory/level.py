@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from surefoot.theory.arguments import share
+from surefoot._base.arguments import share
 from surefoot.theory.arrays import Array, Namespace, coerce, maximum
 from surefoot.theory.training import average_weight
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.theory.arguments import number, one_of, parse_call, whole
+from surefoot._base.arguments import number, one_of, parse_call, whole
 
 if TYPE_CHECKING:
     import torch
@@ -106,6 +106,31 @@ def from_name(text: str, T: int) -> Floats:
     for key in options:
         one_of(f"option of schedule {name!r}", key, allowed)
     return SCHEDULES[name](T, **options)
+
+
+def factors(schedule: Any, steps: int | None, *, may_rest: bool = False) -> tuple[str, Floats]:
+    """The name and the factors of a schedule, which is given by its name or as one factor per step.
+
+    Args:
+        schedule: The name or the factors.
+        steps: How many there are to be; None for as many as are given.
+        may_rest: Whether factors may be 0, at steps that do not move; the first may not.
+    """
+    if isinstance(schedule, str):
+        if steps is None:
+            raise ValueError(f"schedule={schedule!r} needs the horizon, the number of steps of the run")
+        return "".join(schedule.split()), from_name(schedule, steps)
+    expected = "a name or factors, one per step" if steps is None else f"a name or {steps} factors, one per step"
+    try:
+        values = np.array(schedule, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"schedule must be {expected}, got {schedule!r}") from None
+    if values.ndim != 1 or not len(values) or (steps is not None and len(values) != steps):
+        raise ValueError(f"schedule must be {expected}, got an array of shape {values.shape}")
+    if not (np.isfinite(values) & (values > 0) | ((values == 0) & may_rest)).all() or values[0] == 0:
+        allowed = "finite factors of at least 0, the first above 0" if may_rest else "positive, finite factors only"
+        raise ValueError(f"schedule must have {allowed}: the last-iterate bound is infinite otherwise")
+    return "custom", values
 
 
 def to_torch(optimizer: torch.optim.Optimizer, factors: Floats) -> torch.optim.lr_scheduler.LambdaLR:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from surefoot._base.arguments import one_of
 from surefoot._base.progress import Tell, reporter
 from surefoot.paper import experiments, presets
 from surefoot.paper.summary import Summary, recorded, summarise
 from surefoot.plots import label_of
 from surefoot.study import Result, Sensitivity
-from surefoot.theory.arguments import one_of
 
 Verdict = Literal["holds", "fails", "not-run"]
 SIZES = ("paper", "medium", "small")

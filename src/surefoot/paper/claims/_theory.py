@@ -6,11 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from surefoot.paper import experiments
+from surefoot.paper import experiments, quadratics
 from surefoot.paper.claims._claim import Evidence, Finding, claim_about, listed
 from surefoot.paper.figures.theory import toy_function_data
 from surefoot.plots import label_of
-from surefoot.theory import bounds, models, quadratics, toy
+from surefoot.problems import toy
+from surefoot.theory import bounds, models
 
 theory, indices = partial(claim_about, "theory"), partial(claim_about, "stability indices")
 

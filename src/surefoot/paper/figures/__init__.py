@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from surefoot._base.arguments import one_of, unknown
 from surefoot._base.files import replacing, write_whole
 from surefoot._base.text import csv_text
 from surefoot.paper.figures import convex, networks, theory, worst_cases
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.panels import Columns
 from surefoot.plots.style import legend_below
-from surefoot.theory.arguments import one_of, unknown
 
 FIGURES: dict[str, Recipe] = {**theory.FIGURES, **convex.FIGURES, **worst_cases.FIGURES, **networks.FIGURES}
 """Every figure by its name, in the order in which they are made."""

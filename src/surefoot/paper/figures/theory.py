@@ -10,7 +10,8 @@ from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.methods import GREY, look, looks
 from surefoot.plots.panels import Columns
 from surefoot.plots.style import key, new_figure
-from surefoot.theory import bounds, models, toy
+from surefoot.problems import toy
+from surefoot.theory import bounds, models
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from surefoot.paper.figures._recipe import Recipe
 from surefoot.plots.methods import BLUE, GREEN, GREY, MARKERS, OCHRE, PURPLE, VERMILION
 from surefoot.plots.panels import Columns, as_columns
 from surefoot.plots.style import key, new_figure
-from surefoot.theory import models, proximal
+from surefoot.theory import bounds, models
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ def indices_data() -> Columns:
         "lipschitz": lipschitz,
         "lr": lr,
         "worst": np.array([result.worst_case for result in results]),
-        "exact": proximal.worst_delta(GAP, lipschitz**2, lr),
+        "exact": bounds.worst_delta_spp(GAP, lipschitz**2, lr),
         "gap": np.array([result.instance["gap"] for result in results]),
         "delta_sgd": models.Linear().step(GAP, lipschitz**2, lr).delta,
     }
@@ -53,7 +53,7 @@ def indices(columns: Columns) -> Figure:
         ax.fill_between(dense, smallest_gap, GAP, color=GREEN, alpha=0.15, linewidth=0, label=same)
         ax.plot(dense, sgd, color=GREY, label="bound: δ of SGD, ½αG²")
         ax.plot(lr, columns["gap"][rows], "--", color=GREEN, label="bound: f(x) − inf f of the worst case")
-        exact = proximal.worst_delta(GAP, lipschitz**2, dense)
+        exact = bounds.worst_delta_spp(GAP, lipschitz**2, dense)
         ax.plot(dense, exact, color="black", linewidth=0.9, label="exact formula")
         ax.plot(lr, columns["worst"][rows], "o", color=BLUE, markersize=4, label="semidefinite program")
         ax.set(xscale="log", yscale="log", ylim=(1e-3, 4), xlabel="learning rate α")

@@ -1,5 +1,5 @@
 import pytest
-from tests.forecast.forecast_cases import make
+from tests.forecasting.forecast_cases import make
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from surefoot.theory import toy
+from surefoot.problems import toy
 
 points, rates = st.floats(-8.0, 8.0), st.floats(1e-3, 1e3)
 

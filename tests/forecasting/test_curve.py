@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from surefoot.theory import bounds, forecast, schedules
+from surefoot.forecasting import curve
+from surefoot.theory import bounds, schedules
 
 PARAMETERS = np.array([2.0, 0.1, 0.4, -1.0, 0.7, -0.2, 0.1, 0.6])
 RATES = arrays(float, st.integers(1, 400), elements=st.floats(1e-6, 1.0))
@@ -19,12 +20,12 @@ def test_noise_is_that_of_the_bound_for_all_horizons_at_once(name):
     factors = schedules.from_name(name, 20_000)
     horizons = [1, 7, 500, 5_000, 20_000]
     exact = bounds.last_iterate(factors, factors, 1.0, horizons=horizons).noise
-    np.testing.assert_allclose(forecast.sums(forecast.trace(factors, horizons)).noise, exact, rtol=0.005)
+    np.testing.assert_allclose(curve.sums(curve.trace(factors, horizons)).noise, exact, rtol=0.005)
 
 
 @given(rates=RATES)
 def test_noise_is_at_most_that_of_the_bound(rates):
-    found = forecast.sums(forecast.trace(rates))
+    found = curve.sums(curve.trace(rates))
     assert found.noise <= bounds.last_iterate(rates, rates, 1.0).noise * (1 + 1e-9)
     assert found.total == pytest.approx(rates.sum())
     assert rates.min() * (1 - 1e-9) <= found.typical <= rates.max() * (1 + 1e-9)
@@ -33,19 +34,19 @@ def test_noise_is_at_most_that_of_the_bound(rates):
 @given(rates=RATES, decay=st.sampled_from([0.0, 0.1, 3.0]))
 def test_horizons_are_the_schedules_that_end_there(rates, decay):
     horizons = sorted({1, (len(rates) + 1) // 2, len(rates)})
-    together = forecast.trace(rates, horizons, weight_decay=decay)
+    together = curve.trace(rates, horizons, weight_decay=decay)
     for place, horizon in enumerate(horizons):
-        alone = forecast.trace(rates[:horizon], weight_decay=decay)
-        one = forecast.Trace(*(part[place] for part in together))
-        assert forecast.loss(PARAMETERS, one) == pytest.approx(float(forecast.loss(PARAMETERS, alone)), rel=1e-6)
+        alone = curve.trace(rates[:horizon], weight_decay=decay)
+        one = curve.Trace(*(part[place] for part in together))
+        assert curve.loss(PARAMETERS, one) == pytest.approx(float(curve.loss(PARAMETERS, alone)), rel=1e-6)
 
 
 def test_schedules_are_batched():
     rates = np.stack([0.01 * schedules.cosine(300), 0.02 * schedules.wsd(300)])
-    together = forecast.loss(PARAMETERS, forecast.trace(rates, weight_decay=0.5))
-    alone = [float(forecast.loss(PARAMETERS, forecast.trace(row, weight_decay=0.5))) for row in rates]
+    together = curve.loss(PARAMETERS, curve.trace(rates, weight_decay=0.5))
+    alone = [float(curve.loss(PARAMETERS, curve.trace(row, weight_decay=0.5))) for row in rates]
     np.testing.assert_allclose(together, alone)
-    rows = forecast.loss(np.stack([PARAMETERS, PARAMETERS + 0.1]), forecast.trace(rates, weight_decay=0.5))
+    rows = curve.loss(np.stack([PARAMETERS, PARAMETERS + 0.1]), curve.trace(rates, weight_decay=0.5))
     assert rows.shape == (2, 2)
     np.testing.assert_allclose(rows[0], together)
 
@@ -53,13 +54,13 @@ def test_schedules_are_batched():
 @pytest.mark.parametrize("seed", range(5))
 def test_gradient_is_that_of_the_loss(seed):
     random = np.random.default_rng(seed)
-    parts = forecast.trace(random.uniform(0.001, 0.1, (3, 500)), weight_decay=0.3)
-    unit = forecast.Reference(rate=0.03, growth=0.02, total=5.0, noise=4.0)
+    parts = curve.trace(random.uniform(0.001, 0.1, (3, 500)), weight_decay=0.3)
+    unit = curve.Reference(rate=0.03, growth=0.02, total=5.0, noise=4.0)
     point = PARAMETERS + 0.1 * random.standard_normal(8)
-    value, gradient = forecast.loss_and_gradient(point, parts, unit)
-    np.testing.assert_allclose(value, forecast.loss(point, parts, unit))
+    value, gradient = curve.loss_and_gradient(point, parts, unit)
+    np.testing.assert_allclose(value, curve.loss(point, parts, unit))
     for column, direction in enumerate(1e-6 * np.eye(8)):
-        numeric = (forecast.loss(point + direction, parts, unit) - forecast.loss(point - direction, parts, unit)) / 2e-6
+        numeric = (curve.loss(point + direction, parts, unit) - curve.loss(point - direction, parts, unit)) / 2e-6
         np.testing.assert_allclose(gradient[:, column], numeric, rtol=1e-5, atol=1e-7)
 
 
@@ -70,39 +71,39 @@ def test_weights_grow_by_steps_and_shrink_by_decay(decay):
     for rate in rates:
         grown = grown * math.exp(-2 * decay * rate) + rate**2
         expected.append(grown)
-    np.testing.assert_allclose(forecast.weight_growth(rates, decay), expected, rtol=1e-9)
+    np.testing.assert_allclose(curve.weight_growth(rates, decay), expected, rtol=1e-9)
 
 
 def test_without_growth_rates_stay_as_they_are_and_the_form_is_the_bound():
     rates = 0.1 * schedules.linear(1000)
     bound = bounds.last_iterate(rates, rates, math.sqrt(2.0))
     plain = [0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, -math.inf]
-    assert float(forecast.loss(plain, forecast.trace(rates))) == pytest.approx(bound.total, rel=0.01)
+    assert float(curve.loss(plain, curve.trace(rates))) == pytest.approx(bound.total, rel=0.01)
 
 
 @pytest.mark.parametrize("decay", [0.0, 2.0])
 def test_coarse_schedules_cost_little_and_say_the_same(decay):
     steps = 5000
     rates = 0.02 * schedules.cosine(steps)
-    close = float(forecast.loss(PARAMETERS, forecast.coarse(steps, forecast.part_means(rates), weight_decay=decay)))
-    exact = float(forecast.loss(PARAMETERS, forecast.trace(rates, weight_decay=decay)))
+    close = float(curve.loss(PARAMETERS, curve.coarse(steps, curve.part_means(rates), weight_decay=decay)))
+    exact = float(curve.loss(PARAMETERS, curve.trace(rates, weight_decay=decay)))
     assert close == pytest.approx(exact, rel=2e-3)
 
 
 def test_a_schedule_may_end_at_zero():
     rates = np.concatenate([np.ones(50), np.zeros(10)])
-    assert forecast.sums(forecast.trace(rates)).noise == pytest.approx(5.48, rel=0.001)
+    assert curve.sums(curve.trace(rates)).noise == pytest.approx(5.48, rel=0.001)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: forecast.trace([]), "lrs must have"),
-        (lambda: forecast.trace([1.0, -1.0]), "lrs must be finite and at least 0"),
-        (lambda: forecast.trace([1.0, math.nan]), "lrs must be finite"),
-        (lambda: forecast.trace([1.0], [2]), "horizons must be a sequence of whole numbers from 1 to 1"),
-        (lambda: forecast.trace([1.0], []), "horizons must be"),
-        (lambda: forecast.weight_growth([1.0], -1.0), "weight_decay must be"),
+        (lambda: curve.trace([]), "lrs must have"),
+        (lambda: curve.trace([1.0, -1.0]), "lrs must be finite and at least 0"),
+        (lambda: curve.trace([1.0, math.nan]), "lrs must be finite"),
+        (lambda: curve.trace([1.0], [2]), "horizons must be a sequence of whole numbers from 1 to 1"),
+        (lambda: curve.trace([1.0], []), "horizons must be"),
+        (lambda: curve.weight_growth([1.0], -1.0), "weight_decay must be"),
     ],
 )
 def test_bad_input_is_named(call, message):

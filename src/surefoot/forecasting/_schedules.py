@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from surefoot._base.arguments import one_of, parse_call
 from surefoot.theory import schedules
-from surefoot.theory.arguments import one_of, parse_call
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Schedule = str | Sequence[float] | Floats | Callable[[int], Any]

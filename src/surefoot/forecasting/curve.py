@@ -31,7 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.theory.arguments import horizons_within, number, rates_over_time
+from surefoot._base.arguments import number
+from surefoot.theory.bounds import horizons_within, rates_over_time
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 

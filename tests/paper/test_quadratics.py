@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.theory import models, quadratics
+from surefoot.paper import quadratics
+from surefoot.theory import models
 
 losses, scales, rates = st.floats(1e-6, 1e6), st.floats(1e-3, 1e3), st.floats(1e-6, 1e6)
 

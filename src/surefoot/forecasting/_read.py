@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from surefoot.forecast import _schedules
-from surefoot.forecast._schedules import Floats
+from surefoot.forecasting import _schedules
+from surefoot.forecasting._schedules import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ def read(
     curve_loss: str | None = None,
     groups: Sequence[str] | None = None,
 ) -> list[Run]:
-    """All runs, checked; the arguments are those of :func:`surefoot.forecast.forecast`."""
+    """All runs, checked; the arguments are those of :func:`surefoot.forecasting.forecast`."""
     import pandas as pd
 
     if hasattr(runs, "dataset") and hasattr(runs, "algorithms") and hasattr(runs, "rates"):

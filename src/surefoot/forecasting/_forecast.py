@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot._base.progress import Tell, reporter
-from surefoot.forecast import _fit, _read, _schedules
-from surefoot.forecast._answers import BestSchedule, Choice, Option, Prediction
-from surefoot.forecast._fit import Fit
-from surefoot.forecast._read import Run
-from surefoot.forecast._schedules import Floats, Schedule
-from surefoot.theory import forecast as form
+from surefoot.forecasting import _fit, _read, _schedules
+from surefoot.forecasting import curve as form
+from surefoot.forecasting._answers import BestSchedule, Choice, Option, Prediction
+from surefoot.forecasting._fit import Fit
+from surefoot.forecasting._read import Run
+from surefoot.forecasting._schedules import Floats, Schedule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,7 @@ Group = tuple[tuple[str, Any], ...]
 
 
 class Forecast:
-    """Fitted runs. Comes from :func:`surefoot.forecast.forecast`."""
+    """Fitted runs. Comes from :func:`surefoot.forecasting.forecast`."""
 
     def __init__(self, fits: dict[Group, Fit], refused: dict[Group, str], *, share: bool) -> None:
         self.fits = fits
@@ -50,7 +50,7 @@ class Forecast:
         return int(self._fit(group).box["steps"][1])
 
     def parameters(self, group: Mapping[str, Any] | None = None) -> dict[str, float]:
-        """The fitted numbers, by the names of ``surefoot.theory.forecast.PARAMETERS``, and the curves' offset."""
+        """The fitted numbers, by the names of ``surefoot.forecasting.curve.PARAMETERS``, and the curves' offset."""
         fit = self._fit(group)
         return {**dict(zip(form.PARAMETERS, map(float, fit.parameters), strict=True)), "offset": fit.offset}
 
@@ -153,7 +153,7 @@ class Forecast:
             warmup: Steps of the ramp at the start; by default as in the runs.
             resume: Rates α_t of the steps that are done already: only the rest is free.
         """
-        from surefoot.forecast._shape import optimise
+        from surefoot.forecasting._shape import optimise
 
         fit = self._fit(group)
         total = _schedules.whole("steps", steps, 2)
@@ -172,7 +172,7 @@ class Forecast:
     def compare(self, runs: Any, curves: Any = None, **options: Any) -> pd.DataFrame:
         """Forecasts of runs that are known, beside what was measured: one row a run, with ``error`` = forecast − loss.
 
-        Takes what :func:`surefoot.forecast.forecast` takes. Rows of groups that were not fitted are left out.
+        Takes what :func:`surefoot.forecasting.forecast` takes. Rows of groups that were not fitted are left out.
         """
         import pandas as pd
 
@@ -199,7 +199,7 @@ class Forecast:
 
     def plot(self, steps: int | None = None, *, group: Mapping[str, Any] | None = None) -> Figure:
         """Measured against fitted losses, and forecasts over the rate for T steps (by default twice the longest)."""
-        from surefoot.forecast._plot import draw
+        from surefoot.forecasting._plot import draw
 
         fit = self._fit(group)
         total = _schedules.whole("steps", 2 * self.longest(group) if steps is None else steps, 2)
@@ -281,7 +281,7 @@ def forecast(
 ) -> Forecast:
     """Fit finished or partial runs, and forecast the loss of other rates, schedules and lengths.
 
-    The form is that of the last-iterate bound (``surefoot.theory.forecast``), with eight numbers a group of runs.
+    The form is that of the last-iterate bound (``surefoot.forecasting.curve``), with eight numbers a group of runs.
 
     Args:
         runs: A CSV file's path or a table (DataFrame, list of dicts, dict of columns) with one row a run: ``lr``,

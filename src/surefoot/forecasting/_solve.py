@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from surefoot.forecast._read import Run
-from surefoot.forecast._schedules import Floats
-from surefoot.theory import forecast as form
+from surefoot.forecasting import curve as form
+from surefoot.forecasting._read import Run
+from surefoot.forecasting._schedules import Floats
 
 POINTS = 8
 """At most so many points of a curve are used."""

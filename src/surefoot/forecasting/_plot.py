@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surefoot.forecast._fit import Fit
-from surefoot.forecast._schedules import factors
+from surefoot.forecasting._fit import Fit
+from surefoot.forecasting._schedules import factors
 from surefoot.plots.methods import BLUE, GREEN, GREY, VERMILION
 from surefoot.plots.style import new_figure
 

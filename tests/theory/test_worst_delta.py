@@ -6,7 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from surefoot.theory import models, proximal
+from surefoot.theory import models
+from surefoot.theory.bounds import expected_delta_spp, worst_delta_spp
 
 numbers = st.floats(1e-100, 1e100)
 ordinary = st.floats(1e-3, 1e3)
@@ -15,13 +16,13 @@ products = st.floats(0.0, 0.999)  # αη
 
 def test_worst_delta_follows_the_line_then_flattens():
     z = np.array([0.5, 1.0, 2.0, 100.0])
-    np.testing.assert_allclose(proximal.worst_delta(1.0, 1.0, z), [0.25, 0.5, 0.75, 0.995], rtol=1e-15)
+    np.testing.assert_allclose(worst_delta_spp(1.0, 1.0, z), [0.25, 0.5, 0.75, 0.995], rtol=1e-15)
 
 
 @given(numbers, numbers, numbers)
 def test_convex_worst_delta_is_the_index_of_sps(gap, grad_sq, lr):
     expected = models.Truncated().step(gap, grad_sq, lr).delta
-    assert proximal.worst_delta(gap, grad_sq, lr) == pytest.approx(expected, rel=1e-14, abs=0)
+    assert worst_delta_spp(gap, grad_sq, lr) == pytest.approx(expected, rel=1e-14, abs=0)
 
 
 @given(ordinary, ordinary, ordinary, products)
@@ -32,29 +33,27 @@ def test_worst_delta_agrees_with_the_dimensional_formula(gap, grad_sq, lr, produ
         expected = a * grad_sq / 2
     else:
         expected = gap - (2 * gap / (slope + math.sqrt(grad_sq + 2 * eta * gap))) ** 2 / (2 * lr)
-    assert proximal.worst_delta(gap, grad_sq, lr, weak_convexity=eta) == pytest.approx(
-        expected, rel=1e-9, abs=1e-12 * gap
-    )
+    assert worst_delta_spp(gap, grad_sq, lr, weak_convexity=eta) == pytest.approx(expected, rel=1e-9, abs=1e-12 * gap)
 
 
 @given(numbers, numbers, numbers, products)
 def test_worst_delta_is_at_most_the_lemmas_bound(gap, grad_sq, lr, product):
     eta = product / lr
-    worst = proximal.worst_delta(gap, grad_sq, lr, weak_convexity=eta)
-    assert 0 <= worst <= proximal.delta_bound(gap, grad_sq, lr, weak_convexity=eta)
+    worst = worst_delta_spp(gap, grad_sq, lr, weak_convexity=eta)
+    assert 0 <= worst <= expected_delta_spp(lr, grad_sq, gap, 0.0, eta)
 
 
 @given(ordinary, ordinary, ordinary, products, st.floats(1.0, 10.0))
 def test_worst_delta_grows_with_the_gap(gap, grad_sq, lr, product, factor):
     eta = product / lr
-    small = proximal.worst_delta(gap, grad_sq, lr, weak_convexity=eta)
-    assert small <= proximal.worst_delta(factor * gap, grad_sq, lr, weak_convexity=eta) * (1 + 1e-12)
+    small = worst_delta_spp(gap, grad_sq, lr, weak_convexity=eta)
+    assert small <= worst_delta_spp(factor * gap, grad_sq, lr, weak_convexity=eta) * (1 + 1e-12)
 
 
 @given(ordinary, ordinary, ordinary, products)
 def test_worst_delta_grows_with_weak_convexity(gap, grad_sq, lr, product):
-    convex = proximal.worst_delta(gap, grad_sq, lr)
-    assert convex <= proximal.worst_delta(gap, grad_sq, lr, weak_convexity=product / lr) * (1 + 1e-12)
+    convex = worst_delta_spp(gap, grad_sq, lr)
+    assert convex <= worst_delta_spp(gap, grad_sq, lr, weak_convexity=product / lr) * (1 + 1e-12)
 
 
 @given(st.floats(0.1, 10.0), st.floats(0.1, 10.0), st.floats(0.1, 10.0), st.floats(0.0, 0.9))
@@ -67,31 +66,29 @@ def test_worst_delta_is_attained_by_a_parabola_cut_off_at_the_infimum(gap, slope
 
     found = minimize_scalar(objective, bounds=(0.0, end), method="bounded", options={"xatol": 1e-12})
     attained = gap - min(found.fun, objective(end))
-    assert attained == pytest.approx(proximal.worst_delta(gap, slope**2, lr, weak_convexity=eta), rel=1e-6)
+    assert attained == pytest.approx(worst_delta_spp(gap, slope**2, lr, weak_convexity=eta), rel=1e-6)
 
 
 @given(numbers, numbers)
 def test_an_unbounded_loss_has_the_index_of_sgd(grad_sq, lr):
     assume(0 < lr * grad_sq < math.inf)
-    assert proximal.worst_delta(math.inf, grad_sq, lr) == models.Linear().step(1.0, grad_sq, lr).delta
+    assert worst_delta_spp(math.inf, grad_sq, lr) == models.Linear().step(1.0, grad_sq, lr).delta
 
 
 def test_worst_delta_broadcasts():
-    shape = proximal.worst_delta(np.ones((3, 1)), 1.0, np.ones(4), weak_convexity=0.5).shape
+    shape = worst_delta_spp(np.ones((3, 1)), 1.0, np.ones(4), weak_convexity=0.5).shape
     assert shape == (3, 4)
 
 
-@pytest.mark.parametrize("function", [proximal.worst_delta, proximal.delta_bound])
 @pytest.mark.parametrize(("gap", "grad_sq", "lr"), [(0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)])
-def test_nothing_to_gain_is_index_zero(function, gap, grad_sq, lr):
-    assert function(gap, grad_sq, lr) == 0.0
+def test_nothing_to_gain_is_index_zero(gap, grad_sq, lr):
+    assert worst_delta_spp(gap, grad_sq, lr) == 0.0
 
 
 def test_largest_floats_give_the_whole_gap():
-    assert proximal.worst_delta(1.0, 1e300, 1e300) == 1.0
+    assert worst_delta_spp(1.0, 1e300, 1e300) == 1.0
 
 
-@pytest.mark.parametrize("function", [proximal.worst_delta, proximal.delta_bound])
 @pytest.mark.parametrize(
     ("arguments", "options", "named"),
     [
@@ -103,6 +100,6 @@ def test_largest_floats_give_the_whole_gap():
         ((1.0, 1.0, 1.0), {"weak_convexity": 1.0}, "1/weak_convexity"),
     ],
 )
-def test_bad_arguments_are_named(function, arguments, options, named):
+def test_bad_arguments_are_named(arguments, options, named):
     with pytest.raises(ValueError, match=named):
-        function(*arguments, **options)
+        worst_delta_spp(*arguments, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from surefoot.forecast._schedules import Floats
+from surefoot.forecasting._schedules import Floats
 
 
 class _Interval(NamedTuple):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from surefoot.forecast._answers import Prediction
-from surefoot.forecast._read import Run
-from surefoot.forecast._schedules import Floats
-from surefoot.forecast._solve import FREE, PRIOR, Points, Prior, draws, points, scale_of, solve, spread_of
-from surefoot.theory import forecast as form
+from surefoot.forecasting import curve as form
+from surefoot.forecasting._answers import Prediction
+from surefoot.forecasting._read import Run
+from surefoot.forecasting._schedules import Floats
+from surefoot.forecasting._solve import FREE, PRIOR, Points, Prior, draws, points, scale_of, solve, spread_of
 
 LEAST_RUNS = 4
 """Runs below which there is nothing to fit."""
@@ -33,7 +33,7 @@ class Fit:
     """The fitted numbers of one group."""
 
     parameters: Floats
-    """The fitted numbers, in the order of ``theory.forecast.PARAMETERS``."""
+    """The fitted numbers, in the order of ``curve.PARAMETERS``."""
     offset: float
     """By how much final losses lie above the curves at the same step."""
     reference: form.Reference

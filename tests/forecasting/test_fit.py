@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.forecast.forecast_cases import curves_of, make, row, true_loss
+from tests.forecasting.forecast_cases import curves_of, make, row, true_loss
 
 import surefoot as sf
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.theory.arguments import numbers
+from surefoot._base.arguments import numbers
 from surefoot.theory.arrays import scalar
 
 START = -3.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.forecast.forecast_cases import make
+from tests.forecasting.forecast_cases import make
 
 import surefoot as sf
-from surefoot.forecast import _fit, _read, _schedules, _solve
-from surefoot.theory import forecast as form
+from surefoot.forecasting import _fit, _read, _schedules, _solve
+from surefoot.forecasting import curve as form
 
 LENGTHS = (500, 1000, 2000, 4000)
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.forecast.forecast_cases import make, true_loss
+from tests.forecasting.forecast_cases import make, true_loss
 
 import surefoot
 import surefoot as sf
-from surefoot.forecast import Forecast, Prediction, forecast
+from surefoot.forecasting import Forecast, Prediction, forecast
 
 
 @pytest.fixture(scope="module")
@@ -15,10 +15,10 @@ def fit():
 
 
 def test_the_room_is_its_function(rows):
-    assert callable(surefoot.forecast)
+    assert callable(surefoot.forecasting)
     assert "forecast" in dir(surefoot)
-    assert isinstance(surefoot.forecast(rows), Forecast)
-    assert forecast(rows).predict(0.01, "linear", 900) == surefoot.forecast(rows).predict(0.01, "linear", 900)
+    assert isinstance(surefoot.forecasting(rows), Forecast)
+    assert forecast(rows).predict(0.01, "linear", 900) == surefoot.forecasting(rows).predict(0.01, "linear", 900)
 
 
 def test_a_forecast_is_three_numbers_with_names(fit):

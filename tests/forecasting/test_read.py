@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from tests.forecast.forecast_cases import curves_of, make, row
+from tests.forecasting.forecast_cases import curves_of, make, row
 
 import surefoot as sf
-from surefoot.forecast import _read, _schedules
+from surefoot.forecasting import _read, _schedules
 from surefoot.study import Study
 
 ASK = {"lr": 0.01, "schedule": "linear", "steps": 2000}

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.forecast._fit import Fit
-from surefoot.forecast._schedules import Floats
-from surefoot.theory import forecast as form
+from surefoot.forecasting import curve as form
+from surefoot.forecasting._fit import Fit
+from surefoot.forecasting._schedules import Floats
 
 KNOTS = 20
 

@@ -1,4 +1,4 @@
-"""Checks of arguments, for all rooms: an error names argument, value and what is allowed.
+"""Checks of arguments, for all packages: an error names argument, value and what is allowed.
 
 Arguments may be given by name, as in ``sps(lower_bound=-2)`` or ``warmup(steps=50)``.
 """
@@ -9,7 +9,7 @@ import ast
 import difflib
 import math
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -134,30 +134,3 @@ def numbers(name: str, value: ArrayLike, *, positive: bool = False) -> NDArray[n
     if not (values > 0 if positive else values >= 0).all():
         raise ValueError(f"{name} must be {'positive' if positive else 'at least 0'}, got {value!r}")
     return values
-
-
-def rates_over_time(lrs: ArrayLike) -> NDArray[np.float64]:
-    """Finite rates of at least 0, with time on the last axis.
-
-    >>> rates_over_time([0, 1])
-    array([0., 1.])
-    """
-    rates = np.asarray(lrs, float)
-    if rates.ndim == 0 or rates.shape[-1] == 0:
-        raise ValueError(f"lrs must have a last axis of at least one step, got the shape {rates.shape}")
-    lowest, highest = rates.min(), rates.max()
-    if not (lowest >= 0 and highest < math.inf):
-        raise ValueError(f"lrs must be finite and at least 0, got {highest if lowest >= 0 else lowest}")
-    return rates
-
-
-def horizons_within(horizons: Sequence[int], steps: int) -> NDArray[np.int64]:
-    """Numbers of steps from 1 to ``steps``, as an array.
-
-    >>> horizons_within([1, 3], 3)
-    array([1, 3])
-    """
-    ends = np.array(horizons)
-    if ends.ndim != 1 or not len(ends) or ends.dtype.kind not in "iu" or ends.min() < 1 or ends.max() > steps:
-        raise ValueError(f"horizons must be a sequence of whole numbers from 1 to {steps}, got {horizons!r}")
-    return ends

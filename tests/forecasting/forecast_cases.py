@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from surefoot.forecast import _schedules
-from surefoot.theory import forecast as form
+from surefoot.forecasting import _schedules
+from surefoot.forecasting import curve as form
 
 TRUTH = np.array([2.5, -1.0, 0.45, -2.0, 0.8, -0.1, 0.02, 1.0])
 UNITS = form.Reference(rate=0.01, growth=0.005, total=5.0, noise=3.0)
