@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from tests.forecasting.forecast_cases import make, true_loss
 
-import surefoot
 import surefoot as sf
-from surefoot.forecasting import Forecast, Prediction, forecast
+from surefoot.forecasting import Prediction, forecast
 
 
 @pytest.fixture(scope="module")
@@ -14,11 +13,9 @@ def fit():
     return sf.forecast(make())
 
 
-def test_the_room_is_its_function(rows):
-    assert callable(surefoot.forecasting)
-    assert "forecast" in dir(surefoot)
-    assert isinstance(surefoot.forecasting(rows), Forecast)
-    assert forecast(rows).predict(0.01, "linear", 900) == surefoot.forecasting(rows).predict(0.01, "linear", 900)
+def test_sf_forecast_is_the_function_after_its_package_was_imported():
+    assert sf.forecast is forecast
+    assert "forecast" in dir(sf)
 
 
 def test_a_forecast_is_three_numbers_with_names(fit):
