@@ -1,6 +1,6 @@
 """Learning-rate search against a grid, Optuna's pruners, halving and the range test: regret and cost.
 
-    python benchmarks/search.py [--cases tasks|old|FOLDER] [--cache DIR] [--recorded] [--only NAME]
+    python benchmarks/search.py [--cases tasks|FOLDER] [--cache DIR] [--recorded] [--only NAME]
 
 Every run of every grid is trained once and recorded; then each search replays from the records, so all of them see the
 same numbers, and a cost is a count of steps. Normalised regret: (loss(chosen) − best)/(initial loss − best), where the
@@ -9,8 +9,7 @@ whole run of the chosen rate is part of it. Pruners see smoothed losses, means o
 
 ``--cases tasks`` (default) has grids of small networks (``_search_tasks.py``), kept in ``--cache`` and recorded where
 they are missing: those that the search was built on, and those that nobody looked at before the final table.
-``--cases old`` are the 48 grids of an earlier search, a regression test (``--quick`` leaves out the networks,
-``--order`` takes another data order). A folder of ``.npz`` files in the same format can be given as well.
+A folder of ``.npz`` files in the same format can be given as well.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ import numpy as np
 import optuna
 import torch
 
-from _search_grids import COUNT, MODELS, RANGE_STEPS, Case, Recorded, all_cases
+from _search_grids import RANGE_STEPS, Case, Recorded
 from surefoot.search import tune
-from surefoot.theory import bounds
 
 MUST = {"≤ 1 %": 0.75, "≤ 5 %": 0.92, "worst": 0.15, "cost": 0.20}
 AIM = {"≤ 1 %": 0.85, "≤ 5 %": 0.94, "worst": 0.12, "cost": 0.14}
@@ -137,9 +135,7 @@ def range_test(case: Case, seed: int) -> tuple[int, int]:
 
 
 SEARCHES: dict[str, tuple[Callable[..., tuple[int, int]], int]] = {
-    "surefoot, loss": (ours, 1),
-    "surefoot, bound": (lambda case, seed: ours(case, seed, objective="bound"), 1),
-    "surefoot, bound ε = 0.1": (lambda case, seed: ours(case, seed, objective="bound", tolerance=0.1), 1),
+    "surefoot": (ours, 1),
     "Optuna median": (
         lambda c, s: pruned(c, s, lambda: optuna.pruners.MedianPruner(n_startup_trials=3), 27),
         PRUNER_SEEDS,
@@ -154,8 +150,6 @@ SEARCHES: dict[str, tuple[Callable[..., tuple[int, int]], int]] = {
     "LR range test": (range_test, 1),
     "full grid, batch losses": (grid, 1),
 }
-BOUNDS = ("surefoot, bound", "surefoot, bound ε = 0.1")
-"""For the old cases only: the others have no indices."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +200,7 @@ def show(title: str, scores: dict[str, list[Score]]) -> None:
             f"{name:26}{row['≤ 1 %']:>13.0%}{row['≤ 5 %']:>8.0%}{worst:>9}{row['cost']:>13.1%}{row['mean cost']:>8.1%}"
         )
     for goal, limits in (("must", MUST), ("aim", AIM)):
-        found, parts = summary(scores["surefoot, loss"]), []
+        found, parts = summary(scores["surefoot"]), []
         for key, limit in limits.items():
             small = key in ("cost", "worst")
             met = found[key] <= limit if small else found[key] >= limit
@@ -225,37 +219,12 @@ def show_confidence(title: str, scores: list[Score]) -> None:
             print(f"  from {low:.2f} to {high:.2f}: {len(here):3} answers, {np.mean(here):.0%} within 5 %")
 
 
-def show_certificates(cases: list[Case]) -> None:
-    """Compare the certified answers with the whole grid's bounds."""
-    certified = [case for case in cases if case.envelope is not None]
-    right = 0
-    for case in certified:
-        found = tune(Recorded(case), case.lrs, case.steps, objective="bound")
-        assert found.certificate is not None
-        rates = np.tile(case.lrs[:, None], case.steps)
-        totals = bounds.last_iterate(rates, case.deltas, 0.0).noise + case.envelope(rates.sum(axis=1))
-        right += found.certificate.holds and found.bound == totals.min() and found.lr == case.lrs[np.argmin(totals)]
-    print(f"\ncertificates: {right} of {len(certified)} equal the smallest bound of the whole grid")
-
-
 def show_misses(scores: list[Score]) -> None:
     """Cases in which ours is off by more than 1 %."""
     print("\nCases where our loss search has a regret above 1 %:")
     for score in scores:
         if score.regrets[0] > 0.01:
             print(f"  {score.problem}, {score.method}: regret {score.regrets[0]:.1%}, cost {score.costs[0]:.1%}")
-
-
-def old(arguments: argparse.Namespace, names: list[str]) -> None:
-    """The 48 cases of an earlier search."""
-    cases = list(all_cases(arguments.order, arguments.quick))
-    scores = evaluate(cases, names)
-    show(f"{len(cases)} old cases, {COUNT} rates each, data order {arguments.order}", scores)
-    if BOUNDS[0] in scores:
-        certified = [s for s in scores[BOUNDS[0]] if s.method in MODELS and s.problem not in ("MLP", "CNN")]
-        show("the bound's certified cases", {"surefoot, loss": certified})
-        show_certificates(cases)
-    show_misses(scores["surefoot, loss"])
 
 
 def tasks(arguments: argparse.Namespace, names: list[str]) -> None:
@@ -266,7 +235,7 @@ def tasks(arguments: argparse.Namespace, names: list[str]) -> None:
     for title, recipes in {arguments.part: sets[arguments.part]}.items() if arguments.part else sets.items():
         known = [recipe for recipe in recipes if (arguments.cache / recipe.file).exists() or not arguments.recorded]
         cases = list(grids(known, arguments.cache))
-        scores = evaluate(cases, names if title == "unseen" else ["surefoot, loss", "full grid, batch losses"])
+        scores = evaluate(cases, names if title == "unseen" else ["surefoot", "full grid, batch losses"])
         show(f"{title}: {len(cases)} grids", scores)
         if title == "unseen":
             first = [place for place, recipe in enumerate(known) if recipe.name not in LOOKED_AT]
@@ -278,37 +247,31 @@ def tasks(arguments: argparse.Namespace, names: list[str]) -> None:
             for words, places in parts.items():
                 apart = {name: [rows[place] for place in places] for name, rows in scores.items()}
                 show(f"of these, {words}: {len(places)} grids", apart)
-        show_misses(scores["surefoot, loss"])
-        show_confidence(title, scores["surefoot, loss"])
+        show_misses(scores["surefoot"])
+        show_confidence(title, scores["surefoot"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default="tasks", help="tasks, old, or a folder of recorded grids")
+    parser.add_argument("--cases", default="tasks", help="tasks, or a folder of recorded grids")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where grids of tasks are kept")
     parser.add_argument("--part", choices=("development", "unseen"), help="of the tasks one part only")
     parser.add_argument("--recorded", action="store_true", help="train nothing: only what the cache has")
-    parser.add_argument("--quick", action="store_true", help="of the old cases the convex ones only")
-    parser.add_argument("--order", type=int, default=0, help="data order of the old cases")
     parser.add_argument("--only", default="", help="searches whose name has this in it, and ours")
     arguments = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     torch.set_num_threads(1)
     begin = time.perf_counter()
-    names = [name for name in SEARCHES if arguments.only in name or name == "surefoot, loss"]
-    if arguments.cases == "old":
-        old(arguments, names)
+    names = [name for name in SEARCHES if arguments.only in name or name == "surefoot"]
+    if arguments.cases == "tasks":
+        tasks(arguments, names)
     else:
-        names = [name for name in names if name not in BOUNDS]
-        if arguments.cases == "tasks":
-            tasks(arguments, names)
-        else:
-            cases = [Case.read(path) for path in sorted(Path(arguments.cases).glob("*.npz"))]
-            scores = evaluate(cases, names)
-            show(f"{arguments.cases}: {len(cases)} grids", scores)
-            show_misses(scores["surefoot, loss"])
-            show_confidence(arguments.cases, scores["surefoot, loss"])
+        cases = [Case.read(path) for path in sorted(Path(arguments.cases).glob("*.npz"))]
+        scores = evaluate(cases, names)
+        show(f"{arguments.cases}: {len(cases)} grids", scores)
+        show_misses(scores["surefoot"])
+        show_confidence(arguments.cases, scores["surefoot"])
     print(f"\n{time.perf_counter() - begin:.0f} s")
 
 

@@ -71,7 +71,6 @@ def test_completion_can_be_shown():
         ("surefoot pep spp-w", {"spp-weakly-convex"}),
         ("surefoot data get vow", {"vowel"}),
         ("surefoot init --problem digits-", {"digits-mlp", "digits-cnn"}),
-        ("surefoot tune spec.toml --objective b", {"bound"}),
     ],
 )
 def test_completion_finishes_names(words, expected):

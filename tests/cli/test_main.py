@@ -207,12 +207,7 @@ class TestReport:
 
 class TestTune:
     def test_finds_a_good_rate_for_less_than_the_grid(self, spec):
-        found = json.loads(command("tune", spec, "--objective", "bound", "--processes", 1, "--json").stdout)
-        assert found["certified"]
+        found = json.loads(command("tune", spec, "--processes", 1, "--json").stdout)
+        assert 0 <= found["confidence"] <= 1
         assert found["cost"] < 1
         assert len(found["table"]) == 10
-
-    def test_unknown_objective_is_named(self, spec):
-        result = command("tune", spec, "--objective", "lost")
-        assert result.exit_code == 2
-        assert "objective must be" in result.stderr

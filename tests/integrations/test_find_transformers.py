@@ -281,7 +281,7 @@ def test_a_plateau_scheduler_is_left_out_and_named(make):
         ({"horizon": 13}, "12 steps"),
         ({"evaluate": "eval_loss"}, "eval_dataset"),
         ({"processes": 4}, "processes must be 1"),
-        ({"objective": "bound"}, "'objective'"),
+        ({"objective": "loss"}, "'objective'"),
     ],
 )
 def test_what_cannot_be_right_is_refused_by_name(make, options, match):

@@ -214,7 +214,7 @@ def torch_search(folder):
 
 
 def answer(found):
-    return found.lr, found.loss, found.bound, str(found.table), found.run.distance()
+    return found.lr, found.loss, str(found.table), found.run.distance()
 
 
 def files(folder):

@@ -47,14 +47,7 @@ def test_bad_rates(lrs, message):
     [
         ({"horizon": 0}, "horizon must be a whole number of at least 1, got 0"),
         ({"horizon": 2.5}, "horizon must be a whole number of at least 1, got 2.5"),
-        ({"objective": "accuracy"}, "objective must be 'loss' or 'bound', got 'accuracy'"),
         ({"horizon": None}, "horizon must be given"),
-        ({"maximize": True, "objective": "bound"}, "maximize must be False for objective='bound'"),
-        ({"bias": "distance"}, "bias must be a distance D, 'envelope', 'pool' or 'auto', got 'distance'"),
-        ({"bias": -1.0}, "bias must be above 0, got -1.0"),
-        ({"distance": -1.0}, "distance must be above 0, got -1.0"),
-        ({"distance": 1.0, "bias": "pool"}, "distance and bias='pool' exclude each other"),
-        ({"bias": "envelope"}, "bias='envelope' needs factories with an envelope"),
         ({"seeds": 0}, "seeds must be a whole number of at least 1, got 0"),
         ({"seeds": [1, 1]}, "seeds must be distinct"),
         ({"tolerance": -0.1}, "tolerance must be at least 0, got -0.1"),
@@ -68,11 +61,6 @@ def test_bad_rates(lrs, message):
 def test_bad_settings(options, message):
     with pytest.raises(ValueError, match=message):
         tune(never, [0.1, 1.0], **({"horizon": 10} | options))
-
-
-def test_a_bound_needs_rates():
-    with pytest.raises(ValueError, match="lrs must be given for objective='bound'"):
-        tune(never, horizon=10, objective="bound")
 
 
 def test_maximising_needs_an_evaluation():
@@ -103,7 +91,7 @@ def test_a_factory_that_makes_no_run():
 
 def test_a_factory_of_the_rate_alone():
     assert tune(lambda lr: Constant(loss=lr), [0.1, 1.0], 20).lr == 0.1
-    with pytest.raises(ValueError, match="seeds asks for 2 data orders, but run_factory takes the rate only"):
+    with pytest.raises(ValueError, match="seeds asks for 2 seeds, but run_factory takes the rate only"):
         tune(lambda lr: Constant(loss=lr), [0.1, 1.0], 20, seeds=2)
 
 
@@ -114,10 +102,9 @@ def test_few_steps_compare_all_rates(horizon):
     assert found.lr == lrs[5]
 
 
-@pytest.mark.parametrize("objective", ["loss", "bound"])
-def test_huge_numbers_are_numbers(objective):
+def test_huge_numbers_are_numbers():
     """Sums may overflow to ∞, without a warning."""
-    found = tune(lambda lr: Constant(loss=1e308 * lr, delta=1e308 * lr), [0.1, 1.0], 20, objective=objective, bias=1.0)
+    found = tune(lambda lr: Constant(loss=1e308 * lr, delta=1e308 * lr), [0.1, 1.0], 20)
     assert found.lr == 0.1
 
 
@@ -141,16 +128,10 @@ class TestRunsThatMisbehave:
             tune(lambda lr, seed: Odd(), [0.1], 96)
 
 
-@pytest.mark.parametrize("objective", ["loss", "bound"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_no_rate_works(objective, value):
+def test_no_rate_works(value):
     with pytest.raises(NoRateWorks, match=r"no rate works: none of 5 candidates .*lr=0.01: not finite at step 0"):
-        tune(lambda lr, seed: Constant(loss=value), np.geomspace(0.01, 1, 5), 20, objective=objective, bias=1.0)
-
-
-def test_no_rate_works_because_the_indices_are_infinite():
-    with pytest.raises(NoRateWorks, match="no rate works"):
-        tune(lambda lr, seed: Constant(delta=np.nan), [0.1, 1.0], 20, objective="bound", bias=1.0)
+        tune(lambda lr, seed: Constant(loss=value), np.geomspace(0.01, 1, 5), 20)
 
 
 def test_one_rate_that_works_is_found_among_those_that_do_not():

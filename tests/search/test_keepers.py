@@ -17,12 +17,7 @@ from surefoot.search import ProblemRun, SearchError, TorchRun, tune
 from surefoot.study import Result, StoreError, Study, rescue
 
 LRS = np.geomspace(1e-3, 1e2, 9)
-SEARCHES = [
-    {"objective": "loss"},
-    {"objective": "bound", "bias": 1.0},
-    {"objective": "bound", "bias": 1.0, "seeds": 2, "refine": 1},
-    {"objective": "loss", "seeds": 2, "refine": 1},
-]
+SEARCHES = [{}, {"seeds": 2, "refine": 1}]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +59,7 @@ def test_interrupted_and_resumed(runs, search, tmp_path, share):
         tune(Nearest(runs), LRS, 100, store=tmp_path / "search", **options)
     runs.fail_after = None
     again = tune(Nearest(runs), LRS, 100, store=tmp_path / "search", **options)
-    assert (again.lr, again.bound, again.loss, again.steps) == (whole.lr, whole.bound, whole.loss, whole.steps)
+    assert (again.lr, again.loss, again.steps) == (whole.lr, whole.loss, whole.steps)
     assert again.table == whole.table
     assert not runs.repeated
     assert runs.counts["total"] == whole.steps
@@ -77,21 +72,6 @@ def test_a_finished_search_costs_nothing_when_asked_again(runs, tmp_path):
     assert second.table == first.table
     assert runs.counts["total"] == taken
     assert second.run.step == 100
-
-
-def test_what_proves_nothing_proves_nothing_after_a_resumption(tape, tmp_path):
-    deltas = np.ones((2, 1, 10))
-    deltas[1, 0, 3] = -0.5
-    runs = tape([0.1, 1.0], np.ones((2, 1, 10)), deltas)
-    options = {"objective": "bound", "bias": 5.0, "store": tmp_path / "search"}
-    assert tune(runs, [0.1, 1.0], 10, **options).certificate is None
-    assert tune(runs, [0.1, 1.0], 10, **options).certificate is None
-
-
-def test_another_objective_uses_what_is_there(runs, tmp_path):
-    tune(Nearest(runs), LRS, 100, store=tmp_path / "search")
-    tune(Nearest(runs), LRS, 100, store=tmp_path / "search", objective="bound", bias=1.0)
-    assert not runs.repeated
 
 
 @pytest.mark.parametrize("max_states", [1, 2, 30])
@@ -166,7 +146,7 @@ def test_a_damaged_run_is_named(regression, tmp_path, cut):
     for path in (tmp_path / "search").glob("*/*.run"):
         path.write_bytes(cut(path.read_bytes()))
     with pytest.raises(SearchError, match=r"\.run is damaged .*; delete .*, and its run is computed anew"):
-        tune(runs, LRS, 50, store=tmp_path / "search", objective="bound", bias=1.0)
+        tune(runs, LRS, 50, store=tmp_path / "search")
 
 
 @pytest.mark.parametrize(
@@ -192,10 +172,9 @@ class TestStudies:
         settings = {"methods": ["sgd", "sps"], "lrs": LRS, "epochs": 10, "batch_size": 5, "seeds": 2}
         return Study(LinearRegression(noise=0.5), **(settings | changes))
 
-    @pytest.mark.parametrize("options", [{}, {"objective": "bound"}, {"objective": "bound", "bias": 2.0}])
-    def test_the_store_changes_nothing(self, tmp_path, options):
-        with_store = tune(self.study(), store=tmp_path / "study.db", **options)
-        assert with_store.table == tune(self.study(), **options).table
+    def test_the_store_changes_nothing(self, tmp_path):
+        with_store = tune(self.study(), store=tmp_path / "study.db")
+        assert with_store.table == tune(self.study()).table
 
     def test_finished_runs_are_those_of_the_study(self, tmp_path):
         """What a search adds to the store is bit for bit what the study would have computed."""
@@ -212,16 +191,11 @@ class TestStudies:
 
     def test_a_complete_study_answers_without_a_step(self, tmp_path, monkeypatch):
         study = self.study()
-        study.run(tmp_path / "study.db")
+        losses = study.run(tmp_path / "study.db").dataset.last_loss.mean("seed")
         monkeypatch.setattr(ProblemRun, "advance_together", lambda *_: pytest.fail("a step was taken"))
-        found = tune(study, store=tmp_path / "study.db", objective="bound", bias=1.0)
-        total = study.run(tmp_path / "study.db").bound(distance=1.0).total
-        assert found.bound == total.min()
+        found = tune(study, store=tmp_path / "study.db")
+        assert found.loss == pytest.approx(float(losses.min()))
         assert found.run is None
-
-    def test_the_distance_of_the_study_is_the_bias(self):
-        found = tune(self.study(distance=1.0), objective="bound")
-        assert found.certificate.bias == "distance 1"
 
     def test_a_spec_file(self, tmp_path):
         spec = tmp_path / "study.toml"

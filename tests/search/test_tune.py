@@ -49,18 +49,16 @@ def recipe(**options):
 
 def assert_same(one, other):
     assert one.table == other.table
-    assert (one.lr, one.loss, one.bound, one.steps, one.cost, one.confidence, one.warnings) == (
-        other.lr, other.loss, other.bound, other.steps, other.cost, other.confidence, other.warnings,
+    assert (one.lr, one.loss, one.steps, one.cost, one.confidence, one.warnings) == (
+        other.lr, other.loss, other.steps, other.cost, other.confidence, other.warnings,
     )  # fmt: skip
-    assert (one.certificate is None) == (other.certificate is None)
     for p, q in zip(one.run.model.parameters(), other.run.model.parameters(), strict=True):
         assert torch.equal(p, q)
 
 
-@pytest.mark.parametrize("options", [{"seeds": 2}, {"objective": "bound"}], ids=["loss", "pool"])
-def test_the_answer_does_not_depend_on_the_number_of_processes(options, tmp_path):
-    alone = tune(recipe(), LRS, 64, processes=1, **options)
-    assert_same(tune(recipe(), LRS, 64, processes=3, store=tmp_path / "search", **options), alone)
+def test_the_answer_does_not_depend_on_the_number_of_processes(tmp_path):
+    alone = tune(recipe(), LRS, 64, processes=1, seeds=2)
+    assert_same(tune(recipe(), LRS, 64, processes=3, store=tmp_path / "search", seeds=2), alone)
 
 
 def test_a_study_s_networks_run_side_by_side(tmp_path):

@@ -101,9 +101,6 @@ def study(
 @app.command(rich_help_panel=OWN)
 def tune(
     spec: Annotated[Path, Argument(metavar="SPEC.toml", help="The same as for `surefoot study`.")],
-    objective: Annotated[
-        str, Option("--objective", help="What is minimised: loss or bound.", autocompletion=completing("loss", "bound"))
-    ] = "loss",
     store: Store = None,
     processes: Annotated[
         int | None,
@@ -118,12 +115,9 @@ def tune(
 ) -> None:
     """Find the best method and rate of a spec for the price of a few runs instead of the whole grid.
 
-    With --objective bound the answer comes with a certificate where the theory gives one.
-
     [bold]Examples[/]
 
       surefoot tune SPEC.toml
-      surefoot tune SPEC.toml --objective bound
       surefoot tune SPEC.toml --engine dask --address tcp://10.0.0.1:8786
     """
     from surefoot.cli._output import print_json
@@ -132,7 +126,6 @@ def tune(
     result = search(
         _read(spec),
         store=store or spec.with_suffix(".db"),
-        objective=objective,  # type: ignore[arg-type]
         processes=processes,
         engine=engine,
         address=address,
@@ -141,15 +134,11 @@ def tune(
         progress=not quiet and not as_json,
     )
     if as_json:
-        kept = ("method", "lr", "loss", "bound", "cost", "confidence")
+        kept = ("method", "lr", "loss", "cost", "confidence")
         answer = {name: getattr(result, name) for name in kept}
-        rows = [{**asdict(row), "bound": row.bound} for row in result.table]
-        certified = result.certificate is not None
-        print_json({**answer, "warnings": list(result.warnings), "certified": certified, "table": rows})
+        print_json({**answer, "warnings": list(result.warnings), "table": [asdict(row) for row in result.table]})
         return
     typer.echo(result)
-    if result.certificate is not None:
-        typer.echo(f"\n{result.certificate}")
 
 
 @app.command(rich_help_panel=OWN)

@@ -60,8 +60,8 @@ class Search:
         trainings.check_data()
         progress = shown if self._progress is None else self._progress
         found = tune(trainings, self._lrs, horizon, progress=progress, **{**self._options, "processes": 1})
-        # Nothing is measured for a bound inside a trainer, and a run would keep the trainer's model.
-        return replace(found, bound=math.nan, run=None, warnings=(*found.warnings, *trainings.notes))
+        # A run would keep the trainer's model.
+        return replace(found, run=None, warnings=(*found.warnings, *trainings.notes))
 
 
 def check_module(module: nn.Module) -> None:

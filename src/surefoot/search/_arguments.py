@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot._base import checks
 from surefoot.runs import Floats, Run, RunFactory
-from surefoot.search._bias import Bias, Distance, Envelope, Pool
 from surefoot.theory import schedules
 
 OWN_RATES = [float(lr) for lr in np.geomspace(1e-6, 1e3, 28)]
 """The rates of a search that was given none: a factor of 2.15 apart."""
 
 
-def factories_of(run_factory: Any, orders: int) -> dict[str, RunFactory]:
+def factories_of(run_factory: Any, seeds: int) -> dict[str, RunFactory]:
     """The factory of each method; one without a name stands under the empty one."""
     if isinstance(run_factory, Mapping):
         if not run_factory:
@@ -31,12 +29,12 @@ def factories_of(run_factory: Any, orders: int) -> dict[str, RunFactory]:
         if not callable(factory):
             where = f"run_factory[{name!r}]" if name else "run_factory"
             raise TypeError(f"{where} must be called as run_factory(lr, seed) and return a run, got {factory!r}")
-    return {name: _with_seed(factory, orders) for name, factory in factories.items()}
+    return {name: _with_seed(factory, seeds) for name, factory in factories.items()}
 
 
 @dataclass(frozen=True)
 class OfRate:
-    """A function of the rate alone as a factory, for one data order."""
+    """A function of the rate alone as a factory, for one seed."""
 
     function: Callable[[float], Run]
 
@@ -45,8 +43,8 @@ class OfRate:
         return self.function(lr)
 
 
-def _with_seed(factory: Any, orders: int) -> RunFactory:
-    """A factory, which may also be given as a function of the rate alone if there is one data order."""
+def _with_seed(factory: Any, seeds: int) -> RunFactory:
+    """A factory, which may also be given as a function of the rate alone if there is one seed."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except ValueError:  # a builtin without a signature
@@ -54,43 +52,29 @@ def _with_seed(factory: Any, orders: int) -> RunFactory:
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(positional) != 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return factory  # type: ignore[no-any-return]
-    if orders > 1:
-        raise ValueError(f"seeds asks for {orders} data orders, but run_factory takes the rate only, not (lr, seed)")
+    if seeds > 1:
+        raise ValueError(f"seeds asks for {seeds} seeds, but run_factory takes the rate only, not (lr, seed)")
     return OfRate(factory)
 
 
 def schedule_of(schedule: str | ArrayLike | None, factories: Mapping[str, RunFactory], horizon: int) -> Floats:
-    """The factors of the rates; those given and those that the factories tell must be the same."""
+    """The factors of the rates; the argument and what the factories know must agree."""
     if isinstance(schedule, str):
         schedule = schedules.from_name(schedule, horizon)
-    told = [value for factory in factories.values() if (value := _factors_of(factory, horizon)) is not None]
-    arrays = [np.asarray(value, float) for value in (schedule, *told) if value is not None] or [np.ones(horizon)]
+    known = [value for factory in factories.values() if (value := _factors_of(factory, horizon)) is not None]
+    arrays = [np.asarray(value, float) for value in (schedule, *known) if value is not None] or [np.ones(horizon)]
     for factors in arrays:
         if factors.shape != (horizon,):
-            raise ValueError(f"schedule must have {horizon} factors, one a step of the horizon, got {factors.shape}")
+            raise ValueError(f"schedule must have {horizon} factors, one per step of the horizon, got {factors.shape}")
         if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
             raise ValueError("schedule must have positive, finite factors, or 0 at steps that do not move")
         if not np.array_equal(factors, arrays[0]):
             raise ValueError("schedule must be the one of the runs; those given (or of the methods) differ")
-    if len(told) not in (0, len(factories)):
-        raise ValueError("run_factory: either all methods tell their schedule, or none")
+    if len(known) not in (0, len(factories)):
+        raise ValueError("run_factory: either all methods have a schedule, or none")
     return arrays[0]
 
 
 def _factors_of(factory: Any, horizon: int) -> Any:
-    """The factors that a factory tells, or None; one with a scheduler of torch finds them for a horizon."""
+    """The factors that a factory has, or None; one with a scheduler of torch finds them for a horizon."""
     return factory.factors(horizon) if hasattr(factory, "factors") else getattr(factory, "schedule", None)
-
-
-def bias_of(bias: Any, factories: Mapping[str, RunFactory], horizon: int) -> Bias:
-    """The rule for the bias that an argument names, or the distance that it is."""
-    envelopes = [getattr(factory, "envelope", None) for factory in factories.values()]
-    if isinstance(bias, str):
-        if bias not in ("auto", "envelope", "pool"):
-            raise ValueError(f"bias must be a distance D, 'envelope', 'pool' or 'auto', got {bias!r}")
-        if bias == "pool" or (bias == "auto" and envelopes[0] is None):
-            return Pool(max(5, horizon // 50))
-        if any(envelope is None for envelope in envelopes):
-            raise ValueError("bias='envelope' needs factories with an envelope, such as ProblemRun; use 'pool' or a D")
-        return Envelope(envelopes[0])  # type: ignore[arg-type]
-    return Distance(checks.number("bias", bias, positive=True))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from surefoot._base.text import aligned, visible
 from surefoot.plots import short
 from surefoot.runs import Run
-from surefoot.search._candidate import name_of, raised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,63 +23,20 @@ class Row:
     method: str
     lr: float
     steps: int
-    """Steps taken, over all data orders."""
+    """Steps taken, over all seeds."""
     outcome: str
-    """``chosen``, ``finished``, ``dropped``, ``diverged``, ``dead`` or ``never started``."""
+    """``chosen``, ``finished``, ``dropped``, ``diverged`` or ``never started``."""
     reason: str
     loss: float
     """Mean batch loss of the last steps it took, ∞ after divergence, NaN if it never started; of a finished one the
     loss that decides."""
-    bias: float
-    noise: float
-    """The noise of the steps taken."""
-
-    @property
-    def bound(self) -> float:
-        """bias + noise: Ω of a finished candidate, else a lower bound of it."""
-        return self.bias + self.noise
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Proof that a candidate has the smallest last-iterate bound Ω of all, up to a factor 1 + tolerance.
-
-    It speaks of the empirical Ω of these candidates: of the indices δ_t measured on these data orders, not of their
-    expectation, nor of the loss.
-    """
-
-    method: str
-    lr: float
-    bound: float
-    """Ω of the winner, complete."""
-    bias: str
-    """The rule behind the bias: ``distance …`` or ``envelope``."""
-    tolerance: float
-    dropped: tuple[Row, ...]
-    """The others: none of them can have a smaller bound."""
-
-    @property
-    def holds(self) -> bool:
-        """Whether no dropped candidate's lower bound is below the winner's bound, up to the tolerance."""
-        return all(self.bound <= raised(row.bound, self.tolerance) for row in self.dropped)
-
-    def __str__(self) -> str:
-        name = name_of(self.method, self.lr)
-        factor = f", up to a factor {1 + self.tolerance:g}" if self.tolerance else ""
-        lines = [f"{name} has the smallest bound, {self.bound:.4g} ({self.bias}){factor}; the others have at least"]
-        for row in self.dropped:
-            name = name_of(row.method, row.lr)
-            lines.append(f"  {name}: {row.bound:.4g} = {row.bias:.4g} + {row.noise:.4g} after {row.steps} steps")
-        return "\n".join([*lines, "for the indices measured on these data orders"])
 
 
 @dataclass(frozen=True)
 class Table:
-    """One row a candidate, in the order of methods and rates."""
+    """One row per candidate, in the order of methods and rates."""
 
     rows: tuple[Row, ...]
-    bounds: bool = True
-    """Whether it is printed with the bounds, which a search for the loss does not use."""
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -95,18 +51,16 @@ class Table:
         """A pandas table."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(row) | {"bound": row.bound} for row in self.rows])
+        return pd.DataFrame([asdict(row) for row in self.rows])
 
     def cells(self) -> list[list[str]]:
         """The table as text, its head first."""
         named = any(row.method for row in self.rows)
-        bound = ["bound"] if self.bounds else []
-        lines = [[*(["method"] if named else []), "lr", "steps", "loss", *bound, "outcome", "reason"]]
+        lines = [[*(["method"] if named else []), "lr", "steps", "loss", "outcome", "reason"]]
         for row in self.rows:
-            mark = "" if row.outcome in ("chosen", "finished") else "≥ "
             loss = short(row.loss, 4) if row.steps else "–"  # nothing was measured
-            cells = [short(row.lr, 4), str(row.steps), loss, *([f"{mark}{short(row.bound, 4)}"] if self.bounds else [])]
-            lines.append([*([visible(row.method)] if named else []), *cells, row.outcome, row.reason])
+            cells = [short(row.lr, 4), str(row.steps), loss, row.outcome, row.reason]
+            lines.append([*([visible(row.method)] if named else []), *cells])
         return lines
 
     def __str__(self) -> str:
@@ -125,19 +79,15 @@ class Found:
     """Its loss: what its run evaluates at the end, or the mean batch loss over the last tenth of the steps."""
     score: float
     """What decided among the finished runs: the loss, or with ``maximize`` what is to be large."""
-    bound: float
-    """Ω of the last iterate (Theorem 3.4) with the search's bias and the indices of its runs."""
-    certificate: Certificate | None
-    """Proof that ``bound`` is the smallest of all; None where the theory gives none."""
-    confidence: float | None
+    confidence: float
     """How surely the rate is near the best, from 0 to 1: the probability that no other candidate ends lower by more
-    than 5 % of the gain from the start. None for ``objective="bound"``."""
+    than 5 % of the gain from the start."""
     warnings: tuple[str, ...]
     """What to be careful with, in words."""
     start: float
-    """The loss at the start, as the first batches tell it; NaN for ``objective="bound"``."""
+    """The loss at the start, the mean over the first batches."""
     steps: int
-    """Steps taken (or taken over from a store), over all candidates and data orders."""
+    """Steps taken (or taken over from a store), over all candidates and seeds."""
     cost: float
     """``steps`` relative to running every candidate to the end."""
     horizon: int
@@ -145,7 +95,7 @@ class Found:
     table: Table
     """What happened to every candidate."""
     run: Run | None = field(repr=False, default=None)
-    """The finished run of the first data order; None if it was taken from a study's store."""
+    """The finished run of the first seed; None if it was taken from a study's store."""
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw what ran how far, and why it stopped."""
@@ -157,14 +107,9 @@ class Found:
         """The answer in a few lines: the rate, the price, how sure it is, and the warnings."""
         name = f"{visible(self.method) + ' with ' if self.method else ''}lr = {self.lr:.4g}"
         lines = [f"{name} for {self.cost:.0%} of the grid's steps ({self.steps} steps; a run has {self.horizon})"]
-        if self.certificate is not None:
-            lines.append(f"loss {self.loss:.4g}; its bound {self.bound:.4g} is the smallest (see .certificate)")
-        elif self.confidence is None:
-            lines.append(f"loss {self.loss:.4g}; bound {self.bound:.4g}, without a proof that it is the smallest")
-        else:
-            score = "" if self.score == self.loss else f", score {self.score:.4g}"
-            lines.append(f"loss {self.loss:.4g}{score} (at the start {self.start:.4g})")
-            lines.append(f"confidence {self.confidence:.2f} that no other rate here ends 5 % of that gain lower")
+        score = "" if self.score == self.loss else f", score {self.score:.4g}"
+        lines.append(f"loss {self.loss:.4g}{score} (at the start {self.start:.4g})")
+        lines.append(f"confidence {self.confidence:.2f} that no other rate here ends 5 % of that gain lower")
         return [*lines, *(f"warning: {text}" for text in self.warnings)]
 
     def __str__(self) -> str:

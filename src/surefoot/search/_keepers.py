@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,8 +20,6 @@ from surefoot.search._arguments import OfRate
 from surefoot.study import Study
 
 _FILE = "runs.db"
-_OLD = "search.json"
-"""A file that a search of surefoot 0.1 (and of versions on the way to 0.2) has left in its folder."""
 
 
 def factories_of_study(study: Study) -> dict[str, Any]:
@@ -34,16 +31,6 @@ def factories_of_study(study: Study) -> dict[str, Any]:
     return {method.name: factory_of(study.problem, method, study.shared) for method in study.methods}
 
 
-def warn_of_old_runs(study: Study, path: Path) -> None:
-    """Say where runs are that a search of surefoot 0.1 has begun: they are not used."""
-    old = path.with_name(f"{path.name}.search-{study._context()[:12]}")
-    if old.exists():
-        logging.getLogger("surefoot").warning(
-            "%s holds runs that an earlier surefoot has begun, in a form of its own: they are left there, and not used",
-            old,
-        )
-
-
 def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: dict[str, Any]) -> StoreKeeper:
     """Keeps the runs of a search in a folder of its own; ``settings`` are what its runs share, beside their code."""
     identities = _identities_of(factories, folder)
@@ -51,11 +38,6 @@ def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: di
         raise ValueError(f"store must be a folder, got the file {str(folder)!r}")
     if not folder.parent.is_dir():
         raise FileNotFoundError(f"store {str(folder)!r}: the folder {str(folder.parent)!r} does not exist")
-    if (folder / _OLD).exists():
-        raise ValueError(
-            f"store {str(folder)!r} is of surefoot 0.1 (or of a version before 0.2), which kept runs in another form: "
-            "it was left as it is; give this search a folder of its own"
-        )
     if folder.is_dir() and any(not path.name.startswith(_FILE) for path in folder.iterdir()):
         raise ValueError(f"store {str(folder)!r} is a folder with other things in it; give the search one of its own")
     folder.mkdir(exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surefoot.plots.methods import GREEN, GREY, PURPLE, SKY, VERMILION, label_of
+from surefoot.plots.methods import GREEN, GREY, SKY, VERMILION, label_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,14 +16,13 @@ COLOURS = {
     "finished": SKY,
     "dropped": GREY,
     "diverged": VERMILION,
-    "dead": PURPLE,
     "never started": GREY,
 }
 """The colour of each outcome; the words beside each bar say the same."""
 
 
 def draw(found: Found, ax: Axes | None = None) -> Axes:
-    """One bar a candidate, as long as it ran, in the colour of its outcome; the reason stands beside it."""
+    """One bar per candidate, as long as it ran, in the colour of its outcome; the reason stands beside it."""
     if ax is None:
         from matplotlib.figure import Figure
 

@@ -1,20 +1,22 @@
-"""The search: checks, the choice of the policy, and what is returned."""
+"""The search: checks its arguments, advances the runs that the policy asks for, and returns the answer."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._base import checks
 from surefoot.runs import (
     Bench,
+    Floats,
     Keeper,
     Place,
     Run,
@@ -26,23 +28,20 @@ from surefoot.runs import (
     reporter,
     tell,
 )
-from surefoot.search._arguments import OWN_RATES, bias_of, factories_of, schedule_of
-from surefoot.search._best_first import BestFirst
-from surefoot.search._bias import Bias
-from surefoot.search._candidate import Candidate, make_candidate
-from surefoot.search._found import Certificate, Found, Row, Table
-from surefoot.search._keepers import factories_of_study, keeper_of_factories, warn_of_old_runs
-from surefoot.search._loss import LossSearch
+from surefoot.search._arguments import OWN_RATES, factories_of, schedule_of
+from surefoot.search._candidate import Candidate
+from surefoot.search._found import Found, Row, Table
+from surefoot.search._keepers import factories_of_study, keeper_of_factories
 from surefoot.search._notes import confidence, notes, spoiled_by
-from surefoot.search._race import rungs
+from surefoot.search._race import Race, rungs
 from surefoot.study import Study
 
 
 class NoRateWorks(SearchError):
-    """No candidate ended with a finite loss (or bound); the message says how each of them ended."""
+    """No candidate ended with a finite loss; the message says how each of them ended."""
 
 
-FINE = 1.3
+_FINE = 1.3
 """Ratio of neighbouring rates around the answer, if the search chooses the rates."""
 _EXTENSIONS = 8
 """How often rates are added beyond the grid's end."""
@@ -53,12 +52,9 @@ def tune(
     lrs: float | Iterable[float] | Mapping[str, float] | None = None,
     horizon: int | None = None,
     *,
-    objective: Literal["loss", "bound"] = "loss",
     maximize: bool = False,
-    bias: float | str = "auto",
-    distance: float | None = None,
     seeds: int | Sequence[int] | None = None,
-    tolerance: float | None = None,
+    tolerance: float = 0.005,
     refine: int | None = None,
     extend: bool | None = None,
     schedule: str | ArrayLike | None = None,
@@ -72,48 +68,36 @@ def tune(
     gpus: int | None = None,
     progress: Tell | None = None,
 ) -> Found:
-    """Find the best learning rate of a grid without running the grid.
+    """Find the rate of a grid with the smallest loss at the horizon, without running the grid.
 
-    * ``objective="loss"`` finds the rate with the smallest loss at the horizon. Runs are compared on the same batches
-      as they go, and are left behind once they cannot catch up. There is no proof of the answer, but
-      ``found.confidence`` says how surely it is near the best.
-    * ``objective="bound"`` finds the rate with the smallest last-iterate bound Ω = bias + Σ w_t δ_t (Theorem 3.4), best
-      first: no term is negative, so a part of the sum is a lower bound of the whole. Where the theory allows it,
-      ``found.certificate`` proves the answer for the indices measured on these data orders.
+    Runs are compared on the same batches as they go, and are dropped once they cannot catch up. There is no proof of
+    the answer, but ``found.confidence`` says how surely it is near the best.
 
     Args:
         run_factory: ``run_factory(lr, seed)`` gives a new run (:class:`~surefoot.search.Run`), such as
-            :class:`~surefoot.search.TorchRun` or :class:`~surefoot.search.ProblemRun`; or one such factory a method. A
-            function of the rate alone will do for one data order. Or a :class:`~surefoot.study.Study`, which tells
-            methods, rates, horizon, schedule and seeds itself.
+            :class:`~surefoot.search.TorchRun` or :class:`~surefoot.search.ProblemRun`; or one such factory per method.
+            A function of the rate alone will do for one seed. Or a :class:`~surefoot.study.Study`, which brings its
+            methods, rates, horizon, schedule and seeds.
         lrs: The candidate rates, or ``{"from": 1e-2, "to": 1e2, "count": 9}``, evenly in log. Without them the
             search finds its own range and refines it to a factor of 1.3.
         horizon: T, the steps of a whole run.
-        objective: What is minimised.
         maximize: Whether what the runs evaluate at their end is to be large, such as an accuracy. On the way runs are
             compared by their losses in any case.
-        bias: D of the bias D²/(2S₁); ``"envelope"``, the Moreau envelope of the full loss at the start, for factories
-            that have it; ``"pool"``, the best stand-in for it among all points that any run has visited; or
-            ``"auto"``, the envelope if there is one, else the pool. Of the bound only; the loss search needs none.
-        distance: D, as in a study and a monitor; ``bias=D`` is the same.
-        seeds: How many data orders a candidate (then 0, 1, …), or a list of them; one by default.
-        tolerance: For ``"bound"``, the ε of "no other is better by more than a factor 1 + ε" (default 0). For
-            ``"loss"``, the share of the gain from the start that does not matter (default 0.005).
+        seeds: How many seeds per candidate (then 0, 1, …), or a list of them; one by default.
+        tolerance: The share of the gain from the start that does not matter.
         refine: Rounds of refinement: each adds the two rates halfway (in log) between the winner and its neighbours.
         extend: Whether rates are added beyond the grid while the best is at its end.
-        schedule: The factors η_t of the rates if they are not constant and the factory does not tell; T numbers > 0, or
-            a name as in a study (``"cosine"``).
-            The loss search uses them, too: a rate that looks bad before the schedule falls may be the best after it.
+        schedule: The factors η_t of the rates if they are not constant and the factory has none; T numbers > 0, or a
+            name as in a study (``"cosine"``). A rate that looks bad before the schedule falls may be the best after it.
         lower_bound: C, a lower bound of the loss; ``found.warnings`` says if losses pass below it.
         max_states: Runs kept in memory; others wait on disk.
-        store: A folder that keeps traces and states (of a study, its file). After an interruption, the same call goes
+        store: A folder that keeps losses and states (of a study, its file). After an interruption, the same call goes
             on where it stopped; finished runs in it count.
-        processes: How many compute, this one among them. By default one a core, if a whole run takes more than about
+        processes: How many compute, this one among them. By default one per core, if a whole run takes more than about
             four seconds, for runs that are not advanced together anyway (``ProblemRun``) and need no GPU. The answer is
-            the same, bit for bit: every run uses one thread, and a process that is free works ahead on runs that are
-            likely to be asked for.
-            Functions, lambdas and classes of a script are sent along; where something cannot be sent, the log
-            ``surefoot`` says so, and all runs stay in this process. 1 keeps them here.
+            the same, bit for bit: every run uses one thread. Functions, lambdas and classes of a script are sent
+            along; where something cannot be sent, the log ``surefoot`` says so, and all runs stay in this process. 1
+            keeps them here.
         engine: ``"dask"`` takes a Dask cluster, with the same answer, and this and the next as in
             :meth:`Study.run <surefoot.study.Study.run>`. Its workers should see the store, or the folder of temporary
             files: there runs wait for whoever goes on with them, else they begin again.
@@ -124,7 +108,7 @@ def tune(
             takes two arguments.
 
     Raises:
-        NoRateWorks: No candidate ended with a finite loss (or bound).
+        NoRateWorks: No candidate ended with a finite loss.
         RunError: A run raised.
 
     >>> from surefoot.problems import LinearRegression
@@ -134,220 +118,200 @@ def tune(
     (0.1, True)
     """
     study: Study | None = None
-    if distance is not None:
-        if bias != "auto":
-            raise ValueError(f"distance and bias={bias!r} exclude each other, got distance={distance!r}")
-        bias = checks.number("distance", distance, positive=True)
     if isinstance(run_factory, Study):
         study = run_factory
         if maximize:
             raise ValueError("maximize must be False for a study, whose runs evaluate a loss, got True")
         for name, value in (("lrs", lrs), ("horizon", horizon), ("seeds", seeds), ("schedule", schedule)):
             if value is not None:
-                raise TypeError(f"{name} is told by the study; tune takes no {name!r} with one")
+                raise TypeError(f"{name} is set by the study; tune takes no {name!r} with one")
         run_factory, lrs, horizon, seeds = factories_of_study(study), study.lrs, study.steps, study.seeds
-        if bias == "auto" and study.distance is not None:
-            bias = study.distance
-    orders = checks.seeds(1 if seeds is None else seeds)
-    factories = factories_of(run_factory, len(orders))
-    if objective not in ("loss", "bound"):
-        raise ValueError(f"objective must be 'loss' or 'bound', got {objective!r}")
+    all_seeds = checks.seeds(1 if seeds is None else seeds)
+    factories = factories_of(run_factory, len(all_seeds))
     if horizon is None:
         raise ValueError("horizon must be given: the steps of a whole run")
     horizon = checks.whole("horizon", horizon, 1)
-    if lrs is None and objective == "bound":
-        raise ValueError("lrs must be given for objective='bound', whose certificate speaks of these rates, got None")
     rates = OWN_RATES if lrs is None else list(checks.rates(lrs))
     extend = lrs is None if extend is None else bool(extend)
     factors = schedule_of(schedule, factories, horizon)
     lower_bound = checks.number("lower_bound", lower_bound)
-    if tolerance is None:
-        tolerance = 0.005 if objective == "loss" else 0.0
     tolerance = checks.number("tolerance", tolerance, least=0)
     rounds = 0 if refine is None else checks.whole("refine", refine, 0)
     max_states = checks.whole("max_states", max_states, 1)
     place = Place(engine, processes, address, cpus, gpus)
-    rule = bias_of(bias, factories, horizon)
-    if maximize and objective == "bound":
-        raise ValueError("maximize must be False for objective='bound', got True")
-    if maximize or (objective == "bound" and not rule.is_known):
-        _check_runs(factories, rates[0], orders[0], maximize)
-    cuts = cuts_of(horizon, rungs(horizon) if objective == "loss" else ())
-    path = None if store is None else Path(store)
+    if maximize:
+        _require_evaluations(factories, rates[0], all_seeds[0])
     keeping: AbstractContextManager[Keeper] = Keeper()
-    if path is not None and study is not None:
-        warn_of_old_runs(study, path)
-        keeping = study._keeping(path, factories)
-    elif path is not None:
+    if store is not None and study is not None:
+        keeping = study._keeping(Path(store), factories)
+    elif store is not None:
         shared = hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest()
         settings = {"horizon": horizon, "schedule": shared, "methods": list(factories)}
-        keeping = keeper_of_factories(path, factories, settings)
+        keeping = keeper_of_factories(Path(store), factories, settings)
 
-    candidates = [make_candidate(method, lr, factors, orders) for method in factories for lr in rates]
     with ExitStack() as opened:
         keeper = opened.enter_context(keeping)
-        report = opened.enter_context(reporter(progress, total=len(candidates) * len(orders) * horizon, unit="steps"))
-        bench = Bench(factories, horizon, cuts, keeper.files, max_states)
-        finished = None if path is None or study is None else keeper.finish
+        total = len(factories) * len(rates) * len(all_seeds) * horizon
+        report = opened.enter_context(reporter(progress, total=total, unit="steps"))
+        bench = Bench(factories, horizon, cuts_of(horizon, rungs(horizon)), keeper.files, max_states)
+        finished = None if store is None or study is None else keeper.finish
         runner = opened.enter_context(Runner(bench, keeper=keeper, place=place, finished=finished))
-
-        def restore(candidates: list[Candidate]) -> None:
-            keeper.restore(lane for candidate in candidates for lane in candidate.lanes)
-
         if study is not None and (done := len(keeper.done())):
             tell(None, f"{done} runs are in {store} already; the match rests on {study.identity()}")
-        restore(candidates)
-
-        def notify() -> None:
-            report(sum(candidate.done for candidate in candidates))
-
-        search: LossSearch | BestFirst
-        if objective == "loss":
-            search = LossSearch(runner, factors, notify, tolerance, maximize)
-        else:
-            search = BestFirst(runner, rule, notify, tolerance, math.ceil(horizon / 32))
-
-        def go_on(winner: Candidate, new: list[float]) -> Candidate | None:
-            added = [make_candidate(winner.method, lr, factors, orders) for lr in new]
-            restore(added)
-            candidates.extend(added)
-            candidates.sort(key=lambda c: (list(factories).index(c.method), c.lr))
-            return search.search(candidates, start=[winner, *added])
-
-        winner = search.search(candidates)
+        search = Search(runner, keeper, list(factories), all_seeds, factors, tolerance, maximize, report)
+        for method in factories:
+            search.add(method, rates)
+        winner = search.run()
         for _ in range(_EXTENSIONS if extend else 0):
-            beyond = [] if winner is None else _beyond(candidates, winner)
+            beyond = [] if winner is None else _beyond(search.rates_of(winner.method), winner.lr)
             if winner is None or not beyond:
                 break
-            winner = go_on(winner, beyond)
+            winner = search.run([winner, *search.add(winner.method, beyond)])
         while winner is not None and (rounds > 0 or (lrs is None and refine is None)):
-            between = _between(candidates, winner, 1.0 if rounds > 0 else FINE)
+            between = _between(search.rates_of(winner.method), winner.lr, 1.0 if rounds > 0 else _FINE)
             if not between:
                 break
             rounds -= 1
-            winner = go_on(winner, between)
-        steps = sum(candidate.done for candidate in candidates)
-        if isinstance(search, LossSearch):
-            _count_finished(candidates, runner)
-            winner = search.best(candidates)
+            winner = search.run([winner, *search.add(winner.method, between)])
+        steps = search.steps
+        search.read_finished()
+        winner = search.best()
         if winner is None:
-            raise NoRateWorks(_failure(candidates, objective))
-        return _answer(candidates, winner, search, rule, orders, steps, lower_bound, maximize)
+            raise NoRateWorks(_failure(search.candidates))
+        return _answer(search, winner, steps, lower_bound)
 
 
-def _count_finished(candidates: list[Candidate], runner: Runner) -> None:
-    """Read the runs that a store holds to their end: they count, even where the search has not been."""
-    finished = [c for c in candidates if all(lane.recorded == lane.horizon for lane in c.lanes)]
-    runner.advance([lane for candidate in finished for lane in candidate.lanes], runner.horizon)
+@dataclass
+class Search:
+    """Advances the candidates that the race asks for, and chooses among those that got to the end."""
+
+    runner: Runner
+    keeper: Keeper
+    methods: Sequence[str]
+    seeds: tuple[int, ...]
+    schedule: Floats
+    tolerance: float
+    maximize: bool
+    """Whether what the runs evaluate is to be large."""
+    report: Callable[[int], None]
+    candidates: list[Candidate] = field(default_factory=list)
+
+    @property
+    def steps(self) -> int:
+        """Steps taken, over all candidates."""
+        return sum(candidate.done for candidate in self.candidates)
+
+    def rates_of(self, method: str) -> list[float]:
+        """The rates of a method."""
+        return [candidate.lr for candidate in self.candidates if candidate.method == method]
+
+    def add(self, method: str, lrs: Sequence[float]) -> list[Candidate]:
+        """Add candidates, with what the store has of their runs."""
+        new = [Candidate.make(method, lr, self.runner.horizon, self.seeds) for lr in lrs]
+        self.keeper.restore(lane for candidate in new for lane in candidate.lanes)
+        self.candidates = sorted([*self.candidates, *new], key=lambda c: (self.methods.index(c.method), c.lr))
+        return new
+
+    def run(self, start: Sequence[Candidate] = ()) -> Candidate | None:
+        """Race the candidates, from ``start`` on if given; the best one at the horizon, None if none got there."""
+        race = self.race()
+        with np.errstate(over="ignore", invalid="ignore"):
+            for places, step in race.requests([self.candidates.index(candidate) for candidate in start]):
+                likely = [lane for i in race.likely() for lane in self.candidates[i].lanes]
+                self.runner.advance([lane for i in places for lane in self.candidates[i].lanes], step, likely)
+                for i in places:
+                    race.histories[i] = self.candidates[i].history()
+                self.report(self.steps)
+        for place, candidate in enumerate(self.candidates):
+            candidate.reason = race.reasons.get(place, "")
+        return self.best()
+
+    def race(self) -> Race:
+        """The policy with all that is known of the candidates."""
+        return Race(
+            [candidate.lr for candidate in self.candidates],
+            [candidate.method for candidate in self.candidates],
+            self.runner.horizon,
+            self.schedule,
+            self.tolerance,
+            [candidate.history() for candidate in self.candidates],
+        )
+
+    def read_finished(self) -> None:
+        """Read the runs that a store has finished: they count, even where the race has not been."""
+        finished = [c for c in self.candidates if all(lane.recorded == lane.horizon for lane in c.lanes)]
+        self.runner.advance([lane for candidate in finished for lane in candidate.lanes], self.runner.horizon)
+
+    def best(self) -> Candidate | None:
+        """The best of those that are complete."""
+        sign = -1.0 if self.maximize else 1.0
+        complete = [candidate for candidate in self.candidates if math.isfinite(candidate.score())]
+        return min(complete, key=lambda candidate: sign * candidate.score(), default=None)
 
 
-def _check_runs(factories: Mapping[str, RunFactory], lr: float, seed: int, maximize: bool) -> None:
-    """Refuse runs that do not tell what the search rests on."""
+def _require_evaluations(factories: Mapping[str, RunFactory], lr: float, seed: int) -> None:
     for name, factory in factories.items():
         run, where = factory(lr, seed), f"run_factory[{name!r}]" if name else "run_factory"
-        if maximize and isinstance(run, Run) and run.evaluate() is None:
+        if isinstance(run, Run) and run.evaluate() is None:
             raise TypeError(f"maximize=True needs runs with evaluate(); those of {where} have none")
-        if not maximize and isinstance(run, Run) and run.distance() is None:
-            raise TypeError(
-                "bias='pool' needs runs with distance(), ‖x_t − x_1‖, to find the smallest bound; "
-                f"those of {where} have none: give the bias as a distance D instead"
-            )
 
 
-def _answer(
-    candidates: list[Candidate],
-    winner: Candidate,
-    search: LossSearch | BestFirst,
-    rule: Bias,
-    seeds: tuple[int, ...],
-    steps: int,
-    lower_bound: float,
-    maximize: bool,
-) -> Found:
-    runner, objective = search.runner, "loss" if isinstance(search, LossSearch) else "bound"
-    biases = rule(candidates)
-    rows = [_row(candidate, bias, winner, objective) for candidate, bias in zip(candidates, biases, strict=True)]
-    bound = next(row for row in rows if row.outcome == "chosen").bound
-    certificate = None
-    proved = all(lane.certifies for candidate in candidates for lane in candidate.lanes)
-    if objective == "bound" and rule.is_known and proved:
-        others = tuple(row for row in rows if row.outcome != "chosen")
-        certificate = Certificate(winner.method, winner.lr, bound, rule.name, search.tolerance, others)
-    sureness: float | None = None
-    start, warnings = math.nan, tuple[str, ...]()
-    if isinstance(search, LossSearch):
-        race, place = search.race(candidates), candidates.index(winner)
-        sureness, start = confidence(race, place), race.start()
-        warnings = tuple(notes(race, place, lower_bound))
+def _answer(search: Search, winner: Candidate, steps: int, lower_bound: float) -> Found:
+    race, place, horizon = search.race(), search.candidates.index(winner), search.runner.horizon
     return Found(
         lr=winner.lr,
         method=winner.method,
-        loss=winner.last_loss() if maximize else winner.final_loss(),
-        score=winner.final_loss(),
-        bound=bound,
-        certificate=certificate,
-        confidence=sureness,
-        warnings=warnings,
-        start=start,
+        loss=winner.recent_loss() if search.maximize else winner.score(),
+        score=winner.score(),
+        confidence=confidence(race, place),
+        warnings=tuple(notes(race, place, lower_bound)),
+        start=race.start(),
         steps=steps,
-        cost=steps / (len(candidates) * len(seeds) * runner.horizon),
-        horizon=runner.horizon,
-        seeds=seeds,
-        table=Table(tuple(rows), bounds=objective == "bound"),
-        run=runner.run_of(winner.lanes[0]),
+        cost=steps / (len(search.candidates) * len(search.seeds) * horizon),
+        horizon=horizon,
+        seeds=search.seeds,
+        table=Table(tuple(_row(candidate, winner) for candidate in search.candidates)),
+        run=search.runner.run_of(winner.lanes[0]),
     )
 
 
-def _row(candidate: Candidate, bias: float, winner: Candidate, objective: str) -> Row:
-    reason = candidate.reason
+def _row(candidate: Candidate, winner: Candidate) -> Row:
+    outcome, reason = "dropped" if candidate.done else "never started", candidate.reason
     if candidate is winner:
         outcome, reason = "chosen", ""
-    elif candidate.diverged:
-        outcome, reason = "diverged", f"at step {candidate.ended_at}"
-    elif candidate.dead:
-        outcome = "dead"
+    elif candidate.diverged_at is not None:
+        outcome, reason = "diverged", f"at step {candidate.diverged_at}"
     elif candidate.complete:
         outcome, reason = "finished", ""
-    else:
-        outcome = "dropped" if candidate.done else "never started"
-        if objective == "bound":
-            reason = f"{'partial sum' if candidate.done else 'bias'} above the smallest bound"
-    loss = candidate.final_loss() if candidate.complete else candidate.recent_loss()
-    return Row(candidate.method, candidate.lr, candidate.done, outcome, reason, loss, bias, candidate.noise())
+    loss = candidate.score() if candidate.complete else candidate.recent_loss()
+    return Row(candidate.method, candidate.lr, candidate.done, outcome, reason, loss)
 
 
-def _failure(candidates: list[Candidate], objective: str) -> str:
-    ends = []
-    for candidate in candidates:
-        if candidate.diverged:
-            ends.append(f"{candidate.name}: not finite at step {candidate.ended_at}")
-        elif candidate.dead:
-            ends.append(f"{candidate.name}: {candidate.reason}")
-        else:
-            ends.append(f"{candidate.name}: no finite {objective} after {candidate.done} steps")
+def _failure(candidates: list[Candidate]) -> str:
+    ends = [
+        f"{candidate}: no finite loss after {candidate.done} steps"
+        if candidate.diverged_at is None
+        else f"{candidate}: not finite at step {candidate.diverged_at}"
+        for candidate in candidates
+    ]
     spoiled = spoiled_by([lane.ended_at for candidate in candidates for lane in candidate.lanes if lane.done])
-    return (
-        f"no rate works: none of {len(candidates)} candidates ended with a finite {objective}. {spoiled}"
-        + "; ".join(ends)
-    )
+    return f"no rate works: none of {len(candidates)} candidates ended with a finite loss. {spoiled}{'; '.join(ends)}"
 
 
-def _beyond(candidates: list[Candidate], winner: Candidate) -> list[float]:
-    """Two rates beyond the end of a method's rates where the winner is, as far apart as its neighbours."""
-    lrs = sorted(candidate.lr for candidate in candidates if candidate.method == winner.method)
-    if winner.lr not in (lrs[0], lrs[-1]):
+def _beyond(lrs: Sequence[float], best: float) -> list[float]:
+    """Two rates beyond the end of a method's rates where the best is, as far apart as its neighbours."""
+    if best not in (lrs[0], lrs[-1]):
         return []
-    up = winner.lr == lrs[-1] and (len(lrs) == 1 or winner.lr != lrs[0])
+    up = best == lrs[-1] and (len(lrs) == 1 or best != lrs[0])
     ratio = 2.0 if len(lrs) == 1 else (lrs[-1] / lrs[-2] if up else lrs[1] / lrs[0])
-    new = [winner.lr * (ratio if up else 1.0 / ratio) ** power for power in (1, 2)]
+    new = [best * (ratio if up else 1.0 / ratio) ** power for power in (1, 2)]
     return sorted(lr for lr in new if 0 < lr < math.inf)
 
 
-def _between(candidates: list[Candidate], winner: Candidate, ratio: float) -> list[float]:
-    """The rates halfway, in log, between the winner and those neighbours that are further apart than a ratio."""
-    lrs = sorted(candidate.lr for candidate in candidates if candidate.method == winner.method)
-    place = lrs.index(winner.lr)
-    beside = lrs[max(0, place - 1) : place] + lrs[place + 1 : place + 2]
-    far = [lr for lr in beside if max(lr, winner.lr) > ratio * min(lr, winner.lr)]
-    middle = [math.exp(0.5 * (math.log(winner.lr) + math.log(lr))) for lr in far]
+def _between(lrs: Sequence[float], best: float, ratio: float) -> list[float]:
+    """The rates halfway, in log, between the best and those neighbours that are further apart than a ratio."""
+    place = lrs.index(best)
+    beside = [*lrs[max(0, place - 1) : place], *lrs[place + 1 : place + 2]]
+    far = [lr for lr in beside if max(lr, best) > ratio * min(lr, best)]
+    middle = [math.exp(0.5 * (math.log(best) + math.log(lr))) for lr in far]
     return [lr for lr in middle if lr not in lrs]
