@@ -25,7 +25,7 @@ from surefoot.forecasting._schedules import factors
 from surefoot.problems.networks import CharacterTransformer, SmallCNN
 
 SHORT, LONG = (80, 160), 640
-SCHEDULES = ("constant", "cosine", "linear", "wsd(decay_fraction=0.2)")
+SCHEDULES = ("constant", "cosine", "linear", "wsd(cooldown=0.2)")
 WARMUP = 10
 RATES = {"characters": np.geomspace(1e-3, 3e-2, 4), "digits": np.geomspace(1e-2, 0.3, 4)}
 

@@ -175,7 +175,7 @@ def language_models(folder: Path, with_curves: bool) -> None:
         everything = [_read.Run(**{**run.__dict__, "curve": empty}) for run in everything]
     main = [run for run in everything if {("parameters", PARAMETERS), ("dataset", DATASET)} <= set(run.group)]
     main = [run for run in main if run.lr < 0.005]  # the one that diverged
-    is_wsd20 = {run.name: run.schedule == "wsd(decay_fraction=0.2)" for run in main}
+    is_wsd20 = {run.name: run.schedule == "wsd(cooldown=0.2)" for run in main}
     short, longer = [r for r in main if r.steps <= 25_000], [r for r in main if r.steps > 25_000]
     wsd20, other = [r for r in main if is_wsd20[r.name]], [r for r in main if not is_wsd20[r.name]]
     splits = {"horizon": (short, longer), "schedule": (wsd20, other)}
@@ -201,7 +201,7 @@ def language_models(folder: Path, with_curves: bool) -> None:
         print(f"{split}: {inside.mean():.0%} of {len(test)} runs lie in the 90 % interval, of ±{wide:.2f} % on average")
         by_kind: dict[str, list[float]] = {}
         for run, value in zip(test, found[:, 0], strict=True):
-            constant = run.schedule == "wsd(decay_fraction=0.0)"
+            constant = run.schedule == "wsd(cooldown=0)"
             kind = "constant" if constant else "cosine" if run.schedule == "cosine" else "wsd"
             by_kind.setdefault(kind, []).append(100 * (value - run.loss) / run.loss)
         words = (f"{kind} {np.mean(np.abs(v)):.2f} ({np.mean(v):+.2f})" for kind, v in sorted(by_kind.items()))

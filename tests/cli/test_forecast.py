@@ -37,7 +37,7 @@ def test_best_rate_of_each_schedule(runs):
     assert found.exit_code == 0, found.output
     assert "18 runs up to 800 steps, lr 0.01 to 0.1" in found.stdout
     assert "Best for 1600 steps: " in found.stdout
-    assert "wsd(decay_fraction=0.2)" in found.stdout
+    assert "wsd(cooldown=0.2)" in found.stdout
 
 
 def test_json_and_picture(runs, tmp_path):

@@ -29,7 +29,7 @@ def make(seed=0, noise=0.001):
         (lr, schedule, steps, options)
         for steps in (600, 1200)
         for lr in (0.003, 0.01, 0.03)
-        for schedule, options in (("cosine", {}), ("wsd", {"decay_fraction": 0.2}), ("constant", {}))
+        for schedule, options in (("cosine", {}), ("wsd", {"cooldown": 0.2}), ("constant", {}))
     ]
     return [
         row(lr, schedule, steps, run, noise * random.standard_normal(), **options)
@@ -43,6 +43,6 @@ def curves_of(rows, offset=0.03):
         {"run": each["run"], "step": step,
          "valid_loss": true_loss(each["lr"], each["schedule"], each["steps"], at=step, **options) - offset}
         for each in rows
-        for options in [{"decay_fraction": each["decay_fraction"]} if "decay_fraction" in each else {}]
+        for options in [{"cooldown": each["cooldown"]} if "cooldown" in each else {}]
         for step in range(100, each["steps"] + 1, 100)
     ]  # fmt: skip

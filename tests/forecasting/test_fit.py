@@ -11,7 +11,7 @@ import surefoot as sf
 LATER = [
     (0.003, "linear", 2400, {}),
     (0.01, "cosine", 2400, {}),
-    (0.02, "wsd", 2400, {"decay_fraction": 0.4}),
+    (0.02, "wsd", 2400, {"cooldown": 0.4}),
     (0.01, "constant", 2400, {}),
 ]
 

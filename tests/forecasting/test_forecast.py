@@ -31,14 +31,14 @@ def test_names_arrays_and_functions_of_a_schedule_agree(fit):
     array = fit.predict(lr=0.01, schedule=factors)
     assert array == fit.predict(lr=0.01, schedule=factors.tolist(), steps=800)
     assert array == fit.predict(lr=0.01, schedule=lambda T: np.linspace(1.0, 0.1, T), steps=800)
-    named = fit.predict(lr=0.01, schedule="wsd", steps=800, decay_fraction=0.3)
+    named = fit.predict(lr=0.01, schedule="wsd", steps=800, cooldown=0.3)
     assert named == fit.predict(lr=0.01, schedule="wsd(cooldown=0.3)", steps=800)
-    assert named == fit.predict(lr=0.01, schedule="wsd(decay_fraction=0.3)", steps=800, warmup=20)
+    assert named == fit.predict(lr=0.01, schedule="wsd(cooldown=0.3)", steps=800, warmup=20)
 
 
 def test_a_run_can_be_taken_up_and_cooled_down(fit):
-    whole = fit.predict(lr=0.01, schedule="wsd", steps=1000, decay_fraction=0.2, warmup=0)
-    resumed = fit.predict(lr=0.01, schedule="wsd", steps=1000, decay_fraction=1.0, resume=np.full(800, 0.01))
+    whole = fit.predict(lr=0.01, schedule="wsd", steps=1000, cooldown=0.2, warmup=0)
+    resumed = fit.predict(lr=0.01, schedule="wsd", steps=1000, cooldown=1.0, resume=np.full(800, 0.01))
     assert resumed == pytest.approx(whole)
     cooled = fit.best_schedule(steps=1000, lr=0.01, resume=np.full(800, 0.01))
     np.testing.assert_allclose((cooled.lr * cooled.factors)[:800], 0.01)
@@ -46,11 +46,11 @@ def test_a_run_can_be_taken_up_and_cooled_down(fit):
 
 
 def test_best_is_the_smallest_of_what_was_asked_for(fit):
-    choice = fit.best(steps=2400, schedules=["constant", "wsd(decay_fraction=0.2)"], lrs=[0.003, 0.01, 0.03])
+    choice = fit.best(steps=2400, schedules=["constant", "wsd(cooldown=0.2)"], lrs=[0.003, 0.01, 0.03])
     asked = {
         (lr, schedule): fit.predict(lr, schedule, 2400).loss
         for lr in (0.003, 0.01, 0.03)
-        for schedule in ("constant", "wsd(decay_fraction=0.2)")
+        for schedule in ("constant(warmup=20)", "wsd(cooldown=0.2, warmup=20)")  # the warmup of the runs
     }
     assert (choice.lr, choice.schedule) == min(asked, key=asked.get)
     assert choice.loss == pytest.approx(min(asked.values()))
@@ -156,13 +156,13 @@ def test_plot_shows_the_fit_and_the_forecast(fit):
         ({"lr": 0}, "lr must be a positive number, got 0"),
         ({"lr": 10.0}, "lr must be between .* got 10: add runs with such rates"),
         ({"steps": 10**6}, r"steps must be at most 10 times the longest run \(1200\), got 1000000"),
-        ({"steps": 20}, "steps must be more than the warmup of 20 steps, got 20"),
+        ({"steps": 20}, "warmup must be less than the T=20 steps of the schedule, got 20"),
         ({"steps": None}, "steps must be given"),
         ({"schedule": "cosin"}, "schedule must be .*, got 'cosin'; did you mean 'cosine'"),
-        ({"schedule": "wsd", "decay_fraction": 20}, "decay_fraction must be a share from 0 to 1, got 20"),
-        ({"schedule": "wsd", "decay_shape": "cubic"}, "decay_shape must be .*, got 'cubic'"),
-        ({"schedule": "wsd", "decay": 0.2}, "option of a schedule must be .*, got 'decay'"),
-        ({"schedule": [1.0, 1.0]}, "one factor a step, steps=1000"),
+        ({"schedule": "wsd", "cooldown": 20}, "cooldown must be at most 1, got 20"),
+        ({"schedule": "wsd", "shape": "cubic"}, "shape must be .*, got 'cubic'"),
+        ({"schedule": "wsd", "decay": 0.2}, "option of schedule 'wsd' must be .*, got 'decay'"),
+        ({"schedule": [1.0, 1.0]}, "a name or 1000 factors, one per step, got an array of shape"),
         ({"schedule": [-1.0] * 1000}, "finite factors of at least 0"),
         ({"schedule": [1.0] * 1000, "end": 0.1}, "options such as 'end' go with a schedule's name"),
         ({"resume": []}, "resume must be the rates"),

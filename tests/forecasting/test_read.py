@@ -26,7 +26,7 @@ def expected(rows):
     [
         pd.DataFrame,
         lambda rows: pd.DataFrame(rows).set_index("run"),
-        lambda rows: {key: [each.get(key) for each in rows] for key in [*rows[0], "decay_fraction"]},
+        lambda rows: {key: [each.get(key) for each in rows] for key in [*rows[0], "cooldown"]},
         lambda rows: [{**each, "loss": each["final_loss"]} for each in rows],
         lambda rows: [{**each, "steps": float(each["steps"])} for each in rows],
     ],
@@ -51,10 +51,10 @@ def test_files(rows, expected, tmp_path):
 
 def test_schedules_may_be_arrays_and_functions(rows, expected):
     def factors(each):
-        options = {"decay_fraction": each["decay_fraction"]} if "decay_fraction" in each else {}
+        options = {"cooldown": each["cooldown"]} if "cooldown" in each else {}
         return _schedules.factors(each["schedule"], each["steps"], warmup=20, **options)
 
-    plain = [{key: value for key, value in each.items() if key != "decay_fraction"} for each in rows]
+    plain = [{key: value for key, value in each.items() if key != "cooldown"} for each in rows]
     arrays = [{**each, "schedule": factors(given)} for each, given in zip(plain, rows, strict=True)]
     functions = [{**each, "schedule": lambda T, g=given: factors(g)} for each, given in zip(plain, rows, strict=True)]
     assert sf.forecast(arrays).predict(**ASK) == expected
@@ -83,7 +83,7 @@ def test_logged_rates_count_more_than_the_schedules_name(rows):
 @pytest.mark.parametrize("decay", [0.0, 0.5])
 def test_a_last_logged_rate_of_zero_is_an_artefact_unless_the_rates_lead_there(decay):
     steps = np.arange(0, 1001, 50).astype(float)
-    rates = _schedules.factors("wsd", 1000, decay_fraction=decay)
+    rates = _schedules.factors("wsd", 1000, cooldown=decay)
     logged = np.append(rates[steps[:-1].astype(int)], 0.0)
     np.testing.assert_allclose(_schedules.from_log(np.ones(1000), steps, logged), rates, atol=0.01)
 
@@ -109,11 +109,10 @@ def test_studies_are_runs_with_methods_as_groups():
     ("name", "options", "expected"),
     [
         ("cos", {}, [1.0, 0.853553, 0.5, 0.146447]),
-        ("wsd", {"decay_fraction": 0.5}, [1, 1, 0.75, 0.25]),
+        ("wsd", {"cooldown": 0.5}, [1, 1, 0.75, 0.25]),
         ("wsd(cooldown=0.5)", {}, [1, 1, 0.75, 0.25]),
-        ("wsd", {"decay_fraction": 0.5, "decay_shape": "sqrt"}, [1, 1, 0.5, 1 - math.sqrt(0.75)]),
-        ("wsd", {"decay_fraction": 0}, [1, 1, 1, 1]),
-        ("wsd", {"decay_fraction": np.float64(0.5), "decay_shape": math.nan}, [1, 1, 0.75, 0.25]),
+        ("wsd", {"cooldown": 0.5, "shape": "sqrt"}, [1, 1, 0.5, 1 - math.sqrt(0.75)]),
+        ("wsd", {"cooldown": 0}, [1, 1, 1, 1]),
         ("linear", {"end": 0.5}, [1, 0.875, 0.75, 0.625]),
         ("constant", {"warmup": 1}, [0.5, 1, 1, 1]),
     ],
@@ -148,7 +147,7 @@ def changed(**values):
         (changed(steps=10.5), "steps must be a whole number.*10.5 in run 0"),
         (changed(warmup=600), "more than the warmup, got 600 steps and a warmup of 600 in run 0"),
         (changed(schedule="wsd_twostage"), "got the schedule 'wsd_twostage' and no logged rates in run 0"),
-        (changed(schedule=np.ones(5)), "one factor a step, steps=600.* in run 0"),
+        (changed(schedule=np.ones(5)), "a name or 600 factors, one per step.* in run 0"),
         (changed(weight_decay=-1.0), "weight_decay must be at least 0"),
     ],
 )

@@ -21,6 +21,19 @@ def test_factors_are_positive_and_at_most_one(name, T):
     assert (factors <= 1).all()
 
 
+@given(
+    T=st.integers(2, 300),
+    ramp=st.integers(0, 299),
+    name=st.sampled_from([name for name in schedules.SCHEDULES if name != "warmup"]),
+)
+def test_a_warmup_rises_to_a_schedule_of_the_steps_that_are_left(T, ramp, name):
+    ramp = min(ramp, T - 1)
+    factors = schedules.from_name(name, T, warmup=ramp)
+    np.testing.assert_allclose(factors[:ramp], np.arange(1, ramp + 1) / (ramp + 1))
+    assert factors[ramp] == factors[ramp:].max()
+    assert (np.diff(factors[ramp:]) <= 0).all()
+
+
 @pytest.mark.parametrize("decay", [schedules.linear, schedules.cosine])
 def test_decays_start_at_one_and_would_end_at_zero(decay):
     T = 100
@@ -49,13 +62,15 @@ def test_warmup_longer_than_the_run_is_cut():
         (lambda: schedules.warmup(5, steps=0), "steps must be"),
         (lambda: schedules.warmup(5, start=0.0), "start must be above 0"),
         (lambda: schedules.wsd(5, cooldown=2.0), "cooldown must be"),
-        (lambda: schedules.wsd(5, warmup_steps=4, cooldown=0.5), "do not fit"),
+        (lambda: schedules.wsd(5, shape="cubic"), "shape must be one of linear, sqrt, cosine, got 'cubic'"),
+        (lambda: schedules.linear(5, warmup=5), "warmup must be less than the T=5 steps of the schedule, got 5"),
+        (lambda: schedules.cosine(5, end=2), "end must be at most 1, got 2"),
         (lambda: schedules.inverse_sqrt(5, offset=-1.0), "offset must be"),
         (lambda: schedules.from_name("cosin", 5), "did you mean 'cosine'"),
         (lambda: schedules.from_name("warmup(step=5)", 5), "did you mean 'steps'"),
         (lambda: schedules.from_name("warmup(5)", 5), "not of the form"),
         (lambda: schedules.from_name("warmup(steps=5)(start=1)", 5), "not of the form"),
-        (lambda: schedules.from_name("constant(none=1)", 5), "option of schedule 'constant' must be left out"),
+        (lambda: schedules.from_name("constant(none=1)", 5), "option of schedule 'constant' must be one of warmup"),
     ],
 )
 def test_bad_input_is_named(call, message):

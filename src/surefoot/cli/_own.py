@@ -160,7 +160,7 @@ def forecast(
     ] = None,
     lr: Annotated[float | None, Option("--lr", help="Forecast one run with this rate; needs --schedule.")] = None,
     schedule: Annotated[
-        str | None, Option("--schedule", help="constant, cosine, linear, 'wsd(decay_fraction=0.1)', …; needs --lr.")
+        str | None, Option("--schedule", help="constant, cosine, linear, 'wsd(cooldown=0.1)', …; needs --lr.")
     ] = None,
     group: Annotated[
         list[str] | None,
@@ -178,7 +178,7 @@ def forecast(
 
       surefoot forecast RUNS.csv
       surefoot forecast RUNS.csv --curves curves.csv.gz --steps 100000
-      surefoot forecast RUNS.csv --steps 50000 --lr 0.001 --schedule "wsd(decay_fraction=0.2)"
+      surefoot forecast RUNS.csv --steps 50000 --lr 0.001 --schedule "wsd(cooldown=0.2)"
       surefoot forecast RUNS.csv --group dataset=mine --json
     """
     from surefoot.cli._forecast import run

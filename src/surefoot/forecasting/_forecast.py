@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCHEDULES = (
-    "constant", "cosine", "linear", "wsd(decay_fraction=0.1)", "wsd(decay_fraction=0.2)", "wsd(decay_fraction=0.4)",
-    "wsd(decay_fraction=0.6)", "wsd(decay_fraction=0.8)",
+    "constant", "cosine", "linear", "wsd(cooldown=0.1)", "wsd(cooldown=0.2)", "wsd(cooldown=0.4)", "wsd(cooldown=0.6)",
+    "wsd(cooldown=0.8)",
 )  # fmt: skip
 """What :meth:`Forecast.best` chooses from."""
 
@@ -68,14 +68,12 @@ class Forecast:
 
         Args:
             lr: The base rate α, which the schedule multiplies.
-            schedule: A name (constant, cosine, linear, wsd, inverse_sqrt) with options, an array of factors, one a
-                step, or a function that returns it for T.
+            schedule: A name of :mod:`surefoot.theory.schedules` with options, such as ``"wsd(cooldown=0.2)"``, an
+                array with one factor per step, or a function that returns it for T.
             steps: T. With an array it may be left out.
             group: Which model and data set, if the runs are of several: ``{"parameters": 124_000_000}``.
             resume: Rates α_t of the steps that are done already; the schedule is of the steps that are left.
-            **options: Of a named schedule: ``warmup`` (steps; by default as in the runs), ``decay_fraction`` (the
-                share of the steps that the cooldown of wsd takes), ``decay_shape`` (linear, sqrt or cosine), ``end``
-                (the last factor).
+            **options: Of a named schedule, in place of those in its name; ``warmup`` is by default that of the runs.
         """
         fit = self._fit(group)
         rate = _schedules.positive("lr", lr)
@@ -114,7 +112,8 @@ class Forecast:
         fit = self._fit(group)
         total = _schedules.whole("steps", steps, 1)
         fit.reach(total)
-        named = dict(schedules) if isinstance(schedules, Mapping) else _named(schedules or SCHEDULES)
+        chosen = [schedules] if isinstance(schedules, str) else SCHEDULES if schedules is None else schedules
+        named = dict(chosen) if isinstance(chosen, Mapping) else _named(chosen, fit.warmup, options)
         if not named:
             raise ValueError("schedules must have at least one schedule, got none")
         candidates = fit.candidates()
@@ -126,7 +125,8 @@ class Forecast:
                 fit.reach(total, float(lr))
         rows = []
         for label, schedule in named.items():
-            shape = _schedules.factors(schedule, total, default_warmup=fit.warmup, **options)
+            extra = options if isinstance(schedule, str) else {}
+            shape = _schedules.factors(schedule, total, default_warmup=fit.warmup, **extra)
             parts = form.coarse(total, candidates[:, None] * form.part_means(shape), weight_decay=fit.weight_decay)
             place = int(np.argmin(fit.losses(parts)))
             rows.append((label, float(candidates[place]), fit.predict(candidates[place] * shape)))
@@ -259,11 +259,14 @@ def _done(resume: Any, steps: int) -> Floats:
     return done
 
 
-def _named(schedules: Iterable[Schedule]) -> dict[str, Schedule]:
-    """The schedules by a label; of equal labels all but the first get a number."""
+def _named(given: Iterable[Schedule], warmup: int, options: dict[str, Any]) -> dict[str, Schedule]:
+    """The schedules by what they are called in full; of equal names all but the first get a number."""
     named: dict[str, Schedule] = {}
-    for place, schedule in enumerate([schedules] if isinstance(schedules, str) else schedules):
-        label = _schedules.describe(schedule)
+    for place, schedule in enumerate(given):
+        if isinstance(schedule, str):
+            label = schedule = _schedules.in_full(schedule, warmup, **options)
+        else:
+            label = getattr(schedule, "__name__", "factors")
         named[label if label not in named else f"{label} {place + 1}"] = schedule
     return named
 

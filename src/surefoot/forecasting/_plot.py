@@ -14,7 +14,7 @@ from surefoot.plots.style import new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {"constant": VERMILION, "cosine": BLUE, "wsd(decay_fraction=0.2)": GREEN}
+COLOURS = {"constant": VERMILION, "cosine": BLUE, "wsd(cooldown=0.2)": GREEN}
 
 
 def draw(fit: Fit, steps: int) -> Figure:
@@ -28,7 +28,7 @@ def draw(fit: Fit, steps: int) -> Figure:
     for schedule, colour in COLOURS.items():
         rates, shape = fit.candidates()[::2], factors(schedule, steps, default_warmup=fit.warmup)
         losses, lows, highs = zip(*(fit.predict(rate * shape) for rate in rates), strict=True)
-        right.plot(rates, losses, color=colour, label=schedule.replace("decay_fraction=", ""))
+        right.plot(rates, losses, color=colour, label=schedule)
         right.fill_between(rates, lows, highs, color=colour, alpha=0.15)
     right.set(xscale="log", xlabel="learning rate", ylabel=f"forecast loss after {steps} steps")
     right.legend(frameon=False, fontsize=8)

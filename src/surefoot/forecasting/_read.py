@@ -13,6 +13,7 @@ import numpy as np
 
 from surefoot.forecasting import _schedules
 from surefoot.forecasting._schedules import Floats
+from surefoot.theory import schedules
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,29 +177,39 @@ def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any) ->
         if logged is None:
             what = "no schedule" if absent else f"the schedule {schedule!r}"
             raise ValueError(
-                f"schedule must be one of {', '.join(_schedules.NAMES)}, or the curve must have the rates ('lr'), "
+                f"schedule must be one of {', '.join(schedules.SCHEDULES)}, or the curve must have the rates ('lr'), "
                 f"got {what} and no logged rates"
             )
         label, base = (str(schedule) if not absent else "logged"), _schedules.factors("constant", steps, warmup=warmup)
+    elif isinstance(schedule, str):
+        label = _schedules.in_full(schedule, **_options(schedule, row, warmup))
+        base = _schedules.factors(label, steps)
     else:
-        options: dict[str, Any] = {}
-        if isinstance(schedule, str):
-            options["end"] = row.get("end")
-            if "warmup" not in schedule:
-                options["warmup"] = warmup
-            kind = _schedules.describe(schedule)
-            if kind.startswith("wsd") and "decay_fraction" not in kind:
-                options["decay_fraction"] = _schedules.number(row.get("decay_fraction", row.get("cooldown")), 0.2)
-                options["decay_shape"] = row.get("decay_shape")
-        base = _schedules.factors(schedule, steps, **options)
-        shown = {key: value for key, value in options.items() if key in ("decay_fraction", "end")}
-        label = _schedules.describe(schedule, **shown)
+        label, base = getattr(schedule, "__name__", "factors"), _schedules.factors(schedule, steps)
     rates = lr * base
     if logged is not None:
         rates = _schedules.from_log(rates, *logged)
     if not ((rates >= 0).all() and (rates < math.inf).all() and rates.max() > 0):
         raise ValueError("rates must be finite, at least 0 and not all 0, which they are not")
     return rates, label
+
+
+def _options(schedule: str, row: dict[str, Any], warmup: int) -> dict[str, Any]:
+    """The options of a named schedule that stand in other columns of its row; what the name says counts more."""
+    name, inside = schedules.parse(schedule)
+    cells = {
+        "warmup": warmup or None,
+        "steps": warmup or None,  # of the schedule warmup
+        "cooldown": row.get("cooldown", row.get("decay_fraction")),
+        "shape": row.get("decay_shape"),
+        "end": row.get("end"),
+    }
+    given = {key: value for key, value in cells.items() if value is not None and value == value}  # NaN: an empty cell
+    return {
+        key: value if isinstance(value, str) else _plain(value)
+        for key, value in given.items()
+        if key in schedules.options_of(name) and key not in inside
+    }
 
 
 def _curve(cell: Any) -> tuple[Floats, Floats]:
