@@ -16,7 +16,7 @@ from torch import Tensor
 
 import surefoot.optim as sfo
 from surefoot.optim import reference
-from surefoot.problems import LinearRegression, LogisticRegression, pack, unpack
+from surefoot.problems import LinearRegression, LogisticRegression
 from surefoot.theory import models
 
 INNER = ("lbfgs", "newton-cg")
@@ -48,8 +48,8 @@ def test_a_linear_layer_has_the_closed_form(lr: float, size: int, inner: str) ->
     inputs, targets = torch.from_numpy(problem.A[rows]), torch.from_numpy(problem.y[rows])
     optimizer = sfo.SPP(layer.parameters(), lr, inner=inner, convex=True, tolerance=1e-16)
     loss = optimizer.step(closure_of(optimizer, lambda: 0.5 * (layer(inputs)[:, 0] - targets).square().mean()))
-    exact = problem.prox(pack(problem, start[None]), rows[None], np.full((1, 16), lr))
-    point = unpack(exact.points)[0]
+    exact = problem.prox(start[None, None], rows[None], np.full((1, 1), lr))
+    point = exact.points[0, 0]
     delta = models.exact_delta(loss.item(), float(exact.losses[0, 0]), float(np.sum((point - start) ** 2)), lr)
     np.testing.assert_allclose(layer.weight.detach().numpy()[0], point, rtol=0, atol=1e-7)
     assert optimizer.last_step.delta.item() == pytest.approx(delta, rel=1e-9)
@@ -59,14 +59,14 @@ def test_a_linear_layer_has_the_closed_form(lr: float, size: int, inner: str) ->
 def test_a_logistic_layer_is_within_the_certificates(inner: str) -> None:
     problem = LogisticRegression("vowel")
     start, rows, lr = problem.initial_point(), np.arange(16), 10.0
-    layer = torch.nn.Linear(problem.features, problem.blocks, bias=False, dtype=torch.float64)
+    layer = torch.nn.Linear(problem.features, problem.outputs, bias=False, dtype=torch.float64)
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(start).view_as(layer.weight))
     inputs, labels = torch.from_numpy(problem.A[rows]), torch.from_numpy(problem.y[rows].astype(np.int64))
     optimizer = sfo.SPP(layer.parameters(), lr, inner=inner, convex=True, tolerance=1e-10, max_calls=500)
     optimizer.step(closure_of(optimizer, lambda: torch.nn.functional.cross_entropy(layer(inputs), labels)))
-    exact = problem.prox(pack(problem, start[None]), rows[None], np.full((1, 16), lr))
-    apart = float(np.sum((layer.weight.detach().numpy().reshape(-1) - unpack(exact.points)[0]) ** 2))
+    exact = problem.prox(start[None, None], rows[None], np.full((1, 1), lr))
+    apart = float(np.sum((layer.weight.detach().numpy().reshape(-1) - exact.points[0, 0]) ** 2))
     assert optimizer.last_proximal.reached
     # Both points are within √(2α·gap) of the exact one.
     gaps = math.sqrt(optimizer.last_proximal.gap) + math.sqrt(float(exact.gaps[0, 0]))

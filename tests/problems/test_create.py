@@ -19,7 +19,7 @@ def without_options():
     [
         ("linear-regression", {"n": 20, "d": 3}, LinearRegression),
         ("logistic-regression", {"data": "vowel"}, LogisticRegression),
-        ("Logistic_Regression", {"data": "vowel", "l2": 0.1}, LogisticRegression),
+        ("Logistic_Regression", {"data": "vowel", "ridge": 0.1}, LogisticRegression),
         ("quadratic", {}, Quadratic),
         ("toy", {}, ToyFunction),
         ("surefoot.problems:Quadratic", {"scales": [1.0]}, Quadratic),
@@ -76,7 +76,7 @@ def test_a_factory_must_give_a_problem():
             ValueError,
             "must have real targets, but .c. has classes",
         ),
-        (lambda: LogisticRegression("vowel", l2=float("nan")), ValueError, "l2 must be a finite number"),
+        (lambda: LogisticRegression("vowel", ridge=float("nan")), ValueError, "ridge must be a finite number"),
         (lambda: LogisticRegression("vowel", validation=1.5), ValueError, "under 1, got 1.5"),
         (
             lambda: LogisticRegression(Dataset.from_arrays("r", [[1.0]], [0.5], task="regression")),

@@ -10,8 +10,6 @@ from surefoot.problems import (
     Quadratic,
     SimpleProblem,
     ToyFunction,
-    pack,
-    unpack,
 )
 
 
@@ -71,7 +69,7 @@ def make(name):
         "least squares": lambda: LinearRegression((A, y)),
         "ridge": lambda: LinearRegression((A, y), ridge=0.7),
         "two classes": lambda: random_classes(2),
-        "four classes": lambda: random_classes(4, l2=0.2),
+        "four classes": lambda: random_classes(4, ridge=0.2),
         "quadratic": lambda: Quadratic([1.0, 2.0, 3.0], [0.5, -1.0]),
         "toy": ToyFunction,
         "huber": lambda: Huber(A, 3 * y, ridge=0.1),
@@ -97,12 +95,8 @@ NAMES = (
 
 def evaluate(problem, points, rows):
     """Batch losses (runs,) and gradients (runs, dimension)."""
-    tiles = pack(problem, points)
-    gradients = np.empty_like(tiles)
-    batch = next(problem.batches(np.broadcast_to(rows, (1, len(tiles), len(rows)))))
-    losses = problem.loss_and_gradient(tiles, batch, gradients)
-    count = len(np.atleast_2d(points))
-    return losses.reshape(-1)[:count], unpack(gradients)[:count]
+    losses, gradients = problem.loss_and_gradient(np.atleast_2d(points)[None], np.asarray(rows)[None])
+    return losses[0], gradients[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,7 +118,7 @@ def test_full_loss_is_the_loss_of_the_batch_of_all_rows(name):
     problem = make(name)
     points = np.random.default_rng(5).standard_normal((20, problem.dimension))
     losses, _ = evaluate(problem, points, np.arange(problem.n_rows))
-    np.testing.assert_allclose(problem.full_loss(pack(problem, points)).reshape(-1)[:20], losses, rtol=1e-12)
+    np.testing.assert_allclose(problem.full_loss(points), losses, rtol=1e-12)
 
 
 def test_full_loss_over_more_rows_than_fit_at_once():
@@ -134,7 +128,7 @@ def test_full_loss_over_more_rows_than_fit_at_once():
     points = random.standard_normal((40, 15))
     scores = np.einsum("nd,rkd->rnk", X, points.reshape(40, 5, 3))
     expected = np.mean(np.log(np.exp(scores).sum(axis=2)) - scores[:, np.arange(5000), y], axis=1)
-    np.testing.assert_allclose(problem.full_loss(pack(problem, points)).reshape(-1)[:40], expected, rtol=1e-12)
+    np.testing.assert_allclose(problem.full_loss(points), expected, rtol=1e-12)
 
 
 def test_least_squares_has_the_factor_of_the_text():
@@ -146,7 +140,7 @@ def test_least_squares_has_the_factor_of_the_text():
 
 def test_cross_entropy_of_zero_parameters_is_the_logarithm_of_the_classes():
     problem = LogisticRegression("dna", start="zeros")
-    assert problem.full_loss(pack(problem, problem.initial_point()))[0, 0] == pytest.approx(np.log(3), rel=1e-15)
+    assert problem.full_loss(problem.initial_point()[None])[0] == pytest.approx(np.log(3), rel=1e-15)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -187,20 +181,19 @@ def test_vowel_and_dna_have_the_paper_s_sizes():
 def test_validation_rows_are_held_out():
     problem = LinearRegression(n=50, validation=0.2)
     assert (problem.n_rows, problem.n_valid) == (40, 10)
-    tiles = pack(problem, problem.initial_point())
     expected = np.mean((problem.A_valid @ problem.initial_point() - problem.y_valid) ** 2) / 2
-    assert problem.validation_loss(tiles)[0, 0] == pytest.approx(expected)
+    assert problem.validation_loss(problem.initial_point()[None])[0] == pytest.approx(expected)
 
 
 def test_fingerprints_tell_problems_apart():
     problems = [
         LinearRegression(),
-        LinearRegression(seed=1),
+        LinearRegression(data_seed=1),
         LinearRegression(noise=0.1),
         LinearRegression(ridge=0.1),
         LinearRegression(start="zeros"),
         LogisticRegression("vowel"),
-        LogisticRegression("vowel", l2=0.1),
+        LogisticRegression("vowel", ridge=0.1),
         LogisticRegression("vowel", split_seed=1),
         Quadratic(),
         Quadratic([1.0]),
@@ -208,14 +201,6 @@ def test_fingerprints_tell_problems_apart():
     ]
     assert len({problem.fingerprint() for problem in problems}) == len(problems)
     assert LinearRegression().fingerprint() == LinearRegression().fingerprint()
-
-
-def test_pack_and_unpack_are_inverse():
-    problem = random_classes(3)
-    points = np.random.default_rng(0).standard_normal((21, 15))
-    tiles = pack(problem, points)
-    assert tiles.shape == (2, 3, 16, 5)
-    assert np.array_equal(unpack(tiles)[:21], points)
 
 
 def test_a_predictor_without_a_loss_is_refused_before_any_work():

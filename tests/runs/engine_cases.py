@@ -20,10 +20,10 @@ def small_logistic(classes, **options):
 # Each with a batch size and rates at which every method is stable.
 PROBLEMS = {
     "least squares, b < d": (LinearRegression(), 5, (0.003, 0.03)),
-    "least squares, b > d": (LinearRegression(n=40, d=4, noise=0.5, seed=2), 8, (0.003, 0.02)),
+    "least squares, b > d": (LinearRegression(n=40, d=4, noise=0.5, data_seed=2), 8, (0.003, 0.02)),
     "ridge": (LinearRegression(n=30, d=6, ridge=0.3, noise=0.1), 4, (0.003, 0.02)),
     "three classes, b < d": (small_logistic(3), 4, (0.1, 0.5)),
-    "three classes, b > d": (small_logistic(3, l2=0.05), 8, (0.1, 0.5)),
+    "three classes, b > d": (small_logistic(3, ridge=0.05), 8, (0.1, 0.5)),
     "two classes": (small_logistic(2), 4, (0.1, 0.5)),
     "vowel": (LogisticRegression("vowel"), 16, (0.1, 0.5)),
     "quadratic": (Quadratic([0.5, 1.0, 1.5, 0.7], [1.0, -2.0, 0.5]), 2, (0.1, 0.4)),

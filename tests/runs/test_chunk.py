@@ -37,7 +37,7 @@ class PlainCrossEntropy:
 
     def __init__(self, problem):
         self.A, self.y, self.ridge, self.classes = problem.A, problem.y, problem.ridge, problem.classes
-        self.shape = (problem.blocks, problem.features)
+        self.shape = (problem.outputs, problem.features)
 
     def _scores(self, x, rows):
         scores = self.A[rows] @ x.reshape(self.shape).T

@@ -32,7 +32,7 @@ STARTS = {
     "logistic-regression": _Start(
         "Logistic regression: seconds.",
         _MODELS, _DECADES, seeds=3, epochs=10, batch_size=16, data="dna",
-        options=(("# l2 = 1e-3", "λ of the penalty λ/2‖x‖²"),),
+        options=(("# ridge = 1e-3", "λ of the penalty λ/2‖x‖²"),),
     ),
     "linear-regression": _Start(
         "Least squares on synthetic data: seconds.",

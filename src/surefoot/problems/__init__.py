@@ -5,34 +5,23 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from surefoot.problems._closed_forms import Quadratic, ToyFunction
 from surefoot.problems._constants import Constants, constants
 from surefoot.problems._create import create
 from surefoot.problems._linear_predictor import LinearPredictor
 from surefoot.problems._linear_regression import LinearRegression
 from surefoot.problems._logistic import LogisticRegression
 from surefoot.problems._network import NetworkProblem
-from surefoot.problems._problem import (
-    WIDTH,
-    Optimum,
-    Problem,
-    Proximal,
-    Rows,
-    SimpleProblem,
-    TiledProblem,
-    pack,
-    unpack,
-)
-from surefoot.problems._quadratic import Quadratic
+from surefoot.problems._problem import ArrayProblem, Optimum, Problem, Proximal, Rows, SimpleProblem
 from surefoot.problems._starts import Starts
 from surefoot.problems._threads import one_blas_thread
-from surefoot.problems._toy import ToyFunction
 
 if TYPE_CHECKING:
     from surefoot.problems._image_inputs import ImageInputs
     from surefoot.problems._inputs import CharacterInputs, DatasetInputs, Inputs, TensorInputs, seeded
 
 __all__ = [
-    "WIDTH",
+    "ArrayProblem",
     "CharacterInputs",
     "Constants",
     "DatasetInputs",
@@ -50,14 +39,11 @@ __all__ = [
     "SimpleProblem",
     "Starts",
     "TensorInputs",
-    "TiledProblem",
     "ToyFunction",
     "constants",
     "create",
     "one_blas_thread",
-    "pack",
     "seeded",
-    "unpack",
 ]
 
 

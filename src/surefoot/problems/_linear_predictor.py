@@ -1,9 +1,7 @@
-"""Problems whose loss depends on the parameters through A x: one product of matrices a tile and direction."""
+"""Problems whose loss depends on the parameters through A x: one product of matrices per batch and direction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -11,30 +9,13 @@ from numpy.typing import ArrayLike
 
 from surefoot._base.arguments import number, whole
 from surefoot.data import Dataset, load, train_validation_split
-from surefoot.problems._problem import WIDTH, Floats, Rows, Start, TiledProblem, check_start
+from surefoot.problems._problem import ArrayProblem, Floats, Rows, Start, check_start
 
-_BLOCK = 1 << 14
-"""Predictions of one tile that the full loss looks at in one go; they stay in the cache."""
-_GATHERED = 1 << 15
-"""Numbers of the batches of several steps, and of their targets, that are gathered in one go."""
+_TOGETHER = 1 << 14
+"""Predictions that the full loss computes at once; they stay in the processor's cache."""
 
 
-@dataclass(slots=True)
-class Batch:
-    """One batch for each tile, with room for its predictions; tiles of one data order share it, if they take turns."""
-
-    features: Floats
-    """A_s of the first tiles, after which the others begin anew: (period, batch size, features)."""
-    transposed: Floats
-    """The same memory as (period, features, batch size)."""
-    targets: Any
-    predictions: Floats
-    """Room for A_s x, (tiles, blocks, WIDTH, batch size)."""
-    flat: Floats
-    """The same memory as (tiles / period, period, blocks·WIDTH, batch size)."""
-
-
-class LinearPredictor(TiledProblem):
+class LinearPredictor(ArrayProblem):
     """f(x, s) = mean over the rows i of s of ℓ(⟨a_i, x⟩, y_i), plus λ/2 ‖x‖².
 
     A problem of your own derives from it and defines :meth:`row_loss`, the loss ℓ and its derivative (any
@@ -66,20 +47,21 @@ class LinearPredictor(TiledProblem):
     ...         slack = 1.0 - targets * predictions
     ...         return np.maximum(slack, 0.0), np.where(slack > 0, -targets, 0.0)
     >>> problem = Hinge(features=[[1.0, 0.0], [0.0, 2.0]], targets=[1, -1], ridge=0.1)
-    >>> from surefoot.problems import pack
-    >>> float(problem.full_loss(pack(problem, [0.0, 0.0]))[0, 0])
-    1.0
+    >>> problem.full_loss(np.zeros((1, 2)))
+    array([1.])
 
     Args:
         features: A of shape (n, d).
         targets: y of shape (n,).
         validation: Features and targets of the rows held out.
         ridge: λ.
-        start: ``"uniform"`` or ``"zeros"``, see :meth:`~surefoot.problems.TiledProblem.initial_point`.
-        seed: Of the uniform start.
+        start: ``"uniform"`` or ``"zeros"``, see :meth:`~surefoot.problems.ArrayProblem.initial_point`.
+        start_seed: Of the uniform start.
     """
 
     name = "linear-predictor"
+    outputs: int = 1
+    """Predictions per row: the parameters are one vector per output, one after the other."""
 
     def __init__(
         self,
@@ -89,7 +71,7 @@ class LinearPredictor(TiledProblem):
         validation: tuple[ArrayLike, ArrayLike] | None = None,
         ridge: float = 0.0,
         start: Start = "uniform",
-        seed: int = 0,
+        start_seed: int = 0,
     ) -> None:
         cls = type(self)
         if cls.row_loss is LinearPredictor.row_loss and cls.mean_loss is LinearPredictor.mean_loss:
@@ -103,7 +85,12 @@ class LinearPredictor(TiledProblem):
             )
         self.n_valid = len(self.y_valid)
         self.ridge = number("ridge", ridge, least=0)
-        self.start, self.start_seed = check_start(start), whole("seed", seed, 0)
+        self.start, self.start_seed = check_start(start), whole("start_seed", start_seed, 0)
+
+    @property
+    def dimension(self) -> int:
+        """The number of parameters of a run."""
+        return self.outputs * self.features
 
     def describe(self) -> dict[str, Any]:
         """The settings, JSON-able."""
@@ -126,48 +113,29 @@ class LinearPredictor(TiledProblem):
         raise NotImplementedError(f"{type(self).__name__} must define row_loss, or mean_loss")
 
     def mean_loss(self, predictions: Floats, targets: Any, slopes: bool) -> Floats:
-        """Mean losses (tiles, WIDTH) of predictions (tiles, blocks, WIDTH, rows).
+        """Mean losses (…, groups, runs) of predictions (…, groups, outputs, runs, rows) of the targets (groups, rows).
 
         With ``slopes`` the predictions are overwritten with the derivatives of the mean loss. Where speed matters, or
-        with several blocks, a problem overrides this method and not :meth:`row_loss`.
+        with several outputs, a problem overrides this method and not :meth:`row_loss`.
         """
-        losses, derivatives = self.row_loss(predictions, targets)
+        losses, derivatives = self.row_loss(predictions, targets[:, None, None, :])
         if slopes:
             np.divide(derivatives, predictions.shape[-1], out=predictions)
-        means: Floats = losses[:, 0].mean(axis=-1)
+        means: Floats = losses[..., 0, :, :].mean(axis=-1)
         return means
 
-    def targets_of(self, values: Any, tiles: int) -> Any:
-        """What :meth:`mean_loss` takes as targets, for values of y of shape (…, tiles or 1, rows)."""
-        return values[..., None, None, :]
-
-    def batches(self, rows: Rows) -> Iterator[Batch]:
-        """The batches of some steps, gathered a few at a time into the same memory."""
-        steps, tiles, size = rows.shape
-        period = _period(rows)
-        together = min(max(_GATHERED // (size * (period * self.features + tiles * WIDTH)), 1), steps)
-        gathered = np.empty((together, period, size, self.features))
-        predictions = np.empty((tiles, self.blocks, WIDTH, size))
-        flat = predictions.reshape(tiles // period, period, self.blocks * WIDTH, size)
-        batches = [Batch(A, A.transpose(0, 2, 1), None, predictions, flat) for A in gathered]
-        for begin in range(0, steps, together):
-            chosen = rows[begin : begin + together]
-            # Without a mode NumPy gathers into a buffer first.
-            self.A.take(chosen[:, :period], axis=0, out=gathered[: len(chosen)], mode="clip")
-            for batch, targets in zip(batches, self.targets_of(self.y.take(chosen), tiles), strict=False):
-                batch.targets = targets
-                yield batch
-
-    def loss_and_gradient(self, points: Floats, batch: Batch, gradients: Floats) -> Floats:
+    def loss_and_gradient(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
         """The batch losses, and the gradients A_sᵀ ℓ′ / b + λx: one product of matrices each."""
-        shape = (*batch.flat.shape[:3], self.features)
-        np.matmul(points.reshape(shape), batch.transposed, out=batch.flat)
-        losses = self.mean_loss(batch.predictions, batch.targets, slopes=True)
-        np.matmul(batch.flat, batch.features, out=gradients.reshape(shape))
+        batch = self.A.take(rows, axis=0, mode="clip")  # without a mode NumPy gathers into a buffer first
+        predictions = self._predictions(points, batch)
+        losses = self.mean_loss(predictions, self.y.take(rows), slopes=True)
+        slopes = predictions if self.outputs == 1 else np.ascontiguousarray(predictions.swapaxes(-3, -2))
+        flat = slopes.reshape(*points.shape[:-2], -1, rows.shape[-1])
+        gradients = np.matmul(flat, batch).reshape(points.shape)
         if self.ridge:
             losses = losses + self._penalty(points)
             gradients += self.ridge * points
-        return losses
+        return losses, gradients
 
     def full_loss(self, points: Floats) -> Floats:
         """The losses over all training rows."""
@@ -179,29 +147,31 @@ class LinearPredictor(TiledProblem):
             return super().validation_loss(points)
         return self._loss_over(self.A_valid, self.y_valid, points)
 
+    def _predictions(self, points: Floats, features: Floats) -> Floats:
+        """A x of shape (…, outputs, runs, rows), for features (…, rows, features)."""
+        *outer, runs, _ = points.shape
+        products = points.reshape(*outer, -1, self.features) @ features.swapaxes(-1, -2)
+        if self.outputs == 1:
+            return products[..., None, :, :]
+        return products.reshape(*outer, runs, self.outputs, -1).swapaxes(-3, -2).copy()
+
     def _loss_over(self, features: Floats, y: Floats, points: Floats) -> Floats:
-        count, blocks, width, _ = points.shape
-        flat = points.reshape(count, blocks * width, -1)
-        # The rows of a piece do not depend on the number of tiles, so that neither do a run's sums.
-        piece = min(max(_BLOCK // (blocks * width), 16), len(y))
-        together = min(max(_BLOCK // (blocks * width * piece), 1), count)
-        room = np.empty(together * blocks * width * piece)
-        losses = np.zeros((count, width))
+        *outer, runs, dimension = points.shape
+        groups = points.reshape(-1, 1, runs, dimension)
+        # How many rows are taken at once does not depend on the number of groups, so that neither do a run's sums.
+        piece = min(max(_TOGETHER // (self.outputs * runs), 16), len(y))
+        count = max(_TOGETHER // (self.outputs * runs * piece), 1)
+        losses = np.zeros((len(groups), 1, runs))
         for begin in range(0, len(y), piece):
-            values = y[begin : begin + piece]
-            for first in range(0, count, together):
-                tiles = flat[first : first + together]
-                if first == 0 or len(tiles) < together:
-                    targets = self.targets_of(values[None], len(tiles))
-                    predictions = room[: len(tiles) * blocks * width * len(values)].reshape(*tiles.shape[:2], -1)
-                np.matmul(tiles, features[begin : begin + piece].T, out=predictions)
-                shaped = predictions.reshape(len(tiles), blocks, width, len(values))
-                losses[first : first + together] += self.mean_loss(shaped, targets, slopes=False) * len(values)
+            rows, targets = features[None, begin : begin + piece], y[None, begin : begin + piece]
+            for first in range(0, len(groups), count):
+                predictions = self._predictions(groups[first : first + count], rows)
+                losses[first : first + count] += self.mean_loss(predictions, targets, slopes=False) * rows.shape[1]
         losses /= len(y)
-        return losses + self._penalty(points) if self.ridge else losses
+        return losses.reshape(*outer, runs) + (self._penalty(points) if self.ridge else 0.0)
 
     def _penalty(self, points: Floats) -> Floats:
-        penalties: Floats = 0.5 * self.ridge * np.vecdot(points, points).sum(axis=1)
+        penalties: Floats = 0.5 * self.ridge * np.vecdot(points, points)
         return penalties
 
 
@@ -235,18 +205,11 @@ def dense(X: Any) -> Floats:
     return X if isinstance(X, np.ndarray) else X.toarray()
 
 
-def _period(rows: Rows) -> int:
-    """After how many tiles the rows repeat, at every step; the number of tiles if they do not."""
-    tiles: int = rows.shape[1]
-    for period in range(1, tiles // 2 + 1):
-        if tiles % period == 0 and np.array_equal(rows[:, period:], rows[:, :-period]):
-            return period
-    return tiles
-
-
 def _checked(features: ArrayLike, targets: ArrayLike) -> tuple[Floats, Any]:
-    A = np.ascontiguousarray(features, float)
-    y = np.asarray(targets)
+    A = np.array(features, float, order="C")
+    y = np.array(targets)
+    if y.dtype.kind not in "iufb":
+        raise ValueError(f"targets must be numbers, one for each row of the features, got {y.reshape(-1)[:1].tolist()}")
     if A.ndim != 2 or 0 in A.shape:
         raise ValueError(f"features must have the shape (n, d) with at least one row and column, got {A.shape}")
     if y.shape != (len(A),):

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from surefoot._base.arguments import whole
 from surefoot.data import Dataset, LinearRegressionData, linear_regression
 from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
-from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_rows
+from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, Start, check_rows
 
 
 class LinearRegression(LinearPredictor):
@@ -25,9 +25,10 @@ class LinearRegression(LinearPredictor):
         n: Rows.
         d: Columns.
         noise: Standard deviation of the noise on b.
-        seed: Of the data.
+        data_seed: Of the drawn data.
         ridge: λ (Lemma A.2).
         validation: Share of the rows held out.
+        split_seed: Of the split.
         start: ``"uniform"`` or ``"zeros"``.
         start_seed: Of the uniform start.
 
@@ -47,22 +48,23 @@ class LinearRegression(LinearPredictor):
         n: int = 50,
         d: int = 10,
         noise: float = 0.0,
-        seed: int = 0,
+        data_seed: int = 0,
         ridge: float = 0.0,
         validation: float = 0.0,
+        split_seed: int = 0,
         start: Start = "uniform",
         start_seed: int = 0,
     ) -> None:
         if data is None:
-            data = linear_regression(n, d, noise, seed)
+            data = linear_regression(n, d, noise, whole("data_seed", data_seed, 0))
         if isinstance(data, LinearRegressionData):
             self._origin: dict[str, Any] = {"name": "synthetic", "noise": data.noise, "seed": data.seed}
             dataset = Dataset("synthetic", data.A, data.b)
         else:
             dataset = labelled(data, "regression")
             self._origin = {"name": dataset.name}
-        A, y, held_out = rows_of(dataset, validation)
-        super().__init__(A, y, validation=held_out, ridge=ridge, start=start, seed=whole("start_seed", start_seed, 0))
+        A, y, held_out = rows_of(dataset, validation, split_seed)
+        super().__init__(A, y, validation=held_out, ridge=ridge, start=start, start_seed=start_seed)
 
     def describe(self) -> dict[str, Any]:
         """The settings, JSON-able."""
@@ -73,14 +75,10 @@ class LinearRegression(LinearPredictor):
         gap = predictions - targets
         return 0.5 * gap * gap, gap
 
-    def targets_of(self, values: Any, tiles: int) -> Any:
-        """Targets as wide as the predictions: broadcasting short rows would be slow."""
-        return np.repeat(values[..., None, None, :], WIDTH, axis=-2)
-
     def mean_loss(self, predictions: Floats, targets: Any, slopes: bool) -> Floats:
         """Mean losses, without a temporary array of the rows' losses."""
-        predictions -= targets
-        losses: Floats = np.vecdot(predictions, predictions)[:, 0]
+        predictions -= targets[:, None, None, :]
+        losses: Floats = np.vecdot(predictions, predictions)[..., 0, :]
         rows = predictions.shape[-1]
         if slopes:
             predictions *= 1.0 / rows
@@ -94,13 +92,13 @@ class LinearRegression(LinearPredictor):
 
             y = x̄ − A_sᵀ (A_sA_sᵀ/b + cI)⁻¹ (A_s x̄ − b_s)/b = x̄ − (A_sᵀA_s/b + cI)⁻¹ A_sᵀ(A_s x̄ − b_s)/b.
 
-        They are solved by a spectral decomposition, because one of it serves all rates of a tile.
+        They are solved by a spectral decomposition, because one of it serves all rates of a group.
         """
         A, size = self.A.take(rows, axis=0), rows.shape[1]
         transposed = A.transpose(0, 2, 1)
         targets = self.y.take(rows)[:, None, :]
         weight = (self.ridge + 1.0 / lr)[..., None]
-        center = points[:, 0] / (1.0 + lr * self.ridge)[..., None]
+        center = points / (1.0 + lr * self.ridge)[..., None]
         slopes = (center @ transposed - targets) / size
         dual = size < self.features
         values, vectors = np.linalg.eigh((A @ transposed if dual else transposed @ A) / size)
@@ -111,9 +109,8 @@ class LinearRegression(LinearPredictor):
         residuals = new @ transposed - targets
         gradients = (residuals / size) @ A - weight * step
         losses = 0.5 * np.vecdot(residuals, residuals) / size
-        shaped = new[:, None]
         gaps = 0.5 * np.vecdot(gradients, gradients) / weight[..., 0]
-        return Proximal(shaped, losses + self._penalty(shaped) if self.ridge else losses, gaps)
+        return Proximal(new, losses + self._penalty(new) if self.ridge else losses, gaps)
 
     def optimum(self) -> Optimum:
         """The least-squares solution closest to the initial point."""
@@ -143,18 +140,3 @@ class LinearRegression(LinearPredictor):
             return A * scale, y * scale
         ridge = np.sqrt(self.ridge) * np.eye(self.features)
         return np.vstack([A * scale, ridge]), np.concatenate([y * scale, np.zeros(self.features)])
-
-    def envelope(self, parameter: ArrayLike) -> Any:
-        """The Moreau envelope at x₁, one linear system a parameter."""
-        start = self.initial_point()
-        system, right = self._stacked(self.A, self.y)
-        left, values, _ = np.linalg.svd(system, full_matrices=False)
-        residual = system @ start - right
-        within = left.T @ residual
-        outside = float(residual @ residual - within @ within)
-
-        def solve(value: float, _: Any) -> tuple[float, Any]:
-            # min_u ½‖M(u − x₁) + r‖² + ‖u − x₁‖²/(2p) = ½ Σ r_j²/(1 + p s_j²) + what no u reaches
-            return 0.5 * (float(np.sum(within**2 / (1.0 + value * values**2))) + max(outside, 0.0)), None
-
-        return self._envelopes(parameter, solve)

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot._base.arguments import number, whole
+from surefoot._base.arguments import numbers
 from surefoot.data import Dataset
-from surefoot.problems._cross_entropy import mean_loss, targets_of
+from surefoot.problems._cross_entropy import mean_loss
 from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
-from surefoot.problems._logistic_newton import Solution, minimize
-from surefoot.problems._logistic_prox import proximal_points
-from surefoot.problems._problem import WIDTH, Floats, Optimum, Proximal, Rows, Start, check_rows
+from surefoot.problems._newton import Solution, minimum, proximal_points
+from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, Start, check_rows
 from surefoot.problems._threads import one_blas_thread
 
 
@@ -26,7 +25,7 @@ class LogisticRegression(LinearPredictor):
 
     Args:
         data: A data set or its name, or (X, y) with any numbers as labels.
-        l2: λ.
+        ridge: λ.
         validation: Share of the rows held out (0 for none).
         split_seed: Of the split.
         start: ``"uniform"`` or ``"zeros"``.
@@ -47,29 +46,24 @@ class LogisticRegression(LinearPredictor):
         self,
         data: str | Dataset | tuple[ArrayLike, ArrayLike],
         *,
-        l2: float = 0.0,
+        ridge: float = 0.0,
         validation: float = 0.2,
         split_seed: int = 0,
         start: Start = "uniform",
         start_seed: int = 0,
     ) -> None:
-        number("l2", l2, least=0)
         dataset = labelled(data, "classification")
         self._origin = {"name": dataset.name, "split_seed": split_seed if validation else None}
         classes = dataset.n_classes
         assert classes is not None
         A, y, held_out = rows_of(dataset, validation, split_seed)
-        super().__init__(A, y, validation=held_out, ridge=l2, start=start, seed=whole("start_seed", start_seed, 0))
+        super().__init__(A, y, validation=held_out, ridge=ridge, start=start, start_seed=start_seed)
         self.classes = classes
-        self.blocks = classes if classes > 2 else 1
+        self.outputs = classes if classes > 2 else 1
 
     def describe(self) -> dict[str, Any]:
         """The settings, JSON-able."""
         return super().describe() | {"loss": "mean cross entropy", "classes": self.classes, "data": self._origin}
-
-    def targets_of(self, values: Any, tiles: int) -> Any:
-        """Targets as signs for two classes, else as places of the right classes."""
-        return targets_of(values, tiles, self.blocks, WIDTH)
 
     def mean_loss(self, predictions: Floats, targets: Any, slopes: bool) -> Floats:
         """Mean cross entropies."""
@@ -77,7 +71,8 @@ class LogisticRegression(LinearPredictor):
 
     def prox(self, points: Floats, rows: Rows, lr: Floats) -> Proximal:
         """The proximal points by Newton's method."""
-        return proximal_points(self.A.take(rows, axis=0), self.y.take(rows), points, lr, self.ridge)
+        found = proximal_points(self.A.take(rows, axis=0), self.y.take(rows), self._shaped(points), lr, self.ridge)
+        return found._replace(points=found.points.reshape(points.shape))
 
     def optimum(self) -> Optimum:
         """The minimum of the full loss; separable data have none, and the infimum is 0 then."""
@@ -110,20 +105,26 @@ class LogisticRegression(LinearPredictor):
         return max(solution.value - solution.gap, 0.0), solution.value
 
     def envelope(self, parameter: ArrayLike) -> Any:
-        """The Moreau envelope at x₁: one convex problem a parameter, from the last one's solution."""
-        start = self._shaped(self.initial_point())
-
-        def solve(value: float, state: Any) -> tuple[float, Any]:
-            begin = start if state is None else state
-            solution = minimize(self.A, self.y, begin, ridge=self.ridge, center=start, weight=1.0 / value)
-            return solution.value, solution.point
-
+        """The Moreau envelope at x₁: proximal points of the full loss, each from the one before."""
+        values = numbers("parameter", parameter, positive=True)
+        start = self._shaped(self.initial_point())[None, None]
+        envelopes, point = np.empty(values.size), start
         with one_blas_thread():
-            return self._envelopes(parameter, solve)
+            for index in np.argsort(values, axis=None):
+                rate = values.reshape(-1)[index].reshape(1, 1)
+                found = proximal_points(self.A[None], self.y[None], start, rate, self.ridge, point)
+                point = found.points
+                envelopes[index] = found.losses[0, 0] + np.sum((point - start) ** 2) / (2.0 * rate[0, 0])
+        return envelopes.reshape(values.shape)[()]
 
     def _minimize(self, A: Floats, y: Any) -> Solution:
+        start = self._shaped(self.initial_point())
         with one_blas_thread():
-            return minimize(A, y, self._shaped(self.initial_point()), ridge=self.ridge)
+            if not self.ridge:
+                return minimum(A, y, start)
+            # At an infinite rate the proximal point is the minimum.
+            found = proximal_points(A[None], y[None], start[None, None], np.full((1, 1), np.inf), self.ridge)
+        return Solution(found.points[0, 0], float(found.losses[0, 0]), float(found.gaps[0, 0]), True, False)
 
-    def _shaped(self, point: Floats) -> Floats:
-        return point.reshape(self.blocks, self.features)
+    def _shaped(self, points: Floats) -> Floats:
+        return points.reshape(*points.shape[:-1], self.outputs, self.features)

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
@@ -19,10 +18,6 @@ from surefoot._identity import Identity, identify, is_foreign
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
-
-WIDTH = 16
-"""Runs of one tile. It is fixed, and every product of matrices has this width: so the numbers of a run do not depend
-on which runs stand beside it."""
 
 Start = Literal["uniform", "zeros"]
 
@@ -42,7 +37,7 @@ class Optimum:
 
 
 class Proximal(NamedTuple):
-    """The proximal points of a tile of runs."""
+    """Proximal points of some runs."""
 
     points: Floats
     losses: Floats
@@ -54,7 +49,7 @@ class Proximal(NamedTuple):
 class Problem(ABC):
     """A training loss f(x) = mean of f(x, s) over batches s of rows: what every kind of problem tells about itself.
 
-    There are two kinds: :class:`TiledProblem`, of which many runs advance together as one NumPy computation, and
+    There are two kinds: :class:`ArrayProblem`, of which many runs advance together as one NumPy computation, and
     :class:`~surefoot.problems.NetworkProblem`, any torch model, of which each run trains on its own.
     """
 
@@ -118,82 +113,77 @@ class Problem(ABC):
         raise NotImplementedError(f"{self.name} does not know its Moreau envelope")
 
 
-class TiledProblem(Problem):
-    """A problem whose runs advance in *tiles* of :data:`WIDTH` runs that share their batch.
+class ArrayProblem(Problem):
+    """A problem on NumPy arrays, of which many runs advance together.
 
-    The points of a stack of tiles are an array of shape (tiles, blocks, WIDTH, features): a run's parameters are
-    ``blocks`` vectors of length ``features`` (one per class for multi-class problems, otherwise one). Numbers of runs
-    have shape (tiles, WIDTH).
+    Points are arrays of shape (…, groups, runs, dimension). The runs of a group share a batch, whose rows are given as
+    (groups, batch size); axes in front of these hold more runs of the same groups. Every number of a run is computed
+    from its own point and batch. It keeps its bits as long as the number of runs in a group is the same, with a single
+    thread for linear algebra (:func:`one_blas_thread`).
 
     A problem of your own is one class. If its loss depends on A_s x, derive it from
     :class:`~surefoot.problems.LinearPredictor`: only the loss of a row has to be written. Any other derives from
     :class:`~surefoot.problems.SimpleProblem`. Deriving from this class directly gives full control over the speed.
     """
 
-    blocks: int = 1
     features: int
+    """The dimension; where a run has one vector per class, their length."""
     prox_seconds: float = 1e-4
-    """Roughly, what the proximal points of a tile take; decides how work is divided, nothing else."""
+    """Roughly, what the proximal points of 16 runs take; decides how work is divided, nothing else."""
     start: Start = "uniform"
     start_seed: int = 0
 
     @property
     def dimension(self) -> int:
         """The number of parameters of a run."""
-        return self.blocks * self.features
+        return self.features
 
     def initial_point(self) -> Floats:
-        """x₁ of every run: U(−1/√features, 1/√features) from a fixed seed, as ``torch.nn.Linear``, or zeros."""
+        """x₁ of every run: U(−1/√features, 1/√features) from ``start_seed``, as ``torch.nn.Linear``, or zeros."""
         if self.start == "zeros":
             return np.zeros(self.dimension)
         width = 1.0 / math.sqrt(self.features)
         return np.random.default_rng(self.start_seed).uniform(-width, width, self.dimension)
 
-    def batches(self, rows: Rows) -> Iterator[Any]:
-        """The batches of some steps, prepared for :meth:`loss_and_gradient`, each valid until the next is asked for.
-
-        Args:
-            rows: Of shape (steps, tiles, batch size).
-        """
-        return iter(rows)
-
     @abstractmethod
-    def loss_and_gradient(self, points: Floats, batch: Any, gradients: Floats) -> Floats:
-        """The batch losses (tiles, WIDTH) of some runs; their gradients are written to ``gradients``."""
+    def loss_and_gradient(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
+        """Batch losses (…, groups, runs) and their gradients, in the shape of the points."""
 
     @abstractmethod
     def full_loss(self, points: Floats) -> Floats:
-        """Losses (tiles, WIDTH) over all training rows."""
+        """Losses over all training rows, for points of shape (…, runs, dimension)."""
 
     def validation_loss(self, points: Floats) -> Floats:
-        """Losses (tiles, WIDTH) over all validation rows."""
+        """Losses over all validation rows, as :meth:`full_loss`."""
         raise NotImplementedError(f"{self.name} has no validation rows")
 
     def prox(self, points: Floats, rows: Rows, lr: Floats) -> Proximal:
         """The stochastic proximal points argmin_y f(y, s) + ‖y − x‖²/(2α), for :attr:`has_prox` problems.
 
         Args:
-            points: Of shape (tiles, blocks, WIDTH, features).
-            rows: Of shape (tiles, batch size).
-            lr: α of shape (tiles, WIDTH).
+            points: x, of shape (…, groups, runs, dimension).
+            rows: Of shape (groups, batch size).
+            lr: α, of shape (…, groups, runs).
         """
         raise NotImplementedError(f"{self.name} has no prox, which the method spp needs")
 
-    def _envelopes(self, parameter: ArrayLike, solve: Callable[[float, Any], tuple[float, Any]]) -> Any:
-        """Apply ``solve(parameter, state) -> value, state`` in increasing order, each start being the last result."""
+    def envelope(self, parameter: ArrayLike) -> Any:
+        """The Moreau envelope at x₁: where there is a prox, that of the batch of all rows."""
         values = numbers("parameter", parameter, positive=True)
-        envelopes = np.empty(values.size)
-        state: Any = None
-        for index in np.argsort(values, axis=None):
-            envelopes[index], state = solve(float(values.flat[index]), state)
-        return envelopes.reshape(values.shape)[()]
+        if not self.has_prox:
+            return super().envelope(parameter)
+        start, rates = self.initial_point(), np.reshape(values, (1, -1))
+        points = np.broadcast_to(start, (*rates.shape, len(start)))
+        nearest = self.prox(points, np.arange(self.n_rows)[None], rates)
+        gap = nearest.points - start
+        return (nearest.losses + np.vecdot(gap, gap) / (2.0 * rates)).reshape(values.shape)[()]
 
 
-class SimpleProblem(TiledProblem):
+class SimpleProblem(ArrayProblem):
     """A problem whose loss is written for the rows of one batch, as plain NumPy.
 
-    Derive from it, set ``name``, ``n_rows`` and ``features``, and define :meth:`describe` and :meth:`evaluate`.
-    Gradients of nonsmooth losses are any subgradient.
+    Derive from it, set ``name``, ``n_rows`` and ``features`` (the dimension), and define :meth:`describe` and
+    :meth:`evaluate`. Gradients of nonsmooth losses are any subgradient.
 
     >>> class Median(SimpleProblem):
     ...     '''mean |x − a_i|: its minimisers are the medians.'''
@@ -208,8 +198,7 @@ class SimpleProblem(TiledProblem):
     ...     def evaluate(self, points, rows):
     ...         gap = points - self.values[rows]  # (runs, 1) against (batch,)
     ...         return abs(gap).mean(axis=1), np.sign(gap).mean(axis=1, keepdims=True)
-    >>> problem = Median([1.0, 2.0, 4.0])
-    >>> problem.full_loss(pack(problem, np.array([[2.0], [0.0]])))[0, :2]
+    >>> Median([1.0, 2.0, 4.0]).full_loss(np.array([[2.0], [0.0]]))
     array([1.        , 2.33333333])
     """
 
@@ -217,33 +206,20 @@ class SimpleProblem(TiledProblem):
     def evaluate(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
         """Losses (runs,) and gradients (runs, dimension) at the points (runs, dimension) on the batch ``rows``."""
 
-    def loss_and_gradient(self, points: Floats, batch: Any, gradients: Floats) -> Floats:
-        """The batch losses of all runs, tile by tile."""
-        losses = np.empty((len(points), WIDTH))
-        for tile, rows in enumerate(batch):
-            losses[tile], slopes = self.evaluate(points[tile, 0], rows)
-            gradients[tile, 0] = slopes
-        return losses
+    def loss_and_gradient(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
+        """The batch losses and gradients, group by group."""
+        losses, gradients = np.empty(points.shape[:-1]), np.empty_like(points)
+        for place in np.ndindex(points.shape[:-2]):
+            losses[place], gradients[place] = self.evaluate(points[place], rows[place[-1]])
+        return losses, gradients
 
     def full_loss(self, points: Floats) -> Floats:
         """The losses over all rows."""
         rows = np.arange(self.n_rows)
-        return np.stack([self.evaluate(tile[0], rows)[0] for tile in points])
-
-
-def pack(problem: TiledProblem, points: ArrayLike) -> Floats:
-    """Points of shape (runs, dimension) as tiles; the last tile is filled up with copies of the last run."""
-    runs = np.atleast_2d(np.asarray(points, float))
-    tiles = -(-len(runs) // WIDTH)
-    index = np.minimum(np.arange(tiles * WIDTH), len(runs) - 1)
-    shaped = runs[index].reshape(tiles, WIDTH, problem.blocks, problem.features)
-    return np.ascontiguousarray(shaped.transpose(0, 2, 1, 3))
-
-
-def unpack(points: Floats) -> Floats:
-    """Tiles as points of shape (runs, dimension), with those that fill up the last tile."""
-    tiles, blocks, width, features = points.shape
-    return points.transpose(0, 2, 1, 3).reshape(tiles * width, blocks * features)
+        losses = np.empty(points.shape[:-1])
+        for place in np.ndindex(points.shape[:-2]):
+            losses[place] = self.evaluate(points[place], rows)[0]
+        return losses
 
 
 def check_start(start: str) -> Start:

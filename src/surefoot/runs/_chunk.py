@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.problems import WIDTH, TiledProblem
+from surefoot.problems import ArrayProblem
 from surefoot.rules import History, first_stop
 from surefoot.runs._best_bound import live_rules
 from surefoot.runs._levels import Levels
 from surefoot.runs._model_steps import StepSizes
 from surefoot.runs._row_orders import row_orders
-from surefoot.runs._tile import Tiles
+from surefoot.runs._tile import WIDTH, Tiles
 from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, TRACED, Floats, RunPlan, Settings, Trace
 from surefoot.runs._workers import Stopped
 from surefoot.theory.models import Linear
@@ -45,7 +45,7 @@ def tiles_of(runs: Sequence[RunPlan]) -> list[tuple[RunPlan, ...]]:
 
 
 def advance(
-    problem: TiledProblem, chunk: Chunk, settings: Settings, stop: Callable[[], bool] | None = None
+    problem: ArrayProblem, chunk: Chunk, settings: Settings, stop: Callable[[], bool] | None = None
 ) -> list[Trace]:
     """Run a chunk to its end; raise :class:`Stopped` if ``stop`` says so on the way."""
     with np.errstate(all="ignore"):  # overflow is how a run diverges: a result, not a warning
@@ -62,7 +62,7 @@ class _State:
     is one that a rule has ended. What such a slot does afterwards counts nowhere.
     """
 
-    def __init__(self, problem: TiledProblem, chunk: Chunk, settings: Settings) -> None:
+    def __init__(self, problem: ArrayProblem, chunk: Chunk, settings: Settings) -> None:
         self.problem, self.settings = problem, settings
         # Tiles with the same methods stand together, so that steps of a model are computed without gathering. One that
         # is not full is filled up with copies of its first run.
@@ -76,9 +76,9 @@ class _State:
         self.first_rates = np.array([run.lr for run in self.slots])
         self.lr = self.first_rates.reshape(shape).copy()
 
-        self.start = problem.initial_point().reshape(problem.blocks, 1, problem.features)
+        self.start = problem.initial_point()
         self.alive: Any = slice(None)
-        self.points = np.empty((shape[0], problem.blocks, WIDTH, problem.features))
+        self.points = np.empty((*shape, problem.dimension))
         self.points[...] = self.start
         self.levels = Levels([run.method for run in self.slots])
         self.total = np.zeros_like(self.points)
@@ -145,18 +145,18 @@ class _State:
         if self.sizes is not None:
             self.sizes.set_rates(rates[0].reshape(-1))
         tiles, factor = self.tiles, None
-        steps = zip(batches, rows, records, rates, strict=True)
-        for step, (batch, step_rows, record, self.rates) in enumerate(steps, first):
+        steps = zip(batches, records, rates, strict=True)
+        for step, (batch, record, self.rates) in enumerate(steps, first):
             if not self.is_plain:
                 factor = float(schedule[step])
                 if self.sizes is not None:
                     self.sizes.set_rates(self.rates.reshape(-1))
             if step == last_step:
                 self.last[self.alive] = np.where(self._are_over(), np.inf, self.problem.full_loss(self.points))
-            tiles.step(batch, step_rows, self.rates, factor, sizes, step % every == 0)
+            tiles.step(batch, self.rates, factor, sizes, step % every == 0)
             record[...] = tiles.told
             if (step + 1) % per_epoch == 0:
-                reached[(step + 1) // per_epoch] = self.points.copy(order="K")
+                reached[(step + 1) // per_epoch] = self.points.copy()
         self._measure(reached)
         block = records.swapaxes(0, 1)
         if self.sizes is not None:
@@ -193,7 +193,7 @@ class _State:
         if is_sound and not (is_end and not np.isfinite(self.points.sum())):
             return
         if is_end:  # the last step may have led to a point that is none; later blocks would have seen it
-            bad[-1] |= ~np.isfinite(self.points).all(axis=(1, 3))
+            bad[-1] |= ~np.isfinite(self.points).all(axis=-1)
         died = bad.any(axis=0) & ~over
         diverged_at[died] = first + bad.argmax(axis=0)[died]
         self.diverged_at[self.alive] = diverged_at
@@ -229,8 +229,8 @@ class _State:
         lr = self.lr[self.alive]
         lr[died] = self.lr.min()
         self.lr[self.alive] = lr
-        self.points.swapaxes(1, 2)[died] = self.start[:, 0]
-        self.total.swapaxes(1, 2)[died] = 0.0
+        self.points[died] = self.start
+        self.total[died] = 0.0
         left = ~self._are_over().all(axis=1)
         if not left.all():
             self.alive = np.arange(len(self.lr))[self.alive][left]

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from surefoot._base.spawn import cores
-from surefoot.problems import WIDTH, TiledProblem, one_blas_thread
+from surefoot.problems import ArrayProblem, one_blas_thread
 from surefoot.runs._chunk import Chunk, advance, tiles_of
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._methods import Method
+from surefoot.runs._tile import WIDTH
 from surefoot.runs._types import Key, RunPlan, Settings
 from surefoot.runs._work import Piece, Work
 from surefoot.runs._workers import Stop
@@ -43,7 +44,7 @@ class Chunks(Work):
         settings: What the runs share.
     """
 
-    def __init__(self, problem: TiledProblem, methods: Mapping[str, Method], settings: Settings) -> None:
+    def __init__(self, problem: ArrayProblem, methods: Mapping[str, Method], settings: Settings) -> None:
         super().__init__(settings.steps)
         self.problem, self.methods, self.settings = problem, methods, settings
 
@@ -81,14 +82,15 @@ class Chunks(Work):
         return RunPlan(self.methods[key.method], key.lr, key.seed)
 
 
-def chunks_of(problem: TiledProblem, runs: Sequence[RunPlan], settings: Settings) -> list[Chunk]:
+def chunks_of(problem: ArrayProblem, runs: Sequence[RunPlan], settings: Settings) -> list[Chunk]:
     """The runs in chunks: small enough for the memory and to be lost by an interruption, large enough to be fast."""
     result = []
     for exact in (False, True):
         tiles = tiles_of([run for run in runs if (run.method.model is None) == exact])
         if not tiles:
             continue
-        size = max(problem.dimension, problem.blocks * settings.batch_size)
+        outputs = problem.dimension // problem.features
+        size = max(problem.dimension, outputs * settings.batch_size)
         fits = min(_CACHE // (size * WIDTH), _TRACE // (settings.steps // settings.every * WIDTH + 1))
         quick = (_CHUNK_SECONDS / settings.steps - _STEP_SECONDS) / _tile_seconds(problem, settings, exact)
         count = max(1, min(fits, max(int(quick), 1)))
@@ -97,7 +99,8 @@ def chunks_of(problem: TiledProblem, runs: Sequence[RunPlan], settings: Settings
     return result
 
 
-def _tile_seconds(problem: TiledProblem, settings: Settings, exact: bool) -> float:
+def _tile_seconds(problem: ArrayProblem, settings: Settings, exact: bool) -> float:
     """A rough estimate of what a tile adds to the time of a step."""
-    per_run = problem.dimension * (3e-9 + 1.6e-10 * settings.batch_size) + 2e-8 * problem.blocks * settings.batch_size
+    predictions = problem.dimension // problem.features * settings.batch_size
+    per_run = problem.dimension * (3e-9 + 1.6e-10 * settings.batch_size) + 2e-8 * predictions
     return 5e-6 + WIDTH * per_run + (problem.prox_seconds if exact else 0.0)

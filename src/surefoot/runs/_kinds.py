@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from surefoot.problems import NetworkProblem, Problem, TiledProblem
+from surefoot.problems import ArrayProblem, NetworkProblem, Problem
 from surefoot.runs._bench import Bench, cuts_of
 from surefoot.runs._engine import Chunks
 from surefoot.runs._methods import Method
@@ -40,7 +40,7 @@ def factory_of(problem: Problem, method: Method, settings: Settings) -> ProblemR
     return ProblemRun.of_study(_tiled(problem), method, settings)
 
 
-def _tiled(problem: Problem) -> TiledProblem:
-    if not isinstance(problem, TiledProblem):
-        raise TypeError(f"problem must be a TiledProblem or a NetworkProblem, got {type(problem)}")
+def _tiled(problem: Problem) -> ArrayProblem:
+    if not isinstance(problem, ArrayProblem):
+        raise TypeError(f"problem must be a ArrayProblem or a NetworkProblem, got {type(problem)}")
     return problem

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._identity import Identity, digest, identify, merged
-from surefoot.problems import WIDTH, Problem, TiledProblem, one_blas_thread, pack, unpack
+from surefoot.problems import ArrayProblem, Problem, one_blas_thread
 from surefoot.runs._engine import NUMERICS_VERSION
 from surefoot.runs._methods import Method, parse_method
 from surefoot.runs._model_steps import Steps
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import Floats, Progress, Run
-from surefoot.runs._tile import Tiles
+from surefoot.runs._tile import WIDTH, Tiles, tile_of
 from surefoot.runs._types import TRACED, RunPlan, Settings, Trace, close
 from surefoot.theory.models import Model
 
@@ -49,7 +49,7 @@ class ProblemRun(Run):
 
     def __init__(
         self,
-        problem: TiledProblem,
+        problem: ArrayProblem,
         method: str | Model | Method,
         *,
         batch_size: int,
@@ -58,8 +58,8 @@ class ProblemRun(Run):
         lr: float | None = None,
         seed: int = 0,
     ) -> None:
-        if not isinstance(problem, TiledProblem):
-            raise TypeError(f"problem must be a surefoot.problems.TiledProblem, got {problem!r}")
+        if not isinstance(problem, ArrayProblem):
+            raise TypeError(f"problem must be a surefoot.problems.ArrayProblem, got {problem!r}")
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= problem.n_rows:
             raise ValueError(f"batch_size must be a whole number from 1 to {problem.n_rows}, got {batch_size!r}")
         if sampling not in ("shuffle", "iid"):
@@ -95,7 +95,7 @@ class ProblemRun(Run):
         return run
 
     @classmethod
-    def of_study(cls, problem: TiledProblem, method: Method, settings: Settings) -> ProblemRun:
+    def of_study(cls, problem: ArrayProblem, method: Method, settings: Settings) -> ProblemRun:
         """The factory of a study's runs, which tell what the study keeps of them."""
         batch_size, sampling, schedule = settings.batch_size, settings.sampling, settings.schedule
         factory = cls(problem, method, batch_size=batch_size, sampling=sampling, schedule=schedule)
@@ -178,7 +178,7 @@ class ProblemRun(Run):
     def full_loss(self, point: Floats) -> float:
         """The loss over all training rows."""
         with np.errstate(all="ignore"), one_blas_thread():
-            return float(self.problem.full_loss(pack(self.problem, point))[0, 0])
+            return float(self.problem.full_loss(tile_of([point]))[0, 0])
 
     def state_dict(self) -> dict[str, Any]:
         """Point, sum of points, and what was recorded."""
@@ -206,12 +206,12 @@ class ProblemRun(Run):
         """Σ η_t x_t."""
         self.numbers = {name: np.empty(0) for name in TRACED}
         self.epochs = {"train": [], "valid": []}
-        self._measure([self], pack(self.problem, self.point))
+        self._measure([self], tile_of([self.point]))
 
     def _advance_tile(self, runs: Sequence[ProblemRun], k: int) -> None:
         """Advance at most WIDTH runs of one data order; the tile is filled up with copies of the last."""
         problem, model, first = self.problem, self.method.model, runs[0]
-        points, totals = (pack(problem, [getattr(run, name) for run in runs]) for name in ("point", "total"))
+        points, totals = (tile_of([getattr(run, name) for run in runs]) for name in ("point", "total"))
         tiles = Tiles(problem, points, totals, exact=model is None)
         points, totals = tiles.points, tiles.total
         kept = np.empty((len(TRACED), k, WIDTH))
@@ -231,14 +231,13 @@ class ProblemRun(Run):
             if index == k - 1:
                 before = points.copy()
             weight = None if is_plain else eta
-            tiles.step(batch, rows[index][None], rates[None], weight, None if solver is None else solver.write)
+            tiles.step(batch, rates[None], weight, None if solver is None else solver.write)
             kept[:, index] = tiles.told[:, 0]
             if (step + 1) % per_epoch == 0:
                 self._measure(runs, points)
         np.sqrt(kept[-1], out=kept[-1])
-        unpacked = [unpack(tile) for tile in (points, before, totals)]
         for slot, run in enumerate(runs):
-            run.point, run.before, run.total = (vectors[slot].copy() for vectors in unpacked)
+            run.point, run.before, run.total = (tile[0, slot].copy() for tile in (points, before, totals))
             numbers = zip(TRACED, kept, strict=True)
             run.numbers = {name: np.concatenate([run.numbers[name], values[:, slot]]) for name, values in numbers}
             run.step += k

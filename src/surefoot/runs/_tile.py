@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from surefoot.problems import WIDTH, TiledProblem
+from surefoot.problems import ArrayProblem
 from surefoot.runs._run import Floats
 from surefoot.runs._types import TRACED
 from surefoot.theory.models import exact_delta
 
+WIDTH = 16
+"""Runs of one tile. It is fixed, and every product of matrices has this width: so the numbers of a run do not depend
+on which runs stand beside it."""
 _CACHE = 1 << 15
 """Numbers of one array that are updated in one go, so that what belongs to them stays in the processor's cache."""
 
@@ -25,37 +28,33 @@ class Tiles:
 
     Args:
         problem: What is minimised.
-        points: Where the runs are, of shape (tiles, blocks, WIDTH, features). From now on that is ``self.points``.
+        points: Where the runs are, of shape (tiles, WIDTH, dimension). From now on that is ``self.points``.
         total: Σ η_t x_t, of the same shape. From now on that is ``self.total``.
         exact: Whether the runs take proximal points.
     """
 
-    def __init__(self, problem: TiledProblem, points: Floats, total: Floats, *, exact: bool) -> None:
+    def __init__(self, problem: ArrayProblem, points: Floats, total: Floats, *, exact: bool) -> None:
         self.told = np.empty((len(TRACED), len(points), WIDTH))
         self._problem = problem
-        self.points, self.total, self._gradients = points, total, np.empty_like(points)
-        self._vectors = _vectors(self._gradients)
+        self.points, self.total = points, total
         self._loss, self._grad_sq, self._size, self._delta, distance_sq = self.told
-        scale = self._size[:, None, :, None]
+        scale = self._size[..., None]
         size = max(_CACHE // (points[0].size or 1), 1) if len(points) else 1
         # As long as a part: broadcasting inside of one would be slow.
-        start = problem.initial_point().reshape(problem.blocks, 1, problem.features)
-        start = np.ascontiguousarray(np.broadcast_to(start, points[:size].shape))
+        start = np.ascontiguousarray(np.broadcast_to(problem.initial_point(), points[:size].shape))
         work = np.empty_like(start)
         self._parts = []
         for begin in range(0, len(points), size):
-            here = points[begin : begin + size]
-            parts = (array[begin : begin + size] for array in (total, self._gradients, scale, distance_sq))
-            room = work[: len(here)]
-            self._parts.append((here, *parts, start[: len(here)], room, _vectors(room)))
+            place = slice(begin, begin + size)
+            here, room = points[place], work[: len(points[place])]
+            self._parts.append((place, here, total[place], scale[place], distance_sq[place], start[: len(here)], room))
 
     def batches(self, rows: Any) -> Iterator[Any]:
-        """The batches of some steps, from their rows (steps, tiles, batch size), each valid until the next."""
-        return self._problem.batches(rows)
+        """The rows of some steps (steps, tiles, batch size), where tiles of one data order share them if they can."""
+        return iter(rows[:, : _period(rows)])
 
     def step(
         self,
-        batch: Any,
         rows: Any,
         rates: Floats,
         factor: float | None,
@@ -65,43 +64,46 @@ class Tiles:
         """Take a step with all runs, and write ``told``.
 
         Args:
-            batch: What :meth:`batches` makes of the rows.
-            rows: The rows of each tile.
+            rows: One of :meth:`batches`.
             rates: α_t of each run.
             factor: η_t, the weight of the points in the total; None for 1.
             sizes: Writes the models' step sizes to ``told``, from its losses and squared gradients, and indices if it
                 wants to; None takes proximal points.
             wants_distance: Whether the distance from the start is to be told.
         """
-        problem, points, gradients = self._problem, self.points, self._gradients
-        self._loss[...] = problem.loss_and_gradient(points, batch, gradients)
-        _norm_sq(self._vectors, self._grad_sq)
+        problem, points = self._problem, self.points
+        shape = (len(points) // len(rows), len(rows), *points.shape[1:])
+        losses, gradients = problem.loss_and_gradient(points.reshape(shape), rows)
+        self._loss[...], gradients = losses.reshape(self._loss.shape), gradients.reshape(points.shape)
+        np.vecdot(gradients, gradients, self._grad_sq)
         if sizes is not None:
             sizes()
-        for here, total, steps, scale, distance_sq, start, work, vectors in self._parts:
+        for place, here, total, scale, distance_sq, start, work in self._parts:
             if wants_distance:
                 np.subtract(here, start, work)
-                _norm_sq(vectors, distance_sq)
+                np.vecdot(work, work, distance_sq)
             np.add(total, here if factor is None else np.multiply(here, factor, work), total)
             if sizes is not None:
-                np.multiply(steps, scale, steps)
-                np.subtract(here, steps, here)
+                np.subtract(here, np.multiply(gradients[place], scale, work), here)
         if sizes is None:
-            proximal = problem.prox(points, rows, rates)
-            np.subtract(proximal.points, points, gradients)
-            moved = _norm_sq(self._vectors, np.empty_like(rates))
+            proximal = problem.prox(points.reshape(shape), rows, rates.reshape(shape[:-1]))
+            new = proximal.points.reshape(points.shape)
+            np.subtract(new, points, gradients)
+            moved = np.vecdot(gradients, gradients)
             self._size[...] = np.where(self._grad_sq > 0, np.sqrt(moved / self._grad_sq), rates)
-            self._delta[...] = exact_delta(self._loss, proximal.losses, moved, rates)
-            points[...] = proximal.points
+            self._delta[...] = exact_delta(self._loss, proximal.losses.reshape(moved.shape), moved, rates)
+            points[...] = new
 
 
-def _vectors(points: Floats) -> Floats:
-    """Points (tiles, blocks, WIDTH, features), without an axis of one block."""
-    return points[:, 0] if points.shape[1] == 1 else points
+def tile_of(points: Sequence[Floats]) -> Floats:
+    """Points of at most WIDTH runs as one tile, which is filled up with copies of the last."""
+    return np.stack([*points, *[points[-1]] * (WIDTH - len(points))])[None]
 
 
-def _norm_sq(vectors: Floats, out: Floats) -> Floats:
-    """Squared norms (tiles, WIDTH) of what :func:`_vectors` gives."""
-    if vectors.ndim == 3:
-        return np.vecdot(vectors, vectors, out)
-    return np.add.reduce(np.vecdot(vectors, vectors), axis=1, out=out)
+def _period(rows: Any) -> int:
+    """After how many tiles the rows repeat, at every step; the number of tiles if they do not."""
+    tiles: int = rows.shape[1]
+    for period in range(1, tiles // 2 + 1):
+        if tiles % period == 0 and np.array_equal(rows[:, period:], rows[:, :-period]):
+            return period
+    return tiles

@@ -35,8 +35,8 @@ class Spec:
         distance = 100.0                       # D of the bound
         version = "1"                          # a word of yours for what cannot be identified
 
-        [problem_options]                      # whatever the problem takes: n, d, noise, ridge, l2, start, …
-        l2 = 1e-3
+        [problem_options]                      # whatever the problem takes: n, d, noise, ridge, start, …
+        ridge = 1e-3
 
     A key that does not exist is an error, with the right one as a hint. A spec with ``"module:factory"`` is code: it
     imports that module and calls that function. Run only such specs whose modules you trust.

@@ -5,11 +5,11 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression as Sklearn
 
-from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction, pack
+from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
 
 
 def full_loss(problem, point):
-    return float(problem.full_loss(pack(problem, point))[0, 0])
+    return float(problem.full_loss(point[None])[0])
 
 
 def sklearn_loss(X, y):
@@ -58,7 +58,7 @@ def test_dna_is_separable_and_has_no_minimum():
 
 
 def test_a_penalty_gives_dna_a_minimum():
-    problem = LogisticRegression("dna", l2=1e-3)
+    problem = LogisticRegression("dna", ridge=1e-3)
     optimum = problem.optimum()
     assert optimum.exists
     bump = 1e-3 * np.random.default_rng(0).standard_normal(problem.dimension)
@@ -109,7 +109,7 @@ def test_large_features_that_separate_the_classes_are_separable():
 
 
 def test_a_method_that_fails_does_not_call_the_classes_separable(monkeypatch):
-    monkeypatch.setattr("surefoot.problems._logistic_newton._STEPS", 1)
+    monkeypatch.setattr("surefoot.problems._newton._STEPS", 1)
     optimum = overlapping(3).optimum()
     assert not optimum.exists
     assert optimum.value is None

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction, pack, unpack
+from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
 from surefoot.theory import models
 
 
@@ -23,8 +23,8 @@ PROBLEMS = {
     "ridge, dual": (LinearRegression(n=20, d=8, ridge=0.3), 4),
     "ridge, primal": (LinearRegression(n=20, d=4, ridge=0.3), 9),
     "two classes, dual": (classification(2, 30, 6), 4),
-    "two classes, primal": (classification(2, 30, 6, l2=0.1), 12),
-    "three classes, dual": (classification(3, 30, 6, l2=0.1), 4),
+    "two classes, primal": (classification(2, 30, 6, ridge=0.1), 12),
+    "three classes, dual": (classification(3, 30, 6, ridge=0.1), 4),
     "three classes, primal": (classification(3, 30, 6), 12),
     "quadratic": (Quadratic([1.0, 2.0, 0.5], [1.0, 2.0]), 2),
     "toy": (ToyFunction(), 1),
@@ -33,18 +33,14 @@ PROBLEMS = {
 
 def prox(problem, points, rows, lr):
     """One proximal point for each of up to 16 points and rates."""
-    tiles = pack(problem, points)
-    rates = np.resize(lr, (len(tiles), 16))
-    found = problem.prox(tiles, np.asarray(rows)[None], rates)
-    count = len(np.atleast_2d(points))
-    return unpack(found.points)[:count], found.losses.reshape(-1)[:count], found.gaps.reshape(-1)[:count]
+    points = np.atleast_2d(points)[None]
+    found = problem.prox(points, np.asarray(rows)[None], np.resize(lr, points.shape[:2]))
+    return found.points[0], found.losses[0], found.gaps[0]
 
 
 def loss_and_gradient(problem, point, rows):
-    tiles = pack(problem, point)
-    gradients = np.empty_like(tiles)
-    batch = next(problem.batches(np.asarray(rows)[None, None]))
-    return problem.loss_and_gradient(tiles, batch, gradients)[0, 0], unpack(gradients)[0]
+    losses, gradients = problem.loss_and_gradient(point[None, None], np.asarray(rows)[None])
+    return losses[0, 0], gradients[0, 0]
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
