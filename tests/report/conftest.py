@@ -1,11 +1,13 @@
 """Small studies, and pages of them."""
 
+import json
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from surefoot import report
+from surefoot.report._payload import payload
 from surefoot.study import Method, Result, Study
 from surefoot.theory import models
 
@@ -37,7 +39,7 @@ def result(folder):
 
 @pytest.fixture(scope="session")
 def validated(folder):
-    """Logistic regression, which has validation rows, with traces long enough to be thinned."""
+    """Logistic regression, which has validation rows, with more steps than a line has points."""
     study = Study(
         "logistic-regression",
         data="vowel",
@@ -86,7 +88,7 @@ def opened(browser):
     """Opens a file with the network off, and checks at the end that the page was quiet and asked for nothing."""
 
     @contextmanager
-    def open_page(path, fragment="", **options):
+    def open_page(path, **options):
         context = browser.new_context(offline=True, accept_downloads=True, **options)
         try:
             page = context.new_page()
@@ -94,7 +96,7 @@ def opened(browser):
             page.on("console", lambda message: complaints.append(message.text))
             page.on("pageerror", lambda error: complaints.append(str(error)))
             page.on("request", lambda request: asked.append(request.url))
-            page.goto(path.as_uri() + (f"#{fragment}" if fragment else ""))
+            page.goto(path.as_uri())
             page.wait_for_selector("#study:not([hidden])")
             yield page
             assert complaints == []
@@ -117,7 +119,12 @@ def _as_opened(request):
     """Every test on the shared page begins where it opens."""
     if "page" in request.fixturenames:
         page = request.getfixturevalue("page")
-        address = page.url.partition("#")[0]
-        page.goto("about:blank")  # a reload would keep what the address says
-        page.goto(address)
+        page.reload()
         page.wait_for_selector("#study:not([hidden])")
+
+
+@pytest.fixture(scope="session")
+def order(result):
+    """Positions of the methods of linear regression in the order of its page: the widest window first."""
+    names = [method["name"] for method in json.loads(payload(result, "study"))["methods"]]
+    return [result.algorithms.index(name) for name in names]

@@ -12,6 +12,9 @@ def settle(page):
 
 
 def switch(page, **values):
+    """Choose a loss, an index or a bias; the last two are in the fold about the theory."""
+    if not page.evaluate("() => document.getElementById('theory').open"):
+        page.click("#theory > summary")
     for name, value in values.items():
         page.locator(f"[name={name}][value={value}]").check(force=True)
     settle(page)
@@ -19,18 +22,8 @@ def switch(page, **values):
 
 def lines(page, selector):
     """The numbers of the lines that are drawn."""
-    return np.array(
-        page.evaluate("(s) => [...document.querySelectorAll(s)].map((line) => line.points.y)", selector), float
-    )
-
-
-def over_the_loss(result, **options):
-    """The bound as it is drawn: what bounds f − f⋆ has f⋆ added."""
-    return result.bound(**options).total.values + (0.0 if "bias" in options else result.optimum().value)
-
-
-def drawn(page, selector):
-    return page.evaluate("(s) => [...document.querySelectorAll(s)].map((line) => line.getAttribute('d'))", selector)
+    found = page.evaluate("(s) => [...document.querySelectorAll(s)].map((line) => line.points.y)", selector)
+    return np.array(found, float)
 
 
 def download(page, button):
@@ -63,10 +56,10 @@ def words_at(page, method, rate):
 def click_point(page, method, rate):
     """Click a point where it is drawn."""
     page.mouse.click(*_place(page, method, rate))
+    settle(page)
 
 
 def clear_picks(page):
-    """Let go of all picks, also if their chips are renewed between being found and being clicked."""
     page.evaluate("() => document.querySelector('#picks .quiet').click()")
     page.wait_for_function("() => !document.querySelector('#picks .quiet')")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
@@ -25,20 +24,20 @@ COLOURS = {
 
 
 @cache
-def part(room: str, name: str) -> str:
-    """The text of a file of a room's page.
+def part(package: str, name: str) -> str:
+    """The text of a file of a package's page.
 
     >>> part("watch", "page.html").partition(" ")[0]
     '<!doctype'
     """
-    return resources.files(f"surefoot.{room}").joinpath("page", name).read_text(encoding="utf-8")
+    return resources.files(f"surefoot.{package}").joinpath("page", name).read_text(encoding="utf-8")
 
 
 @cache
-def stylesheet(room: str) -> str:
-    """The colours of all pages, then the room's own style."""
+def stylesheet(package: str) -> str:
+    """The colours of all pages, then the package's own style."""
     colours = " ".join(f"--{name}: light-dark({light}, {dark});" for name, (light, dark) in COLOURS.items())
-    return f":root {{ {colours} }}\n{part('plots', 'page.css')}{part(room, 'page.css')}"
+    return f":root {{ {colours} }}\n{part('plots', 'page.css')}{part(package, 'page.css')}"
 
 
 @cache
@@ -48,14 +47,14 @@ def policy(style: str, script: str, images: str = "'none'") -> str:
     return f"default-src 'none'; img-src {images}; base-uri 'none'; form-action 'none'; {allowed}"
 
 
-def filled(room: str, scripts: Sequence[str], *, images: str = "'none'", **parts: str) -> str:
-    """The page of a room: its ``page.html`` with style, scripts and policy, and with the other parts at their places.
+def filled(package: str, script: str, *, images: str = "'none'", **parts: str) -> str:
+    """The page of a package: its ``page.html`` with style, script and policy, and with the other parts at their places.
 
     It is filled in one pass: a title that looks like a place in the template stays a title.
     """
-    style, script = stylesheet(room), "\n".join(part(room, name) for name in scripts)
+    style = stylesheet(package)
     contents = {**parts, "style": style, "script": script, "policy": policy(style, script, images)}
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: contents[place[1]], part(room, "page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: contents[place[1]], part(package, "page.html"))
 
 
 def _digest(text: str) -> str:

@@ -1,6 +1,6 @@
 """The report: one self-contained HTML page that answers which learning rates hold.
 
-The page opens from disk in any browser, asks the network for nothing, and redraws the bound when D is moved. A study in
+The page opens from disk in any browser and asks the network for nothing. A study in
 a file needs :func:`from_store`, a result at hand ``result.report(path)``, several results :func:`write_many`.
 """
 

@@ -1,12 +1,14 @@
-"""What the page tells about a problem and only the problem itself knows: the envelope, σ² and ε_lb."""
+"""What only the problem itself knows of what the page shows: the envelope, σ² and ε_lb; and what the bound proves."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot.plots import short
 from surefoot.problems import constants
 from surefoot.runs import EXACT, has_level
 from surefoot.study import parse_method
@@ -19,7 +21,7 @@ NAME = "constants"
 """The name under which σ² and ε_lb are kept with the runs."""
 
 LOWER_BOUNDS = 8
-"""σ² and ε_lb are told for so many lower bounds, the highest ones: each takes a solve a batch."""
+"""σ² and ε_lb are shown for so many lower bounds, the highest ones: each takes a solve per batch."""
 
 _ABSENT = "not computed: the problem was not at hand when this page was written"
 
@@ -38,46 +40,46 @@ def prepare(result: Result) -> None:
     ['constants', 'envelope', 'optimum']
     """
     result.optimum()
-    envelope(result)
-    known_constants(result)
+    with suppress(NotImplementedError, ValueError):  # networks have none
+        result.envelope()
+    _constants(result)
 
 
-def envelope(result: Result) -> tuple[list[float] | None, str]:
-    """The envelope bias of every rate, or None and the reason."""
-    try:
-        return result.envelope().values.tolist(), ""
-    except NotImplementedError as error:
-        return None, str(error)
-    except ValueError:  # a result from a file, where nobody has asked for it in time
-        return None, _ABSENT
+def constant_words(result: Result) -> list[str]:
+    """One sentence per lower bound C that the methods use (0 if none has one): σ² and ε_lb, or why they are unknown."""
+    entries, absent = _constants(result)
+    if absent:
+        return [f"σ² and ε_lb: {absent}."]
+    words = []
+    for entry in entries:
+        numbers = [entry["interpolation_constant"], entry["lower_bound_error"]]
+        sigma, error = (short(0.0 if abs(number) < 1e-12 else number) for number in numbers)
+        plus = f" ± {short(entry['standard_error'], 1)}" if entry["standard_error"] > 1e-12 else ""
+        words.append(
+            f"σ² = {sigma}{plus}, ε_lb = {error}{plus} for the lower bound C = {short(entry['lower_bound'])}, over "
+            f"{entry['batches']} batches of {entry['batch_size']} rows."
+        )
+    return words
 
 
-def known_constants(result: Result) -> tuple[list[dict[str, Any]], str]:
-    """σ² and ε_lb for the lower bounds C that the methods of the study use (0 if none has one), or the reason."""
-    batch_size = result.settings["batch_size"]
-    highest = lower_bounds(result)[-LOWER_BOUNDS:]
+def _constants(result: Result) -> tuple[list[dict[str, Any]], str]:
     kept: list[dict[str, Any]] = result.facts().get(NAME, [])
+    used = sorted({method["lower_bound"] for method in result.settings["methods"]} - {None})
     entries = []
-    for bound in highest or [0.0]:
-        key = {"batch_size": batch_size, "lower_bound": bound}
+    for bound in used[-LOWER_BOUNDS:] or [0.0]:
+        key = {"batch_size": result.settings["batch_size"], "lower_bound": bound}
         entry = next((entry for entry in kept if key.items() <= entry.items()), None)
         if entry is None:
-            problem = result.problem
-            if problem is None:  # a result that was loaded from a file
+            if result.problem is None:  # a result that was loaded from a file
                 return [], _ABSENT
             try:
-                entry = {**key, **asdict(constants(problem, batch_size, lower_bound=bound))}
+                entry = {**key, **asdict(constants(result.problem, key["batch_size"], lower_bound=bound))}
             except (ValueError, NotImplementedError) as error:
                 return [], str(error)
             kept = [*kept, entry]
             result.remember(NAME, kept)
         entries.append(entry)
     return entries, ""
-
-
-def lower_bounds(result: Result) -> list[float]:
-    """Every C that a method of the study uses, rising."""
-    return sorted({method["lower_bound"] for method in result.settings["methods"]} - {None})
 
 
 def caveat(identity: str, result: Result) -> str:

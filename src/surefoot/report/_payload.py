@@ -1,91 +1,203 @@
-"""All that the page knows about one study."""
+"""All that the page knows about one study, as JSON."""
 
 from __future__ import annotations
 
+import json
+import math
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surefoot._version import __version__
-from surefoot.plots.methods import Look, looks
-from surefoot.report._facts import LOWER_BOUNDS, caveat, envelope, known_constants, lower_bounds
-from surefoot.report._pack import Pack, number
-from surefoot.report._traces import Floats, kept_methods, sizes, traces, unit_step, universal
-from surefoot.runs import EXACT
-from surefoot.study import tidy
-from surefoot.theory import bounds
+from surefoot.plots import Look, looks, short
+from surefoot.report import _views
+from surefoot.report._facts import caveat, constant_words
+from surefoot.report._traces import traces, universal
+from surefoot.study import usual_bias
 
 if TYPE_CHECKING:
     from surefoot.study import Result
 
-TOLERANCE = 0.1
-"""Share of f(x_1) − f⋆ that a rate may lose and still hold, as in ``Result.sensitivity``."""
+METHODS = 100
+"""Of so many methods the page has pictures; of more, of those that hold over the widest range."""
+TABLE = 500
+"""Diverged runs are listed at so many pairs of method and rate."""
 
 
 def payload(result: Result, name: str, drawn: Mapping[str, Look] | None = None) -> str:
-    """The study as a block of text for the page.
+    """The study as JSON for the page, under this name; nothing in it can end the script element that it stands in.
 
-    Args:
-        result: What the study found.
-        name: What it is called on the page.
-        drawn: The looks of the page's methods, by default of this study's alone.
-
-    Raises:
-        ValueError: The study has no finished run.
+    ``drawn`` has the looks of all methods of the page; by default of this study's. A study without any run is refused.
     """
-    pack = Pack()
-    settings = result.settings
-    start = result.initial_loss  # says so if there is no run
-    envelope_bias, no_envelope = envelope(result)
-    constants, no_constants = known_constants(result)
-    optimum = result.optimum()
-    distance, origin = _distance(result)
-    kept = kept_methods(result)
+    found = _views.views(result)  # raises if there is no run
+    ranked = _views.order(result, found["last"].rows)
+    shown = ranked[:METHODS]
+    drawn = looks(result.algorithms) if drawn is None else drawn
+    chosen = [result.settings["methods"][place] for place in shown]
     header = {
         "name": name,
-        "methods": _methods(result, looks(result.algorithms) if drawn is None else drawn),
-        "network": result.is_network,
-        "lrs": pack.array(result.lrs),
+        "methods": [
+            {"name": name, "label": drawn[name].label, "colour": drawn[name].colour, "mark": drawn[name].marker}
+            for name in (method["name"] for method in chosen)
+        ],
+        "lrs": result.lrs,
         "steps": result.steps,
-        "every": settings["every"],
-        "sampling": settings["sampling"],
-        "seeds": len(settings["seeds"]),
-        "tolerance": TOLERANCE,
-        "distance": distance,
-        "distanceOrigin": origin,
-        "start": {"train": number(start)},
-        "lowest": {"train": number(result.optimal_loss)},
-        "optimum": {"known": optimum.value is not None, "reason": optimum.reason, "distance": optimum.distance},
-        "loss": _losses(result, pack),
-        # The bias is this times D²: all else of the bound does not know D.
-        "biasOfOne": pack.array(bounds.distance_bias(result.rates, 1.0)),
-        "envelope": None if envelope_bias is None else pack.array(envelope_bias),
-        "envelopeMissing": no_envelope,
-        "noise": {
-            kind: {
-                index: pack.array(result.bound(distance=1.0, kind=kind, index=index).noise.values)
-                for index in ("model", "safe")
-            }
-            for kind in ("last", "average")
-        },
-        "kept": kept,
-        "traces": traces(result, pack, kept),
-        "sizes": sizes(result, pack, kept),
-        "universal": universal(result, pack, kept),
-        "runs": _runs(result, pack),
+        "state": _state(result, len(shown)),
+        "views": {name: _shown(result, view, shown, ranked) for name, view in found.items()},
+        "head": _views.HEAD,
+        "certainty": _views.certainty(result),
+        "bound": _bound(result, shown),
+        "caveats": _caveats(result, chosen, drawn),
+        "traces": _coarse(traces(result, shown)),
+        "universal": _coarse(universal(result, shown)),
+        "constants": [*constant_words(result), _minimum(result)],
         "diverged": _diverged(result),
-        "constants": [{key: number(value) for key, value in entry.items()} for entry in constants],
-        "constantsMissing": no_constants,
-        "constantsLeft": max(len(lower_bounds(result)) - LOWER_BOUNDS, 0),
+        "runs": _runs_csv(result),
         "settings": _described(result),
     }
-    if "valid" in header["loss"]:
-        known = result.dataset.valid_loss.values[~np.isnan(result.dataset.valid_loss.values)]
-        # A network that has learned nothing yet is as good on rows that are held out; see Result.initial_loss.
-        header["start"]["valid"] = number(start if result.is_network else float(known[0]))
-        header["lowest"]["valid"] = number(float(known.min()))
-    return pack.text(header)
+    return json.dumps(_plain(header), allow_nan=False).replace("<", "\\u003c")
+
+
+def _plain(value: Any) -> Any:
+    """Lists and numbers for JSON, which has no ∞ and no NaN: they become the texts that JavaScript's Number reads."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _coarse(value: Any) -> Any:
+    """Three digits of every number, which is finer than a screen."""
+    if isinstance(value, dict):
+        return {key: _coarse(item) for key, item in value.items()}
+    if isinstance(value, list | np.ndarray):
+        return [_coarse(item) for item in value]
+    return float(f"{value:.3g}") if isinstance(value, float) else value
+
+
+def _shown(result: Result, view: _views.View, shown: list[int], ranked: list[int]) -> dict[str, Any]:
+    total = len(result.lrs) * len(result.settings["seeds"])
+    lost = (result.dataset.status.values == "diverged").sum(axis=(1, 2))
+    rows = [view.rows[place] for place in shown]
+    with np.errstate(over="ignore"):
+        losses = {"mean": view.losses.mean(axis=-1), "low": view.losses.min(axis=-1), "high": view.losses.max(axis=-1)}
+    return {
+        "label": view.label,
+        "what": view.what,
+        "start": view.start,
+        "lowest": view.lowest,
+        "losses": {name: values[shown] for name, values in losses.items()},
+        "lines": [_views.line(row, view.noun) for row in rows],
+        "measured": [[row.low, row.high] for row in rows],
+        "predicted": [[row.bound_low, row.bound_high] for row in rows],
+        "table": [_views.cells(row, f"{lost[place]} of {total}") for place, row in zip(shown, rows, strict=True)],
+        "advice": _views.advice(result, view, ranked),
+        "csv": _views.table_csv(view.rows),
+    }
+
+
+def _bound(result: Result, shown: list[int]) -> dict[str, Any]:
+    """Noise of the bound, and its bias twice: for D = 1, which D² multiplies, and without D. The page adds them."""
+    free = usual_bias(result) or "envelope"
+    try:
+        without = result.bound(bias=free).bias.values
+    except (NotImplementedError, ValueError):  # a file does not hold it
+        free, without = "pool", result.bound(bias="pool").bias.values
+    optimum = result.optimum()
+    distance, origin = _distance(result)
+    kinds: tuple[Any, ...] = ("last", "average")
+    indices: tuple[Any, ...] = ("model", "safe")
+    return {
+        "noise": {
+            kind: {index: result.bound(distance=1.0, kind=kind, index=index).noise.values[shown] for index in indices}
+            for kind in kinds
+        },
+        "biasOfOne": result.bound(distance=1.0).bias.values[shown],
+        "biasFree": without[shown],
+        "free": {
+            "envelope": "the Moreau envelope of the loss at the start, which needs no D",
+            "pool": "that of the best point which a run has visited, which needs no D",
+        }[free],
+        "usual": "distance" if usual_bias(result) is None else "free",
+        "distance": distance,
+        "origin": origin,
+        "lowest": optimum.value,
+        "sampled": result.settings["every"],
+    }
+
+
+def _distance(result: Result) -> tuple[float, str]:
+    """The D that the page starts with, and where it comes from."""
+    if result.settings["distance"] is not None:
+        return float(result.settings["distance"]), "the study's"
+    optimum = result.optimum()
+    if optimum.distance:
+        return optimum.distance, "the true ‖x₁ − x⋆‖"
+    moved = result.dataset.distance.values
+    moved = moved[np.isfinite(moved) & (moved > 0)]
+    return float(np.median(moved)) if len(moved) else 1.0, "a guess: the median of ‖x_t − x₁‖"
+
+
+def _caveats(result: Result, methods: list[dict[str, Any]], drawn: Mapping[str, Look]) -> list[str]:
+    """One sentence per reason why bounds from the models' own indices prove nothing."""
+    reasons: dict[str, list[str]] = {}
+    for method in methods:
+        reasons.setdefault(caveat(method["identity"], result), []).append(drawn[method["name"]].label)
+    return [f"{', '.join(labels)}: {reason}." for reason, labels in reasons.items() if reason]
+
+
+def _state(result: Result, shown: int) -> str:
+    """What is not as it should be."""
+    status = result.dataset.status.values
+    words = []
+    if (status == "diverged").all():
+        lowest = short(result.lrs[0])
+        words.append(f"All {status.size} runs diverged: no rate holds. The smallest was {lowest}; try smaller ones.")
+    if missing := int((status == "missing").sum()):
+        words.append(f"{missing} of {status.size} runs are missing: the study is not finished.")
+    if stopped := int((status == "stopped").sum()):
+        words.append(f"{stopped} of {status.size} runs were stopped early.")
+    if len(status) > shown:
+        words.append(f"{shown} of {len(status):,} methods are shown, those with the widest windows; the CSV has all.")
+    return " ".join(words)
+
+
+def _minimum(result: Result) -> str:
+    optimum, lowest = result.optimum(), short(result.optimal_loss)
+    known = "is not known; the lowest loss seen" if optimum.value is None else "of the training loss"
+    far = f", at a distance of {short(optimum.distance)} from the start" if optimum.distance else ""
+    return f"The infimum {known} is {lowest}{far}{f' ({optimum.reason})' if optimum.reason else ''}."
+
+
+def _diverged(result: Result) -> list[list[str]]:
+    """Per method and rate at which runs diverged: how many, when, and after which batch loss."""
+    data, seeds = result.dataset, len(result.settings["seeds"])
+    rows = []
+    for method, rate in np.argwhere((data.status.values == "diverged").any(axis=-1))[:TABLE].tolist():
+        lost = np.flatnonzero(data.status.values[method, rate] == "diverged")
+        steps = data.diverged_at.values[method, rate, lost]
+        # The last loss before the end that was kept; with every = k, only each k-th was.
+        last = np.maximum(-(-steps // result.settings["every"]) - 1, 0)
+        before = float(data.loss.values[method, rate, lost, last].max())
+        label = looks([result.algorithms[method]])[result.algorithms[method]].label
+        when = str(steps.min()) if steps.min() == steps.max() else f"{steps.min()} to {steps.max()}"
+        rows.append([label, short(result.lrs[rate]), f"{len(lost)} of {seeds}", when, short(before)])
+    return rows
+
+
+def _runs_csv(result: Result) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "runs.csv")
+        result.to_csv(path)
+        return path.read_bytes().decode()
 
 
 def title_of(result: Result) -> str:
@@ -101,107 +213,18 @@ def title_of(result: Result) -> str:
     return f"{problem['name']} on {data}" if isinstance(data, str) else str(problem["name"])
 
 
-def _methods(result: Result, drawn: Mapping[str, Look]) -> list[dict[str, Any]]:
-    """Name, label and look of every method, and what the page's advice has to know of it."""
-    return [
-        {
-            "name": method["name"],
-            "label": drawn[method["name"]].label,
-            "colour": drawn[method["name"]].colour,
-            "mark": drawn[method["name"]].marker,
-            "exact": method["identity"] == EXACT,
-            "limited": _is_limited(method["identity"]),
-            "caveat": caveat(method["identity"], result),
-        }
-        for method in result.settings["methods"]
-    ]
-
-
-def _is_limited(identity: str) -> bool:
-    """Whether the step stays within twice Polyak's F/‖g‖² at any rate; only then a larger rate cannot do harm by it."""
-    far = np.array([1e9])
-    step = unit_step(identity, far)
-    return identity == EXACT if step is None else bool(step.size * far <= 2.001)
-
-
-def _distance(result: Result) -> tuple[float, str]:
-    """The D that the page starts with, and where it comes from."""
-    if result.settings["distance"] is not None:
-        return float(result.settings["distance"]), "the study's D"
-    optimum = result.optimum()
-    if optimum.distance:
-        return optimum.distance, "‖x₁ − x⋆‖, the true distance"
-    moved = result.dataset.distance.values
-    moved = moved[np.isfinite(moved) & (moved > 0)]
-    return (float(np.median(moved)), "a guess: the median of ‖x_t − x₁‖") if len(moved) else (1.0, "a guess")
-
-
-def _losses(result: Result, pack: Pack) -> dict[str, Any]:
-    """Mean and range over the seeds of the final losses; validation only where there are rows for it."""
-    data = result.dataset
-    final = {"last": data.last_loss.values, "average": data.average_loss.values}
-    if result.settings["problem"]["validation_rows"]:
-        final["valid"] = data.valid_loss.values[..., -1]
-    return {kind: {part: pack.array(values) for part, values in _spread(of).items()} for kind, of in final.items()}
-
-
-def _spread(values: Floats) -> dict[str, Floats]:
-    with np.errstate(over="ignore"):
-        return {"mean": values.mean(axis=-1), "low": values.min(axis=-1), "high": values.max(axis=-1)}
-
-
-def _runs(result: Result, pack: Pack) -> list[dict[str, Any]]:
-    """The table of runs, column by column, with all digits."""
-    columns: list[dict[str, Any]] = []
-    for name, values in tidy(result.dataset, "runs").items():
-        if values.dtype.kind in "UO":
-            words, codes = np.unique(values.astype(str), return_inverse=True)
-            columns.append({"name": name, "words": words.tolist(), "values": pack.array(codes.astype(np.uint16))})
-        else:
-            whole = values.dtype.kind in "iu"
-            columns.append({"name": name, "whole": whole, "values": pack.array(values.astype(float))})
-    return columns
-
-
-def _diverged(result: Result) -> list[dict[str, Any]]:
-    """One entry a method and rate at which runs diverged: how many, when, and from which batch loss."""
-    data = result.dataset
-    when, loss = data.diverged_at.values, data.loss.values
-    entries = []
-    for method, rate in np.ndindex(*when.shape[:2]):
-        seeds = np.flatnonzero(data.status.values[method, rate] == "diverged")
-        if not len(seeds):
-            continue
-        steps = when[method, rate, seeds]
-        before = loss[method, rate, seeds]
-        # The losses before the end; with every = k, those that were kept.
-        last = np.maximum(-(-steps // result.settings["every"]) - 1, 0)
-        entry = {
-            "method": method,
-            "rate": rate,
-            "runs": len(seeds),
-            "first": int(steps.min()),
-            "last": int(steps.max()),
-            "before": number(float(np.take_along_axis(before, last[:, None], axis=-1).max())),
-        }
-        entries.append(entry)
-    return entries
-
-
 def _described(result: Result) -> list[list[str]]:
     """The study's settings as pairs of words, for the foot of the page."""
     settings = result.settings
     problem = settings["problem"]
-    rows = f"{problem['rows']} for training"
-    if problem["validation_rows"]:
-        rows += f", {problem['validation_rows']} for validation"
+    held_out = f", {problem['validation_rows']} for validation" if problem["validation_rows"] else ""
     pairs = {
         "problem": problem["name"],
-        "its settings": "; ".join(f"{key}: {_plain(value)}" for key, value in problem["description"].items()),
-        "rows": rows,
+        "its settings": "; ".join(f"{key}: {_text(value)}" for key, value in problem["description"].items()),
+        "rows": f"{problem['rows']} for training{held_out}",
         "parameters": problem["dimension"],
-        "methods": ", ".join(result.algorithms),
-        "rates": f"{len(settings['lrs'])}, from {settings['lrs'][0]:g} to {settings['lrs'][-1]:g}",
+        "methods": ", ".join(result.algorithms[:METHODS]),
+        "rates": f"{len(settings['lrs'])}, {short(settings['lrs'][0])} to {short(settings['lrs'][-1])}",
         "seeds": ", ".join(map(str, settings["seeds"])),
         "steps": f"{result.steps} ({settings['epochs']} epochs of {settings['steps_per_epoch']})",
         "batch size": settings["batch_size"],
@@ -216,7 +239,7 @@ def _described(result: Result) -> list[list[str]]:
     return [[name, str(value)] for name, value in pairs.items()]
 
 
-def _plain(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return "(" + ", ".join(f"{key} {_plain(part)}" for key, part in value.items()) + ")"
+        return "(" + ", ".join(f"{key} {_text(part)}" for key, part in value.items()) + ")"
     return str(value)

@@ -13,11 +13,6 @@ from surefoot.plots import looks, pages
 from surefoot.report._payload import payload, title_of
 from surefoot.study import Result, StoreError
 
-SCRIPTS = [
-    f"{name}.js" for name in ("unpack", "numbers", "measures", "chart", "panels", "words", "tables", "address", "app")
-]
-"""Parts of the page's script, in the order in which they are joined."""
-
 
 def write(result: Result, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Write the page of one study; see :func:`write_many`.
@@ -51,12 +46,8 @@ def write_many(
         path: The HTML file to write; it appears whole or not at all.
         title: What the page is called.
 
-    Returns:
-        The path of the page.
-
     Raises:
         ValueError: There is no result, or one of them has no finished run.
-        FileNotFoundError: The folder of the page does not exist.
     """
     path = Path(path)
     if not results:
@@ -69,14 +60,15 @@ def write_many(
     blocks = []
     for name, result in results.items():
         try:
-            packed = payload(result, name, drawn)
+            text = payload(result, name, drawn)
         except ValueError as error:
             raise ValueError(f"study {name!r} has no page: {error}") from error
-        blocks.append(f'<script type="application/gzip" data-study="{html.escape(name)}">{packed}</script>')
+        blocks.append(f'<script type="application/json" data-study="{html.escape(name)}">{text}</script>')
     logo = pages.part("report", "logo.svg").strip()
+    script = [pages.part("plots", "numbers.js"), *(pages.part("report", f"{n}.js") for n in ("chart", "panels", "app"))]
     page = pages.filled(
         "report",
-        SCRIPTS,
+        "\n".join(script),
         images="data:",
         title=html.escape(title),
         logo=logo.replace('width="32" height="32"', 'width="22" height="22"', 1),
@@ -90,9 +82,7 @@ def write_many(
 def from_store(
     store: str | os.PathLike[str], path: str | os.PathLike[str], *, title: str | None = None, study: int | None = None
 ) -> Path:
-    """Write the page of a study from its file.
-
-    A study whose runs have all diverged has a page, which says so.
+    """Write the page of a study from its file; one whose runs have all diverged has a page too, which says so.
 
     Args:
         store: The study's file, as ``Study.run(store=…)`` writes it.

@@ -24,7 +24,7 @@ from surefoot.study._export import tidy
 from surefoot.study._optimum import KnownOptimum, Pool
 from surefoot.study._result import Result
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable, measure_windows
-from surefoot.study._show import table, windows
+from surefoot.study._show import table, usual_bias, windows
 from surefoot.study._spec import Spec
 from surefoot.study._study import Plan, Study
 from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
@@ -32,5 +32,5 @@ from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
 __all__ = [
     "CheckpointError", "ClusterError", "IdentityError", "KnownOptimum", "LowerBoundWarning", "Method", "Plan", "Pool",
     "Rescued", "Result", "Run", "RunFailed", "Sensitivity", "SensitivityTable", "Spec", "StoreError", "Study",
-    "StudyInterrupted", "Trace", "measure_windows", "parse_method", "rescue", "table", "tidy", "windows",
+    "StudyInterrupted", "Trace", "measure_windows", "parse_method", "rescue", "table", "tidy", "usual_bias", "windows",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from surefoot._base.text import aligned, html_table, visible
 from surefoot.plots import label_of, short, span
@@ -18,13 +18,19 @@ HEAD = ["method", "holds", "best lr", "loss", "decades", "bound says"]
 
 
 def windows(result: Result) -> list[Sensitivity]:
-    """One row a method, with the bound of the study's D, of the true one, or else of the envelope or the pool."""
+    """One row per method, with the bound of :func:`usual_bias`."""
+    return list(result.sensitivity(bias=usual_bias(result)))
+
+
+def usual_bias(result: Result) -> Literal["envelope", "pool"] | None:
+    """Which bias tables and pages take: that of the study's D or of the true one, else the envelope, else the pool."""
     if result.settings["distance"] is not None or result.optimum().distance is not None:
-        return list(result.sensitivity())
+        return None
     try:
-        return list(result.sensitivity(bias="envelope"))
+        result.envelope()
     except (NotImplementedError, ValueError):  # networks have none, and a file may not hold it
-        return list(result.sensitivity(bias="pool"))
+        return "pool"
+    return "envelope"
 
 
 def cells(rows: Iterable[Sensitivity]) -> list[list[str]]:

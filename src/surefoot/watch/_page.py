@@ -28,7 +28,7 @@ def page(session: Session) -> str:
     left_out = f'<p class="soft">{hidden} earlier optimizers are in the trace only.</p>' if hidden > 0 else ""
     return pages.filled(
         "watch",
-        ["page.js"],
+        pages.part("watch", "page.js"),
         state="running" if is_running else "over",
         written=f"{now:.0f}",
         again='<noscript><meta http-equiv="refresh" content="5"></noscript>' if is_running else "",

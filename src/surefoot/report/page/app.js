@@ -1,190 +1,162 @@
-// The page's state, its controls, and what is drawn when.
+// The page's state, its controls, and what is drawn when. What the words and windows say is decided in Python.
 
 const byId = (id) => document.getElementById(id);
 const blocks = [...document.querySelectorAll("script[data-study]")];
-const unpacked = new Map();
-const MOST = 8; // picked runs: more lines than that tell nothing
-const DRAWN = 12; // methods in the plots
+const MOST = 8; // picked runs: more lines than that show nothing
+const DRAWN = 12; // methods that are drawn at first
+const ROWS = 2000; // lines of the table of numbers
+
+// JSON has no ∞ and no NaN; in arrays and beside them they are texts that Number reads.
+const WORDS = { Infinity, "-Infinity": -Infinity, NaN };
+const revive = (key, value) => (typeof value === "string" && Object.hasOwn(WORDS, value) && key !== "name" && key !== "label" ? WORDS[value] : value);
 
 const page = {
-  study: null, rows: [], picks: [], listed: [], hidden: new Set(), cursor: null, line: "all", sheet: 0, touched: false,
-  view: { data: "train", kind: "last", index: "model", bias: "distance", bound: true, distance: 1 },
+  study: null, picks: [], hidden: new Set(), cursor: null, view: {},
+
+  placeOf(m, l) { return this.picks.findIndex((pick) => pick.m === m && pick.l === l); },
 
   pick(m, l) {
-    const place = this.picks.findIndex((pick) => pick.m === m && pick.l === l);
+    const place = this.placeOf(m, l);
     if (place >= 0) this.picks.splice(place, 1);
     else this.picks = [...this.picks, { m, l }].slice(-MOST);
     this.cursor = { m, l };
-    this.touched = true;
-    byId("live").textContent = `${this.study.methods[m].label} at rate ${short(this.study.lrs[l])} ${place >= 0 ? "left out" : "picked"}`;
+    byId("live").textContent = `${this.nameOf({ m, l })} ${place >= 0 ? "left out" : "picked"}`;
     redraw();
   },
 
-  // Draw a method, or leave it out; of many methods only so many can be drawn at once.
-  toggle(m) {
-    if (!this.listed.includes(m)) this.listed = [...this.listed, m].slice(-DRAWN);
-    else if (!this.hidden.delete(m)) this.hidden.add(m);
-    redraw();
-  },
+  nameOf({ m, l }) { return `${this.study.methods[m].label}, α = ${short(this.study.lrs[l])}`; },
 
   // Runs of one method differ by their dashes.
-  dashOf(pick) {
-    const kin = this.picks.filter((other) => other.m === pick.m);
-    return DASHES[kin.indexOf(pick) % DASHES.length];
-  },
+  dashOf({ m, l }) { return DASHES[this.picks.filter((pick) => pick.m === m).findIndex((pick) => pick.l === l) % DASHES.length]; },
 };
 
 let due = false;
 function redraw() {
   if (due) return;
   due = true;
-  requestAnimationFrame(() => {
-    due = false;
-    if (page.study) draw();
-  });
+  requestAnimationFrame(() => { due = false; draw(); });
 }
 
 function draw() {
-  const counts = divergedCounts(page.study);
-  page.rows = measure(page.study, page.view).map((row, index) => ({ ...row, index, ...counts[index] }));
-  drawHeadline(page);
+  const { study, view } = page;
+  const shownView = study.views[view.loss];
+  drawHeadline(shownView);
   drawLoss(page);
-  drawCaptions(page);
-  drawAdvice(page);
+  drawWords(shownView);
   drawWindows(page);
   drawPicks();
-  drawDelta(page);
-  drawTravel(page);
-  drawSizes(page);
-  drawCurve(page);
-  drawTable(page);
-  drawNumbers(page);
-  noteAddress(page);
+  drawTrace(page, "delta", "delta", "Stability index of the picked runs over the steps", 1e3 * yardstick(page));
+  drawTrace(page, "travel", "distance", "Distance of the picked runs from the start over the steps", 30 * view.distance,
+    view.bias === "distance" ? view.distance : undefined);
+  byId("methods").replaceChildren(tableOf(study.head, shownView.table));
+  if (byId("numbers").open) drawNumbers();
+  if (byId("theory").open) drawCurve(page);
 }
 
-function divergedCounts(study) {
-  const [algorithm, status] = ["algorithm", "status"].map((name) => study.runs.find((column) => column.name === name));
-  const counts = study.methods.map(() => ({ diverged: 0, runs: 0 }));
-  const places = new Map(study.methods.map((method, m) => [method.name, m]));
-  const place = algorithm.words.map((word) => places.get(word));
-  const code = status.words.indexOf("diverged");
-  algorithm.values.forEach((word, i) => {
-    counts[place[word]].runs++;
-    counts[place[word]].diverged += status.values[i] === code;
-  });
-  return counts;
+// One line per method: where it holds, how low it comes, what the bound predicts. Its name hides and shows it.
+function drawHeadline({ lines }) {
+  renew(byId("headline"), page.study.methods.map((method, m) => {
+    const icon = svg("svg", { viewBox: "-8 -6 16 12", width: 20, height: 14, "aria-hidden": "true" });
+    svg("path", { d: markOf(method, 4.2), class: "mark" }, icon);
+    const chip = element("button", { type: "button", className: "chip", onclick: () => { page.hidden.delete(m) || page.hidden.add(m); redraw(); } },
+      coloured(icon, method), element("span", { textContent: method.label }));
+    chip.setAttribute("aria-pressed", String(!page.hidden.has(m)));
+    const line = element("li", {}, chip, element("span", { className: "first", textContent: lines[m][0] }), element("span", { className: "more", textContent: lines[m][1] }));
+    line.dataset.method = method.name;
+    return line;
+  }));
 }
 
-function markIcon(method) {
-  const icon = svg("svg", { viewBox: "-8 -6 16 12", width: 20, height: 14, "aria-hidden": "true" });
-  svg("path", { d: markOf(method, 4.2), class: "mark" }, icon);
-  return coloured(icon, method);
+function drawWords({ what, advice }) {
+  const { study, view } = page;
+  const { bound } = study;
+  const origin = view.distance === bound.distance ? ` (${bound.origin})` : "";
+  const bias = view.bias === "free" ? bound.free
+    : `D²/(2S₁) with D = ${short(view.distance)}${origin}; it is on f − f⋆, and f⋆ is ${bound.lowest === null ? "not known: it can lie below the loss" : "added to it here"}`;
+  byId("caption").textContent = [`${what}: mean (solid) and range over the seeds (shade).`,
+    `Dashed: the bound of the ${view.loss === "average" ? "average" : "last"} iterate from ${view.index === "safe" ? "the safe index, proved for every convex loss" : "the models' own index"}; its bias is ${bias}.`,
+    ...(view.loss === "valid" ? ["The bound is on the training loss."] : []), ...(view.index === "model" ? study.caveats : []),
+    "A cross at the upper edge is a rate at which a run diverged, a triangle at an edge a loss beyond it.",
+    ...(bound.sampled > 1 ? [`Indices were kept at every ${bound.sampled}th step: the bound is an estimate.`] : [])].join(" ");
+  byId("advice").textContent = advice;
+  byId("slider").disabled = view.bias === "free";
+  byId("distance").textContent = view.bias === "free" ? "" : short(view.distance);
 }
 
 function drawPicks() {
-  const { study } = page;
   const chips = page.picks.map((pick) => {
     const dash = svg("svg", { viewBox: "0 0 26 8", width: 26, height: 8, "aria-hidden": "true" });
     svg("path", { d: "M1,4H25", class: "line trace", "stroke-dasharray": page.dashOf(pick) }, dash);
-    const chip = element("button", { type: "button", className: "chip", title: "leave out" },
-      coloured(dash, study.methods[pick.m]), `${study.methods[pick.m].label}, α = ${short(study.lrs[pick.l])}`, element("span", { className: "cross", textContent: "×", ariaHidden: "true" }));
-    chip.setAttribute("aria-label", `leave out ${study.methods[pick.m].label} at rate ${short(study.lrs[pick.l])}`);
-    chip.onclick = () => page.pick(pick.m, pick.l);
+    const chip = element("button", { type: "button", className: "chip", onclick: () => page.pick(pick.m, pick.l) },
+      coloured(dash, page.study.methods[pick.m]), page.nameOf(pick), element("span", { className: "cross", textContent: "×", ariaHidden: "true" }));
+    chip.setAttribute("aria-label", `leave out ${page.nameOf(pick)}`);
     return chip;
   });
-  if (chips.length > 1) chips.push(element("button", { type: "button", className: "chip quiet", textContent: "none", onclick: () => { page.picks = []; page.touched = true; redraw(); } }));
+  if (chips.length > 1) chips.push(element("button", { type: "button", className: "chip quiet", textContent: "none", onclick: () => { page.picks = []; redraw(); } }));
   renew(byId("picks"), chips);
 }
 
-// What a reader should see first: every method just above the narrowest window, where the methods part.
-function firstPicks(study, rows, listed) {
-  const holding = rows.filter((row) => !Number.isNaN(row.measured.high));
-  if (!holding.length) return [{ m: listed[0], l: 0 }];
-  const narrowest = holding.reduce((a, b) => (b.measured.high < a.measured.high ? b : a));
-  const l = Math.min(study.lrs.indexOf(narrowest.measured.high) + 1, study.lrs.length - 1);
-  return listed.slice(0, 4).map((m) => ({ m, l }));
+function drawNumbers() {
+  const rows = shown(page).flatMap((row) => page.study.lrs.map((lr, l) => [row.method.label,
+    ...[lr, row.mean[l], row.low[l], row.high[l], row.bound.bias[l], row.bound.noise[l], row.bound.total[l]].map((value) => short(value, 4))]));
+  byId("numbers").lastElementChild.replaceChildren(
+    tableOf(["method", "rate", "mean loss", "lowest", "highest", "bias", "noise", "bound"], rows.slice(0, ROWS)));
 }
 
-function setUp(study, parts) {
-  const { view } = page;
-  Object.assign(page, { study, hidden: new Set(), cursor: null, line: "all", sheet: 0, touched: false });
-  Object.assign(view, { distance: study.distance });
-  study.place = new Int32Array(study.methods.length).fill(-1);
-  study.kept.forEach((m, place) => { study.place[m] = place; });
-  const form = byId("controls");
-  const allow = (name, value, allowed, why) => {
-    const input = form.querySelector(`[name=${name}][value=${value}]`);
-    input.disabled = !allowed;
-    input.parentElement.title = allowed ? "" : why;
-    if (!allowed && view[name] === value) form.querySelector(`[name=${name}]`).click();
-  };
-  allow("data", "valid", "valid" in study.loss, "the problem has no validation rows");
-  const averaged = !study.network || study.loss.average.mean.some((row) => row.some((value) => !Number.isNaN(value)));
-  allow("kind", "average", averaged, "the loss at the average of a network's iterates was not measured");
-  allow("bias", "envelope", study.envelope !== null, study.envelopeMissing);
-  for (const [name, usual] of Object.entries(SWITCHES)) form.querySelector(`[name=${name}][value=${usual}]`).click();
-  study.usual = { bias: study.distanceOrigin.startsWith("a guess") && study.envelope ? "envelope" : "distance" };
-  form.querySelector(`[name=bias][value=${study.usual.bias}]`).click();
-  const { lines, seeds } = study.traces;
-  byId("lines").replaceChildren(new Option("all lines", "all"), ...lines.map((line) => new Option(
-    line === "mean" ? "mean over the seeds" : seeds ? `seed ${line}` : { low: "smallest", high: "largest" }[line], line)));
-  const rows = measure(study, view).map((row, index) => ({ ...row, index }));
-  const widest = rows.length > DRAWN ? [...rows].sort(byWindow).slice(0, DRAWN) : rows;
-  page.listed = widest.map((row) => row.index);
-  page.picks = firstPicks(study, rows, page.listed);
-  readAddress(page, parts);
-  showDistance();
-  drawDiverged(page);
-  drawConstants(page);
-  drawSettings(page);
+function tableOf(titles, rows) {
+  return element("table", {},
+    element("thead", {}, element("tr", {}, ...titles.map((title) => element("th", { textContent: title, scope: "col" })))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((textContent) => element("td", { textContent }))))));
+}
+
+// What a reader should see first: every method just above the narrowest window, where the methods part.
+function firstPicks({ lrs, methods, views }) {
+  const ends = views.last.measured.map(([, high]) => (high > 0 ? high : Infinity));
+  const narrowest = ends.indexOf(least(ends));
+  const l = narrowest < 0 ? 0 : Math.min(lrs.indexOf(ends[narrowest]) + 1, lrs.length - 1);
+  return [...new Set([narrowest, 0, 1, 2])].filter((m) => m in methods).map((m) => ({ m, l }));
+}
+
+function open(place) {
+  [...byId("tabs").children].forEach((tab, i) => tab.setAttribute("aria-pressed", String(i === place)));
+  const study = JSON.parse(blocks[place].textContent, revive);
+  Object.assign(page, { study, picks: firstPicks(study), cursor: null, view: { loss: "last", index: "model", bias: study.bound.usual, distance: study.bound.distance } });
+  page.hidden = new Set(study.methods.map((_, m) => m).slice(DRAWN));
+  byId("losses").replaceChildren(byId("losses").firstElementChild, ...Object.entries(study.views).map(([name, { label }]) =>
+    element("label", {}, element("input", { type: "radio", name: "loss", value: name, checked: name === "last" }), element("span", { textContent: label }))));
+  for (const name of ["index", "bias"]) byId("controls").querySelector(`[name=${name}][value=${page.view[name]}]`).checked = true;
+  byId("slider").value = 0;
+  byId("state").textContent = study.state;
+  byId("state").hidden = !study.state;
+  byId("certainty").textContent = study.certainty;
+  byId("traces").textContent = `Each point is the mean over the seeds${study.traces.each > 1 ? ` and ${study.traces.each} steps` : ""}, which is what the bound sums; the shade holds 80 % of the values. Dotted: the safe index, where it differs.`;
+  byId("constants").replaceChildren(...study.constants.map((textContent) => element("p", { textContent })));
+  byId("settings").replaceChildren(...study.settings.flatMap(([name, value]) => [element("dt", { textContent: name }), element("dd", { textContent: value })]));
+  byId("lost").hidden = !study.diverged.length;
+  byId("lost").firstElementChild.textContent = `Diverged runs, at ${study.diverged.length} pairs of method and rate`;
+  byId("lost").lastElementChild.replaceChildren(tableOf(["method", "rate", "runs", "step", "batch loss before"], study.diverged));
   byId("study").hidden = false;
   draw();
 }
 
-function showDistance() {
-  byId("slider").value = Math.log10(page.view.distance / page.study.distance);
-  byId("distance").value = Number(page.view.distance.toPrecision(4));
-  byId("slider").setAttribute("aria-valuetext", `D = ${short(page.view.distance)}`);
-}
-
 function listen() {
-  byId("controls").addEventListener("submit", (event) => event.preventDefault());
-  byId("controls").addEventListener("change", ({ target }) => {
-    if (target.type === "radio") page.view[target.name] = target.value;
-    if (target.type === "checkbox") page.view[target.name] = target.checked;
-    const off = page.view.bias === "envelope";
-    for (const id of ["slider", "distance", "reset"]) byId(id).disabled = off;
-    redraw();
+  const tabs = byId("tabs");
+  tabs.hidden = blocks.length < 2;
+  tabs.replaceChildren(...blocks.map((block, i) => element("button", { type: "button", textContent: block.dataset.study,
+    onclick: () => { history.replaceState(null, "", `#${i + 1}`); open(i); } })));
+  byId("study").addEventListener("change", ({ target }) => {
+    if (target.type === "radio") { page.view[target.name] = target.value; redraw(); }
   });
-  const setDistance = (distance) => {
-    if (!(distance > 0 && distance < Infinity)) return;
-    page.view.distance = distance;
-    byId("slider").setAttribute("aria-valuetext", `D = ${short(distance)}`);
-    redraw();
-  };
   byId("slider").addEventListener("input", ({ target }) => {
-    setDistance(Number(target.value) === 0 ? page.study.distance : Number((page.study.distance * 10 ** target.value).toPrecision(4)));
-    byId("distance").value = Number(page.view.distance.toPrecision(4));
+    page.view.distance = Number(target.value) === 0 ? page.study.bound.distance : Number((page.study.bound.distance * 10 ** target.value).toPrecision(3));
+    redraw();
   });
-  byId("distance").addEventListener("input", ({ target }) => {
-    setDistance(Number(target.value));
-    byId("slider").value = Math.log10(page.view.distance / page.study.distance);
-  });
-  byId("reset").addEventListener("click", () => { setDistance(page.study.distance); showDistance(); });
-  byId("lines").addEventListener("change", ({ target }) => { page.line = target.value; redraw(); });
-  byId("numbers").addEventListener("toggle", () => drawNumbers(page));
-  byId("methods-csv").addEventListener("click", () => download("methods.csv", methodsCsv(page)));
-  byId("runs-csv").addEventListener("click", () => download("runs.csv", runsCsv(page.study)));
+  for (const id of ["numbers", "theory"]) byId(id).addEventListener("toggle", redraw);
+  byId("methods-csv").addEventListener("click", () => download("methods.csv", page.study.views[page.view.loss].csv));
+  byId("runs-csv").addEventListener("click", () => download("runs.csv", page.study.runs));
   byId("loss").addEventListener("keydown", walk);
-  byId("loss").addEventListener("focusin", () => { page.cursor ??= { m: page.listed[0], l: 0 }; showCursor(page); });
+  byId("loss").addEventListener("focusin", () => { page.cursor ??= { m: 0, l: 0 }; showCursor(page); });
   byId("loss").addEventListener("focusout", () => page.lossPlot?.point([]));
-  byId("theme").addEventListener("click", () => {
-    const dark = getComputedStyle(document.documentElement).colorScheme === "dark"
-      || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
-    document.documentElement.dataset.theme = dark ? "light" : "dark";
-  });
-  addEventListener("beforeprint", () => document.querySelectorAll("#diverged details").forEach((details) => { details.open = true; }));
-  addEventListener("hashchange", () => open(partsOf(location.hash)));
   let width = 0;
   new ResizeObserver(() => {
     if (byId("loss").clientWidth !== width) redraw();
@@ -196,66 +168,23 @@ function listen() {
 function walk(event) {
   const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
   const { cursor, study } = page;
-  if (!cursor) return;
+  const rows = shown(page);
   if (event.key === "Enter" || event.key === " ") page.pick(cursor.m, cursor.l);
-  else if (event.key in moves) {
-    const visible = shown(page).map((row) => row.index);
-    if (!visible.length) return;
+  else if (event.key in moves && rows.length) {
     const [down, right] = moves[event.key];
-    const place = Math.max(visible.indexOf(cursor.m), 0) + down;
-    cursor.m = visible[(place + visible.length) % visible.length];
-    cursor.l = Math.min(Math.max(cursor.l + right, 0), study.lrs.length - 1);
+    const row = rows[(Math.max(rows.findIndex(({ m }) => m === cursor.m), 0) + down + rows.length) % rows.length];
+    page.cursor = { m: row.m, l: Math.min(Math.max(cursor.l + right, 0), study.lrs.length - 1) };
     showCursor(page);
-    byId("live").textContent = pointWords(page, page.rows[cursor.m], cursor.l).join(", ");
+    byId("live").textContent = pointWords(page, row, page.cursor.l).join(", ");
   } else return;
   event.preventDefault();
 }
 
-let asked = 0;
-async function open(parts) {
-  const ask = ++asked;
-  holdAddress(true); // it is the new study's already
-  const place = Math.max(blocks.findIndex((block) => block.dataset.study === parts.get("study")), 0);
-  [...byId("tabs").children].forEach((tab, i) => {
-    tab.setAttribute("aria-selected", String(i === place));
-    tab.tabIndex = i === place ? 0 : -1;
-  });
-  if (!unpacked.has(place)) unpacked.set(place, await unpack(blocks[place].textContent));
-  if (ask !== asked) return; // for another one, meanwhile
-  holdAddress(false);
-  setUp(unpacked.get(place), parts);
+function download(name, text) {
+  const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-function setUpTabs() {
-  const tabs = byId("tabs");
-  tabs.hidden = blocks.length < 2;
-  const go = (place) => {
-    const parts = new URLSearchParams({ study: blocks[place].dataset.study });
-    history.pushState(null, "", `#${parts}`);
-    open(parts);
-  };
-  tabs.replaceChildren(...blocks.map((block, i) => {
-    const tab = element("button", { type: "button", textContent: block.dataset.study, onclick: () => go(i) });
-    tab.setAttribute("role", "tab");
-    tab.setAttribute("aria-controls", "study");
-    return tab;
-  }));
-  tabs.addEventListener("keydown", (event) => {
-    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!move) return;
-    const place = ([...tabs.children].indexOf(document.activeElement) + move + blocks.length) % blocks.length;
-    tabs.children[place].focus();
-    go(place);
-  });
-}
-
-try {
-  if (!("DecompressionStream" in window)) throw new Error("it needs a browser of 2023 or later");
-  setUpTabs();
-  listen();
-  await open(partsOf(location.hash));
-} catch (error) {
-  byId("notice").textContent = `This page cannot be shown: ${error.message}`;
-  byId("notice").hidden = false;
-  throw error;
-}
+listen();
+open(Math.min(Math.max(Number(location.hash.slice(1)) || 1, 1), blocks.length) - 1);

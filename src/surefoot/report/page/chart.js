@@ -59,34 +59,6 @@ function scaleOf({ log, domain }, from, to) {
   return (value) => from + ((warp(value) - low) / (high - low)) * (to - from);
 }
 
-function ticksOf({ log, domain: [low, high] }, room) {
-  if (!log) return linearTicks(low, high, room);
-  const span = Math.log10(high) - Math.log10(low); // their quotient may be beyond all numbers
-  const ticks = [];
-  if (span < 3) {
-    const digits = span < 1.2 ? [1, 2, 3, 5, 7] : [1, 2, 5];
-    for (let k = Math.floor(Math.log10(low)); k <= Math.log10(high); k++) for (const digit of digits) ticks.push(Number(`${digit}e${k}`));
-    const inside = ticks.filter((value) => value >= low && value <= high);
-    return inside.length > 1 ? inside.map((value) => [value, short(value)]) : linearTicks(low, high, room);
-  }
-  const stride = Math.ceil((span + 1) / room);
-  for (let k = Math.ceil(Math.log10(low) - 1e-9); k <= Math.log10(high) + 1e-9; k++) {
-    const value = Number(`1e${k}`);
-    if (k % stride === 0) ticks.push([value, k >= -2 && k <= 3 ? String(value) : power(k)]);
-  }
-  return ticks;
-}
-
-function linearTicks(low, high, room) {
-  const rough = (high - low) / Math.max(room, 2);
-  const unit = 10 ** Math.floor(Math.log10(rough));
-  const step = unit * [1, 2, 5, 10].find((factor) => factor * unit >= rough);
-  if (!(step > 0 && step < Infinity)) return [];
-  const first = Math.ceil(low / step);
-  const count = Math.min(Math.floor(high / step + 1e-9) - first + 1, 4 * room + 2); // steps below the last digit have no end
-  return Array.from({ length: Math.max(count, 0) }, (_, i) => (first + i) * step).map((value) => [value, short(value)]);
-}
-
 // An empty plot in its host, with axes; what is drawn on it is cut at its frame.
 function plotOn(host, { x, y, label, height = 280 }) {
   const width = Math.max(host.clientWidth, 240);
@@ -102,13 +74,13 @@ function plotOn(host, { x, y, label, height = 280 }) {
     top: MARGIN.top, bottom, left: MARGIN.left, right, xDomain: x.domain, yDomain: y.domain,
   };
   const axes = svg("g", { class: "axes" }, root);
-  for (const [value, text] of ticksOf(x, width / 70)) {
+  for (const value of ticks(...x.domain, x.log, Math.floor(width / 60))) {
     svg("line", { x1: plot.px(value), x2: plot.px(value), y1: plot.top, y2: bottom, class: "rule" }, axes);
-    svg("text", { x: plot.px(value), y: bottom + 16, class: "tick middle" }, axes).textContent = text;
+    svg("text", { x: plot.px(value), y: bottom + 16, class: "tick middle" }, axes).textContent = short(value);
   }
-  for (const [value, text] of ticksOf(y, height / 36)) {
+  for (const value of ticks(...y.domain, y.log, Math.floor(height / 36))) {
     svg("line", { x1: plot.left, x2: right, y1: plot.py(value), y2: plot.py(value), class: "rule" }, axes);
-    svg("text", { x: plot.left - 7, y: plot.py(value) + 4, class: "tick end" }, axes).textContent = text;
+    svg("text", { x: plot.left - 7, y: plot.py(value) + 4, class: "tick end" }, axes).textContent = short(value);
   }
   svg("text", { x: (plot.left + right) / 2, y: height - 6, class: "label middle" }, axes).textContent = x.label;
   const clip = `clip-${host.id}`;
@@ -137,22 +109,13 @@ function lineOn(plot, xs, ys, method, kind, dash = "") {
 // Coordinates far outside upset renderers.
 const bounded = (pixel) => Math.min(Math.max(pixel, -5000), 5000);
 
+// From the lowest to the highest values; what is infinite or zero leaves the plot, what is missing is left out.
 function bandOn(plot, xs, lows, highs, method) {
-  let above = "";
-  let below = "";
-  const close = () => {
-    if (above) coloured(svg("path", { d: `M${above.slice(1)}${below}Z`, class: "band" }, plot.inside), method);
-    [above, below] = ["", ""];
-  };
-  for (let i = 0; i < xs.length; i++) {
-    if (!(lows[i] > 0) || !(highs[i] < Infinity)) {
-      close();
-      continue;
-    }
-    above += `L${plot.px(xs[i]).toFixed(1)},${bounded(plot.py(highs[i])).toFixed(1)}`;
-    below = `L${plot.px(xs[i]).toFixed(1)},${bounded(plot.py(lows[i])).toFixed(1)}${below}`;
-  }
-  close();
+  const there = Array.from(xs.keys()).filter((i) => !Number.isNaN(lows[i] + highs[i]));
+  const edge = (values) => (i) => `${plot.px(xs[i]).toFixed(1)},${bounded(plot.py(Math.max(values[i], 0))).toFixed(1)}`;
+  if (there.length < 2) return;
+  const d = `M${[...there.map(edge(highs)), ...there.reverse().map(edge(lows))].join("L")}Z`;
+  coloured(svg("path", { d, class: "band" }, plot.inside), method);
 }
 
 function levelOn(plot, value, text, kind = "level") {
