@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,7 @@ from _verdict_drawn import KINDS, drawn
 from _verdict_tasks import DEVELOPMENT, SPENT, TASKS
 from surefoot.monitor import StabilityMonitor, Verdict
 from surefoot.monitor._evidence import NEEDED
-from surefoot.monitor._judge import SHARE, Seen, judge, look
-from surefoot.monitor._weights import WEIGHTS, Weights
+from surefoot.monitor._judge import EDGE, SHARE, WEIGHTS, Seen, judge, look
 from surefoot.rules import Floats
 from surefoot.theory import schedules
 
@@ -111,9 +110,9 @@ class Run:
         """The evidence."""
         return look(self.columns, **self._known)
 
-    def verdict(self, weights: Weights = WEIGHTS) -> Verdict:
-        """What the monitor has said, or would have said with other weights."""
-        return judge(self.columns, **self._known, weights=weights)
+    def verdict(self, weights: Mapping[str, Sequence[float]] = WEIGHTS, edge: float = EDGE) -> Verdict:
+        """The monitor's verdict, or the one that it would have made with other weights."""
+        return judge(self.columns, **self._known, weights=weights, edge=edge)
 
     @property
     def _known(self) -> dict[str, Any]:

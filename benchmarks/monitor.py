@@ -21,9 +21,6 @@ from torch import Tensor, nn
 import surefoot.optim as sfo
 from surefoot.monitor import Dead, DeltaExplosion, NonFinite, PartialBound, StabilityMonitor
 
-NORMS = ("loss", "grad_sq")
-DEFAULT = (*NORMS, "step")
-EVERYTHING = (*DEFAULT, "interval", "update_norm", "distance")
 RULES = [NonFinite(), DeltaExplosion(), Dead(), PartialBound(100.0)]
 
 
@@ -92,12 +89,12 @@ def timed(step: Callable[[], Any], watch: Watch, warmup: int, steps: int) -> tup
     return statistics.median(rest), statistics.fmean(own)
 
 
-def on_resnet(track: tuple[str, ...], make: Callable[..., Any], batch: int = 128) -> tuple[float, float]:
+def on_resnet(make: Callable[..., Any], batch: int = 128) -> tuple[float, float]:
     torch.manual_seed(0)
     model = resnet20()
     images, labels = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
     optimizer = make(model.parameters(), lr=0.01)
-    monitor = StabilityMonitor(optimizer, horizon=10_000, distance=10.0, track=track, stop=RULES)
+    monitor = StabilityMonitor(optimizer, horizon=10_000, distance=10.0, stop=RULES)
     watch = Watch(monitor)
     ours = isinstance(optimizer, sfo.ModelBased)
 
@@ -114,9 +111,7 @@ def on_resnet(track: tuple[str, ...], make: Callable[..., Any], batch: int = 128
     return timed(step, watch, warmup=2, steps=16)
 
 
-def on_gradients(
-    track: tuple[str, ...], make: Callable[..., Any], width: int = 768, layers: int = 12
-) -> tuple[int, float, float]:
+def on_gradients(make: Callable[..., Any], width: int = 768, layers: int = 12) -> tuple[int, float, float]:
     """Parameters of GPT-2's size with random gradients: seconds of a pass over them (BLAS), and of the monitor."""
     shapes = [(50257, width), (1024, width)]
     for _ in range(layers):
@@ -126,7 +121,7 @@ def on_gradients(
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)
     optimizer = make(parameters, lr=1e-9)
-    monitor = StabilityMonitor(optimizer, track=track)
+    monitor = StabilityMonitor(optimizer)
     watch = Watch(monitor)
     ours = isinstance(optimizer, sfo.ModelBased)
     passes = []
@@ -149,7 +144,7 @@ def on_gradients(
 
 def main() -> None:
     torch.set_num_threads(1)
-    on_resnet(EVERYTHING, sfo.NGN, batch=1)  # whatever is imported or built once
+    on_resnet(sfo.NGN, batch=1)  # whatever is imported or built once
     table = Table("what", "monitor", "against", "ratio", "goal", "met", title="surefoot.monitor")
 
     def add(what: str, own: float, other: float, goal: float) -> None:
@@ -157,13 +152,11 @@ def main() -> None:
         table.add_row(what, f"{own * 1e3:.3g} ms", f"{other * 1e3:.4g} ms", f"{own / other:.2%}", f"≤ {goal:.0%}", met)
 
     for name, make in (("torch.optim.AdamW", torch.optim.AdamW), ("surefoot.optim.NGN", sfo.NGN)):
-        for what, track, goal in (("default", DEFAULT, 0.01), ("everything, 4 rules", EVERYTHING, 0.03)):
-            rest, own = on_resnet(track, make)
-            add(f"ResNet20 step, batch 128, {name}: {what}", own, rest, goal)
-    for name, make, goal in (("torch.optim.SGD", torch.optim.SGD, 1.1), ("surefoot.optim.NGN", sfo.NGN, 0.05)):
-        for what, track in (("loss and grad_sq", NORMS), ("default", DEFAULT)):
-            count, one_pass, own = on_gradients(track, make)
-            add(f"one pass over {count / 1e6:.0f} M gradients, {name}: {what}", own, one_pass, goal)
+        rest, own = on_resnet(make)
+        add(f"ResNet20 step, batch 128, {name}, 4 rules", own, rest, 0.01)
+    for name, make in (("torch.optim.SGD", torch.optim.SGD), ("surefoot.optim.NGN", sfo.NGN)):
+        count, one_pass, own = on_gradients(make)
+        add(f"one pass over {count / 1e6:.0f} M gradients, {name}", own, one_pass, 1.1)
     Console(width=140).print(table)
 
 

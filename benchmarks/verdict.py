@@ -3,7 +3,7 @@
 The window of a task and optimizer are the rates whose final loss is at most best + 0.1·(first − best), on data that was
 not trained on; where no rate lowers the loss by a hundredth there is none, and the runs are left out.
 
-python benchmarks/verdict.py --fit      train the development tasks; print the weights of surefoot/monitor/_weights.py
+python benchmarks/verdict.py --fit      train the development tasks; print the weights of surefoot/monitor/_judge.py
 python benchmarks/verdict.py --judge    train tasks that no development task has been, and judge the verdicts on them
 
 Every run is recorded once, in --records, with what the monitor has seen of its first tenth: a recording that was broken
@@ -25,7 +25,6 @@ from rich.table import Table
 
 from _verdict_runs import Run, development, fresh, recorded
 from surefoot.monitor import Verdict
-from surefoot.monitor._weights import Sum, Weights
 from surefoot.rules import Floats
 
 NUMBERS = (1116, 1117)
@@ -39,6 +38,11 @@ BEST = ("promised", "uphill", "away", "straight", "shortened", "warmup", "falls"
 WRONG_SMALL, WRONG_LARGE, EDGE = 0.023, 0.02, 0.13
 """Shares of the rates inside their window that may be called too small, too large, or (with those) at the edge."""
 FOLDS = 12
+
+Sum = tuple[float, Mapping[str, float]]
+"""A constant, and the weights of numbers of the evidence."""
+Weights = tuple[dict[str, tuple[float, float, float]], float]
+"""The weights of the three sums, and the ``large`` sum from which on a rate is at the edge."""
 
 
 class Fit:
@@ -66,7 +70,7 @@ class Fit:
         goal = np.array([middle(run) for run in self.runs])
         best, _ = self._solved(robust, BEST, goal, sane, "sane")
         lowered = ([(total[0] - by, total[1]) for total in sums] for sums, by in ((small, cut), (large, over)))
-        return [Weights(*sums, edge - over) for sums in zip(*lowered, best, strict=True)]
+        return [(joined(sums), edge - over) for sums in zip(*lowered, best, strict=True)]
 
     def _solved(
         self, solve: Callable[..., Floats], names: tuple[str, ...], goal: Floats, use: Any, which: str = "evidence"
@@ -114,16 +118,18 @@ def middle(run: Run) -> float:
     return min(max(goal, -4.0), 3.5)
 
 
+def joined(sums: Iterable[Sum]) -> dict[str, tuple[float, float, float]]:
+    """Three sums as one table."""
+    small, large, best = ({"constant": constant, **factors} for constant, factors in sums)
+    names = dict.fromkeys([*small, *large, *best])
+    return {name: (small.get(name, 0.0), large.get(name, 0.0), best.get(name, 0.0)) for name in names}
+
+
 def code(weights: Weights) -> str:
-    """The weights as they stand in ``_weights.py``, but for the line breaks."""
-    sums = {"small": weights.small, "large": weights.large, "best": weights.best}
-    rounded = {title: (round(total[0], 2), _rounded(total[1])) for title, total in sums.items()}
-    parts = ", ".join(f"{title}={total}" for title, total in rounded.items())
-    return f"WEIGHTS = Weights({parts}, edge={weights.edge:.2f})"
-
-
-def _rounded(weights: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(weight, 2) for name, weight in weights.items()}
+    """The weights as they stand in ``_judge.py``, but for the spaces."""
+    table, edge = weights
+    lines = [f'    "{name}": ({", ".join(f"{number:.2f}" for number in numbers)}),' for name, numbers in table.items()]
+    return "\n".join(["WEIGHTS = {", *lines, "}", f"EDGE = {edge:.2f}"])
 
 
 Judged = tuple[Run, Verdict]
@@ -225,7 +231,7 @@ def main() -> None:
         fit = Fit(runs)
         weights = fit.weights()
         print(code(weights[0]))
-        judged = [(run, run.verdict(weights[1 + fold])) for run, fold in zip(runs, fit.fold, strict=True)]
+        judged = [(run, run.verdict(*weights[1 + fold])) for run, fold in zip(runs, fit.fold, strict=True)]
         title += ", each judged by weights that have not seen its task"
     else:
         judged = [(run, run.verdict()) for run in runs]

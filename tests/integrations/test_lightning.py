@@ -91,7 +91,7 @@ def test_accumulated_micro_batches_count_with_their_mean(fit, make):
     expected = torch.tensor(module.losses).reshape(-1, 3).mean(1).tolist()
     trace = callback.monitor.trace()
     assert trace.loss.values == pytest.approx(expected, rel=1e-6)
-    if callback.monitor.delta_source == "model":  # the optimizer has seen the same loss
+    if callback.monitor.trace().attrs["delta_source"] == "model":  # the optimizer has seen the same loss
         chosen = trace.sel(algorithm="ngn")
         assert chosen.counterfactual_size.values == pytest.approx(trace["size"].values, rel=1e-6)
 

@@ -28,7 +28,7 @@ def train(monitor, steps):
 @pytest.fixture
 def monitor():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.tensor([3.0, 4.0]))], lr=0.1)
-    with StabilityMonitor(optimizer, track=("loss", "grad_sq", "distance"), horizon=10) as monitor:
+    with StabilityMonitor(optimizer, horizon=10) as monitor:
         yield monitor
 
 
@@ -49,7 +49,6 @@ def test_every_step_is_written_once(tmp_path, monitor):
     for tag, values in (
         ("loss", trace.loss),
         ("delta", trace.delta),
-        ("distance", trace.distance),
         ("noise", trace.noise),
         ("size/ngn", trace.counterfactual_size.sel(algorithm="ngn")),
         ("delta/sps", trace.counterfactual_delta.sel(algorithm="sps")),

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.monitor._evidence import Evidence, gather, summarise
-from surefoot.monitor._judge import judge
-from surefoot.monitor._weights import WEIGHTS
+from surefoot.monitor._judge import WEIGHTS, judge
 
 
 def steps(rate=0.1, curvature=1.0, start=10.0, count=20, noise=0.0):
@@ -114,9 +113,7 @@ def test_scatter_and_losses_above_the_first_are_told():
 
 
 def test_weights_belong_to_numbers_of_the_evidence():
-    names = {name for total in (WEIGHTS.small, WEIGHTS.large, WEIGHTS.best) for name in total[1]}
-    assert names == set(Evidence._fields)
-    assert WEIGHTS.edge < 0
+    assert set(WEIGHTS) == {"constant", *Evidence._fields}
 
 
 def test_steps_that_were_shortened_make_the_range_wider():

@@ -55,11 +55,6 @@ def test_a_run_that_is_lost_ends_where_it_was(problem):
     assert ax.get_lines()[-1].get_xdata()[0] == broken
 
 
-def test_what_is_not_tracked_is_said(problem):
-    figure = watched(problem, track=("loss", "grad_sq")).plot()
-    assert any('track "step"' in text.get_text() for text in panels(figure)["slope left at a step's end"].texts)
-
-
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_short_runs_are_drawn(problem, steps):
     figure = watched(problem, steps=steps).plot()

@@ -16,14 +16,14 @@ from surefoot.watch import HOPELESS
     [
         pytest.param("lightning", LIGHTNING, "128 (Lightning's trainer)", 1e-5, marks=pytest.mark.slow),
         pytest.param("transformers", TRANSFORMERS, "128 (Transformers' trainer)", 1e-3, marks=pytest.mark.slow),
-        ("accelerate", ACCELERATE, "128 (loops of 4 × 64, a step every 2)", 1e-5),
+        ("accelerate", ACCELERATE, None, 1e-5),
     ],
 )
 def test_scripts_of_frameworks(watch, package, script, length, error):
     pytest.importorskip(package)
     found = watch(script)
     assert found.code == 0, found.stderr
-    assert f"step 12 of {length}. " in found.stderr
+    assert ("step 50. " if length is None else f"step 12 of {length}. ") in found.stderr
     assert len(found.trace) == 128
     printed = float(found.stdout.split()[-1])
     assert float(found.trace[0]["loss"]) == pytest.approx(printed, rel=error)
@@ -36,7 +36,7 @@ def test_ranks_that_the_script_spawns_have_one_voice(watch):
     assert found.code == 0, found.stderr
     assert sorted(found.stdout.split("\n")) == ["", "rank 0", "rank 1"]
     assert found.stderr.count("watching") == 1
-    assert "step 5 of 40 (loops of 40)" in found.stderr
+    assert ": 40 steps. " in found.stderr
     assert len(found.trace) == 40
 
 

@@ -1,45 +1,13 @@
-"""How long a run will be: from loops, schedulers, and nobody."""
+"""How long a run will be: from schedulers, and nobody."""
 
 from __future__ import annotations
 
-import sys
+import functools
 
 import pytest
 import torch
-from tests.watch import watch_loops
 
-from surefoot.watch._horizon import Planned, _length
-from surefoot.watch._loops import Loops, places
-
-
-@pytest.mark.parametrize(
-    ("loops", "lengths", "counter"),
-    [
-        (watch_loops.nested, (4, 2, 7), 2),
-        (watch_loops.calling, (3, 7), None),
-        (watch_loops.built_inside, (3,), None),  # the outer loop goes on with another optimizer
-    ],
-)
-def test_loops_over_ranges_loaders_and_tensors(loops, lengths, counter):
-    assert loops() == Loops(lengths, counter)
-
-
-@pytest.mark.parametrize(
-    "loops", [watch_loops.endless, watch_loops.counting, watch_loops.streaming, watch_loops.behind]
-)
-def test_what_cannot_be_read_is_not_known(loops):
-    assert loops() is None
-
-
-def test_places_are_lines():
-    assert (__file__, sys._getframe().f_lineno) in places(sys._getframe())
-
-
-def test_reading_variables_leaves_no_trace():
-    seen, config = watch_loops.with_locals()
-    assert config == {}
-    assert "later" not in seen or sys.version_info >= (3, 13)
-    assert watch_loops.without_locals() == 3
+from surefoot.watch._horizon import Planned
 
 
 def optimizer():
@@ -47,7 +15,13 @@ def optimizer():
 
 
 def linear(opt, num_training_steps):
-    return torch.optim.lr_scheduler.LambdaLR(opt, lambda step: max(0.0, 1 - step / num_training_steps))
+    """As Transformers makes it."""
+
+    def factor(step, *, num_training_steps):
+        return max(0.0, 1 - step / num_training_steps)
+
+    part = functools.partial(factor, num_training_steps=num_training_steps)
+    return torch.optim.lr_scheduler.LambdaLR(opt, part)
 
 
 @pytest.mark.parametrize(
@@ -73,10 +47,18 @@ def linear(opt, num_training_steps):
     ],
 )
 def test_length_of_a_scheduler(make, steps):
-    assert _length(make(optimizer())) == steps
+    opt = optimizer()
+    scheduler = make(opt)
+    planned = Planned()
+    planned.add(scheduler)
+    for step in range(1, 5):
+        opt.step()
+        scheduler.step()
+        planned.look(step, None)
+    assert planned.known == (None if steps is None else (steps, type(scheduler).__name__))
 
 
-def test_a_scheduler_that_steps_with_the_optimizer_knows_the_length():
+def test_a_length_that_is_exceeded_is_not_known():
     opt = optimizer()
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 70)
     planned = Planned()
@@ -85,14 +67,13 @@ def test_a_scheduler_that_steps_with_the_optimizer_knows_the_length():
         opt.step()
         scheduler.step()
         planned.look(step, None)
-    assert planned.known == (70, "CosineAnnealingLR")
     planned.look(71, None)
     assert planned.known is None  # it was wrong, and is not guessed again
     planned.look(72, None)
     assert planned.known is None
 
 
-def test_a_scheduler_that_steps_once_an_epoch_counts_epochs():
+def test_a_scheduler_that_steps_once_per_epoch_counts_epochs():
     opt = optimizer()
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 10)
     planned = Planned()
@@ -107,7 +88,7 @@ def test_a_scheduler_that_steps_once_an_epoch_counts_epochs():
     assert planned.known.source == "CosineAnnealingLR, about"
 
 
-def test_what_is_told_stays():
+def test_a_length_that_is_given_stays():
     planned = Planned(50)
     planned.look(60, None)
     planned.settle(60)

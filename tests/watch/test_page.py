@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import surefoot.optim as sfo
 from surefoot.watch import Script, Settings
 from surefoot.watch._chart import LIMIT, Curve, chart
 from surefoot.watch._files import Folder
@@ -134,8 +135,8 @@ def test_nothing_to_judge_gets_a_word(make_session, has_torch, built, word):
 def test_runs_never_share_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first, second = Folder("train", None), Folder("train", None)
-    first.append(["a,0,1,1,1"])
-    second.append(["b,0,1,1,1"])
+    first.append("a,0,1,1,1\n")
+    second.append("b,0,1,1,1\n")
     assert (first.path.name, second.path.name) == ("train-1", "train-2")
     with pytest.raises(FileExistsError, match="without the trace of another run"):
         Folder("train", first.path)
@@ -143,3 +144,22 @@ def test_runs_never_share_a_folder(tmp_path, monkeypatch):
     with pytest.raises(NotADirectoryError, match="must be a folder"):
         Folder("train", tmp_path / "file")
     assert not list(Folder("train", tmp_path / "new" / "folder").path.iterdir())
+
+
+@pytest.mark.parametrize("make", [sfo.NGN, torch.optim.SGD])
+def test_an_optimizer_that_is_gone_leaves_its_rows_and_its_verdict(make):
+    x = torch.nn.Parameter(torch.full((8, 8), 3.0))
+    optimizer = make([x], lr=0.5)
+    watched = Watched(optimizer, 60)
+    watched.begin(optimizer, None)
+    for _ in range(60):
+        optimizer.zero_grad()
+        x.square().mean().backward()
+        optimizer.step()
+    watched.ask(None)
+    before = watched.verdict
+    del optimizer
+    assert watched.lost().count("\n") == 60
+    assert watched.trouble is None
+    assert before is not None
+    assert watched.verdict == before

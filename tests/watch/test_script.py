@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 import runpy
+import shlex
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -48,7 +51,10 @@ def test_a_script_prints_and_returns_what_it_does_alone(watch, alone):
     assert losses[:3] == [float(word) for word in printed.split()[1:]]
     assert {row["optimizer"] for row in found.trace} == {"optimizer (SGD)"}
     assert [int(row["step"]) for row in found.trace] == list(range(96))
-    assert "step 9 of 96 (loops of 3 × 32)" in found.stderr
+    assert "step 50. Holds: " in found.stderr  # the length of the run is not known
+    assert "if the run is to be ten times as long (500 steps)" in found.stderr
+    assert "judged again at 50, 100, 200, 400, … steps; --horizon STEPS makes the verdict surer" in found.stderr
+    assert "96 steps. Holds: " in found.stderr
     assert "page surefoot-watch/train-1/page.html, trace surefoot-watch/train-1/trace.csv" in found.stderr
     assert "of memory" in found.stderr
     assert 'data-state="over"' in found.page
@@ -75,9 +81,9 @@ def first_loss(found, optimizer):
     return float(next(row for row in found.trace if row["optimizer"] == optimizer)["loss"])
 
 
-def test_both_optimizers_of_a_gan_are_judged_by_name(several):
+def test_both_optimizers_of_a_gan_are_named_and_not_judged(several):
     for name in ("opt_d (Adam)", "opt_g (Adam)"):
-        assert f"{name}: 60 steps." in several.stderr
+        assert f"{name}: 60 steps. Unknown: it takes turns with another optimizer" in several.stderr
         assert f"<h2>{name}" in several.page
     assert first_loss(several, "opt_g (Adam)") == pytest.approx(float(several.stdout.split()[0]))
 
@@ -85,13 +91,16 @@ def test_both_optimizers_of_a_gan_are_judged_by_name(several):
 def test_accumulated_and_scaled_losses_are_summed(several):
     assert first_loss(several, "opt (AdamW)") == pytest.approx(float(several.stdout.split()[1]))
     assert sum(row["optimizer"] == "opt (AdamW)" for row in several.trace) == 48
-    assert "of 48 (loops of 6 × 32, a step every 4)" in several.stderr
+    assert "of 44 (CosineAnnealingLR, about)" in several.stderr
 
 
-def test_what_cannot_be_judged_gets_a_word(several):
+def test_what_cannot_be_judged_is_said(several):
     assert several.stdout.split()[2] == "stepped"
-    assert "deaf (Adam): 30 steps. It could not be judged, because its loss could not be heard" in several.stderr
-    assert "searching (LBFGS): 5 steps. Unknown: LBFGS looks at several points within a step" in several.stderr
+    assert "deaf (Adam): 30 steps. It could not be judged, because its loss is not known" in several.stderr
+    assert (
+        "searching (LBFGS): 5 steps. Unknown: LBFGS evaluates the loss at several points within a step"
+        in several.stderr
+    )
     assert "rateless (Rateless) cannot be watched: it has no learning rate of its own" in several.stderr
 
 
@@ -99,7 +108,9 @@ def test_a_script_that_is_interrupted_ends_as_it_does_alone(several):
     assert (several.code, several.stdout.split()[-1]) == (-signal.SIGINT, "finally")  # as Python itself ends
     assert "Interrupted" in several.page
     # It was broken off before a tenth of its length: it is judged by what there is of it.
-    assert re.search(r"optimizer \(SGD\): 60 steps\. .*, if the run is to have ", several.stderr)
+    assert re.search(
+        r"optimizer \(SGD\): 60 steps\. .*, if the run is to be ten times as long \(600 steps\)", several.stderr
+    )
 
 
 def test_a_traceback_shows_frames_of_the_script_only(several):
@@ -112,7 +123,7 @@ def test_a_traceback_shows_frames_of_the_script_only(several):
         assert str(Path(surefoot.__file__).parent) not in trace
 
 
-def test_nothing_to_watch_gets_a_word_and_stdin_is_the_scripts(watch):
+def test_nothing_to_watch_is_said_and_stdin_is_the_scripts(watch):
     found = watch("import sys; print(sys.stdin.read(), 'numpy' in sys.modules); sys.exit(7)", input="hello")
     assert (found.stdout, found.code) == ("hello False\n", 7)
     assert "has not imported torch: there was nothing to watch" in found.stderr
@@ -156,6 +167,78 @@ def test_modules_children_folders_and_deleted_models(watch):
     assert found.stdout == f"__main__ package ['--flag'] {found.folder.parent.parent}\n"
     assert found.stderr.count("watching") == 1
     assert "31 steps." in found.stderr
+
+
+NESTED = """
+import importlib.util
+assert importlib.util.find_spec("torch") is not None
+import torch
+torch.manual_seed(0)
+X = torch.randn(4096, 10)
+Y = X.sum(1, keepdim=True).sin()
+model = torch.nn.Sequential(torch.nn.Linear(10, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(10):
+    for i in range(0, 4096, 32):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(X[i : i + 32]), Y[i : i + 32]).backward()
+        optimizer.step()
+print("trained")
+"""
+
+
+def test_loops_over_ranges_are_not_misread(watch):
+    """40 rounds of two loops are 1280 steps: no length is guessed from them; torch was only asked for at first."""
+    found = watch(
+        NESTED.replace("importlib.util, torch", "importlib.util").replace("torch.manual", "import torch\ntorch.manual")
+    )
+    assert (found.stdout, found.code) == ("trained\n", 0), found.stderr
+    assert "of 40" not in found.stderr
+    assert "Too small" not in found.stderr
+    assert "optimizer (SGD): 1280 steps. Holds: " in found.stderr
+    assert len(found.trace) == 1280
+
+
+def test_a_closed_stderr_breaks_nothing(tmp_path, environment):
+    (tmp_path / "train.py").write_text(NESTED)
+    line = f"{shlex.quote(sys.executable)} -m surefoot watch train.py 2>&-"
+    found = subprocess.run(
+        line, shell=True, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment, timeout=600
+    )
+    assert (found.returncode, found.stdout) == (0, "trained\n")
+    assert (tmp_path / "surefoot-watch" / "train-1" / "trace.csv").read_text().count("\n") == 1281
+
+
+def test_names_are_shown_and_not_obeyed(watch):
+    """A script and a class may be called anything; no name clears the screen or begins a line of ours."""
+    source = """
+    import torch
+    kind = type("\\x1b[2JSGD\\nsurefoot: fine,", (torch.optim.SGD,), {})
+    x = torch.nn.Parameter(torch.ones(3))
+    for step in range(3):
+        optimizer = kind([x], lr=0.1)
+        x.square().sum().backward()
+        optimizer.step()
+    """
+    found = watch(source, "\x1b[31m", file="\x1b[2Jtrain.py", name="\x1b[2Jtrain.py")
+    assert found.code == 0, found.stderr
+    assert "\x1b" not in found.stderr
+    assert r"optimizer (\x1b[2JSGD\nsurefoot: fine,)" in found.stderr
+    assert not any(line.startswith("surefoot: fine") for line in found.stderr.splitlines())
+    (folder,) = found.folder.parent.iterdir()
+    assert "\x1b" not in (folder / "page.html").read_text(encoding="utf-8")
+    with open(folder / "trace.csv", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 3
+
+
+def test_a_line_does_not_cut_into_a_progress_bar(watch):
+    bars = NESTED.replace("range(0,", "tqdm(range(0,").replace("32):", "32), mininterval=0):", 1)
+    found = watch("from tqdm import tqdm\n" + bars)
+    assert found.code == 0
+    before = [found.stderr[place - 1 : place] for place in (m.start() for m in re.finditer("surefoot: ", found.stderr))]
+    assert len(before) > 3
+    assert set(before) <= {"", "\n", "\r"}
+    assert "100%" in found.stderr
 
 
 # What is asked for and cannot be: a sentence and exit code 2, before anything runs.

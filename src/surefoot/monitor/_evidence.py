@@ -1,4 +1,4 @@
-"""What the steps of a run say about its rate: a few numbers without units, from the numbers of each step."""
+"""The evidence of a run about its rate: a few dimensionless numbers, from the numbers of each step."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ NEEDED = ("loss", "rate", "size", "sample_sq", "slope", "moved_sq", "point_sq", 
 """Columns without which a step is no evidence; ``carried`` may be missing at some of them."""
 
 PROMISED, AWAY = (-7.0, 2.0), (-7.0, 1.5)
-"""The scales of ``promised`` and ``away``. Both go with a rate that is small, until steps drown in the rounding of
-float32; a rate that is large soon leads to places that say nothing about smaller ones."""
+"""Limits of ``promised`` and ``away``. Both shrink with the rate until steps are lost in the rounding of float32; and
+points that a large rate has led to say nothing about smaller rates."""
 
 _TINY = 1e-300
 _USUAL_WEIGHT = 0.03
-"""Size of a weight where all parameters start at zero, so that nothing else says how far a run has gone."""
+"""Size of a weight where all parameters start at zero, so that they have no length to compare distances with."""
 _MEDIAN_DIFFERENCE = 0.95
 """Median of |a − b| for two numbers drawn from a normal distribution of deviation 1."""
 
 
 class Evidence(NamedTuple):
-    """Numbers without units, of the first steps of a run. Their unit of loss is the first loss."""
+    """Dimensionless numbers of the first steps of a run. Losses are measured in units of the first loss."""
 
     promised: float
     """log10 of the decrease that the slopes Σ⟨g, Δ⟩ of the steps have promised."""
@@ -34,7 +34,7 @@ class Evidence(NamedTuple):
     learned: float
     """By how much the loss has fallen, from 0 to 1."""
     spike: float
-    """log10(1 + the highest rise of the loss above the very first one on the way), of three steps in a row."""
+    """log10(1 + the highest rise of the loss above the very first one), of three steps in a row."""
     away: float
     """log10 of the distance from the start over the length of the parameters."""
     straight: float
@@ -55,13 +55,13 @@ class Evidence(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """Losses of a run's first steps."""
+    """A run's losses in a few numbers."""
 
     first: float
     late: float
     """The median loss of the last quarter, twenty steps at most."""
     unit: float
-    """What counts as one loss: the first, or the noise where the first is near 0 by chance."""
+    """The unit of loss: the first one, or the noise where the first is near 0 by chance."""
     noise: float
     """The scatter from one batch to the next."""
     doubled: bool
@@ -71,7 +71,7 @@ class Losses(NamedTuple):
 
 
 def summarise(begin: Floats, so_far: Floats) -> Losses:
-    """The losses of a run's first steps, at least two, and of all steps so far, in a few numbers."""
+    """Summarise the losses of a run's first steps, at least two, and of all steps so far."""
     noise = float(np.median(np.abs(np.diff(begin)))) / _MEDIAN_DIFFERENCE
     # A first step that was far too long must not count as the beginning; nor may a lucky batch.
     spread = max(abs(float(begin[0])), noise if begin.min() < 0 else 0.0)
@@ -85,10 +85,10 @@ def gather(columns: Mapping[str, Floats], horizon: int, peak: float, elements: i
     """The evidence of some steps: at least two, all finite, each with a rate above 0 and a step that was taken.
 
     Args:
-        columns: ``NEEDED`` and ``carried``, an entry a step.
+        columns: ``NEEDED`` and ``carried``, one entry per step.
         horizon: Steps of the whole run.
         peak: The largest rate of the run.
-        elements: Parameters that were looked at.
+        elements: Parameters in the sample.
         every: Steps from one entry to the next.
     """
     loss, rate = columns["loss"], columns["rate"]

@@ -1,29 +1,39 @@
-"""What a monitor reads of an optimizer, without changing it: gradients, rates, and what it says about its own step."""
+"""What a monitor reads of an optimizer without changing it, and when nothing can be said of its rate."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.optim import SPP, Arithmetic, Device, Host, ModelBased, Scalar
+from surefoot.monitor._records import widest
+from surefoot.monitor._sample import real
+from surefoot.optim import SPP, ModelBased, Surefoot
 
+if TYPE_CHECKING:
+    from surefoot.monitor._monitor import StabilityMonitor
 
-def arithmetic(optimizer: Optimizer) -> Arithmetic:
-    """Arithmetic for the optimizer's tensors: floats for those on the CPU, 0-d tensors for all others."""
-    params = parameters(optimizer)
-    if all(p.is_cpu for p in params):
-        return Host(True)
-    device = params[0].device
-    return Device(True, device, widest(device))
-
-
-def widest(device: torch.device) -> torch.dtype:
-    """The widest floats that a device has: Apple's GPUs have no float64."""
-    return torch.float32 if device.type == "mps" else torch.float64
+_OWN_LENGTH = {
+    "Adadelta", "Rprop", "COCOB", "DoG", "LDoG", "DoWG", "Prodigy",
+    "DAdaptAdam", "DAdaptAdaGrad", "DAdaptAdan", "DAdaptLion", "DAdaptSGD",
+}  # fmt: skip
+"""Optimizers that find the length of their steps themselves: their rate is a factor, or only the first length."""
+_ENVIRONMENTS = ("gymnasium", "gym", "pettingzoo")
+"""Packages of reinforcement learning, in which the loss is not the goal."""
+_PIECE = 1 << 18
+"""Elements whose squares are added up in float32."""
+_FIRST_STEPS = 12
+"""Steps in which a monitor compares its loss with those of others: that reads the device."""
+_MOST = 8
+"""Optimizers that are compared with each other; scripts with one per layer have hundreds."""
 
 
 def parameters(optimizer: Optimizer) -> list[Tensor]:
@@ -31,40 +41,33 @@ def parameters(optimizer: Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def rates(optimizer: Optimizer, ops: Arithmetic) -> list[Scalar]:
+def rates(optimizer: Optimizer) -> list[Tensor | float]:
     """The groups' rates; a tensor that is not on the CPU stays one, so that nobody waits."""
     lrs = [group["lr"] for group in optimizer.param_groups]
-    return [float(lr) if isinstance(ops, Host) or not isinstance(lr, Tensor) or lr.is_cpu else lr for lr in lrs]
+    return [lr.detach().clone() if isinstance(lr, Tensor) and not lr.is_cpu else float(lr) for lr in lrs]
 
 
-def squares(optimizer: Optimizer, ops: Arithmetic) -> list[Scalar]:
+def squares(optimizer: Optimizer, device: torch.device) -> list[Tensor]:
     """‖g‖² of every group; a fused optimizer that ``GradScaler`` steps has gradients that are still scaled."""
-    gradients = [[real(p.grad) for p in group["params"] if p.grad is not None] for group in optimizer.param_groups]
     scale = getattr(optimizer, "grad_scale", None)
-    unscaled = 1.0 if scale is None else 1.0 / (float(scale) if isinstance(ops, Host) else scale)
-    return [ops.sum_sq(grads) * unscaled * unscaled if grads else 0.0 for grads in gradients]
+    found = []
+    for group in optimizer.param_groups:
+        flat = [real(p.grad.detach()).reshape(-1) for p in group["params"] if p.grad is not None]
+        pieces = [piece for grad in flat for piece in torch.split(grad, _PIECE)]
+        norm = torch.nn.utils.get_total_norm([p.float() if p.dtype.itemsize < 4 else p for p in pieces])
+        norm = norm.to(device, widest(device))
+        found.append((norm if scale is None else norm / scale).square())
+    return found
 
 
-def unless(overflow: Tensor | None, value: Scalar, ops: Arithmetic) -> Scalar:
-    """The value, or NaN for "not measured" if the scaled gradient has overflowed."""
-    if overflow is None:
-        return value
-    if isinstance(ops, Host):
-        return math.nan if float(overflow) else value
-    return torch.where(overflow.to(ops.one.device) > 0, math.nan, value)
-
-
-def measured(value: Any, ops: Arithmetic) -> Scalar:
-    """A measured number, ∞ if it is not finite: NaN stands for what was not measured."""
-    if isinstance(value, Tensor) and not isinstance(ops, Host):
-        return torch.where(torch.isfinite(value), value, math.inf)
-    value = value.item() if isinstance(value, Tensor) else float(value)
-    return value if math.isfinite(value) else math.inf
-
-
-def knows_index(optimizer: Optimizer) -> bool:
-    """Whether the optimizer tells size and δ of its step, as ours do."""
-    return isinstance(optimizer, ModelBased | SPP)
+def number(loss: Any) -> Tensor | float | None:
+    """A copy of a loss, which may be changed before it is read; None if it is not one real number."""
+    if isinstance(loss, Tensor):
+        if loss.numel() != 1 or loss.is_complex():
+            return None
+        value: Tensor = loss.detach().reshape(())
+        return value.float() if value.dtype.itemsize < 4 else value.clone()
+    return float(loss) if isinstance(loss, Real) else None
 
 
 def is_plain_sgd(optimizer: Optimizer) -> bool:
@@ -74,42 +77,69 @@ def is_plain_sgd(optimizer: Optimizer) -> bool:
     )
 
 
-def is_sharded(optimizer: Optimizer) -> bool:
+def is_sharded(params: Sequence[Tensor]) -> bool:
     """Whether parameters are DTensors, of whose gradients this rank holds pieces: a norm would take all ranks."""
-    return any(hasattr(p, "device_mesh") for p in parameters(optimizer))
-
-
-def knows_square(optimizer: Optimizer) -> bool:
-    """Whether the optimizer notes ‖g‖² of its step, and all groups have one rate, so that no group's own is needed."""
-    lrs = [group["lr"] for group in optimizer.param_groups]
-    return hasattr(optimizer, "last_grad_sq") and all(_is_same(lr, lrs[0]) for lr in lrs)
-
-
-def _is_same(lr: Any, first: Any) -> bool:
-    """Whether two rates are surely equal; tensors are not read to find out."""
-    return lr is first or not (isinstance(lr, Tensor) or isinstance(first, Tensor) or lr != first)
-
-
-def real(tensor: Tensor) -> Tensor:
-    """A tensor as a real one that shares its memory; of a sparse tensor, its values."""
-    if tensor.layout is not torch.strided:
-        tensor = tensor.coalesce().values()
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    return any(hasattr(p, "device_mesh") for p in params)
 
 
 def obstacle(optimizer: Optimizer) -> str | None:
     """Why nothing can be said of an optimizer's rate; None if something can."""
+    name = type(optimizer).__name__
+    if isinstance(optimizer, Surefoot):
+        return "Surefoot has no rate"
     if isinstance(optimizer, torch.optim.LBFGS | SPP):
-        name = optimizer.__class__.__name__  # not type(): watch hands over a stand-in
-        return f"{name} looks at several points within a step, and no single gradient explains it"
+        return f"{name} evaluates the loss at several points within a step, and no single gradient explains it"
+    if name in _OWN_LENGTH:
+        return f"{name} finds the length of its steps itself, and its rate cannot be compared with others"
     if any(group.get("maximize") for group in optimizer.param_groups) or getattr(optimizer, "maximize", False):
         return "with maximize=True the loss should grow, and a verdict knows only losses that should fall"
-    if not isinstance(optimizer, ModelBased) or optimizer.height.firm is None:
-        return None
-    first = optimizer.param_groups[0]
-    below = int(first["violations"])
-    total = below + int(first["skipped"]) + int(first["count"])
-    if 2 * below <= total:
-        return None
-    bound = first["bound"].item()
-    return f'{below} of {total} steps were skipped, because the loss is below lower_bound={bound:g}; "level" needs none'
+    package = next((package for package in _ENVIRONMENTS if package in sys.modules), None)
+    if package is not None:
+        return f"{package} is imported, and the loss of reinforcement learning is not its goal"
+    return None
+
+
+class _Stepping(threading.local):
+    """The monitors whose optimizers make steps in this thread."""
+
+    def __init__(self) -> None:
+        self.monitors: weakref.WeakSet[StabilityMonitor] = weakref.WeakSet()
+
+
+_stepping = _Stepping()
+
+
+def take_turns(monitor: StabilityMonitor, optimizer: Optimizer, loss: Any) -> None:
+    """Find out, before one of its first steps, whether an optimizer takes turns with another one, as in a GAN.
+
+    Its loss has then been differentiated with respect to the other one's parameters too, or these are frozen just now,
+    but the other one does not step with it: its own next loss is a different one. Two optimizers that share a model and
+    a loss, such as Muon and AdamW, step with the same.
+    """
+    others = _stepping.monitors
+    others.add(monitor)
+    if monitor.steps > _FIRST_STEPS or not 1 < len(others) <= _MOST or number(loss) is None:
+        return
+    value = float(loss)
+    overheard, monitor.overheard = monitor.overheard, None
+    if overheard is not None and overheard[1] != value:
+        other = overheard[0]()
+        if other is not None:
+            monitor.takes_turns = other.takes_turns = True
+    for other in list(others):
+        partner = other.optimizer
+        if other is monitor or partner is None or not other.steps:
+            continue
+        pending = number(other.pending())
+        shares = pending is not None and (float(pending) == value or math.isnan(value))
+        if shares or not any(p.requires_grad for p in parameters(partner)):
+            other.overheard = weakref.ref(monitor), value
+
+
+def pending_loss(optimizer: Optimizer, losses: Any) -> Any:
+    """The loss that belongs to the gradients in place, if it was received by an optimizer of ours or a listener."""
+    if isinstance(optimizer, ModelBased):
+        return optimizer.pending_loss
+    loss = None if losses is None else losses.pending
+    scale = getattr(optimizer, "grad_scale", None)  # of a GradScaler that leaves the division to a fused step
+    return loss if loss is None or scale is None else loss / scale

@@ -45,6 +45,8 @@ def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> 
         low, high = verdict.lr_range
         colour = COLOURS[verdict.state]
         rate.axhspan(low, high, color=colour, alpha=0.15, label=f"suggested: {low:.2g} to {high:.2g}")
+        if verdict.best_lr is not None:
+            rate.axhline(verdict.best_lr, color=colour, linewidth=0.8, label=f"best near {verdict.best_lr:.2g}")
     _line(delta, steps, trace.delta.values, f"{trace.attrs['optimizer']} ({trace.attrs['delta_source']})", "black")
     for name, look in looks(map(str, trace.algorithm.values)).items():
         method = trace.sel(algorithm=name)
@@ -89,7 +91,7 @@ def _promises(ax: Any, steps: Any, columns: Mapping[str, Floats], window: int) -
     left = np.append(columns["carried"][1:], np.nan)
     known = np.isfinite(left) & np.isfinite(columns["slope"])
     if not known.any():
-        ax.text(0.5, 0.5, 'track "step" to see it', transform=ax.transAxes, ha="center", va="center", color=GREY)
+        ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color=GREY)
         return
     kept, promised = (_mean(np.where(known, slopes, 0.0), window) for slopes in (left, columns["slope"]))
     share = np.where(promised > 0, kept / promised, np.nan)

@@ -29,18 +29,22 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a monitor makes of a run; its text is two sentences, what is the case and what to do.
+    """What a monitor makes of a run; its text says what is the case and what to do.
 
-    >>> print(Verdict(State.TOO_LARGE, "after 40 steps the loss is 1.6 times the first", (0.003, 0.03)))
-    Too large: after 40 steps the loss is 1.6 times the first. Try 0.003 to 0.03.
+    >>> print(Verdict(State.TOO_LARGE, "after 40 steps the loss is 1.6 times the first", (0.003, 0.03), 0.01))
+    Too large: after 40 steps the loss is 1.6 times the first. Best near 0.01 (0.003 to 0.03).
     """
 
     state: State
-    """``too small``, ``holds``, ``at the edge``, ``too large``, or ``unknown`` while there is too little to say."""
+    """``too small``, ``holds`` (it works), ``at the edge``, ``too large``, or ``unknown``, with the reason."""
     reason: str
     """What decided."""
     lr_range: tuple[float, float] | None = None
     """Rates to try, at most one and a half decades: of the first parameter group, at the peak of the schedule."""
+    best_lr: float | None = None
+    """The likely best rate, inside of the range; None where the evidence names no single one."""
+    direction: int = 0
+    """1 where a larger rate is likely better, −1 where a smaller one is, 0 where the present one will do."""
     is_far: bool = False
     """Whether the range is a first guess: the rate is so wrong that good ones may lie far beyond it."""
     more_steps: int = 0
@@ -56,12 +60,17 @@ class Verdict:
         if self.lr_range is None:
             return "Try a tenth of it." if self.state is State.TOO_LARGE else ""
         span = "{:.2g} to {:.2g}".format(*self.lr_range)
-        if self.state is State.HOLDS:
-            return f"Keep it; {span} should do as well."
+        best = f"try {span}" if self.best_lr is None else f"best near {self.best_lr:.2g} ({span})"
         if self.is_far:
             beyond = "more" if self.state is State.TOO_SMALL else "less"
             return f"Try {span}, and far {beyond} if that is {self.state} as well."
-        return f"It may still hold, but {span} is safer." if self.state is State.AT_THE_EDGE else f"Try {span}."
+        if self.state is State.AT_THE_EDGE:
+            return f"It may still work, but {span} is safer."
+        if self.state is State.HOLDS and self.direction:
+            return f"It works, but a larger rate is likely better: {best}."
+        if self.state is State.HOLDS:
+            return f"Keep it; {span} should do as well." if self.best_lr is None else f"Keep it: {best}."
+        return f"{best[0].upper()}{best[1:]}."
 
     def __str__(self) -> str:
         return f"{self.state.capitalize()}: {self.reason}. {self.advice}".strip()

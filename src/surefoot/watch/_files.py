@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from surefoot._base.files import write_whole
@@ -50,12 +49,11 @@ class Folder:
                 number += 1
         return self.path
 
-    def append(self, rows: Iterable[str]) -> None:
+    def append(self, rows: str) -> None:
         """Add rows to the trace, in one write: whoever reads it sees whole rows."""
-        text = "".join(f"{row}\n" for row in rows)
         if not self.trace.exists():
-            text = ",".join(COLUMNS) + "\n" + text
-        data = text.encode()
+            rows = ",".join(COLUMNS) + "\n" + rows
+        data = rows.encode()
         with open(self.trace, "ab", buffering=0) as file:
             while data:
                 data = data[file.write(data) :]

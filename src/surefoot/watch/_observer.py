@@ -16,7 +16,6 @@ import torch.multiprocessing
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from surefoot.watch._loops import caller
 from surefoot.watch._script import Script
 from surefoot.watch._session import Session, Settings
 from surefoot.watch._watched import Watched
@@ -34,9 +33,9 @@ class Observer:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._all: weakref.WeakKeyDictionary[Optimizer, Watched] = weakref.WeakKeyDictionary()
-        _behind(Optimizer, "__init__", session.guarded(self._built))
-        for kind in (lr_scheduler.LRScheduler, lr_scheduler.SequentialLR, lr_scheduler.ChainedScheduler):
-            _behind(kind, "__init__", session.guarded(self._scheduled))
+        _then(Optimizer, "__init__", session.guarded(self._built))
+        for kind in (lr_scheduler.LRScheduler, lr_scheduler.SequentialLR):
+            _then(kind, "__init__", session.guarded(self._scheduled))
 
     def _built(self, optimizer: Optimizer) -> None:
         if optimizer in self._all:
@@ -47,11 +46,11 @@ class Observer:
             # optimizer anyway.
             register_optimizer_step_pre_hook(torch.compiler.disable(before))  # type: ignore[no-untyped-call]
             register_optimizer_step_post_hook(torch.compiler.disable(after))  # type: ignore[no-untyped-call]
-        self._add(optimizer, caller(sys._getframe()))
+        self._add(optimizer)
 
-    def _add(self, optimizer: Optimizer, frame: FrameType | None = None) -> Watched:
+    def _add(self, optimizer: Optimizer) -> Watched:
         self._session.built.append(type(optimizer).__name__)
-        self._all[optimizer] = watched = Watched(optimizer, self._session.settings.horizon, frame)
+        self._all[optimizer] = watched = Watched(optimizer, self._session.settings.horizon)
         weakref.finalize(optimizer, self._session.guarded(self._session.keep), watched).atexit = False
         return watched
 
@@ -71,7 +70,7 @@ class Observer:
         if not self._session.watched and is_one_of_several and distributed.get_rank() > 0:
             self._session.muted = True
             return
-        watched.begin(optimizer, caller(sys._getframe()))
+        watched.begin(optimizer, sys._getframe())
         self._session.announce(watched)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -90,8 +89,8 @@ def _is_nested() -> bool:
     return depth > 1
 
 
-def _behind(owner: type, name: str, then: Callable[[Any], None]) -> None:
-    """Call a function with the object behind one of its methods."""
+def _then(owner: type, name: str, then: Callable[[Any], None]) -> None:
+    """Call a function with the object after one of its methods."""
     original = getattr(owner, name)
 
     @functools.wraps(original)

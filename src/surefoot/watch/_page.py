@@ -6,11 +6,11 @@ import time
 from html import escape
 from typing import TYPE_CHECKING
 
-from surefoot._base.text import html_table
+from surefoot._base.text import html_table, visible
 from surefoot.monitor import State
 from surefoot.plots import pages
 from surefoot.watch._chart import chart
-from surefoot.watch._session import last_word
+from surefoot.watch._session import latest
 
 if TYPE_CHECKING:
     from surefoot.watch._session import Session
@@ -32,8 +32,8 @@ def page(session: Session) -> str:
         state="running" if is_running else "over",
         written=f"{now:.0f}",
         again='<noscript><meta http-equiv="refresh" content="5"></noscript>' if is_running else "",
-        tab=escape(f"{_short(session)} · {session.script.stem}"),
-        title=escape(session.script.title),
+        tab=escape(visible(f"{_short(session)} · {session.script.stem}")),
+        title=escape(visible(session.script.title)),
         status=escape(session.status.capitalize()),
         when=f"{_clock(session.begun)} to {_clock(now)}, {_duration(now - session.begun)}",
         optimizers=left_out + "".join(_section(watched) for watched in session.watched[-_SHOWN:]),
@@ -63,7 +63,7 @@ def _section(watched: Watched) -> str:
     figures = "".join(chart(title, curve, horizon) for title, curve in watched.curves.items())
     return f"""<section>
 <h2>{escape(watched.name)} <span class="soft">{watched.parameters:,} parameters</span></h2>
-<p class="verdict {kind}">{escape(last_word(watched))}</p>
+<p class="verdict {kind}">{escape(latest(watched))}</p>
 <p class="soft">Step {watched.steps}{length}.{bad}</p>
 <div class="charts">{figures}</div>
 {earlier}

@@ -6,6 +6,7 @@ It imports torch when and as it wants to, and we wait for that.
 from __future__ import annotations
 
 import builtins
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import io
@@ -19,8 +20,8 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 _OURS = tuple(
-    str(Path(__file__).parent.parent / room) + end
-    for room, end in (("watch", os.sep), ("monitor", os.sep), (os.path.join("optim", "_losses.py"), ""))
+    str(Path(__file__).parent.parent / package) + end
+    for package, end in (("watch", os.sep), ("monitor", os.sep), (os.path.join("optim", "_losses.py"), ""))
 )
 """Files whose frames a traceback of the script does not show: they stand between it and torch."""
 
@@ -71,9 +72,9 @@ class Script:
 
         Args:
             has_torch: Called once it has imported torch.
-            ended: Told an exception that it lets through.
+            ended: Called with an exception that it lets through.
         """
-        _TorchDoor(has_torch)
+        _AfterTorch(has_torch)
         sys.argv = [self.name, *self.arguments]
         self._set_path()
         main = ModuleType("__main__")
@@ -88,7 +89,7 @@ class Script:
             raise
 
     def _set_path(self) -> None:
-        """Let ``sys.path[0]`` be the folder of a script, or the working directory for ``-m``."""
+        """Set ``sys.path[0]`` to the folder of a script, or the working directory for ``-m``."""
         if not sys.flags.safe_path:
             sys.path[:1] = [os.getcwd() if self.module else os.path.dirname(os.path.realpath(self.name))]
 
@@ -153,38 +154,38 @@ def _cleaned(traceback: TracebackType | None) -> TracebackType | None:
     return kept
 
 
-class _TorchDoor:
-    """Calls ``opened`` once torch has been imported; a script that sets OMP_NUM_THREADS first is not disturbed."""
+class _AfterTorch(importlib.abc.MetaPathFinder):
+    """Calls a function once torch has been imported; a script that sets OMP_NUM_THREADS first is not disturbed.
 
-    def __init__(self, opened: Callable[[], None]) -> None:
-        self._opened = opened
+    Scripts may also just ask whether torch is there (``importlib.util.find_spec``), as often as they like.
+    """
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
         if "torch" in sys.modules:
-            opened()
+            then()
         else:
             sys.meta_path.insert(0, self)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Let the others find torch, and wait behind its loader."""
+        """Let the others find torch, and continue after its loader."""
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        loader = None if spec is None else spec.loader
+        found = (other.find_spec(name, path, target) for other in sys.meta_path if other is not self)
+        spec = next((spec for spec in found if spec is not None), None)
+        loader: Any = None if spec is None else spec.loader
         if loader is None:
-            sys.meta_path.insert(0, self)  # torch is not installed, or not yet
             return spec
         load = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # the loader's own shows again
-            try:
-                load(module)
-            except BaseException:
-                sys.meta_path.insert(0, self)
-                raise
-            self._opened()
+            del loader.exec_module  # the loader's own is back
+            load(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._then()
 
-        loader.exec_module = exec_module  # type: ignore[method-assign]
+        loader.exec_module = exec_module
         return spec

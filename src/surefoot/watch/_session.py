@@ -1,4 +1,4 @@
-"""A watched run: what is said and written about it, while it goes on and when it is over. Needs no torch."""
+"""A watched run: what is printed and written about it, while it goes on and when it is over. Needs no torch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surefoot._base.text import visible
 from surefoot.watch._files import Folder
 from surefoot.watch._script import Script
 
@@ -29,8 +30,8 @@ PAUSES = 2.0, 60.0
 """Seconds between two pages, at least and at most."""
 SHARE = 0.005
 """The share of the processor time that pages and verdicts may take."""
-_SPOKEN = 8
-"""Optimizers that are spoken of on stderr; a script that builds hundreds has a page."""
+_MENTIONED = 8
+"""Optimizers that are mentioned on stderr; a script that builds hundreds has a page."""
 
 
 class Hopeless(SystemExit):
@@ -51,8 +52,37 @@ class Settings:
             raise ValueError(f"--horizon must be a whole number of at least 1, got {self.horizon}")
 
 
+class _Stderr:
+    """Lines on stderr that cut into no progress bar; nothing happens where stderr is closed.
+
+    It is a descriptor of its own: whatever the script does to its stderr, a line never fails and goes nowhere else.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or None
+            self._descriptor = os.dup(sys.stderr.fileno())
+
+    def write(self, text: str) -> None:
+        if self._descriptor is None:
+            return
+        line = visible(text).replace("\n", "\\n") + "\n"
+        with contextlib.suppress(Exception), self._without_bars():
+            is_terminal = os.isatty(self._descriptor)
+            if is_terminal and type(sys.stderr).__module__ == "rich.file_proxy":
+                sys.stderr.write(line)  # a live display of rich, which prints above itself
+                return
+            sys.stderr.flush()
+            os.write(self._descriptor, (("\r\x1b[K" if is_terminal else "") + line).encode())
+
+    def _without_bars(self) -> contextlib.AbstractContextManager[Any]:
+        """Take the bars of tqdm away for a moment."""
+        tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+        return contextlib.nullcontext() if tqdm is None else tqdm.external_write_mode(file=sys.stderr)
+
+
 class Session:
-    """All that is known of a watched run; one a process."""
+    """All that is known of a watched run; one per process."""
 
     def __init__(self, script: Script, settings: Settings) -> None:
         self.script, self.settings = script, settings
@@ -63,16 +93,16 @@ class Session:
         """The classes of all optimizers that were built."""
         self.has_torch = False
         self.has_followed = False
-        """Whether a process that the script has started is watched, and speaks for itself."""
+        """Whether a process that the script has started is watched, and reports itself."""
         self.muted = _is_other_rank()
-        """Whether this process is not the one that speaks."""
+        """Whether this process is not the one that reports."""
         self.begun = time.time()
         self.status = "running"
         """How it stands, for the page."""
         self._lock = threading.RLock()
         self._names: dict[str, int] = {}
         self._home = Path.cwd()
-        self._voice = sys.stderr
+        self._stderr = _Stderr()
         self._next_page = 0.0
         self._trouble: str | None = None
         self._is_over = False
@@ -82,16 +112,10 @@ class Session:
         # go on when its last line is done, come before.
         atexit.register(self.finish)
 
-    # -- words --------------------------------------------------------------------------------------------------------
-
     def say(self, text: str, *, always: bool = False) -> None:
-        """Write a line to stderr; on a terminal it takes the place of a half-drawn progress bar."""
-        if self.muted or (self.settings.quiet and not always):
-            return
-        with contextlib.suppress(OSError, ValueError):  # the script may have closed it
-            start = "\r\x1b[K" if self._voice.isatty() else ""
-            self._voice.write(f"{start}surefoot: {text}\n")
-            self._voice.flush()
+        """Write a line to stderr."""
+        if not self.muted and (always or not self.settings.quiet):
+            self._stderr.write(f"surefoot: {text}")
 
     def announce(self, watched: Watched) -> None:
         """Say that an optimizer is watched."""
@@ -99,7 +123,7 @@ class Session:
         self._names[watched.name] = number = self._names.get(watched.name, 0) + 1
         if number > 1:
             watched.name = f"{watched.name} {number}"
-        if len(self.watched) > _SPOKEN:
+        if len(self.watched) > _MENTIONED:
             return
         if watched.trouble is not None:
             self.say(f"{watched.name} cannot be watched: {watched.trouble}")
@@ -118,9 +142,9 @@ class Session:
     # -- while it goes on ---------------------------------------------------------------------------------------------
 
     def guarded(self, function: Callable[..., None]) -> Callable[..., None]:
-        """A function that runs in the process that speaks only, one thread at a time.
+        """A function that runs in the process that reports only, one thread at a time.
 
-        A fault of ours in it ends the watching, and never the script.
+        An error of ours in it ends the watching, and never the script.
         """
 
         @functools.wraps(function)
@@ -137,7 +161,7 @@ class Session:
         return guarded
 
     def look(self, watched: Watched, frame: FrameType) -> None:
-        """Look closer after a step, if it is time to."""
+        """Judge after a step, if it is time to."""
         is_time = time.monotonic() >= self._next_page
         if not is_time and watched.steps < watched.next_ask:
             return
@@ -151,7 +175,7 @@ class Session:
             verdict = each.ask(frame if each is watched else None)
             if each.trouble is not None and not had_trouble:
                 self.say(f"gave up on {each.name}: {each.trouble}")
-            if verdict is not None and len(self.watched) <= _SPOKEN:
+            if verdict is not None and len(self.watched) <= _MENTIONED:
                 self._pronounce(each, verdict)
         if is_time:
             with self._unless_disk_is_full():
@@ -170,17 +194,21 @@ class Session:
         self.folder.replace_page(page(self))
 
     def keep(self, watched: Watched) -> None:
-        """Keep what an optimizer has shown that is gone now."""
+        """Keep the numbers and the verdict of an optimizer that is gone now."""
         with self._unless_disk_is_full():
             self.folder.append(watched.lost())
 
     def _pronounce(self, watched: Watched, verdict: Verdict) -> None:
         known = watched.planned.known
         length = "" if known is None else f" of {known.steps} ({known.source})"
-        self.say(f"{self._prefix(watched)}step {watched.steps}{length}. {verdict}")
+        change = ", the verdict has changed" if len(watched.changes) > 1 else ""
+        self.say(f"{self._prefix(watched)}step {watched.steps}{length}{change}. {verdict}")
         if known is None and not self._length_was_asked_for:
             self._length_was_asked_for = True
-            self.say("it is not known how long the run will be; --horizon STEPS tells, and makes the verdict surer")
+            self.say(
+                "the length of the run is not known: it is taken to be ten times the steps so far, and judged again "
+                "at 50, 100, 200, 400, … steps; --horizon STEPS makes the verdict surer"
+            )
 
     def _prefix(self, watched: Watched) -> str:
         """The name of an optimizer in front of a line, if there are several."""
@@ -201,7 +229,7 @@ class Session:
         elif isinstance(error, KeyboardInterrupt):
             self.status = "interrupted"
         else:
-            self.status = f"failed with {type(error).__name__}"
+            self.status = f"failed with {visible(type(error).__name__)}"
 
     def finish(self) -> None:
         """Write the last page, and sum up."""
@@ -218,7 +246,6 @@ class Session:
         for watched in self.watched:
             if self.status == "ended":
                 watched.planned.settle(watched.steps)
-            watched.ask(None)
             watched.conclude()
         for line in self.summary():
             self.say(line)
@@ -230,7 +257,7 @@ class Session:
             self.say(self._trouble)
 
     def summary(self) -> list[str]:
-        """What there is to say at the end, a line an optimizer."""
+        """What there is to say at the end, one line per optimizer."""
         name = self.script.name
         if not self.has_torch:
             return [f"{name} has not imported torch: there was nothing to watch"]
@@ -241,11 +268,11 @@ class Session:
             kinds = ", ".join(dict.fromkeys(self.built))
             return [f"{name} has built {kinds}, and made no step with it: there was nothing to judge"]
         lines = [
-            f"{watched.name}: {watched.steps} step{'s' * (watched.steps != 1)}. {last_word(watched)}"
-            for watched in self.watched[:_SPOKEN]
+            f"{watched.name}: {watched.steps} step{'s' * (watched.steps != 1)}. {latest(watched)}"
+            for watched in self.watched[:_MENTIONED]
         ]
-        if len(self.watched) > _SPOKEN:
-            lines.append(f"and {len(self.watched) - _SPOKEN} more optimizers: see the page")
+        if len(self.watched) > _MENTIONED:
+            lines.append(f"and {len(self.watched) - _MENTIONED} more optimizers: see the page")
         return lines
 
     def _shown(self, path: Path) -> str:
@@ -254,21 +281,21 @@ class Session:
 
     @contextlib.contextmanager
     def _unless_disk_is_full(self) -> Iterator[None]:
-        """The training goes on if page or trace cannot be written; that is said at the end."""
+        """The training goes on if page or trace cannot be written; that is reported at the end."""
         try:
             yield
         except OSError as error:
             self._trouble = f"page or trace could not be written: {error}"
 
 
-def last_word(watched: Watched) -> str:
+def latest(watched: Watched) -> str:
     """What there is to say about an optimizer now."""
     if watched.trouble is not None:
         return f"It could not be judged: {watched.trouble}"
-    if watched.steps and not watched.is_heard:
-        return f"It could not be judged, because its loss could not be heard: {watched.deaf or 'no step was measured'}"
+    if watched.steps and not watched.has_losses:
+        return f"It could not be judged, because its loss is not known: {watched.missing or 'no step was measured'}"
     if watched.verdict is None:
-        return "It was not judged"
+        return "It was not judged" if watched.is_over else "Not judged yet"
     if watched.is_over and watched.verdict.state == "unknown":
         return f"Unknown: {watched.verdict.reason}."
     return str(watched.verdict)

@@ -1,8 +1,7 @@
-"""The numbers that are kept of every step, and the trace that is made of them."""
+"""The trace: the optimizer's own index, its partial bound, and the steps of other models at the same point."""
 
 from __future__ import annotations
 
-import copy
 from itertools import pairwise
 
 import numpy as np
@@ -11,70 +10,25 @@ import torch
 
 import surefoot.optim as sfo
 from surefoot.monitor import NonFinite, StabilityMonitor
-from surefoot.monitor._columns import planned_rates
+from surefoot.monitor._trace import planned_rates
 from surefoot.theory import bounds, models, schedules
-
-EVERYTHING = ("loss", "grad_sq", "step", "interval", "update_norm", "distance")
 
 
 def test_plain_sgd_has_the_index_of_the_linear_model(problem):
     optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
-    with StabilityMonitor(optimizer, track=EVERYTHING) as monitor:
+    with StabilityMonitor(optimizer) as monitor:
         problem.train(optimizer, 10, monitor)
     trace = monitor.trace()
     expected = models.Linear().step(trace.loss.values, trace.grad_sq.values, trace.rate.values).delta
     np.testing.assert_allclose(trace.delta, expected, rtol=1e-12)
-    # the interval around the step that was taken shrinks to the same number
-    np.testing.assert_allclose(trace.delta_low, expected, rtol=1e-4)
-    np.testing.assert_allclose(trace.delta_high, expected, rtol=1e-4)
     assert trace.attrs["delta_source"] == "linear"
 
 
-@pytest.mark.parametrize("kind", [sfo.SPS, sfo.NGN, sfo.LogNGN])
-def test_the_interval_of_a_step_holds_the_index_of_its_model(problem, kind):
-    """Our optimizer, taken for a foreign one, knows the answer."""
-    optimizer = kind(problem.model.double().parameters(), lr=5.0)
-    problem.inputs, problem.targets = problem.inputs.double(), problem.targets.double()
-    with StabilityMonitor(optimizer, track=EVERYTHING) as monitor:
-        problem.train(optimizer, 10, monitor, "loss")
-    trace = monitor.trace()
-    assert (trace.delta >= trace.delta_low * (1 - 1e-9)).all()
-    assert (trace.delta <= trace.delta_high * (1 + 1e-9)).all()
-
-
-def test_a_foreign_index_is_the_midpoint_and_called_a_heuristic(problem):
-    optimizer = torch.optim.AdamW(problem.model.parameters(), lr=1e-2)
-    with StabilityMonitor(optimizer, track=EVERYTHING) as monitor:
-        problem.train(optimizer, 1, monitor)
-        before = problem.point()
-        fresh = copy.deepcopy(problem)
-        fresh.loss().backward()
-        gradient = torch.cat([p.grad.reshape(-1) for p in fresh.model.parameters()])
-        problem.train(optimizer, 1, monitor)
-    promised = float(gradient @ (before - problem.point()))
-    assert promised > 0
-    assert monitor.trace().delta.values[1] == pytest.approx(0.5 * promised, rel=1e-4)
-    assert "heuristic" in monitor.trace().attrs["delta_note"]
-
-
-def test_without_the_interval_a_foreign_index_is_a_named_stand_in(problem):
+def test_a_foreign_index_is_a_named_stand_in(problem):
     optimizer = torch.optim.AdamW(problem.model.parameters(), lr=1e-2)
     with StabilityMonitor(optimizer) as monitor:
         problem.train(optimizer, 5, monitor)
     assert monitor.trace().attrs["delta_source"] == "linear stand-in"
-
-
-def test_update_norm_and_distance(problem):
-    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1, momentum=0.9)
-    points = [problem.point()]
-    with StabilityMonitor(optimizer, track=EVERYTHING) as monitor:
-        for _ in range(5):
-            problem.train(optimizer, 1, monitor)
-            points.append(problem.point())
-    trace = monitor.trace()
-    expected = [float((b - a).norm()) for a, b in pairwise(points)]
-    np.testing.assert_allclose(trace.update_norm, expected, rtol=1e-4)
-    np.testing.assert_allclose(trace.distance, [float((p - points[0]).norm()) for p in points[:-1]], rtol=1e-4)
 
 
 def test_every_looks_at_every_kth_step(problem):
@@ -137,3 +91,42 @@ def test_divergence_is_infinite_and_never_nan(problem):
     for name in ("loss", "grad_sq", "delta", "noise", "counterfactual_delta"):
         assert not np.isnan(trace[name]).any(), name
     assert monitor.verdict().state == "too large"
+
+
+OURS = {
+    "sgd": sfo.SGD,
+    "sps": sfo.SPS,
+    "ngn": sfo.NGN,
+    "log-ngn": sfo.LogNGN,
+    "power(p=0.75)": sfo.PowerStep,
+}
+
+
+@pytest.mark.parametrize("lr", [1e-3, 0.3, 30.0])
+@pytest.mark.parametrize("name", OURS)
+def test_counterfactual_equals_a_real_step_of_that_optimizer_at_the_same_point(another, name, lr):
+    watched = another()
+    optimizer = torch.optim.SGD(watched.model.parameters(), lr=lr)
+    monitor = StabilityMonitor(optimizer, models=[name]).attach()
+    real = another()
+    other = OURS[name](real.model.parameters(), lr=lr)
+    real.train(other, 1, style="loss")
+    watched.train(optimizer, 1, monitor)
+    found = monitor.trace().sel(algorithm=name, step=0)
+    assert float(found.counterfactual_size) == pytest.approx(other.last_step.size.item(), rel=1e-5)
+    assert float(found.counterfactual_delta) == pytest.approx(other.last_step.delta.item(), rel=1e-5)
+
+
+def test_counterfactual_with_groups_of_their_own_rates(another):
+    def grouped(kind, problem):
+        first, last = problem.model[0], problem.model[2]
+        return kind([{"params": first.parameters(), "lr": 3.0}, {"params": last.parameters(), "lr": 0.5}], lr=1.0)
+
+    watched, real = another(), another()
+    optimizer, other = grouped(torch.optim.SGD, watched), grouped(sfo.SPS, real)
+    monitor = StabilityMonitor(optimizer).attach()
+    watched.train(optimizer, 1, monitor)
+    real.train(other, 1, style="loss")
+    found = monitor.trace().sel(algorithm="sps", step=0)
+    assert float(found.counterfactual_size) == pytest.approx(other.last_step.size[0].item(), rel=1e-5)
+    assert float(found.counterfactual_delta) == pytest.approx(other.last_step.delta.item(), rel=1e-5)
