@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -252,19 +250,17 @@ class Losses(transformers.Trainer):
         return loss
 
 
-@contextmanager
-def transformers_trainer(case: Case, lr: float = 1e-3, seed: int = 0) -> Iterator[Losses]:
+def transformers_trainer(case: Case, folder: str, lr: float = 1e-3, seed: int = 0) -> Losses:
     """A quiet Trainer."""
     optim = {"adamw": "adamw_torch", "sgd": "sgd", "adafactor": "adafactor"}[case.optimizer]
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = transformers.TrainingArguments(
-            output_dir=folder, max_steps=case.steps, learning_rate=lr, per_device_train_batch_size=case.batch,
-            gradient_accumulation_steps=case.accumulate, max_grad_norm=case.clip, lr_scheduler_type=case.schedule,
-            warmup_steps=0 if case.schedule == "constant" else case.steps // 10, optim=optim, seed=seed,
-            dataloader_drop_last=True, use_cpu=True, report_to="none", save_strategy="no", disable_tqdm=True,
-            logging_strategy="no", dataloader_pin_memory=False, remove_unused_columns=False,
-        )  # fmt: skip
-        chosen = masked if case.network == "bert" else collate
-        trainer = Losses(network(case), arguments, train_dataset=Rows(case), data_collator=chosen)
-        trainer.seen = []
-        yield trainer
+    arguments = transformers.TrainingArguments(
+        output_dir=folder, max_steps=case.steps, learning_rate=lr, per_device_train_batch_size=case.batch,
+        gradient_accumulation_steps=case.accumulate, max_grad_norm=case.clip, lr_scheduler_type=case.schedule,
+        warmup_steps=0 if case.schedule == "constant" else case.steps // 10, optim=optim, seed=seed,
+        dataloader_drop_last=True, use_cpu=True, report_to="none", save_strategy="no", disable_tqdm=True,
+        logging_strategy="no", dataloader_pin_memory=False, remove_unused_columns=False,
+    )  # fmt: skip
+    chosen = masked if case.network == "bert" else collate
+    trainer = Losses(network(case), arguments, train_dataset=Rows(case), data_collator=chosen)
+    trainer.seen = []
+    return trainer

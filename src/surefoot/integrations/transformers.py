@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch.optim import Optimizer
+
 from surefoot._base.missing import missing
 from surefoot.integrations._watching import attached, latest, stops
 from surefoot.monitor import StabilityMonitor
@@ -11,7 +13,7 @@ from surefoot.monitor import StabilityMonitor
 try:
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-    from surefoot.integrations._find_transformers import bare, find_lr
+    from surefoot.integrations._find_transformers import find_lr
 except ImportError as error:
     raise missing(__name__, error, "transformers") from error
 
@@ -56,7 +58,7 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     ) -> None:
         """Start watching."""
         self.on_train_end()  # of a training that was interrupted
-        self.monitor = attached(bare(kwargs["optimizer"]), state.max_steps, self._options)
+        self.monitor = attached(_bare(kwargs["optimizer"]), state.max_steps, self._options)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -78,3 +80,10 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
 def _reports(callback: Any) -> bool:
     """Whether a callback is one of those that ``report_to`` adds."""
     return any(kind.__module__.startswith("transformers.integrations") for kind in type(callback).__mro__)
+
+
+def _bare(optimizer: Any) -> Any:
+    """The optimizer inside of Accelerate's wrapper, which is the one whose hooks are called."""
+    while isinstance(inside := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = inside
+    return optimizer
