@@ -1,8 +1,13 @@
 """What tells user-written code apart, and that nothing else does."""
 
+import base64
 import enum
+import hashlib
+import importlib
 import logging
 import math
+import os
+import random
 import subprocess
 import sys
 import threading
@@ -17,7 +22,7 @@ import pydantic
 import pytest
 import torch
 
-from surefoot._identity import digest, identify
+from surefoot._identity import _packages, digest, identify
 
 
 def test_the_same_code_has_one_hash():
@@ -288,3 +293,69 @@ def test_compiled_code_of_one_s_own_counts_by_the_file_it_is_in(tmp_path, monkey
     assert not one.unknown
     (tmp_path / "mine_of_c.so").write_bytes(b"other")
     assert digest(lambda x: math.sin(x)) != one.digest
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Writes a package among the installed ones, and gives the identity of its function."""
+    folder = tmp_path / "site-packages"
+    about = folder / "mylab-1.0.dist-info"
+    about.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def identity(code, *, record=None, url=False, later=0.0):
+        (folder / "mylab.py").write_text(code)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mylab\nVersion: 1.0\n")
+        if record is not None:
+            known = base64.urlsafe_b64encode(hashlib.sha256(record.encode()).digest()).rstrip(b"=").decode()
+            (about / "RECORD").write_text(f"mylab.py,sha256={known},{len(record)}\nmylab-1.0.dist-info/RECORD,,\n")
+            moment = (about / "RECORD").stat().st_mtime + later
+            os.utime(folder / "mylab.py", (moment, moment))
+        if url:
+            (about / "direct_url.json").write_text('{"url": "file:///mylab", "dir_info": {}}')
+        sys.modules.pop("mylab", None)
+        for cached in (_packages.version_of, _packages._is_package):
+            cached.cache_clear()
+        importlib.invalidate_caches()
+        return identify(importlib.import_module("mylab").loss)
+
+    yield identity
+    sys.modules.pop("mylab", None)
+    _packages.version_of.cache_clear()
+
+
+ONE, OTHER = "def loss(x):\n    return x\n", "def loss(x):\n    return 2 * x\n"
+
+
+def test_a_package_of_an_index_counts_by_its_version(installed):
+    first = installed(ONE, record=ONE)
+    assert first.packages == {"mylab": "1.0"}
+    assert installed(ONE, record=ONE, later=60.0).digest == first.digest  # as after a copy of the folder
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {}),
+        ({"record": ONE, "url": True}, {"record": OTHER, "url": True}),
+        ({"record": ONE}, {"record": ONE, "later": 60.0}),
+    ],
+    ids=["without a record", "installed from a folder again", "changed where it is installed"],
+)
+def test_an_installed_package_that_changes_without_a_version_is_seen(installed, one, other):
+    assert installed(ONE, **one).digest != installed(OTHER, **other).digest
+
+
+def test_a_subclass_of_random_counts_by_its_state():
+    class Coin(random.Random):
+        pass
+
+    assert digest(Coin(1)) == digest(Coin(1)) != digest(Coin(2))
+
+
+def test_the_generators_of_the_process_do_not_count():
+    """Every run seeds them by itself."""
+    before = digest(random.random, np.random.normal)
+    random.random(), np.random.normal()  # noqa: NPY002
+    assert digest(random.random, np.random.normal) == before

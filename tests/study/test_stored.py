@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.study.identity_cases import CODE, HELPERS, SEEN, UNSEEN
+from tests.identity_cases import CODE, HELPERS
 
 from surefoot._identity import IdentityError
 from surefoot.problems import DatasetInputs, NetworkProblem, SimpleProblem
@@ -61,28 +61,6 @@ def modules_in(folder):
 def load(tmp_path):
     with modules_in(tmp_path) as run:
         yield run
-
-
-@pytest.fixture(scope="module")
-def unedited(tmp_path_factory):
-    """What the runs of the code without an edit are remembered under."""
-    with modules_in(tmp_path_factory.mktemp("unedited")) as run:
-        return key_of(study_of(run()))
-
-
-@pytest.mark.parametrize(("file", "old", "new"), [case[1:] for case in SEEN], ids=[case[0] for case in SEEN])
-def test_an_edit_that_changes_numbers_is_seen(load, unedited, file, old, new):
-    assert key_of(study_of(load(file, old, new))) != unedited
-
-
-@pytest.mark.parametrize(("file", "old", "new"), [case[1:] for case in UNSEEN], ids=[case[0] for case in UNSEEN])
-def test_an_edit_that_changes_nothing_is_not(load, unedited, file, old, new):
-    assert key_of(study_of(load(file, old, new))) == unedited
-
-
-def test_the_table_has_at_least_forty_edits():
-    assert len(SEEN) >= 40
-    assert len(UNSEEN) >= 10
 
 
 def test_the_code_of_the_table_runs_and_its_runs_are_found_again(load, tmp_path):

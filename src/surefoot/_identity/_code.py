@@ -6,10 +6,11 @@ import builtins
 import dis
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from surefoot._identity._packages import package_of
 
@@ -19,6 +20,18 @@ _HAS_DOCSTRING = 0x4000000
 
 ABSENT = "<absent>"
 """Stands for a name that has no value."""
+
+
+class Dynamic(NamedTuple):
+    """Stands for what only a run can tell, such as ``globals()`` or ``os.environ``."""
+
+    name: str
+
+
+_DYNAMIC = [
+    builtins.globals, builtins.eval, builtins.exec, builtins.__import__, importlib.import_module, os.environ, os.getenv,
+    sys.argv, sys.modules,
+]  # fmt: skip
 
 
 def parts(code: CodeType) -> tuple[Any, ...]:
@@ -65,9 +78,9 @@ def _named(code: CodeType, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for place, step in enumerate(steps):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             name = step.argval
-            if name in scope:
-                yield _followed(name, scope[name], steps, place)
-            elif name not in vars(builtins) and step.opname == "LOAD_GLOBAL":
+            if name in scope or hasattr(builtins, name):
+                yield _followed(name, scope[name] if name in scope else getattr(builtins, name), steps, place)
+            elif step.opname == "LOAD_GLOBAL":
                 yield name, ABSENT
         elif step.opname == "IMPORT_NAME":
             yield from _imported(step.argval, steps[place - 2].argval, steps[place - 1].argval, scope)
@@ -81,9 +94,14 @@ def _followed(name: str, value: Any, steps: list[dis.Instruction], place: int) -
             break
         name, foreign = f"{name}.{steps[place].argval}", package_of(value.__name__) is not None
         value = _attribute(value, steps[place].argval)
-        if foreign and not (callable(value) or isinstance(value, ModuleType | int | float | complex | str)):
-            value = name  # as os.environ or sys.argv: what a package holds is not followed
-    return name, value
+        plain = isinstance(value, ModuleType | int | float | complex | str | tuple | list | dict | set)
+        if foreign and not plain and not callable(value) and not _is_dynamic(value):
+            value = name  # as torch.backends or sys.stderr: an object that the package holds
+    return name, Dynamic(name) if _is_dynamic(value) else value
+
+
+def _is_dynamic(value: Any) -> bool:
+    return any(value is one for one in _DYNAMIC)
 
 
 def _imported(name: str, level: Any, attributes: Any, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -96,9 +114,12 @@ def _imported(name: str, level: Any, attributes: Any, scope: dict[str, Any]) -> 
         return
     if not attributes or "*" in attributes:
         yield f"import {full}", module
+        for end in [place for place, letter in enumerate(full) if letter == "."]:
+            yield f"import {full[:end]}", sys.modules[full[:end]]  # code may go on from there: import a.b; a.c
         return
     for attribute in attributes:
-        yield f"{full}.{attribute}", _attribute(module, attribute)
+        value = _attribute(module, attribute)
+        yield f"{full}.{attribute}", Dynamic(f"{full}.{attribute}") if _is_dynamic(value) else value
 
 
 def _attribute(module: ModuleType, name: str) -> Any:

@@ -62,7 +62,7 @@ def identify(*values: Any) -> Identity:
     """
     walk = Walk()
     try:
-        hashed = walk.digest(values)
+        hashed = walk.all_of(values)
     except RecursionError:
         raise IdentityError(
             f"{walk.where()} is nested too deeply to be identified; give it a method fingerprint()"

@@ -1,20 +1,45 @@
-"""Which code is the user's, and which belongs to a package with a version."""
+"""Which code belongs to a package that a version tells apart, and which is the user's.
+
+One rule: what surely belongs to a package, and surely is what was installed, counts by its name and the package's
+version. All else counts by what it is: byte code and values.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 import sys
 import sysconfig
+from collections.abc import Iterator
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
+_MADE_AT_RUN_TIME = 1 << 9
+"""A flag of classes: the library that a name says it is of may not have it."""
 _INSTALLED = ("site-packages", "dist-packages")
 
 
-def is_foreign(cls: Any) -> bool:
-    """Whether a class or function is of a package, so that it counts by its name and the package's version."""
-    return package_of(getattr(cls, "__module__", None)) is not None
+def is_foreign(value: Any) -> bool:
+    """Whether a class or function is a package's: defined in a module of it, and found there under its name."""
+    if isinstance(value, FunctionType):  # functools.wraps copies __module__, not the globals
+        return package_of(value.__globals__.get("__name__", "")) is not None
+    module = getattr(value, "__module__", None)
+    if package_of(module) is None:
+        return False
+    is_compiled = not isinstance(value, type) or not value.__flags__ & _MADE_AT_RUN_TIME
+    return is_compiled or _found(module, value.__qualname__) is value
+
+
+def _found(module: str | None, qualname: str) -> Any:
+    """What a module has under a qualified name, None if nothing."""
+    value: Any = sys.modules.get(module or "builtins")
+    for name in qualname.split("."):
+        value = getattr(value, name, None)
+    return value
 
 
 def package_of(module: Any) -> str | None:
@@ -50,7 +75,10 @@ def _place(module: ModuleType | None) -> str | None:
 
 @lru_cache(maxsize=1024)
 def version_of(top: str) -> str | None:
-    """The version of a package, without its build: builds for other devices are alike.
+    """The version of a package, without its build: builds for other devices are alike. None if there is none.
+
+    A version says what code it is only if the package came from an index and has not been changed since. Of any other
+    one, such as a package of yours that pip installed from a folder, a hash of its code follows the version.
 
     >>> version_of("json") == f"Python {sys.version_info.major}.{sys.version_info.minor}"
     True
@@ -59,13 +87,56 @@ def version_of(top: str) -> str | None:
         return ""  # whoever uses this adds the version of its numbers
     if top == "builtins" or top in sys.stdlib_module_names:
         return f"Python {sys.version_info.major}.{sys.version_info.minor}"
-    version = getattr(sys.modules.get(top), "__version__", None)
-    if not isinstance(version, str):
-        from importlib import metadata
+    installed = _distribution(top)
+    if installed is None:
+        return None
+    version, record = installed.version.partition("+")[0], installed.read_text("RECORD")
+    if record is None:
+        code = {path.as_posix(): path.read_bytes() for path in _sources(top)}
+    elif installed.read_text("direct_url.json") is not None:  # from a folder, a repository or a file
+        code = {
+            "RECORD": "\n".join(
+                line for line in record.splitlines() if line.startswith((f"{top}/", f"{top}."))
+            ).encode()
+        }
+    else:
+        code = dict(_changed(top, installed, record))
+    if not code:
+        return version
+    state = hashlib.blake2b(digest_size=6)
+    for name in sorted(code):
+        state.update(hashlib.blake2b(code[name]).digest())
+    return f"{version} ({state.hexdigest()})"
 
-        names = metadata.packages_distributions().get(top, [top])
-        try:
-            version = metadata.version(names[0])
-        except metadata.PackageNotFoundError:
-            return None
-    return version.partition("+")[0]
+
+def _distribution(top: str) -> metadata.Distribution | None:
+    try:
+        return metadata.distribution(top)
+    except metadata.PackageNotFoundError:
+        names = metadata.packages_distributions().get(top, [])
+        return metadata.distribution(names[0]) if names else None
+
+
+def _sources(top: str) -> Iterator[Path]:
+    """The files with code of a package: Python's and compiled ones."""
+    place = Path(_place(sys.modules.get(top)) or "")
+    folder = place if place.is_dir() else place.parent
+    files = folder.rglob("*") if place.name == "__init__.py" or place.is_dir() else [place]
+    return (path for path in files if path.suffix in (".py", ".so", ".pyd") and path.is_file())
+
+
+def _changed(top: str, installed: metadata.Distribution, record: str) -> Iterator[tuple[str, bytes]]:
+    """The loaded files of a package that are not what its installer has written."""
+    line, folder = re.search(r"^(.*/RECORD),", record, re.MULTILINE), Path(str(installed.locate_file("")))
+    written = (folder / line[1]).stat().st_mtime + 2.0 if line else 0.0
+    known: dict[str, str] = {}
+    for name, module in list(sys.modules.items()):
+        path = Path(getattr(module, "__file__", None) or "")
+        if name.partition(".")[0] != top or not path.is_file() or path.stat().st_mtime <= written:
+            continue
+        known = known or dict(entry.rsplit(",", 2)[:2] for entry in record.splitlines() if entry.count(",") > 1)
+        content = path.read_bytes()
+        found = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        place = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else ""
+        if known.get(place) != f"sha256={found}":
+            yield name, content

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import (
     BuiltinFunctionType,
     CodeType,
+    DynamicClassAttribute,
     FunctionType,
     GetSetDescriptorType,
     MappingProxyType,
@@ -32,21 +33,27 @@ from surefoot._identity import _code
 from surefoot._identity._packages import is_foreign, package_of, version_of
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented), range, np.dtype)
-_SILENT = (logging.Logger, weakref.ref, type(threading.Lock()), type(threading.RLock()))
+_SILENT = (logging.Logger, type(threading.Lock()), type(threading.RLock()))
 """Objects that no number depends on."""
 _OF_CLASSES = {
     "__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__",
     "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__match_args__",
     "__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__dataclass_fields__",
-    "__dataclass_params__", "__slots__", "__classcell__", "__repr__",
+    "__dataclass_params__", "__slots__", "__classcell__", "_member_map_", "_value2member_map_",
+    "__slotnames__",
 }  # fmt: skip
 """Attributes of a class that its user has not written, or that are hashed elsewhere."""
+_OF_SAVING = {
+    "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+}  # fmt: skip
+"""Attributes of a module of torch that have to do with saving only."""
 
 
 class Walk:
     """Hashes values, and notes on the way what the hash rests on.
 
-    A value that is met inside of itself counts as how far outside it is; one that is met again is not hashed again.
+    A value inside of itself is hashed as the number of levels between the two; one that is met again is not walked
+    again. Tensors and modules of torch that are met again count as the same ones: tied weights train differently.
     """
 
     def __init__(self) -> None:
@@ -54,9 +61,21 @@ class Walk:
         self.unknown: list[str] = []
         self._used: set[str] = set()
         self._known: dict[int, bytes] = {}
+        self._shared: dict[int, int] = {}
         self._alive: list[Any] = []  # so that no address is used twice
         self._around: list[int] = []
         self._path: list[str] = []
+
+    def all_of(self, values: tuple[Any, ...]) -> bytes:
+        """The hash of values, and of what was changed in torch if they use it."""
+        hashed = self.digest(values)
+        if "torch" in self._used:
+            from surefoot._identity import _torch
+
+            settings = _torch.settings()
+            if settings:
+                hashed = _hash("settings", hashed, self._note("settings of torch", self._named(settings)))
+        return hashed
 
     def packages(self) -> dict[str, str]:
         """Versions of the packages that were met."""
@@ -74,6 +93,8 @@ class Walk:
         if kind in _ATOMS:
             return _hash(kind.__name__, repr(value).encode())
         place = id(value)
+        if place in self._shared:
+            return _hash("again", str(self._shared[place]).encode())
         if place in self._known:
             return self._known[place]
         if place in self._around:
@@ -88,18 +109,21 @@ class Walk:
         return hashed
 
     def _of(self, value: Any) -> bytes:
+        if type(value) in _CONTAINERS:
+            return _CONTAINERS[type(value)](self, value)
         for kinds, method in _KINDS:
             if isinstance(value, kinds):
                 return method(self, value)
         torch = sys.modules.get("torch")
         if torch is not None:
-            if isinstance(value, torch.Tensor):
-                return self._tensor(value)
-            if isinstance(value, torch.nn.Module):
-                return self._torch_module(value)
+            if isinstance(value, torch.Tensor | torch.nn.Module):
+                hashed = self._tensor(value) if isinstance(value, torch.Tensor) else self._torch_module(value)
+                self._shared[id(value)] = len(self._shared)
+                return hashed
             if isinstance(value, torch.Generator):
                 return self._all("Generator", value.device.type, value.get_state())
             if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
+                self._used.add("torch")
                 return _hash("torch", repr(value).encode())
         if hasattr(value, "tocoo") and hasattr(value, "nnz"):  # a sparse matrix, whose flags depend on who used it
             entries = value.tocoo()
@@ -140,12 +164,10 @@ class Walk:
     # What is made of other values.
 
     def _sequence(self, value: Iterable[Any]) -> bytes:
-        values = list(value)
-        extra = [] if type(value) in (tuple, list) else [self._instance(value, inside=True)]
-        return _hash(type(value).__name__, *(self._labelled(f"[{k}]", item) for k, item in enumerate(values)), *extra)
+        return _hash(type(value).__name__, *(self._labelled(f"[{k}]", item) for k, item in enumerate(list(value))))
 
     def _set(self, value: Iterable[Any]) -> bytes:
-        extra = [] if type(value) in (set, frozenset) else [self._instance(value, inside=True)]
+        extra = [] if type(value) in (set, frozenset) else [self.digest(type(value)), self._named(_held(value))]
         # The order of a set differs from process to process.
         return _hash("set", *sorted(self.digest(item) for item in value), *extra)
 
@@ -155,8 +177,7 @@ class Walk:
             for key, item in list(value.items())
             for part in (self.digest(key), self._labelled(f"[{key!r}]" if isinstance(key, str | int) else "[…]", item))
         ]
-        extra = [] if type(value) in (dict, MappingProxyType) else [self._instance(value, inside=True)]
-        return _hash("dict", *entries, *extra)
+        return _hash("dict", *entries)
 
     def _named(self, values: dict[str, Any]) -> bytes:
         """Values by name, whose order tells nothing."""
@@ -166,14 +187,12 @@ class Walk:
     def _array(self, value: Any) -> bytes:
         if value.dtype.hasobject:
             return self._all("objects", value.shape, value.ravel().tolist())
-        parts = [np.ascontiguousarray(value).reshape(-1).view(np.uint8).data]
-        if isinstance(value, np.ma.MaskedArray):
-            parts = [
-                np.ascontiguousarray(part).view(np.uint8).data for part in (value.filled(), np.ma.getmaskarray(value))
-            ]
-        content = [hashlib.blake2b(part).digest() for part in parts]
+        plain = (value.filled(), np.ma.getmaskarray(value)) if isinstance(value, np.ma.MaskedArray) else (value,)
+        content = [
+            hashlib.blake2b(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data).digest() for part in plain
+        ]
         if not is_foreign(type(value)):
-            content.append(self._instance(value, inside=True))
+            content += [self.digest(type(value)), self._named(_held(value))]
         kind = value.dtype.descr if value.dtype.names else value.dtype.str
         return _hash("array", f"{kind}{value.shape}".encode(), *content)
 
@@ -184,8 +203,11 @@ class Walk:
             *(value._backward_hooks or {}).values(),
             *(getattr(value, "_post_accumulate_grad_hooks", None) or {}).values(),
         ]
-        about = [str(value.dtype), list(value.shape), value.device.type, value.requires_grad, hooks]
-        plain = value.detach()
+        about = [type(value), vars(value), str(value.dtype), value.device.type, value.requires_grad, hooks]
+        if torch.nn.parameter.is_lazy(value):  # it has neither a shape nor numbers before its first batch
+            return self._all("tensor", *about)
+        about.append(list(value.shape))
+        plain = value.detach().as_subclass(torch.Tensor)
         try:
             if plain.layout is not torch.strided:
                 plain = plain.to_dense()
@@ -205,17 +227,16 @@ class Walk:
             name: _content(cell) for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
         }
         if is_foreign(value):
-            hashed = self._name(value.__module__, value.__qualname__)
+            hashed = self._name(value.__globals__["__name__"], value.__code__.co_qualname)
             # One that a package has made around a function of yours, as torch.vmap does.
             return _hash("made", hashed, self._all("cells", *cells.values())) if cells else hashed
-        module = value.__module__ or "<made>"
-        full = f"{module}.{value.__qualname__}"
+        module = value.__globals__.get("__name__") or "<made>"
+        full = f"{module}.{value.__code__.co_qualname}"
         code = self._note(full, self._codes(value.__code__))
         self._path.append(full)
         hashes = [code, self._labelled("defaults", value.__defaults__), self._named(value.__kwdefaults__ or {})]
         hashes += [self._noted(f"{full}[{name}]", name, cell) for name, cell in cells.items()]
-        attributes = {name: item for name, item in vars(value).items() if name != "__wrapped__"}
-        hashes.append(self._named(attributes))
+        hashes.append(self._named(vars(value)))
         for name, item in _code.references(value).items():
             hashes.append(self._noted(f"{module}.{name}", name, item, package_of(getattr(item, "__module__", None))))
         self._path.pop()
@@ -240,29 +261,22 @@ class Walk:
     def _module(self, value: ModuleType) -> bytes:
         if package_of(value.__name__) is not None:
             return self._name(value.__name__, "")
-        return self._named({name: item for name, item in vars(value).items() if not name.startswith("__")})
+        names = {name: item for name, item in vars(value).items() if not name.startswith("__") or name == "__getattr__"}
+        return self._named(names)
 
     def _class(self, value: type) -> bytes:
         name = f"{value.__module__}.{value.__qualname__}"
         if is_foreign(value):
-            changed = {  # by somebody else, as in torch.nn.Linear.forward = mine
-                key: item
-                for key, item in vars(value).items()
-                if isinstance(item, FunctionType) and not is_foreign(item)
-            }
-            hashed = self._name(value.__module__, value.__qualname__)
-            return _hash("changed", hashed, self._named(changed)) if changed else hashed
-        if issubclass(value, enum.Enum):
-            kinds = (FunctionType, property, classmethod, staticmethod, functools.cached_property)
-            written = {key: item for key, item in vars(value).items() if isinstance(item, kinds)}
-            values = [(member.name, member.value) for member in value.__members__.values()]
-            return _hash("enum", value.__qualname__.encode(), self.digest(values), self._named(written))
+            # What somebody else has put there, as in torch.nn.Linear.forward = mine, is found in torch's settings.
+            return self._name(value.__module__, value.__qualname__)
         self._path.append(name)
         hashes = [value.__qualname__.encode(), *(self.digest(base) for base in value.__bases__)]
         if not is_foreign(type(value)):
             hashes.append(self.digest(type(value)))
+        members = value.__members__ if issubclass(value, enum.Enum) else {}
+        hashes += [self.digest([(key, member.value) for key, member in members.items()])]
         for key, item in sorted(vars(value).items()):
-            if key in _OF_CLASSES or key.startswith("__pydantic_") or isinstance(item, _DESCRIPTORS):
+            if key in _OF_CLASSES or key in members or key.startswith("__pydantic_") or isinstance(item, _DESCRIPTORS):
                 continue
             hashes += [key.encode(), self._noted(f"{name}.{key}", key, item, package_of(type(item).__module__))]
         if is_dataclass(value):
@@ -279,27 +293,41 @@ class Walk:
             value = value._orig_mod
         values: dict[str, Any] = {}
         for name, item in vars(value).items():
-            if "state_dict" in name:
-                continue  # hooks of saving and loading
             if name in ("_parameters", "_buffers", "_modules"):
                 item = list(item.items())
             elif "_hooks" in name and isinstance(item, dict):
                 item = list(item.values())  # their keys count up over the whole process
-            values[name] = item
+            if name not in _OF_SAVING:
+                values[name] = item
         return _hash("module", self.digest(type(value)), self._named(values))
 
-    def _instance(self, value: Any, inside: bool = False) -> bytes:
-        """Any other object: its class and what it holds; ``inside`` leaves out the content of containers."""
+    def _instance(self, value: Any) -> bytes:
+        """Any other object: its class, and what it holds or would be written down as."""
         kind = type(value)
         if isinstance(value, _SILENT):
             return _hash("silent", kind.__qualname__.encode())
-        if callable(getattr(value, "fingerprint", None)) and not inside:
-            return _hash("told", self.digest(kind), str(value.fingerprint()).encode())
+        if isinstance(value, _code.Dynamic):
+            self.unknown.append(f"{value.name} in {self._path[-2] if len(self._path) > 1 else 'the code'}")
+            return _hash("unknown", value.name.encode())
+        if callable(getattr(value, "fingerprint", None)):
+            return _hash("fingerprint", self.digest(kind), str(value.fingerprint()).encode())
         if isinstance(value, enum.Enum):
             return self._all("member", kind, value.name)
-        if inside or not is_foreign(kind):
-            content = [] if inside else _built_in(value)
-            return _hash("object", self.digest(kind), self._named(_held(value)), *map(self.digest, content))
+        if is_foreign(kind):
+            module = sys.modules.get(kind.__module__)
+            for name, item in vars(module).items() if module else ():
+                if item is value:  # the one that the package itself holds, as behind random.random
+                    return self._name(kind.__module__, name)
+            return self._reduced(value)
+        held = _hash("object", self.digest(kind), self._named(_held(value)))
+        if all(base is object or not is_foreign(base) or base.__module__ == "typing" for base in kind.__mro__):
+            return held
+        return _hash("derived", held, self._reduced(value))
+
+    def _reduced(self, value: Any) -> bytes:
+        """An object as it would be written down by pickle; of one of yours without its attributes."""
+        kind = type(value)
+        own = not is_foreign(kind)
         try:
             reduce = copyreg.dispatch_table.get(kind)
             reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
@@ -309,11 +337,14 @@ class Walk:
             module = getattr(value, "__module__", None) or kind.__module__
             is_there = getattr(sys.modules.get(module), reduced, None) is value  # not one made of a function of yours
             return self._name(module, reduced) if is_there else self._unknown(value)
-        hashes = [self.digest(kind), self.digest(reduced[0]), self.digest(reduced[1])]
-        if len(reduced) > 2:
-            is_plain = isinstance(reduced[2], dict) and all(isinstance(name, str) for name in reduced[2])
-            hashes.append(self._named(reduced[2]) if is_plain else self.digest(reduced[2]))
-        hashes += [self._sequence(list(items)) for items in reduced[3:5] if items is not None]
+        function, arguments, state, *items = (*reduced, None, None, None)[:5]
+        hashes = [self.digest(function), *(self.digest(part) for part in arguments if part is not kind)]
+        if not own:
+            hashes.append(self.digest(kind))
+        if state is not None and not (own and _is_usual(kind)):
+            is_plain = isinstance(state, dict) and all(isinstance(name, str) for name in state)
+            hashes.append(self._named(state) if is_plain else self.digest(state))
+        hashes += [self._sequence(list(part)) for part in items if part is not None]
         return _hash("reduced", *hashes)
 
     def _unknown(self, value: Any) -> bytes:
@@ -323,6 +354,14 @@ class Walk:
 
 
 _DESCRIPTORS = (MemberDescriptorType, GetSetDescriptorType)
+
+_CONTAINERS: dict[type, Callable[[Walk, Any], bytes]] = {
+    tuple: Walk._sequence,
+    list: Walk._sequence,
+    dict: Walk._dict,
+    MappingProxyType: Walk._dict,
+}
+"""Hashed by their entries; classes derived from them may hold more."""
 
 _KINDS: list[tuple[Any, Callable[[Walk, Any], bytes]]] = [
     (FunctionType, Walk._function),
@@ -335,13 +374,15 @@ _KINDS: list[tuple[Any, Callable[[Walk, Any], bytes]]] = [
         (staticmethod, classmethod, functools._lru_cache_wrapper),
         lambda walk, value: walk._all(type(value).__name__, value.__wrapped__),
     ),
-    (property, lambda walk, value: walk._all("property", value.fget, value.fset, value.fdel)),
+    (
+        (property, DynamicClassAttribute),
+        lambda walk, value: walk._all("property", value.fget, value.fset, value.fdel),
+    ),
     (functools.cached_property, lambda walk, value: walk._all("cached_property", value.func)),
+    (weakref.ref, lambda walk, value: walk._all("reference", value())),
     (ModuleType, Walk._module),
     ((np.ndarray, np.generic), Walk._array),
-    ((tuple, list), Walk._sequence),
     ((set, frozenset), Walk._set),
-    ((dict, MappingProxyType), Walk._dict),
 ]
 
 
@@ -361,18 +402,10 @@ def _held(value: Any) -> dict[str, Any]:
     }
 
 
-def _built_in(value: Any) -> list[Any]:
-    """What an object of a class of yours holds because its class is derived from another: a float, a deque, a date."""
-    kind = type(value)
-    if not any(base is not object and is_foreign(base) for base in kind.__mro__):
-        return []
-    if any(isinstance(getattr(kind, name), FunctionType) for name in ("__reduce__", "__reduce_ex__")):
-        return []  # it says itself how it is written down, which may be anything
-    try:
-        _, arguments, _, *items = (*value.__reduce_ex__(4), None, None, None)[:5]
-        return [part for part in (*arguments, *(list(part) for part in items if part is not None)) if part is not kind]
-    except Exception:  # whatever it holds, it cannot be written down
-        return []
+def _is_usual(kind: type) -> bool:
+    """Whether the state of an object, as it would be written down, is its attributes."""
+    names = ("__reduce__", "__reduce_ex__", "__getstate__")
+    return all(getattr(kind, name, None) is getattr(object, name, None) for name in names)
 
 
 def _content(cell: Any) -> Any:
