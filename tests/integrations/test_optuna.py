@@ -33,6 +33,7 @@ def train(trial, lr, **options):
                 report(trial, monitor)
                 if trial.should_prune():
                     raise optuna.TrialPruned
+    report(trial, monitor)  # the last step was reported already: Optuna would warn of a second time
     return loss.item()
 
 

@@ -14,14 +14,15 @@ try:
 except ImportError as error:
     raise missing(__name__, error, "optuna") from error
 
-_BIAS, _STOPPED = "surefoot:bias", "surefoot:stopped"
+_BIAS, _STEP, _STOPPED = "surefoot:bias", "surefoot:step", "surefoot:stopped"
 
 
 def report(trial: Trial, monitor: StabilityMonitor) -> None:
     """Report the noise of a run's partial bound to a trial, and its bias as a user attribute.
 
     Call it every few steps, and once more at the end: the last report of a finished trial is its whole bound, against
-    which others are pruned. The monitor needs a horizon and a distance, the same in all trials.
+    which others are pruned. A step that was reported already is left out. The monitor needs a horizon and a distance,
+    the same in all trials.
 
     Args:
         trial: The trial.
@@ -32,7 +33,10 @@ def report(trial: Trial, monitor: StabilityMonitor) -> None:
             "the monitor must have a horizon and a distance, or the smallest rate would have the smallest bound; got "
             f"horizon={monitor.horizon!r}, distance={monitor.distance!r}"
         )
+    if trial.user_attrs.get(_STEP) == monitor.steps:
+        return
     bound = monitor.bound()
+    trial.set_user_attr(_STEP, monitor.steps)
     trial.set_user_attr(_BIAS, bound.bias)
     if monitor.stopped is not None:
         trial.set_user_attr(_STOPPED, monitor.stopped.reason)
