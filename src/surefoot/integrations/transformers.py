@@ -7,7 +7,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from surefoot._base.missing import missing
-from surefoot.integrations._watching import attached, latest, stops
+from surefoot.integrations._watching import Numbers, attached, stops
 from surefoot.monitor import StabilityMonitor
 
 try:
@@ -23,12 +23,12 @@ __all__ = ["StabilityCallback", "find_lr"]
 class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Attaches a :class:`~surefoot.monitor.StabilityMonitor` to the optimizer of a Transformers ``Trainer``.
 
-    The Trainer calls ``optimizer.step()`` without a loss, and tells callbacks none: it is heard where the Trainer
-    differentiates it, the share of every micro batch. Once a stop rule holds, training ends after the step.
+    The Trainer calls ``optimizer.step()`` without a loss and gives callbacks none: the loss is taken from ``backward``,
+    summed over the micro batches. Once a stop rule holds, training ends after the step.
 
-    What it sees goes to where the Trainer reports (``report_to``: TensorBoard, W&B, …), whenever the Trainer logs:
-    loss, rate, δ and the steps that other methods would take, and the verdict as a number, ``stability/state``: −1 is
-    too small, 0 holds, 1 is at the edge, 2 too large.
+    Its numbers go to where the Trainer reports (``report_to``: TensorBoard, W&B, …), whenever the Trainer logs: loss,
+    rate, δ and the steps that other methods would take, and the verdict as a number, ``stability/state``: −1 is too
+    small, 0 holds, 1 is at the edge, 2 too large. The verdict is renewed whenever the run is a tenth longer.
 
     Args:
         trainer: The trainer; add the callback to it with ``trainer.add_callback``.
@@ -50,6 +50,7 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._trainer = trainer
         self._log = log
         self._options = options
+        self._numbers: Numbers | None = None
         self.monitor: StabilityMonitor | None = None
         """The monitor of the last training, also when it is over."""
 
@@ -59,14 +60,16 @@ class StabilityCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         """Start watching."""
         self.on_train_end()  # of a training that was interrupted
         self.monitor = attached(_bare(kwargs["optimizer"]), state.max_steps, self._options)
+        self._numbers = Numbers(self.monitor)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
-        """Report what was seen, and end the training if a rule says so."""
-        if self._log and control.should_log and self.monitor is not None:
+        """Report the last step, and end the training if a rule says so."""
+        if self._log and control.should_log and self._numbers is not None:
+            newest = self._numbers.newest()
             for callback in filter(_reports, self._trainer.callback_handler.callbacks):
-                callback.on_log(args, state, control, **{**kwargs, "logs": latest(self.monitor)})
+                callback.on_log(args, state, control, **{**kwargs, "logs": dict(newest)})
         if self.monitor is not None and stops(self.monitor):
             control.should_training_stop = True
         return control

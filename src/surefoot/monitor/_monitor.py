@@ -17,7 +17,15 @@ from surefoot.monitor import _optimizers
 from surefoot.monitor._judge import judge, progress
 from surefoot.monitor._records import OVERFLOW, Records
 from surefoot.monitor._sample import StepSample
-from surefoot.monitor._trace import SOURCES, build_trace, own_index, parse_models, peak_rate, planned_rates
+from surefoot.monitor._trace import (
+    SOURCES,
+    build_trace,
+    counterfactual,
+    own_index,
+    parse_models,
+    peak_rate,
+    planned_rates,
+)
 from surefoot.monitor._verdict import State, Verdict
 from surefoot.optim import Losses, ModelBased, scalar
 from surefoot.rules import Floats, History, Stop, StopRule, check_rules, first_stop
@@ -220,6 +228,22 @@ class StabilityMonitor:
         what is not finite, NaN what was not measured.
         """
         return self._records.columns()
+
+    def scalars(self, start: int = 0) -> dict[str, Floats]:
+        """What a logger shows: one array per name over the measured steps from an index on (-1 is the last).
+
+        ``step``, ``loss``, ``grad_sq``, ``rate``, ``size``, ``delta``, and of each counterfactual model ``size/sps``
+        and ``delta/sps``, as in :meth:`trace`. It costs what these steps cost, however long the run was before.
+        """
+        columns = self._records.columns(start)
+        end = -(-self.steps // self.every)
+        shown = {"step": self.every * np.arange(end - len(columns["loss"]), end, dtype=float)}
+        shown |= {name: columns[name] for name in ("loss", "grad_sq", "rate", "size")}
+        shown["delta"] = own_index(columns, self._source)
+        for name, model in self.models.items():
+            step = counterfactual(model, columns["loss"], columns["decrease"], columns["rate"])
+            shown[f"size/{name}"], shown[f"delta/{name}"] = np.asarray(step.size), np.asarray(step.delta)
+        return shown
 
     def bound(self) -> Bound:
         """The partial bound Ω of the last iterate: ``bias``, the ``noise`` of the steps so far, and their ``total``.

@@ -71,12 +71,17 @@ class Records:
             self._open = []
             return True
 
-    def columns(self, *, complete: bool = False) -> dict[str, Floats]:
-        """The columns by name: of complete blocks, which all ranks know alike, or of all rows of this process."""
+    def columns(self, start: int = 0, *, complete: bool = False) -> dict[str, Floats]:
+        """The columns by name, from a row on (-1 is the last): of complete blocks, which all ranks know alike, or all.
+
+        Only rows from there on are read.
+        """
         with self._lock:
-            rows = self._done[: self._count]
-            if self._open and not complete:
-                rows = np.concatenate([rows, _numbers(self._open)])
+            waiting = [] if complete else self._open
+            begin = slice(start, None).indices(self._count + len(waiting))[0]
+            rows = self._done[begin : self._count]
+            if waiting:
+                rows = np.concatenate([rows, _numbers(waiting[max(0, begin - self._count) :])])
         return dict(zip(COLUMNS, rows.T, strict=True))
 
     def _averaged(self, rows: Floats) -> Floats:
