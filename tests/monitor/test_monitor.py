@@ -68,7 +68,7 @@ def test_our_optimizers_tell_their_loss(problem, style):
     assert monitor.trace().loss.values == pytest.approx(losses, rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", [sfo.SGD, sfo.SPS, sfo.NGN, sfo.LogNGN, sfo.PowerStep])
+@pytest.mark.parametrize("kind", [sfo.SGD, sfo.SPS, sfo.NGN, sfo.LogNGN])
 def test_our_optimizers_tell_their_own_step(problem, kind):
     optimizer = kind(problem.model.parameters(), lr=2.0)
     with StabilityMonitor(optimizer) as monitor:

@@ -110,7 +110,6 @@ OURS = {
     "sps": sfo.SPS,
     "ngn": sfo.NGN,
     "log-ngn": sfo.LogNGN,
-    "power(p=0.75)": sfo.PowerStep,
 }
 
 

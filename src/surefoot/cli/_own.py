@@ -195,7 +195,7 @@ def watch(
     arguments: Annotated[list[str] | None, Argument(metavar="ARGS", help="Arguments of the script.")] = None,
     module: Annotated[bool, Option("-m", help="Run a module, as `python -m` does.")] = False,
     horizon: Annotated[
-        int | None, Option("--horizon", help="Steps of the whole run; by default what trainer, scheduler or loops say.")
+        int | None, Option("--horizon", help="Steps of the whole run; by default what a trainer or scheduler says.")
     ] = None,
     stop: Annotated[bool, Option("--stop", help="End a hopeless run, with exit code 86.")] = False,
     out: Annotated[
