@@ -20,7 +20,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from surefoot._base.spawn import cores
+from surefoot._base.processes import cores
 from surefoot.study import Study
 
 LIMIT = 1.05

@@ -21,7 +21,7 @@ from torch import nn
 
 import surefoot as sf
 import surefoot.optim as sfo
-from surefoot._base.spawn import cores
+from surefoot._base.processes import cores
 from surefoot.data import load
 from surefoot.search import Found, TorchRun
 

@@ -2,12 +2,14 @@
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from surefoot import report
 from surefoot.report._payload import payload
+from surefoot.runs import Store
 from surefoot.study import Method, Result, Study
 from surefoot.theory import models
 
@@ -78,9 +80,10 @@ def interrupted():
     """A study of which the runs of one seed are missing."""
     study = Study("linear-regression", methods=["sgd", "sps"], lrs=[0.01, 0.1], seeds=2, epochs=2, batch_size=5)
     result = study.run()
-    archive = result._archive
-    archive.runs = [trace for trace in archive.runs if (trace.key.lr, trace.key.seed) != (0.1, 1)]
-    return Result(result.settings, archive)
+    store = Store.write()
+    kept = [trace for trace in result._archive.traces() if (trace.key.lr, trace.key.seed) != (0.1, 1)]
+    store.add(result._archive.context, kept)
+    return Result(result.settings, replace(result._archive, store=store))
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 import surefoot
-from surefoot._base.states import load_run
 from surefoot.cli._main import app
-from surefoot.monitor import PartialBound
+from surefoot.runs import States
 from surefoot.search import RunError, tune
 from surefoot.study import ClusterError, Method, RunFailed, Study
 
@@ -116,7 +115,7 @@ def test_a_network_sweep_survives_its_worker_and_its_client(running, alone, asse
 def test_what_nobody_waits_for_any_more_ends(running, tmp_path):
     settings = {**NETWORK, "epochs": 2000}
     with launch(settings, running.address, tmp_path / "s.db") as client:
-        wait_until(lambda: list(tmp_path.glob("*.runs/*.run")), client)
+        wait_until(lambda: list(tmp_path.glob("*.states/*.state")), client)
         client.kill()
     wait_until(lambda: not running.on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)), seconds=60)
     wait_until(lambda: not _at_work(running), seconds=60)
@@ -217,14 +216,6 @@ def test_runs_go_to_workers_that_offer_what_they_take(running, alone, assert_sam
     assert_same_bits(result.dataset, alone(MANY_CHUNKS))
 
 
-def test_a_shared_bound_ends_runs_on_all_workers_and_the_result_does_not_tell(running, assert_same_bits, tmp_path):
-    rule = PartialBound("shared", slack=1.0, with_bias=True, until=1.0)
-    study = make({**MANY_CHUNKS, "distance": 1.0, "stop": rule})
-    result = study.run(tmp_path / "s.db", engine="dask", address=running.address)
-    assert_same_bits(result.dataset, study.run(processes=1).dataset)
-    assert (result.dataset.status == "stopped").sum() > 100
-
-
 @pytest.mark.parametrize(("name", "problem"), [("study", "linear-regression"), ("tune", "digits-mlp")])
 def test_the_command_takes_engine_and_address(running, tmp_path, name, problem):
     spec = tmp_path / "spec.toml"
@@ -263,9 +254,10 @@ def test_a_long_run_goes_on_from_its_checkpoint(running, alone, assert_same_bits
     saved = []
 
     def kill_a_worker():
-        wait_until(lambda: len(list(tmp_path.glob("*.runs/*.run"))) >= 2)
+        wait_until(lambda: len(list(tmp_path.glob("*.states/*.state"))) >= 2)
         running.kill_worker()
-        saved.extend(len(load_run(file, with_state=False)[0]["losses"]) for file in tmp_path.glob("*.runs/*.run"))
+        states = States(str(tmp_path / "s.db.states"), study._context(), study._seen.identities)
+        saved.extend(len(states.load(run.key)[0].losses) for run in study.runs if states.exists(run.key))
 
     with ThreadPoolExecutor(1) as thread:
         killing = thread.submit(kill_a_worker)

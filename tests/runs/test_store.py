@@ -1,20 +1,21 @@
 """The study's file: what is kept, and what a damaged, foreign, old, read-only or full one does."""
 
 import hashlib
+import os
+import pickle
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from surefoot.runs import _store
-from surefoot.runs._store import Store
-from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key, Trace
+from surefoot.runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key, States, Store, Told, Trace
 from surefoot.study import StoreError
 
 
@@ -113,9 +114,89 @@ def test_reading_what_does_not_exist_creates_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_is_refused(tmp_path):
-    with pytest.raises(StoreError, match="cannot be read"):
-        Store.write(tmp_path)
+@pytest.mark.parametrize("open_store", [Store.write, Store.read])
+def test_what_is_no_file_is_refused_at_once(tmp_path, open_store):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="a store must be a file, this is a device or pipe"):
+        open_store(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="a store must be a file, this is a folder"):
+        open_store(tmp_path)
+
+
+def test_a_file_where_the_states_would_be_is_named(tmp_path):
+    (tmp_path / "s.db.states").write_text("notes")
+    with pytest.raises(StoreError, match=r"states must be a folder for unfinished runs, '.*s\.db\.states' is a file"):
+        Store.write(tmp_path / "s.db")
+
+
+def test_a_path_that_is_no_text_works(tmp_path):
+    path = Path(os.fsdecode(bytes(tmp_path) + b"/\xff.db"))
+    fill(path, make(0.1))
+    assert_same(stored(path)[0], make(0.1))
+    path.write_bytes(b"hello")
+    with pytest.raises(StoreError, match=r"udcff\.db: not a surefoot study") as raised:
+        Store.read(path)
+    str(raised.value).encode()
+
+
+def test_what_others_add_to_the_database_is_left_alone(tmp_path):
+    fill(tmp_path / "s.db", make(0.1))
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        connection.execute("ANALYZE")
+        connection.execute("CREATE VIEW best AS SELECT method, lr, last_loss FROM runs")
+        connection.commit()
+    fill(tmp_path / "s.db", make(0.2))
+    assert len(stored(tmp_path / "s.db")) == 2
+
+
+@pytest.mark.parametrize("open_store", [Store.write, Store.read])
+@pytest.mark.parametrize("version", [3, 5])
+def test_another_schema_is_refused_by_both_versions_and_left_as_it_is(tmp_path, open_store, version):
+    path = tmp_path / "s.db"
+    fill(path, make(0.1))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    before = digest(path)
+    with pytest.raises(StoreError, match=f"schema version {version}, this surefoot reads and writes version 4"):
+        open_store(path)
+    assert digest(path) == before
+
+
+def test_a_store_without_a_path_is_in_memory(tmp_path):
+    with Store.write() as store:
+        store.add("c", [make(0.1)])
+        copy = pickle.loads(pickle.dumps(store))
+        assert_same(next(copy.traces("c")), make(0.1))
+
+
+def test_a_lock_keeps_others_waiting_until_its_process_is_dead(tmp_path, caplog):
+    """In another thread, which must not get in while the first holds the lock."""
+    order = []
+
+    def follow():
+        with Store.write(tmp_path / "s.db") as store, store.locked("c"):
+            order.append("second")
+
+    with Store.write(tmp_path / "s.db") as store, store.locked("c"):
+        thread = threading.Thread(target=follow)
+        thread.start()
+        thread.join(0.5)
+        order.append("first")
+    thread.join(30)
+    assert order == ["first", "second"]
+    assert "another process computes the same runs; this one waits for it" in caplog.text
+    assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
+
+
+def test_a_study_that_is_deleted_takes_its_runs_and_states_with_it(tmp_path):
+    with Store.write(tmp_path / "s.db") as store:
+        for context in ("a", "b"):
+            store.register(context, {"name": context})
+            store.add(context, [make(0.1)])
+            States(str(store.states), context).save(Key("sgd", 0.2, 0), Told(0, np.ones(3)), {"x": 1.0})
+        store.delete(store.studies()[0])
+        assert [entry.settings["name"] for entry in store.studies()] == ["b"]
+        assert (store.done("a"), len(store.done("b")), len(store.unfinished())) == (set(), 1, 1)
 
 
 @pytest.mark.parametrize("content", [b"hello", b"problem = 3\n" * 100, b"SQLite format 3\0"])
@@ -189,47 +270,8 @@ def test_a_flipped_bit_in_a_trace_is_found(tmp_path):
 
     fill(tmp_path / "s.db", run)
     (tmp_path / "s.db").write_bytes(flip(bytearray((tmp_path / "s.db").read_bytes())))
-    with pytest.raises(StoreError, match=r"the traces of sgd, lr=0\.1, seed=0 are damaged"):
+    with pytest.raises(StoreError, match=r"the traces of sgd, lr=0\.1, seed=0 are not those that were written"):
         stored(tmp_path / "s.db")
-
-
-def test_an_old_file_is_brought_up_to_date(tmp_path, monkeypatch):
-    path = tmp_path / "s.db"
-    fill(path, make(0.1))
-
-    def add_note(connection):
-        connection.execute("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT 'old'")
-
-    monkeypatch.setattr(_store, "MIGRATIONS", [*_store.MIGRATIONS, add_note])
-    assert_same(stored(path)[0], make(0.1))  # reading is enough
-    connection = sqlite3.connect(path)
-    assert connection.execute("SELECT note FROM runs").fetchall() == [("old",)]
-    assert connection.execute("PRAGMA user_version").fetchone() == (len(_store.MIGRATIONS),)
-    connection.close()
-
-
-def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
-    path = tmp_path / "s.db"
-    fill(path, make(0.1))
-
-    def fail(connection):
-        connection.execute("DROP TABLE runs")
-        raise RuntimeError("no")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(_store, "MIGRATIONS", [*_store.MIGRATIONS, fail])
-        with pytest.raises(RuntimeError, match="no"):
-            Store.write(path)
-    assert_same(stored(path)[0], make(0.1))
-
-
-@pytest.mark.parametrize("open_store", [Store.write, Store.read])
-def test_a_newer_file_is_refused(tmp_path, monkeypatch, open_store):
-    path = tmp_path / "s.db"
-    fill(path, make(0.1))
-    monkeypatch.setattr(_store, "MIGRATIONS", [])
-    with pytest.raises(StoreError, match="schema version 3, this surefoot knows up to 0"):
-        open_store(path)
 
 
 def test_an_error_inside_a_chunk_keeps_the_chunks_before(tmp_path):

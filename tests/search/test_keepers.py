@@ -1,7 +1,6 @@
 """Killed and resumed: the same answer, and no step taken twice."""
 
 import signal
-import sqlite3
 import textwrap
 
 import numpy as np
@@ -11,10 +10,10 @@ from tests.processes import Program, wait_until
 from tests.runs.torch_recipe import X, Y, batches, recipe, squared
 from torch import nn
 
-from surefoot._base.states import load_run, save_run
 from surefoot.problems import LinearRegression
+from surefoot.runs import Key, States, Told
 from surefoot.search import ProblemRun, SearchError, TorchRun, tune
-from surefoot.study import Result, StoreError, Study, rescue
+from surefoot.study import Result, StoreError, Study
 
 LRS = np.geomspace(1e-3, 1e2, 9)
 SEARCHES = [{}, {"seeds": 2, "refine": 1}]
@@ -84,10 +83,13 @@ def test_few_states_in_memory(regression, max_states):
 
 
 def test_states_are_spilled_beyond_the_cap(regression, monkeypatch):
-    from surefoot.runs import _run_files
+    spilled, save = [], States.save
 
-    spilled = []
-    monkeypatch.setattr(_run_files, "save_run", lambda path, *what: spilled.append(path) or save_run(path, *what))
+    def record(self, key, *what):
+        spilled.append(self.path(key))
+        save(self, key, *what)
+
+    monkeypatch.setattr(States, "save", record)
     tune(ProblemRun(regression, "ngn", batch_size=5), LRS, 100, max_states=2)
     assert spilled
     assert not any(path.parent.exists() for path in spilled)  # and cleaned up
@@ -106,6 +108,9 @@ def test_a_folder_with_other_things_is_left_alone(regression, tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(ValueError, match="other things in it"):
         tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / ".DS_Store").touch()
+    tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path / "mine")
     with pytest.raises(ValueError, match="store must be a folder"):
         tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path / "thesis.txt")
     with pytest.raises(FileNotFoundError, match="does not exist"):
@@ -122,30 +127,15 @@ def test_a_damaged_store_is_named(regression, tmp_path, damage):
         tune(runs, LRS, 50, store=tmp_path / "search")
 
 
-def test_a_search_is_rescued(regression, tmp_path):
-    """Changed through SQLite itself, so that only the seal can tell; its runs are files of their own."""
-    runs = ProblemRun(regression, "sgd", batch_size=5)
-    whole = tune(runs, LRS, 50, store=tmp_path / "search")
-    path = tmp_path / "search" / "runs.db"
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE facts SET value = '{}' WHERE rowid = 1")
-    connection.close()
-    with pytest.raises(StoreError, match=r"runs\.db: .*damaged.*rescue"):
-        tune(runs, LRS, 50, store=tmp_path / "search")
-    (tmp_path / "new").mkdir()
-    assert rescue(path, tmp_path / "new" / "runs.db").lost == ("fact 1",)
-    assert tune(runs, LRS, 50, store=tmp_path / "new").table == whole.table
-
-
 @pytest.mark.parametrize(
     "cut", [lambda data: data[:100], lambda data: data[100:], lambda data: b"", lambda data: b"hi"]
 )
 def test_a_damaged_run_is_named(regression, tmp_path, cut):
     runs = ProblemRun(regression, "sgd", batch_size=5)
     tune(runs, LRS, 50, store=tmp_path / "search")
-    for path in (tmp_path / "search").glob("*/*.run"):
+    for path in (tmp_path / "search").glob("*/*.state"):
         path.write_bytes(cut(path.read_bytes()))
-    with pytest.raises(SearchError, match=r"\.run is damaged .*; delete .*, and its run is computed anew"):
+    with pytest.raises(SearchError, match=r"\.state is damaged.*; delete .*, and its run is computed anew"):
         tune(runs, LRS, 50, store=tmp_path / "search")
 
 
@@ -157,13 +147,14 @@ def test_a_damaged_run_is_named(regression, tmp_path, cut):
     ],
 )
 def test_states_come_back_as_they_were(tmp_path, state):
-    save_run(tmp_path / "state", {"told": 1}, state)
-    assert repr(load_run(tmp_path / "state")) == repr(({"told": 1}, state))
+    states, key = States(str(tmp_path)), Key("", 0.1, 0)
+    states.save(key, Told(0, np.ones(2)), state)
+    assert repr(states.load(key)) == repr((Told(0, np.ones(2)), state))
 
 
 def test_a_state_that_would_need_pickle_is_refused(tmp_path):
     with pytest.raises(TypeError, match="state_dict must hold arrays, tensors, numbers and strings"):
-        save_run(tmp_path / "state", {}, {"f": lambda: 1})
+        States(str(tmp_path)).save(Key("", 0.1, 0), Told(0, np.ones(2)), {"f": lambda: 1})
     assert not list(tmp_path.iterdir())
 
 
@@ -219,6 +210,7 @@ SCRIPT = """
     import sys, time
     import numpy as np
     from surefoot.problems import LinearRegression
+from surefoot.runs import Key, States, Told
     from surefoot.search import ProblemRun, tune
 
     class Slow(ProblemRun):
@@ -352,6 +344,6 @@ def test_a_search_says_how_it_is_given_a_version(tmp_path):
 def test_a_study_removes_what_a_search_has_left_of_its_runs(tmp_path):
     study = Study("linear-regression", methods="sgd", lrs=[0.01, 0.1], seeds=1, epochs=2, batch_size=5)
     tune(study, store=tmp_path / "s.db", processes=1)
-    assert list(tmp_path.glob("*.runs/*.run"))
+    assert list(tmp_path.glob("*.states/*.state"))
     study.run(tmp_path / "s.db")
-    assert not list(tmp_path.glob("*.runs"))
+    assert not list(tmp_path.glob("*.states"))

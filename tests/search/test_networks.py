@@ -10,10 +10,9 @@ from torch import nn
 from typer.testing import CliRunner
 
 import surefoot.optim as sfo
-from surefoot._base.states import load_run
 from surefoot.cli._main import app
 from surefoot.problems import NetworkProblem
-from surefoot.runs import NetworkRuns, _bench
+from surefoot.runs import Key, NetworkRuns, States, _work
 from surefoot.runs._training import NetworkRun
 from surefoot.search import RunError, tune
 from surefoot.study import Result, Study
@@ -199,9 +198,9 @@ def test_what_a_study_has_begun_serves_a_search(tmp_path, monkeypatch, taken):
     study = make_study(methods=["ngn"], seeds=1)
     whole = tune(study, processes=1)
     straight = dict(taken)
-    monkeypatch.setattr(_bench, "_SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(_bench, "_SAVE_SHARE", 1e9)
-    monkeypatch.setattr(_bench, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(_work, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(_work, "_SAVE_SHARE", 1e9)
+    monkeypatch.setattr(_work, "_LOOK_SECONDS", 0.0)
     take, lr = NetworkRun.take_steps, whole.lr
 
     def stopping(self, k):
@@ -213,8 +212,8 @@ def test_what_a_study_has_begun_serves_a_search(tmp_path, monkeypatch, taken):
         patch.setattr(NetworkRun, "take_steps", stopping)
         with pytest.raises(RunError, match="Stop"):
             study.run(tmp_path / "s.db", processes=1)
-    (begun,) = (tmp_path / "s.db.runs").glob("*.run")
-    done = len(load_run(begun, with_state=False)[0]["losses"])
+    states = States(str(tmp_path / "s.db.states"), study._context(), study._seen.identities)
+    done = len(states.load(Key("ngn", lr, 0))[0].losses)
     assert 0 < done < study.steps
     taken.clear()
     found = tune(study, processes=1, store=tmp_path / "s.db")
@@ -249,7 +248,7 @@ def test_a_state_that_is_gone_is_computed_anew(tmp_path):
     whole = tune(study, processes=1)
 
     def forget(steps):
-        for path in tmp_path.glob("s.db.runs/*.run"):
+        for path in tmp_path.glob("s.db.states/*.state"):
             path.unlink()
 
     found = tune(study, processes=1, store=tmp_path / "s.db", max_states=1, progress=forget)

@@ -18,19 +18,12 @@ from torch import nn
 import surefoot as sf
 import surefoot.optim as sfo
 from surefoot.problems import LinearRegression, NetworkProblem
-from surefoot.runs._workers import Workers
 from surefoot.search import ProblemRun, Progress, Run, RunError, TorchRun, tune
 from surefoot.study import Study
 
 X = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
 Y = X[:, :3].argmax(dim=1)
 LRS = np.geomspace(1e-3, 1e2, 7)
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    """Give workers something to do before they have come up: these runs take no time."""
-    monkeypatch.setattr(Workers, "ready", property(lambda self: list(range(len(self)))))
 
 
 def batches(seed):
@@ -96,13 +89,13 @@ def test_runs_that_are_one_computation_stay_and_say_so(caplog):
 
 
 class Doomed(Run):
-    """Ends its process, if that is a worker, or raises."""
+    """Ends its process, if that is not the one given, or raises."""
 
     def __init__(self, lr, seed, how):
         self.lr, self.how, self.step = lr, how, 0
 
     def advance(self, k):
-        if self.how == "dies" and multiprocessing.parent_process() is not None:
+        if isinstance(self.how, int) and self.lr > 1 and os.getpid() != self.how:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.lr > 1 and self.how == "raises":
             raise OSError("disk gone")
@@ -116,11 +109,10 @@ class Doomed(Run):
         self.step = state["step"]
 
 
-def test_a_worker_that_dies_is_replaced_by_this_process(caplog):
-    runs = lambda lr, seed: Doomed(lr, seed, "dies")  # noqa: E731
-    with caplog.at_level(logging.WARNING, "surefoot"):
-        assert tune(runs, LRS, 64, processes=2).table == tune(runs, LRS, 64, processes=1).table
-    assert "a worker process ended early" in caplog.messages[0]
+def test_runs_whose_workers_die_are_named():
+    parent = os.getpid()
+    with pytest.raises(RunError, match=r"the worker process ended twice .* while it computed lr=[1-9]"):
+        tune(lambda lr, seed: Doomed(lr, seed, parent), LRS, 64, processes=2)
 
 
 def test_a_run_that_raises_elsewhere_is_named():
@@ -133,10 +125,7 @@ def test_a_run_that_raises_elsewhere_is_named():
 SCRIPT = """
     import sys, time
     import surefoot as sf
-    from surefoot.runs._workers import Workers
     from surefoot.search import Progress, Run
-
-    Workers.ready = property(lambda self: list(range(len(self))))  # before they have come up
 
     class Slow(Run):
         def __init__(self, lr, seed):

@@ -15,9 +15,9 @@ from surefoot.study import Result, Study
 
 JOB = """
 import sys
-from surefoot.runs import _bench
+from surefoot.runs import _work
 from tests.study.test_many_kills import JOBS
-_bench._SAVE_SECONDS, _bench._SAVE_SHARE = 0.02, 0.5
+_work._SAVE_SECONDS, _work._SAVE_SHARE = 0.02, 0.5
 JOBS[sys.argv[1]](sys.argv[2])
 """
 
@@ -54,7 +54,7 @@ def kill(process):
 
 def answer(kind, result):
     if kind in ("search", "searched"):
-        return result.lr, result.loss, result.bound, result.steps, str(result.table)
+        return result.lr, result.loss, result.steps, str(result.table)
     data = result.dataset
     return {name: data[name].values.tobytes() for name in data.data_vars if data[name].dtype.kind != "U"}
 
@@ -65,14 +65,13 @@ def check_end(kind, path, whole):
     beside = sorted(other.name for other in path.parent.iterdir())
     if kind == "search":
         assert beside == [path.name]
-        assert sorted(file.name for file in path.iterdir()) == ["runs.db", "runs.db.runs"]
+        assert sorted(file.name for file in path.iterdir()) == ["runs.db", "runs.db.states"]
         assert not list(path.rglob("*.part"))
         return
-    assert beside == ([path.name] if kind != "searched" else [path.name, f"{path.name}.runs"])
+    assert beside == ([path.name] if kind != "searched" else [path.name, f"{path.name}.states"])
     assert kind == "searched" or (Result.load(path).dataset.status != "missing").all()
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    assert connection.execute("SELECT count(*) FROM claims").fetchone() == (0,)
     connection.close()
 
 

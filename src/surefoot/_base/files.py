@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,10 +39,3 @@ def write_whole(path: Path, content: str | bytes, what: str, *, sync: bool = Tru
     """Make or replace a file with this content; the arguments are those of :func:`replacing`."""
     with replacing(path, what, sync=sync) as file:
         file.write(content.encode() if isinstance(content, str) else content)
-
-
-def remove_whole(path: Path) -> None:
-    """Remove a file and what a killed process has left of it, if they and their folder are still there."""
-    with suppress(FileNotFoundError):  # another process has just removed the folder
-        for leftover in (path, *path.parent.glob(f".{path.name}.*")):
-            leftover.unlink(missing_ok=True)

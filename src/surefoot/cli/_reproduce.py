@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from surefoot._base.processes import cores, done_in_processes
 from surefoot._base.progress import reporter
-from surefoot._base.spawn import cores, done_in_processes
 from surefoot.paper import experiments, figures, presets
 from surefoot.paper.claims import SECTIONS, Checked, all_claims, check
 from surefoot.paper.curves import MissingRuns

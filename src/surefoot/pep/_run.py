@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from surefoot._base.arguments import one_of, whole
+from surefoot._base.processes import cores, done_in_processes
 from surefoot._base.progress import Tell, reporter
-from surefoot._base.spawn import cores, done_in_processes
 from surefoot.pep._cache import Cache, folder
 from surefoot.pep._solver import SolverError
 from surefoot.pep._statement import STATEMENTS, Case, Verification

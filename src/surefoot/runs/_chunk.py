@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from surefoot.problems import ArrayProblem
 from surefoot.rules import History, first_stop
-from surefoot.runs._best_bound import live_rules
 from surefoot.runs._levels import Levels
 from surefoot.runs._model_steps import StepSizes
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._tile import WIDTH, Tiles
 from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, TRACED, Floats, RunPlan, Settings, Trace
-from surefoot.runs._workers import Stopped
+from surefoot.runs._work import Stopped
 from surefoot.theory.models import Linear
 
 _BLOCK = 64
@@ -201,7 +200,7 @@ class _State:
 
     def _ask_rules(self, first: int, length: int) -> None:
         """End the runs that a stop rule gives up."""
-        settings, rules = self.settings, live_rules(self.settings)
+        settings, rules = self.settings, self.settings.rules
         kept, since = -(-(first + length) // settings.every), -(-first // settings.every)
         ended = np.zeros(self.diverged_at[self.alive].shape, bool)
         for row, tile in enumerate(np.arange(len(self.lr))[self.alive]):

@@ -1,8 +1,8 @@
-"""Worker processes of a Dask cluster.
+"""Workers of a Dask cluster as a pool.
 
-What they serve goes to every worker once, as a plugin, which Dask also gives to workers that come later. A task whose
-worker is lost is done again by another one: runs go on from their states if the folder beside the store is shared, else
-from the start.
+The work goes to every worker once, as a plugin, which Dask also gives to workers that come later. A task whose worker
+is lost is done again by another one: runs go on from their files if the folder of states is shared, else from the
+start.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import math
 import pkgutil
 import platform
 import signal
+import sys
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 from surefoot._base.missing import missing
@@ -30,18 +32,12 @@ try:
 except ImportError as error:
     raise missing("engine='dask'", error, "dask") from error
 
-from surefoot._base.spawn import hidden_main
-from surefoot.runs._place import ClusterError
+from surefoot.runs._executor import Answer, ClusterError, Task, WorkerDied, named, sendable
 from surefoot.runs._work import Work
-from surefoot.runs._workers import Answer, packed
 
 _CONNECT_SECONDS = 10
-_WAIT_SECONDS = 0.05
-_LOOK_SECONDS = 1.0
-_FETCH_SECONDS = 10.0
-"""The wait for results that came before an error: an error comes with the message, results have to be fetched."""
 _LONELY_SECONDS = 60.0
-"""Without any worker for so long, a warning tells why nothing happens."""
+"""Without any worker for so long, a warning says why nothing happens."""
 
 _QUIET: dict[str, Any] = {
     "distributed.nanny.pre-spawn-environ": {"PYTHONHASHSEED": "random"},  # as it is anyway
@@ -58,70 +54,45 @@ _PROBES: dict[str, tuple[Any, ...]] = {
     "NumPy": (pkgutil.resolve_name, "numpy:__version__"),
     "torch": (pkgutil.resolve_name, "torch:__version__"),
 }
-"""What tells the versions that numbers depend on: functions of Python itself, which any worker can be asked to call."""
+"""Where the versions are that numbers depend on: functions of Python itself, which any worker can be asked to call."""
 
 
-class DaskWorkers:
-    """The workers of a Dask cluster as a pool; what was started for it ends with :meth:`close`.
+class DaskPool:
+    """The workers of a Dask cluster; what was started for it ends with :meth:`close`.
 
-    Any worker may do any task: what a number of a worker stands for is room for one more. Of a cluster that grows, new
-    workers get tasks, too.
+    Any worker may do any task, and workers that join a cluster later get tasks, too.
 
     Args:
-        server: What each worker holds a copy of.
+        work: What each worker holds a copy of.
+        payload: The same, pickled.
         count: Workers of the cluster that is started here.
         address: Of the scheduler of an existing cluster; without one, a cluster of processes of this machine is started
             that listens on 127.0.0.1 only.
         resources: What a task takes of what its worker offers.
-        named: What a task is called in messages.
 
     Raises:
-        CannotTravel: The server cannot be pickled.
         ClusterError: The scheduler cannot be reached, or a worker does not fit.
     """
 
     def __init__(
-        self,
-        server: Work,
-        count: int,
-        *,
-        address: str | None = None,
-        resources: dict[str, int] | None = None,
-        named: Callable[[Any], str] = str,
+        self, work: Work, payload: bytes, count: int, *, address: str | None, resources: dict[str, int]
     ) -> None:
-        self._resources, self._named = resources or {}, named
-        self._sent = _Sent(packed(server), _versions(server), server.fingerprint(), ignores_interrupt=address is None)
-        self._open, self._last = ExitStack(), 0
-        self._tasks: dict[Future[Any], Any] = {}
+        self._resources, self._last = resources, 0
+        self._sent = _Sent(payload, _versions(work), work.fingerprint(), ignores_interrupt=address is None)
+        self._tasks: dict[Future[Any], Task] = {}
         with ExitStack() as opened:
-            self._client = opened.enter_context(_connected(address, count, self._resources))
-            _check_workers(self._client, self._sent.versions, self._resources)
+            self._client = opened.enter_context(_connected(address, count, resources))
+            _check_workers(self._client, self._sent.versions, resources)
             self._client.register_plugin(self._sent)
             self._completed = as_completed([], loop=self._client.loop, with_results=True, raise_errors=False)
-            self._count, self._looked, self._lonely = 0, -math.inf, time.monotonic()
+            self._count, self._looked, self._with_workers = 0, -math.inf, time.monotonic()
             self._open = opened.pop_all()
 
-    def __len__(self) -> int:
-        """The workers that are there, as they were within the last second; at least 1, because one may come."""
-        now = time.monotonic()
-        if now - self._looked > _LOOK_SECONDS:
-            self._looked = now
-            with suppress(Exception):  # a scheduler that is lost is told by the tasks that it has dropped
-                self._count = len(self._client.nthreads()) if self._client.status == "running" else self._count
-            if self._count:
-                self._lonely = math.inf
-            elif now - self._lonely > _LONELY_SECONDS:
-                self._lonely = math.inf
-                message = f"the scheduler {self._client.scheduler.address} has no workers; the runs wait for one"
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
-        return max(1, self._count)
+    def free(self) -> int:
+        """How many tasks more the workers can be given: two for each, one to do and one to begin with after it."""
+        return 2 * max(1, self._workers()) - len(self._tasks)
 
-    @property
-    def ready(self) -> list[int]:
-        """The workers that can be given tasks: all of them."""
-        return list(range(len(self)))
-
-    def give(self, worker: int, task: Any) -> None:
+    def submit(self, task: Task) -> None:
         """Let a worker do a task."""
         self._last += 1
         key = f"{self._sent.name}-{self._last}"
@@ -129,29 +100,19 @@ class DaskWorkers:
         self._tasks[future] = task
         self._completed.add(future)
 
-    def take(self, seconds: float) -> list[Answer]:
+    def completed(self, seconds: float) -> list[Answer]:
         """The answers that have come, or that come within some seconds."""
         deadline = time.monotonic() + seconds
         while self._tasks and not self._completed.has_ready() and time.monotonic() < deadline:
-            time.sleep(_WAIT_SECONDS)
-            len(self)  # says if there is nobody to wait for
-        answers = self._arrived()
-        deadline = time.monotonic() + _FETCH_SECONDS
-        while any(answer.error is not None for answer in answers) and time.monotonic() < deadline:
-            if all(future.status != "finished" for future in self._tasks):
-                break
-            time.sleep(_WAIT_SECONDS)
-            answers += self._arrived()
-        return answers
-
-    def _arrived(self) -> list[Answer]:
-        """The answers that are here."""
+            time.sleep(0.02)
+        self._workers()
         answers = []
         for future, result in self._completed.next_batch(block=False) if self._completed.has_ready() else []:
             task = self._tasks.pop(future)
             future.release()  # else it would be computed again if its worker were lost now
-            done = isinstance(result, list)
-            answers.append(Answer(task, result if done else None, None if done else self._error(task, result)))
+            is_answer = isinstance(result, tuple) and len(result) == 2  # Dask's own errors have a traceback
+            value, error = result if is_answer else (None, self._lost(task, result))
+            answers.append(Answer(task, value, error))
         return answers
 
     def close(self) -> None:
@@ -161,22 +122,34 @@ class DaskWorkers:
             self._client.unregister_worker_plugin(self._sent.name)
         self._open.close()
 
-    def _error(self, task: Any, result: Any) -> BaseException:
+    def _workers(self) -> int:
+        """How many workers there were within the last second; warns once if there have been none for a while."""
+        now = time.monotonic()
+        if now - self._looked < 1.0:
+            return self._count
+        self._looked = now
+        with suppress(Exception):  # a scheduler that is lost shows in the tasks that it has dropped
+            self._count = len(self._client.nthreads()) if self._client.status == "running" else self._count
+        if self._count:
+            self._with_workers = now
+        elif now - self._with_workers > _LONELY_SECONDS:
+            self._with_workers = math.inf
+            message = f"the scheduler {self._client.scheduler.address} has no workers; the runs wait for one"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return self._count
+
+    def _lost(self, task: Task, result: Any) -> BaseException:
         """Why a task has no result."""
-        error: BaseException = result[1] if isinstance(result, tuple) else result
+        error: Any = result[1] if isinstance(result, tuple) else result
+        failure: BaseException
         if isinstance(error, KilledWorker):
-            failure = ClusterError(
-                f"the run {self._named(task)} lost its worker {error.allowed_failures + 1} times, the last one was "
-                f"{error.last_worker.address} (out of memory?); finished runs are kept"
-            )
-        elif isinstance(result, tuple):
-            return error
+            failure = WorkerDied(f"the run {named(task)} lost its worker {error.allowed_failures + 1} times")
         else:
             failure = ClusterError(
-                f"the scheduler {self._client.scheduler.address} was lost, or has dropped the run {self._named(task)}; "
+                f"the scheduler {self._client.scheduler.address} was lost, or has dropped the run {named(task)}; "
                 "finished runs are kept: run the same study again to go on"
             )
-        failure.__cause__ = error
+        failure.__cause__ = error if isinstance(error, BaseException) else None
         return failure
 
 
@@ -186,7 +159,7 @@ def _connected(address: str | None, processes: int, resources: dict[str, int]) -
     if address is None:
         with (
             dask.config.set(_QUIET),
-            hidden_main(),  # all the time: a worker that is lost is started anew
+            _hidden_main(),  # all the time: a worker that is lost is started anew
             LocalCluster(
                 n_workers=processes,
                 threads_per_worker=1,
@@ -211,9 +184,20 @@ def _connected(address: str | None, processes: int, resources: dict[str, int]) -
         yield client
 
 
-def _versions(server: Work) -> dict[str, str]:
-    """The versions in this process of what the numbers of a server depend on."""
-    return {name: _version_here(name) for name in _PROBES if name != "torch" or server.needs_torch}
+@contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Start workers inside this context: Python's spawn would run the caller's script again in each of them."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _versions(work: Work) -> dict[str, str]:
+    """The versions in this process of what the numbers of a work depend on."""
+    return {name: _version_here(name) for name in _PROBES if name != "torch" or work.needs_torch}
 
 
 def _version_here(name: str) -> str:
@@ -229,7 +213,10 @@ def _relevant(name: str, version: Any) -> str:
 
 def _check_workers(client: Any, versions: dict[str, str], resources: dict[str, int]) -> None:
     """Refuse a cluster with a worker that does not fit, or without one that offers what a run takes."""
-    workers = client.scheduler_info()["workers"]
+    try:
+        workers = client.scheduler_info(n_workers=-1)["workers"]  # new versions show five of them by default
+    except TypeError:
+        workers = client.scheduler_info()["workers"]
     for address, worker in workers.items():
         _check_threads(address, worker["nthreads"])
     for name, ours in versions.items():
@@ -275,22 +262,22 @@ class _Sent(WorkerPlugin):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     @cached_property
-    def server(self) -> Work:
-        """The server, once it is sure that this worker fits: it may have come after all others."""
+    def work(self) -> Work:
+        """The work, once it is sure that this worker fits: it may have come after all others."""
         worker = get_worker()
         _check_threads(worker.address, worker.state.nthreads)
         for name, ours in self.versions.items():
             _check_version(worker.address, name, ours, _version_here(name))
-        server: Work = cloudpickle.loads(self.payload)
-        if server.fingerprint() != self.fingerprint:
+        work: Work = cloudpickle.loads(self.payload)
+        if work.fingerprint() != self.fingerprint:
             raise ClusterError(
                 f"the worker {worker.address} has other data or other code of the problem: its numbers would differ"
             )
-        return server
+        return work
 
 
-def _do(name: str, task: Any) -> Any:
-    """Do a task, on a worker."""
+def _do(name: str, task: Task) -> Any:
+    """Do a task, on a worker: its result and no error, or no result and its error."""
     worker = get_worker()
     key = worker.get_current_task()
     sent = worker.plugins[name]
@@ -301,4 +288,7 @@ def _do(name: str, task: Any) -> Any:
         state = worker.state.tasks.get(key)
         return state is None or state.state == "cancelled"
 
-    return sent.server.do(task, stop)
+    try:
+        return sent.work.do(task, stop), None
+    except Exception as error:
+        return None, sendable(error)

@@ -8,21 +8,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from surefoot._base.spawn import cores
+from surefoot._base.processes import cores
 from surefoot.problems import ArrayProblem, one_blas_thread
 from surefoot.runs._chunk import Chunk, advance, tiles_of
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._methods import Method
 from surefoot.runs._tile import WIDTH
 from surefoot.runs._types import Key, RunPlan, Settings
-from surefoot.runs._work import Piece, Work
-from surefoot.runs._workers import Stop
+from surefoot.runs._work import Piece, Stop, Work
 
 NUMERICS_VERSION = 3
 """Changes whenever the numbers of a run do, so that stored runs of other versions are computed anew."""
 
 IDENTITY_RULE = 2
-"""How runs are remembered; those of another rule are used on request only. 1 was that of surefoot 0.1."""
+"""How runs are remembered; those of another rule are not used."""
 
 _CACHE = 1 << 16
 """Numbers of one array of points that a chunk should stay below, so that a step works in the processor's cache."""
@@ -45,7 +44,7 @@ class Chunks(Work):
     """
 
     def __init__(self, problem: ArrayProblem, methods: Mapping[str, Method], settings: Settings) -> None:
-        super().__init__(settings.steps)
+        self.horizon = settings.steps
         self.problem, self.methods, self.settings = problem, methods, settings
 
     def fingerprint(self) -> str:
@@ -59,24 +58,24 @@ class Chunks(Work):
         chunks = chunks_of(self.problem, plans, self.settings)
         return [[lane_of[id(run)] for tile in chunk.tiles for run in tile] for chunk in chunks]
 
-    def workers(self, groups: Sequence[Sequence[Lane]]) -> int:
+    def workers(self, tasks: Sequence[Sequence[Piece]]) -> int:
         """One process a core for sweeps that take more than a few seconds, else one in all."""
         seconds = 0.0
-        for group in groups:
-            tiles = sum(-(-count // WIDTH) for count in Counter(lane.key.seed for lane in group).values())
-            exact = self.methods[group[0].key.method].model is None
+        for task in tasks:
+            tiles = sum(-(-count // WIDTH) for count in Counter(piece.key.seed for piece in task).values())
+            exact = self.methods[task[0].key.method].model is None
             per_tile = _tile_seconds(self.problem, self.settings, exact)
             seconds += self.settings.steps * (_STEP_SECONDS + tiles * per_tile)
         return cores() if seconds > _PARALLEL_SECONDS else 1
 
-    def do(self, pieces: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
+    def do(self, task: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
         """Run a chunk to its end."""
-        plans = [self._plan(piece.key) for piece in pieces]
+        plans = [self._plan(piece.key) for piece in task]
         with one_blas_thread():
             traces = advance(self.problem, Chunk(tuple(tiles_of(plans))), self.settings, stop)
         trace_of = {trace.key: trace for trace in traces}
         nothing = np.empty(0)
-        return [Told(0, nothing, nothing, trace=trace_of[piece.key]) for piece in pieces]
+        return [Told(0, nothing, trace=trace_of[piece.key]) for piece in task]
 
     def _plan(self, key: Key) -> RunPlan:
         return RunPlan(self.methods[key.method], key.lr, key.seed)

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surefoot.problems import ArrayProblem, NetworkProblem, Problem
-from surefoot.runs._bench import Bench, cuts_of
 from surefoot.runs._engine import Chunks
 from surefoot.runs._methods import Method
 from surefoot.runs._problem_run import ProblemRun
-from surefoot.runs._run_files import RunFiles
+from surefoot.runs._states import States
 from surefoot.runs._types import Settings
-from surefoot.runs._work import Work
+from surefoot.runs._work import RunWork, Work
 
 if TYPE_CHECKING:
     from surefoot.runs._training import NetworkRuns
@@ -23,12 +22,12 @@ def is_network(problem: Problem) -> bool:
     return isinstance(problem, NetworkProblem)
 
 
-def work_of(problem: Problem, methods: Sequence[Method], settings: Settings, files: RunFiles, *, shares: bool) -> Work:
-    """The work of computing a study's runs; ``shares`` says whether several ranks make every run together."""
+def work_of(problem: Problem, methods: Sequence[Method], settings: Settings, states: States) -> Work:
+    """The work of computing a study's runs."""
     if not is_network(problem):
         return Chunks(_tiled(problem), {method.name: method for method in methods}, settings)
     factories = {method.name: factory_of(problem, method, settings) for method in methods}
-    return Bench(factories, settings.steps, cuts_of(settings.steps), files, forgets=True, shares=shares)
+    return RunWork(factories, settings.steps, states, takes_all=True)
 
 
 def factory_of(problem: Problem, method: Method, settings: Settings) -> ProblemRun | NetworkRuns:

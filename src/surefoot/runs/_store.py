@@ -1,50 +1,76 @@
 """The store of studies and searches: one SQLite file, which survives ``kill -9``, a full disk, and a second process.
 
-Finished runs are committed in chunks, each in one short transaction (write-ahead log), so a file holds all chunks that
-were committed and nothing half written. ``synchronous=NORMAL`` never corrupts; only a power cut can lose the last
-chunks, and they are then computed anew, bit for bit the same. Traces are raw little-endian arrays, uncompressed: random
-mantissas shrink by little, and compressing them would take longer than computing them. Every row has a seal, a checksum
-over all that it says: a damaged file gives an error, never a wrong number.
+Finished runs are committed as they come, in short transactions, so a file holds all that was committed and nothing half
+written. Traces are raw little-endian arrays, uncompressed: random mantissas shrink by little. Every run, study and fact
+has a checksum over all that it holds: a damaged file gives an error, never a wrong number.
 
-Tables: ``contexts`` (all that the runs of a sweep share, as a hash), ``runs`` (one row a run, unique in context,
-method, rate and seed: an identical run is never stored twice), ``layouts`` (dtype, fields and shapes of the arrays),
-``studies`` (their settings as JSON), ``facts`` (what was computed about a problem, as JSON), ``claims`` (who computes
-which runs just now). Runs that are not finished are files in the folder ``STORE.runs`` beside it, one each.
+Tables: ``contexts`` (all that the runs of a sweep share, as a hash), ``runs`` (unique in context, method, rate and
+seed), ``studies`` (their settings as JSON), ``facts`` (what was computed about a problem, as JSON). What others add to
+the database, such as a view or statistics, is left alone. Unfinished runs are files in a folder of their own (see
+:class:`~surefoot.runs.States`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
+import math
 import os
 import sqlite3
-import time
+import struct
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+from urllib.parse import quote
 
-from surefoot.runs._claims import LEASE, is_alive
-from surefoot.runs._connection import ADVICE, StoreError, connect, copied, explained, refuse_foreign, write_ahead
-from surefoot.runs._schema import (
-    APPLICATION_ID,
-    MIGRATIONS,
-    RUN_COLUMNS,
-    STUDY_QUERY,
-    claim_of,
-    data_of,
-    expected_tables,
-    run_query,
-    seal,
-    stored,
-    tables,
-    trace_of,
-)
-from surefoot.runs._types import FINAL_FIELDS, Key, Trace
+import numpy as np
+
+from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key, Trace
+
+APPLICATION_ID = 0x53_46_4F_54
+"""``SFOT`` in the header of every store: what tells it from other SQLite files."""
+SCHEMA = 4
+"""The version of the tables; a file of another one is refused."""
+
+_BUSY_SECONDS = 60.0
+_RUN_COLUMNS = ("method", "lr", "seed", "status", "diverged_at", "violations", *FINAL_FIELDS, "kept")
+_TABLES = f"""
+CREATE TABLE contexts (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE);
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, method TEXT NOT NULL, lr REAL NOT NULL,
+    seed INTEGER NOT NULL, status TEXT NOT NULL, diverged_at INTEGER NOT NULL, violations INTEGER NOT NULL,
+    {", ".join(f"{name} REAL" for name in FINAL_FIELDS)}, kept INTEGER NOT NULL, data BLOB NOT NULL,
+    checksum BLOB NOT NULL, UNIQUE (context, method, lr, seed));
+CREATE TABLE studies (
+    id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, settings TEXT NOT NULL,
+    created TEXT NOT NULL, started INTEGER NOT NULL, checksum BLOB NOT NULL, UNIQUE (context, settings));
+CREATE TABLE facts (
+    problem TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, checksum BLOB NOT NULL,
+    PRIMARY KEY (problem, name));
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA};
+"""
+_REASONS = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "reading or writing failed (disk full or gone?)",
+    sqlite3.SQLITE_READONLY: "the file or its folder cannot be written",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened (permissions?)",
+    sqlite3.SQLITE_PERM: "the file cannot be opened (permissions?)",
+    sqlite3.SQLITE_BUSY: f"another process has kept the file locked for {_BUSY_SECONDS:g} s",
+}
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+"""Our own statements are right: one that SQLite does not accept does not fit what it reads."""
+
+
+class StoreError(RuntimeError):
+    """A store cannot be used: foreign, damaged, of another version, read-only, or the disk is full."""
 
 
 class StudyEntry(NamedTuple):
-    """One study of a file."""
+    """One study of a store."""
 
     number: int
     context: str
@@ -53,58 +79,74 @@ class StudyEntry(NamedTuple):
 
 
 class Store:
-    """An open study file. Use :meth:`read` or :meth:`write`, in a ``with`` statement."""
+    """An open store. Use :meth:`read` or :meth:`write`, in a ``with`` statement."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path | None, connection: sqlite3.Connection, states: Path | None = None) -> None:
         self.path = path
+        self.states = states
+        """The folder of unfinished runs."""
         self._connection = connection
 
     @classmethod
-    def write(cls, path: str | os.PathLike[str]) -> Self:
-        """Open a file for reading and writing, and create it if it does not exist.
+    def write(cls, path: str | os.PathLike[str] | None = None, *, states: str | os.PathLike[str] | None = None) -> Self:
+        """Open a store for reading and writing, and create it if it does not exist.
 
-        A file that is not a store, or a damaged one, is refused and left as it is.
+        Args:
+            path: The file; without one, the store is in memory.
+            states: The folder of unfinished runs; ``PATH.states`` by default.
         """
+        if path is None:
+            store = cls(None, sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
+            store._connection.executescript(_TABLES)
+            return store
         path = Path(path)
         if not path.parent.is_dir():
             raise FileNotFoundError(f"store {str(path)!r}: the folder {str(path.parent)!r} does not exist")
-        refuse_foreign(path)
-        store = cls(path, connect(path, "rwc"))
-        with ExitStack() as opened, explained(path):
-            opened.callback(store.close)
-            store._connection.execute("PRAGMA synchronous = NORMAL")
-            store._migrate()
-            write_ahead(store._connection)
-            store._check()
-            opened.pop_all()
+        folder = Path(f"{path.absolute()}.states" if states is None else states).absolute()
+        if folder.exists() and not folder.is_dir():
+            raise StoreError(f"states must be a folder for unfinished runs, {str(folder)!r} is a file")
+        is_new = not _refuse_foreign(path)
+        if not is_new and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            raise StoreError(f"{str(path)!r} cannot be used: the file or its folder cannot be written")
+        store = cls(path, _connect(path, "rwc"), folder)
+        try:
+            with store._explained():
+                store._connection.execute("PRAGMA synchronous = NORMAL")
+                if is_new:
+                    with store._transaction() as connection:
+                        if not connection.execute("PRAGMA user_version").fetchone()[0]:  # no other process was faster
+                            for statement in _TABLES.split(";\n"):
+                                connection.execute(statement)
+                store._check_version()
+                report = store._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if report != "ok":  # runs could be missing; readers only see what has its checksum
+                    raise store._damaged(str(report))
+        except BaseException:
+            store.close()
+            raise
         return store
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
-        """Open an existing file for reading; also from a medium that cannot be written."""
+        """Open an existing store for reading; also from a folder that cannot be written."""
         path = Path(path)
         if not path.exists():
             raise FileNotFoundError(f"store {str(path)!r} does not exist")
-        refuse_foreign(path)
-        # Whoever can write leaves no files of the write-ahead log behind when closing; others cannot even create them.
-        writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-        alone = not writable and not Path(f"{path}-wal").exists()
-        store = cls(path, connect(path, "rw" if writable else "ro&immutable=1" if alone else "ro"))
-        with ExitStack() as opened, explained(path):
-            opened.callback(store.close)
-            if store._version() < len(MIGRATIONS):
-                if writable:
-                    store.close()
-                    return cls.write(path)
-                store._connection = copied(store._connection)  # an older file that must stay as it is
-                store._migrate()
-            store._connection.execute("PRAGMA query_only = ON")
-            store._check()
-            opened.pop_all()
+        if not _refuse_foreign(path):  # another process is just creating it
+            return cls.write()
+        writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)  # to roll back what a kill has left
+        store = cls(path, _connect(path, "rw" if writable else "ro"), Path(f"{path.absolute()}.states"))
+        try:
+            with store._explained():
+                store._connection.execute("PRAGMA query_only = ON")
+                store._check_version()
+        except BaseException:
+            store.close()
+            raise
         return store
 
     def close(self) -> None:
-        """Close the file; what was committed is on it."""
+        """Close the store; what was committed is on the disk."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -113,195 +155,183 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def register(
-        self, context: str, settings: dict[str, Any], created: str | None = None, started: float | None = None
-    ) -> None:
-        """Note a study that is about to run; the same settings are noted once, with the time of the last start.
+    def __getstate__(self) -> bytes:
+        """The content of a store in memory, so that results without a file can be copied and sent."""
+        if self.path is not None:
+            raise TypeError(f"an open store of a file cannot be pickled, got {self.name}")
+        return self._connection.serialize()
 
-        ``created`` and ``started`` are those of another file that has it; by default it is now.
-        """
+    def __setstate__(self, content: bytes) -> None:
+        self.path = self.states = None
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._connection.deserialize(content)
+
+    @property
+    def name(self) -> str:
+        """What the store is called in messages."""
+        return ":memory:" if self.path is None else repr(str(self.path))[1:-1]  # bytes that are no text are escaped
+
+    @contextmanager
+    def locked(self, context: str) -> Iterator[None]:
+        """Keep the runs of a context to this process; another one waits until this one is done, or dead."""
+        if self.states is None:
+            yield
+            return
+        from filelock import FileLock, Timeout
+
+        path = self.states / f"{context[:12]}.lock"
+        lock, is_waiting = FileLock(path), False
+        while not lock.is_locked:
+            try:
+                self.states.mkdir(parents=True, exist_ok=True)
+                lock.acquire(timeout=0.2 if is_waiting else 0)
+            except Timeout:
+                if not is_waiting:
+                    message = "%s: another process computes the same runs; this one waits for it"
+                    logging.getLogger("surefoot").warning(message, self.name)
+                is_waiting = True
+            except FileNotFoundError:
+                continue  # another process has just removed the folder
+            except OSError as error:
+                raise StoreError(f"{self.name}: cannot lock {str(path)!r}: {error.strerror or error}") from error
+        try:
+            for part in self.states.glob(f".{context[:12]}-*.part"):  # what a killed process was writing
+                part.unlink(missing_ok=True)
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # whoever waits sees that this file has no name any more, and makes its own
+            lock.release()
+            with suppress(OSError):  # unfinished runs are in it
+                self.states.rmdir()
+
+    def register(self, context: str, settings: dict[str, Any]) -> None:
+        """Note a study that is about to run; the same settings are noted once, and become the last ones started."""
         text = json.dumps(settings, sort_keys=True)
-        started = time.time() if started is None else started
         with self._transaction() as connection:
-            number = _number(connection, "contexts", "hash", context)
+            number = self._number(context)
             query = "SELECT created FROM studies WHERE context = ? AND settings = ?"
             row = connection.execute(query, (number, text)).fetchone()
-            created = row[0] if row else created or datetime.now(UTC).isoformat(timespec="seconds")
+            created = row[0] if row else datetime.now(UTC).isoformat(timespec="seconds")
+            started = 1 + connection.execute("SELECT coalesce(max(started), 0) FROM studies").fetchone()[0]
             connection.execute(
-                "INSERT INTO studies (context, settings, created, started, seal) VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (context, settings) DO UPDATE SET started = excluded.started, seal = excluded.seal",
-                (number, text, created, started, seal("study", context, text, created, started)),
+                "INSERT OR REPLACE INTO studies (context, settings, created, started, checksum) VALUES (?, ?, ?, ?, ?)",
+                (number, text, created, started, _checksum(context, text, created, started)),
             )
 
     def studies(self) -> list[StudyEntry]:
-        """The studies of the file, the last started one at the end."""
-        with explained(self.path):
-            query = f"SELECT studies.id, seal, {STUDY_QUERY} ORDER BY started, studies.id"
+        """The studies of the store, the last started one at the end."""
+        query = (
+            "SELECT studies.id, checksum, contexts.hash, settings, created, started FROM studies "
+            "LEFT JOIN contexts ON contexts.id = studies.context ORDER BY started"
+        )
+        with self._explained():
             rows = self._connection.execute(query).fetchall()
-            for number, row_seal, *values in rows:
-                if row_seal != seal("study", *values):
-                    raise self.damaged(f"the settings of study {number} are not those that were written")
-            return [
-                StudyEntry(number, context, json.loads(settings), created)
-                for number, _, context, settings, created, _ in rows
-            ]
+        for number, checksum, *values in rows:
+            if checksum != _checksum(*values):
+                raise self._damaged(f"the settings of study {number} are not those that were written")
+        return [
+            StudyEntry(number, context, json.loads(settings), created)
+            for number, _, context, settings, created, _ in rows
+        ]
+
+    def delete(self, study: StudyEntry) -> None:
+        """Remove a study, with its runs if no other study has them, and its unfinished ones."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM studies WHERE id = ?", (study.number,))
+            query = "DELETE FROM contexts WHERE hash = ? AND id NOT IN (SELECT context FROM studies)"
+            is_last = connection.execute(query, (study.context,)).rowcount
+            connection.execute("DELETE FROM runs WHERE context NOT IN (SELECT id FROM contexts)")
+        for path in self.unfinished(study.context) if is_last else ():
+            path.unlink(missing_ok=True)
+        if self.states is not None:
+            with suppress(OSError):
+                self.states.rmdir()
+        self._connection.execute("VACUUM")
+
+    def unfinished(self, context: str = "") -> list[Path]:
+        """The files of unfinished runs, of one context or of all."""
+        return [] if self.states is None else sorted(self.states.glob(f"{context[:12] or '*'}-*.state"))
 
     def done(self, context: str) -> set[Key]:
-        """Keys of the runs that are in the file."""
-        with explained(self.path):
-            rows = self._connection.execute(
-                "SELECT method, lr, seed FROM runs WHERE context = (SELECT id FROM contexts WHERE hash = ?)", (context,)
-            ).fetchall()
-        return {Key(*row) for row in rows}
+        """Keys of the runs that are in the store."""
+        query = "SELECT method, lr, seed FROM runs WHERE context = (SELECT id FROM contexts WHERE hash = ?)"
+        with self._explained():
+            return {Key(*row) for row in self._connection.execute(query, (context,))}
 
     def add(self, context: str, traces: Iterable[Trace]) -> None:
-        """Commit finished runs in one transaction, which ends the claims to them; runs that are there already stay."""
+        """Commit finished runs in one transaction; runs that are there already stay."""
+        rows = []
+        for trace in traces:
+            final = (None if math.isnan(trace.final[name]) else float(trace.final[name]) for name in FINAL_FIELDS)
+            values = (*trace.key, trace.status, trace.diverged_at, trace.violations, *final, len(trace.steps["loss"]))
+            data = _data_of(trace)
+            rows.append((*values, data, _checksum(context, *values, data)))
+        columns = ("context", *_RUN_COLUMNS, "data", "checksum")
+        statement = f"INSERT INTO runs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
         with self._transaction() as connection:
-            number = _number(connection, "contexts", "hash", context)
-            layouts: dict[str, int] = {}
-            rows = []
-            for trace in traces:
-                layout, data = data_of(trace)
-                if layout not in layouts:
-                    layouts[layout] = _number(connection, "layouts", "layout", layout)
-                final = (stored(trace.final[name]) for name in FINAL_FIELDS)
-                values = (*trace.key, trace.status, trace.diverged_at, trace.violations, *final)
-                rows.append((number, *values, layouts[layout], data, seal("run", context, *values, layout, data)))
-            columns = ("context", *RUN_COLUMNS, "layout", "data", "seal")
+            number = self._number(context)
             connection.executemany(
-                f"INSERT INTO runs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-                " ON CONFLICT (context, method, lr, seed) DO NOTHING",
-                rows,
+                f"{statement} ON CONFLICT (context, method, lr, seed) DO NOTHING", [(number, *row) for row in rows]
             )
-            connection.executemany("DELETE FROM claims WHERE run = ?", [(claim_of(context, row[1:4]),) for row in rows])
 
     def traces(self, context: str, key: Key | None = None) -> Iterator[Trace]:
-        """The finished runs, or one of them, with their traces, each checked against its seal."""
+        """The finished runs, or one of them, with their traces."""
         condition, arguments = ("", ()) if key is None else (" AND method = ? AND lr = ? AND seed = ?", tuple(key))
-        query = f"SELECT {run_query(', seal')} WHERE contexts.hash = ?{condition} ORDER BY runs.id"
-        with explained(self.path):
-            rows = self._connection.execute(query, (context, *arguments))
-            for *values, row_seal in rows:
-                if row_seal != seal("run", *values):
+        query = (
+            f"SELECT checksum, hash, {', '.join(_RUN_COLUMNS)}, data FROM runs "
+            f"LEFT JOIN contexts ON contexts.id = runs.context WHERE hash = ?{condition} ORDER BY runs.id"
+        )
+        with self._explained():
+            for checksum, *values in self._connection.execute(query, (context, *arguments)):
+                if checksum != _checksum(*values):
                     _, method, lr, seed, *_ = values
-                    raise self.damaged(f"the traces of {method}, lr={lr}, seed={seed} are damaged", whole=False)
-                yield trace_of(values)
-
-    @staticmethod
-    def folder_of(path: Path) -> Path:
-        """The folder of a store's unfinished runs."""
-        return Path(f"{path.absolute()}.runs")
+                    raise self._damaged(f"the traces of {method}, lr={lr}, seed={seed} are not those that were written")
+                yield _trace_of(*values[1:])
 
     def facts(self, problem: str) -> dict[str, Any]:
         """What was computed about a problem."""
-        with explained(self.path):
-            query = "SELECT problem, name, value, seal FROM facts WHERE problem = ?"
+        query = "SELECT checksum, problem, name, value FROM facts WHERE problem = ?"
+        with self._explained():
             rows = self._connection.execute(query, (problem,)).fetchall()
-            for *values, row_seal in rows:
-                if row_seal != seal("fact", *values):
-                    raise self.damaged(f"the fact {values[1]!r} is not what was written")
-            return {name: json.loads(value) for _, name, value, _ in rows}
+        for checksum, *values in rows:
+            if checksum != _checksum(*values):
+                raise self._damaged(f"the fact {values[1]!r} is not what was written")
+        return {name: json.loads(value) for *_, name, value in rows}
 
     def remember(self, problem: str, name: str, value: Any) -> None:
         """Keep a fact about a problem, or replace it."""
         text = json.dumps(value)
         with self._transaction() as connection:
             connection.execute(
-                "INSERT INTO facts (problem, name, value, seal) VALUES (?, ?, ?, ?) ON CONFLICT (problem, name) "
-                "DO UPDATE SET value = excluded.value, seal = excluded.seal",
-                (problem, name, text, seal("fact", problem, name, text)),
+                "INSERT OR REPLACE INTO facts (problem, name, value, checksum) VALUES (?, ?, ?, ?)",
+                (problem, name, text, _checksum(problem, name, text)),
             )
 
-    def claim(self, context: str, keys: Iterable[Key], owner: str) -> bool:
-        """Claim runs for an owner: all of them, or none if one is stored already or claimed by somebody alive."""
-        keys = list(keys)
-        with self._transaction() as connection:
-            if not self.done(context).isdisjoint(keys) or len(self.free(context, keys, owner)) < len(keys):
-                return False
-            connection.execute(
-                "INSERT INTO owners (name, until) VALUES (?, ?) ON CONFLICT (name) "
-                "DO UPDATE SET until = excluded.until",
-                (owner, time.time() + LEASE),
-            )
-            (number,) = connection.execute("SELECT id FROM owners WHERE name = ?", (owner,)).fetchone()
-            rows = [(claim_of(context, key), number) for key in keys]
-            connection.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
-        return True
-
-    def free(self, context: str, keys: Iterable[Key], owner: str) -> list[Key]:
-        """The runs among ``keys`` that can be claimed now."""
-        query = "SELECT run, name, until FROM claims JOIN owners ON owners.id = claims.owner WHERE name != ?"
-        with explained(self.path):
-            rows, now = self._connection.execute(query, (owner,)).fetchall(), time.time()
-        owners = {(name, until) for _, name, until in rows}
-        living = {(name, until) for name, until in owners if is_alive(name, until, now)}
-        busy = {run for run, name, until in rows if (name, until) in living}
-        return [key for key in keys if claim_of(context, key) not in busy]
-
-    def unclaim(self, context: str, keys: Iterable[Key], owner: str) -> None:
-        """End the claims of an owner to some runs."""
-        query = "DELETE FROM claims WHERE run = ? AND owner = (SELECT id FROM owners WHERE name = ?)"
-        with self._transaction() as connection:
-            connection.executemany(query, [(claim_of(context, key), owner) for key in keys])
-
-    def renew(self, owner: str) -> None:
-        """Let the claims of an owner hold on."""
-        with self._transaction() as connection:
-            connection.execute("UPDATE owners SET until = ? WHERE name = ?", (time.time() + LEASE, owner))
-
-    def release(self, owner: str) -> None:
-        """End all claims of an owner, and of those that are dead."""
-        with self._transaction() as connection:
-            rows, now = connection.execute("SELECT id, name, until FROM owners").fetchall(), time.time()
-            ended = [(number,) for number, name, until in rows if name == owner or not is_alive(name, until, now)]
-            connection.executemany("DELETE FROM claims WHERE owner = ?", ended)
-            connection.executemany("DELETE FROM owners WHERE id = ?", ended)
-
-    def largest_row(self) -> int:
+    def largest_run(self) -> int:
         """The most bytes that SQLite takes for one run."""
         return self._connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
 
-    def damaged(self, what: str, *, whole: bool = True) -> StoreError:
-        """The error to raise about damage."""
-        words = f"the file is damaged: {what}" if whole else what
-        return StoreError(f"{self.path}: {words}; {ADVICE.format(path=str(self.path))}")
+    def _number(self, context: str) -> int:
+        """The number of a context; a new one is inserted."""
+        self._connection.execute("INSERT INTO contexts (hash) VALUES (?) ON CONFLICT DO NOTHING", (context,))
+        query = "SELECT id FROM contexts WHERE hash = ?"
+        return int(self._connection.execute(query, (context,)).fetchone()[0])
 
-    def _check(self) -> None:
-        """Refuse a file whose structure is damaged: rows could be missing, or found in the wrong place."""
-        state = _state(self.path)
-        if state in _sound:
-            return
-        if tables(self._connection) != expected_tables(tuple(MIGRATIONS)):
-            raise self.damaged("its tables are not described as they were")
-        report = self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if report != "ok":
-            raise self.damaged(str(report))
-        _sound.clear()
-        _sound.add(state)
-
-    def _version(self) -> int:
-        version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
-        if version > len(MIGRATIONS):
+    def _check_version(self) -> None:
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version != SCHEMA:
             raise StoreError(
-                f"{self.path}: the file has schema version {version}, this surefoot knows up to {len(MIGRATIONS)}; "
-                "open it with the newer surefoot that wrote it"
+                f"{self.name}: the file has schema version {version}, this surefoot reads and writes version {SCHEMA}; "
+                "open it with the surefoot that wrote it, or give this study a file of its own"
             )
-        return version
 
-    def _migrate(self) -> None:
-        if self._version() == len(MIGRATIONS):
-            return
-        with self._transaction() as connection:
-            version = self._version()  # another process may have been faster
-            for migration in MIGRATIONS[version:]:
-                migration(connection)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    def _damaged(self, what: str) -> StoreError:
+        return StoreError(f"{self.name}: the file is damaged: {what}; it was left as it is. Use a copy, or a new file")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         connection = self._connection
-        with explained(self.path):
+        with self._explained():
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -311,22 +341,80 @@ class Store:
                     connection.execute("ROLLBACK")
                 raise
 
-
-_sound: set[tuple[Any, ...]] = set()
-"""The state of the file that was last found sound, so that it is not read again and again."""
-
-
-def _state(path: Path) -> tuple[Any, ...]:
-    """What changes whenever a file does."""
-    state: list[Any] = [str(path.absolute()), len(MIGRATIONS)]
-    for name in (path, Path(f"{path}-wal")):
-        with suppress(OSError):
-            status = name.stat()
-            state += [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns]
-    return tuple(state)
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say in words what SQLite reports; every finished run that was committed stays in the file."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind of error
+            if code in _DAMAGE:
+                raise self._damaged(str(error)) from error
+            reason = _REASONS.get(code, "SQLite reports an error")
+            raise StoreError(f"{self.name}: {reason} ({error}); finished runs that were committed are kept") from error
 
 
-def _number(connection: sqlite3.Connection, table: str, column: str, value: str) -> int:
-    """The number of a text in a table that holds each text once; a new text is inserted."""
-    connection.execute(f"INSERT INTO {table} ({column}) VALUES (?) ON CONFLICT DO NOTHING", (value,))
-    return int(connection.execute(f"SELECT id FROM {table} WHERE {column} = ?", (value,)).fetchone()[0])
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Open a file; ``mode`` is that of SQLite's URIs."""
+    try:
+        uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
+        connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    except sqlite3.Error as error:
+        raise StoreError(f"{str(path)!r} cannot be opened: {error}") from error
+    connection.text_factory = lambda content: content.decode("utf-8", "surrogateescape")  # the checksum tells damage
+    return connection
+
+
+def _refuse_foreign(path: Path) -> bool:
+    """Look at the first bytes before SQLite does: what is not a store is never opened. False for a file to be made."""
+    name = repr(str(path))[1:-1]
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{name}: a store must be a file, this is a {'folder' if path.is_dir() else 'device or pipe'}")
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreError(f"{name}: cannot be read: {error.strerror or error}") from None
+    if not header:
+        return False  # what a process leaves that was killed while it created a store
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        raise StoreError(f"{name}: not a surefoot study (no SQLite database); it was left as it is")
+    if struct.unpack(">I", header[68:72])[0] != APPLICATION_ID:
+        raise StoreError(f"{name}: not a surefoot study (an SQLite database of another program); it was left as it is")
+    return True
+
+
+def _checksum(*values: Any) -> bytes:
+    """A checksum over all that a row holds."""
+    checksum = hashlib.blake2b(digest_size=12)
+    for value in values:
+        if isinstance(value, float):
+            value = value + 0.0  # SQLite has no −0
+        content = value if isinstance(value, bytes) else repr(value).encode("utf-8", "surrogateescape")
+        checksum.update(f"{len(content)}:".encode() + content)
+    return checksum.digest()
+
+
+def _data_of(trace: Trace) -> bytes:
+    """The arrays of a run as raw little-endian numbers, one field after the other; NaN where nothing was measured."""
+    nothing = np.full(len(trace.epochs["train_loss"]), np.nan)
+    arrays = [trace.steps[name] for name in STEP_FIELDS]
+    arrays += [trace.epochs[name] if len(trace.epochs[name]) else nothing for name in EPOCH_FIELDS]
+    return b"".join(np.ascontiguousarray(array, "<f8").data for array in arrays)
+
+
+def _trace_of(method: str, lr: float, seed: int, status: str, diverged_at: int, violations: int, *values: Any) -> Trace:
+    """The run that a row of ``runs`` holds."""
+    *final, kept, data = values
+    numbers, split = np.frombuffer(data, "<f8"), len(STEP_FIELDS) * kept
+    return Trace(
+        Key(method, lr, seed),
+        status,
+        diverged_at,
+        dict(zip(STEP_FIELDS, numbers[:split].reshape(-1, kept), strict=True)),
+        dict(zip(EPOCH_FIELDS, numbers[split:].reshape(len(EPOCH_FIELDS), -1), strict=True)),
+        {name: np.nan if value is None else value for name, value in zip(FINAL_FIELDS, final, strict=True)},
+        violations,
+    )

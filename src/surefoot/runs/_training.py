@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from surefoot._base.spawn import cores
+from surefoot._base.processes import cores
 from surefoot.problems import NetworkProblem, Rows
 from surefoot.rules import History, first_stop
-from surefoot.runs import torch_ranks
-from surefoot.runs._best_bound import live_rules
 from surefoot.runs._methods import Method
 from surefoot.runs._optimizers import build
 from surefoot.runs._row_orders import row_orders
@@ -26,10 +24,6 @@ class NetworkRun(Run):
 
     What a step tells stays on the device until :meth:`numbers` is asked for. The rows of a step and their augmentation
     are functions of the seed and the number of the step, so that a run goes on from a state bit for bit.
-
-    Where torch.distributed has several ranks, all of them make the same run, and each takes a part of every batch
-    (``DistributedDataParallel``): the steps are those of one process up to rounding, except for what layers compute
-    from a rank's part alone (batch norm) and draw at random (dropout). What is kept is the same on all ranks.
 
     Args:
         problem: The network.
@@ -49,7 +43,6 @@ class NetworkRun(Run):
         self._start = [p.detach().clone() for p in trained]
         self.optimizer = build(run.method, trained, run.lr, self.model)
         self._stepper = Stepper(self.model, self.optimizer, settings.schedule, run.seed)
-        self._called = torch_ranks.wrapped(self.model)
         self._kept = torch.full((len(TRACED), settings.steps), torch.inf, dtype=torch.float64, device=problem.device)
         self._rewind()
 
@@ -124,7 +117,7 @@ class NetworkRun(Run):
             delta = np.where(np.isnan(delta), np.inf, delta)
             rates = self.run.lr * settings.schedule
             history = History(loss, grad_sq, delta, rates, settings.distance, every, -(-since // every))
-            stop = first_stop(live_rules(settings), history)
+            stop = first_stop(settings.rules, history)
             if stop is not None:
                 return self._closed(stopped_at=stop.step)
         return self._closed() if self.step == settings.steps else None
@@ -189,18 +182,12 @@ class NetworkRun(Run):
                 self.last_loss = self.problem.full_loss(model)
         if number % settings.every == 0:
             self._kept[4, number] = self._stepper.distance(self._start)
-        if torch_ranks.number():  # numbers of its own, which need no state but that of rank 0 to go on
-            torch.manual_seed(_seed(self.run.seed, number, torch_ranks.number()))
         reading = self._stepper.step(number, lambda: self._batch_loss(self._rows[place]))
-        self._kept[:4, number] = torch.stack([torch_ranks.mean(reading.loss), *reading[1:]])
+        self._kept[:4, number] = torch.stack(reading)
         self.step += 1
 
     def _batch_loss(self, rows: Rows) -> torch.Tensor:
-        """The loss of a batch; on one of several ranks, of a part of it, such that the mean over them is the whole."""
-        part = torch_ranks.part(len(rows))
-        loss = self.problem.batch_loss(self._called, rows, _seed(self.run.seed, self.step), part)
-        share = torch_ranks.count() * (part.stop - part.start)
-        return loss if share == len(rows) else loss * (share / len(rows))
+        return self.problem.batch_loss(self.model, rows, _seed(self.run.seed, self.step))
 
     def _is_finite(self) -> bool:
         return all(bool(torch.isfinite(p).all()) for p in self._stepper.parameters)
@@ -251,5 +238,5 @@ def _seed(*numbers: int) -> int:
 def _take_gpu() -> None:
     """Let every worker process take one of several GPUs."""
     identity = multiprocessing.current_process()._identity
-    if identity:  # else it is the main process, or a rank of torchrun, which has its own
+    if identity:  # else it is the main process
         torch.cuda.set_device((identity[0] - 1) % torch.cuda.device_count())

@@ -67,8 +67,6 @@ class Settings:
     """Rules that end runs."""
     distance: float | None = None
     """D, for rules that want the bias."""
-    best: str | None = None
-    """A file with the smallest bound of the finished runs, for rules that share it; without one they wait for it."""
 
     @property
     def steps(self) -> int:

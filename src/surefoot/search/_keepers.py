@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from surefoot._identity import Identity, digest, identify, require
-from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Store, StoreKeeper, factory_of, tell
+from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Key, Lane, States, Store, Told, Trace, factory_of, tell
 from surefoot.search._arguments import OfRate
 from surefoot.study import Study
 
@@ -31,26 +33,73 @@ def factories_of_study(study: Study) -> dict[str, Any]:
     return {method.name: factory_of(study.problem, method, study.shared) for method in study.methods}
 
 
-def keeper_of_factories(folder: Path, factories: Mapping[str, Any], settings: dict[str, Any]) -> StoreKeeper:
-    """Keeps the runs of a search in a folder of its own; ``settings`` are what its runs share, beside their code."""
+@dataclass
+class Kept:
+    """Where the runs of a search are kept: finished ones of a study in its store, all others as files."""
+
+    store: Store
+    states: States
+
+    def done(self) -> set[Key]:
+        """The keys, as they are stored, of the runs that a study has finished."""
+        return self.store.done(self.states.context)
+
+    def finish(self, traces: Iterable[Trace]) -> None:
+        """Commit runs of a study that have come to their end."""
+        traces = [trace._replace(key=self.states.stored(trace.key)) for trace in traces]
+        self.store.add(self.states.context, traces)
+
+    def restore(self, lanes: Iterable[Lane]) -> None:
+        """Fill records with what is kept of their runs."""
+        done = self.done()
+        for lane in lanes:
+            loaded = self.states.load(lane.key) if self.states.lasts else None
+            if loaded is not None:
+                lane.take(loaded[0])
+            elif (key := self.states.stored(lane.key)) in done:
+                trace = next(self.store.traces(self.states.context, key))
+                lost = trace.diverged_at if trace.diverged_at >= 0 else None
+                losses = trace.steps["loss"][: None if lost is None else lost + 1]
+                lane.take(Told(0, losses, lost, None if lost is not None else trace.final["last_loss"]))
+
+
+@contextmanager
+def kept_by_study(study: Study, store: Path) -> Iterator[Kept]:
+    """The runs of a study, in its store."""
+    with study._opened(store) as opened:
+        yield Kept(*opened)
+
+
+@contextmanager
+def kept_in_memory() -> Iterator[Kept]:
+    """Runs that are forgotten at the end of the search."""
+    with TemporaryDirectory(prefix="surefoot-") as folder, Store.write() as store:
+        yield Kept(store, States(folder))
+
+
+@contextmanager
+def kept_in_folder(folder: Path, factories: Mapping[str, Any], settings: dict[str, Any]) -> Iterator[Kept]:
+    """The runs of a search in a folder of its own; ``settings`` are what its runs share, beside their code."""
     identities = _identities_of(factories, folder)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"store must be a folder, got the file {str(folder)!r}")
     if not folder.parent.is_dir():
         raise FileNotFoundError(f"store {str(folder)!r}: the folder {str(folder.parent)!r} does not exist")
-    if folder.is_dir() and any(not path.name.startswith(_FILE) for path in folder.iterdir()):
+    others = [path.name for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
+    if others and _FILE not in others:
         raise ValueError(f"store {str(folder)!r} is a folder with other things in it; give the search one of its own")
     folder.mkdir(exist_ok=True)
-    with Store.write(folder / _FILE) as opened:
-        stored = opened.facts("search").get("settings")
-        if stored is None:
-            about = {name: [code.digest, dict(code.parts), dict(code.packages)] for name, code in identities.items()}
-            opened.remember("search", "settings", {**settings, "identity": about})
-        else:
-            _compare(folder, stored, settings, identities)
     text = json.dumps([settings, [code.digest for code in identities.values()]], sort_keys=True)
     context = hashlib.sha256(text.encode()).hexdigest()
-    return StoreKeeper(folder / _FILE, context, {name: name for name in factories}, factories)
+    with Store.write(folder / _FILE) as store:
+        stored = store.facts("search").get("settings")
+        if stored is None:
+            about = {name: [code.digest, dict(code.parts), dict(code.packages)] for name, code in identities.items()}
+            store.remember("search", "settings", {**settings, "identity": about})
+        else:
+            _compare(folder, stored, settings, identities)
+        with store.locked(context):
+            yield Kept(store, States(str(store.states), context))
 
 
 def _compare(

@@ -15,25 +15,22 @@ from numpy.typing import ArrayLike
 
 from surefoot._base import checks
 from surefoot.runs import (
-    Bench,
+    Executor,
     Floats,
-    Keeper,
-    Place,
     Run,
     RunFactory,
-    Runner,
+    RunWork,
     SearchError,
     Tell,
-    cuts_of,
     reporter,
     tell,
 )
 from surefoot.search._arguments import OWN_RATES, factories_of, schedule_of
 from surefoot.search._candidate import Candidate
 from surefoot.search._found import Found, Row, Table
-from surefoot.search._keepers import factories_of_study, keeper_of_factories
+from surefoot.search._keepers import Kept, factories_of_study, kept_by_study, kept_in_folder, kept_in_memory
 from surefoot.search._notes import confidence, notes, spoiled_by
-from surefoot.search._race import Race, rungs
+from surefoot.search._race import Race
 from surefoot.study import Study
 
 
@@ -138,27 +135,26 @@ def tune(
     tolerance = checks.number("tolerance", tolerance, least=0)
     rounds = 0 if refine is None else checks.whole("refine", refine, 0)
     max_states = checks.whole("max_states", max_states, 1)
-    place = Place(engine, processes, address, cpus, gpus)
+    executor = Executor(engine, processes, address, cpus, gpus)
     if maximize:
         _require_evaluations(factories, rates[0], all_seeds[0])
-    keeping: AbstractContextManager[Keeper] = Keeper()
+    keeping: AbstractContextManager[Kept] = kept_in_memory()
     if store is not None and study is not None:
-        keeping = study._keeping(Path(store), factories)
+        keeping = kept_by_study(study, Path(store))
     elif store is not None:
         shared = hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest()
         settings = {"horizon": horizon, "schedule": shared, "methods": list(factories)}
-        keeping = keeper_of_factories(Path(store), factories, settings)
+        keeping = kept_in_folder(Path(store), factories, settings)
 
     with ExitStack() as opened:
-        keeper = opened.enter_context(keeping)
+        kept = opened.enter_context(keeping)
         total = len(factories) * len(rates) * len(all_seeds) * horizon
         report = opened.enter_context(reporter(progress, total=total, unit="steps"))
-        bench = Bench(factories, horizon, cuts_of(horizon, rungs(horizon)), keeper.files, max_states)
-        finished = None if store is None or study is None else keeper.finish
-        runner = opened.enter_context(Runner(bench, keeper=keeper, place=place, finished=finished))
-        if study is not None and (done := len(keeper.done())):
+        work = RunWork(factories, horizon, kept.states, max_states)
+        opened.enter_context(executor)
+        if study is not None and (done := len(kept.done())):
             tell(None, f"{done} runs are in {store} already; the match rests on {study.identity()}")
-        search = Search(runner, keeper, list(factories), all_seeds, factors, tolerance, maximize, report)
+        search = Search(executor, work, kept, list(factories), all_seeds, factors, tolerance, maximize, report)
         for method in factories:
             search.add(method, rates)
         winner = search.run()
@@ -185,8 +181,9 @@ def tune(
 class Search:
     """Advances the candidates that the race asks for, and chooses among those that got to the end."""
 
-    runner: Runner
-    keeper: Keeper
+    executor: Executor
+    work: RunWork
+    kept: Kept
     methods: Sequence[str]
     seeds: tuple[int, ...]
     schedule: Floats
@@ -207,8 +204,8 @@ class Search:
 
     def add(self, method: str, lrs: Sequence[float]) -> list[Candidate]:
         """Add candidates, with what the store has of their runs."""
-        new = [Candidate.make(method, lr, self.runner.horizon, self.seeds) for lr in lrs]
-        self.keeper.restore(lane for candidate in new for lane in candidate.lanes)
+        new = [Candidate.make(method, lr, self.work.horizon, self.seeds) for lr in lrs]
+        self.kept.restore(lane for candidate in new for lane in candidate.lanes)
         self.candidates = sorted([*self.candidates, *new], key=lambda c: (self.methods.index(c.method), c.lr))
         return new
 
@@ -217,8 +214,7 @@ class Search:
         race = self.race()
         with np.errstate(over="ignore", invalid="ignore"):
             for places, step in race.requests([self.candidates.index(candidate) for candidate in start]):
-                likely = [lane for i in race.likely() for lane in self.candidates[i].lanes]
-                self.runner.advance([lane for i in places for lane in self.candidates[i].lanes], step, likely)
+                self._advance([self.candidates[i] for i in places], step)
                 for i in places:
                     race.histories[i] = self.candidates[i].history()
                 self.report(self.steps)
@@ -231,7 +227,7 @@ class Search:
         return Race(
             [candidate.lr for candidate in self.candidates],
             [candidate.method for candidate in self.candidates],
-            self.runner.horizon,
+            self.work.horizon,
             self.schedule,
             self.tolerance,
             [candidate.history() for candidate in self.candidates],
@@ -240,7 +236,11 @@ class Search:
     def read_finished(self) -> None:
         """Read the runs that a store has finished: they count, even where the race has not been."""
         finished = [c for c in self.candidates if all(lane.recorded == lane.horizon for lane in c.lanes)]
-        self.runner.advance([lane for candidate in finished for lane in candidate.lanes], self.runner.horizon)
+        self._advance(finished, self.work.horizon)
+
+    def _advance(self, candidates: Sequence[Candidate], step: int) -> None:
+        lanes = [lane for candidate in candidates for lane in candidate.lanes]
+        self.executor.advance(self.work, lanes, step, self.kept.finish if self.kept.states.lasts else None)
 
     def best(self) -> Candidate | None:
         """The best of those that are complete."""
@@ -257,7 +257,7 @@ def _require_evaluations(factories: Mapping[str, RunFactory], lr: float, seed: i
 
 
 def _answer(search: Search, winner: Candidate, steps: int, lower_bound: float) -> Found:
-    race, place, horizon = search.race(), search.candidates.index(winner), search.runner.horizon
+    race, place, horizon = search.race(), search.candidates.index(winner), search.work.horizon
     return Found(
         lr=winner.lr,
         method=winner.method,
@@ -271,7 +271,7 @@ def _answer(search: Search, winner: Candidate, steps: int, lower_bound: float) -
         horizon=horizon,
         seeds=search.seeds,
         table=Table(tuple(_row(candidate, winner) for candidate in search.candidates)),
-        run=search.runner.run_of(winner.lanes[0]),
+        run=search.work.run_of(winner.lanes[0]),
     )
 
 

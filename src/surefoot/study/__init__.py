@@ -12,11 +12,9 @@ from surefoot.runs import (
     CheckpointError,
     ClusterError,
     Method,
-    Rescued,
     StoreError,
     Trace,
     parse_method,
-    rescue,
 )
 from surefoot.runs import RunError as RunFailed
 from surefoot.runs import RunPlan as Run
@@ -31,6 +29,6 @@ from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
 
 __all__ = [
     "CheckpointError", "ClusterError", "IdentityError", "KnownOptimum", "LowerBoundWarning", "Method", "Plan", "Pool",
-    "Rescued", "Result", "Run", "RunFailed", "Sensitivity", "SensitivityTable", "Spec", "StoreError", "Study",
-    "StudyInterrupted", "Trace", "measure_windows", "parse_method", "rescue", "table", "tidy", "usual_bias", "windows",
+    "Result", "Run", "RunFailed", "Sensitivity", "SensitivityTable", "Spec", "StoreError", "Study",
+    "StudyInterrupted", "Trace", "measure_windows", "parse_method", "table", "tidy", "usual_bias", "windows",
 ]  # fmt: skip

@@ -3,56 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from surefoot.runs import Store, StudyEntry, Trace
 
 
-@dataclass
-class MemoryArchive:
-    """Runs and facts that live as long as the result."""
-
-    runs: Sequence[Trace]
-    known: dict[str, Any] = field(default_factory=dict)
-
-    def traces(self) -> Iterable[Trace]:
-        """All finished runs."""
-        return self.runs
-
-    def facts(self) -> dict[str, Any]:
-        """What was computed about the problem, by name."""
-        return dict(self.known)
-
-    def remember(self, name: str, value: Any) -> None:
-        """Keep one more fact."""
-        self.known[name] = value
-
-
 @dataclass(frozen=True)
-class FileArchive:
-    """Runs and facts in a study's file, which is opened only while something is read or written."""
+class Archive:
+    """Runs and facts in a store: a file, which is opened only while something is read or written, or one in memory."""
 
-    path: Path
+    store: Path | Store
     context: str
     problem: str
 
     def traces(self) -> Iterator[Trace]:
         """All finished runs, of other studies of the same problem and settings too."""
-        with Store.read(self.path) as store:
+        with self._opened(Store.read) as store:
             yield from store.traces(self.context)
 
     def facts(self) -> dict[str, Any]:
         """What was computed about the problem: JSON-able values by name."""
-        with Store.read(self.path) as store:
+        with self._opened(Store.read) as store:
             return store.facts(self.problem)
 
     def remember(self, name: str, value: Any) -> None:
         """Keep one more fact, or replace it."""
-        with Store.write(self.path) as store:
+        with self._opened(Store.write) as store:
             store.remember(self.problem, name, value)
+
+    def _opened(self, opened: Any) -> AbstractContextManager[Store]:
+        store: AbstractContextManager[Store] = (
+            nullcontext(self.store) if isinstance(self.store, Store) else opened(self.store)
+        )
+        return store
 
 
 def entry_at(entries: Sequence[StudyEntry], position: int, path: str | os.PathLike[str]) -> StudyEntry:
@@ -60,6 +47,3 @@ def entry_at(entries: Sequence[StudyEntry], position: int, path: str | os.PathLi
     if not -len(entries) <= position < len(entries):
         raise ValueError(f"study must be a position below {len(entries)}, the studies in {path}, got {position}")
     return entries[position]
-
-
-Archive = MemoryArchive | FileArchive

@@ -13,7 +13,7 @@ from surefoot._base import checks
 from surefoot.problems import one_blas_thread
 from surefoot.runs import EXACT, FINAL_FIELDS, Floats, Store, StoreError, has_level
 from surefoot.study import _export
-from surefoot.study._archive import Archive, FileArchive, entry_at
+from surefoot.study._archive import Archive, entry_at
 from surefoot.study._optimum import KnownOptimum, Pool, optimum_of
 from surefoot.theory import bounds, schedules
 from surefoot.theory.models import safe_delta
@@ -61,7 +61,7 @@ class Result:
             raise StoreError(f"{path}: the file holds no study")
         entry = entry_at(entries, -1 if study is None else study, path)
         settings = {**entry.settings, "created": entry.created}
-        return cls(settings, FileArchive(Path(path).absolute(), entry.context, settings["problem"]["fingerprint"]))
+        return cls(settings, Archive(Path(path).absolute(), entry.context, settings["problem"]["fingerprint"]))
 
     @property
     def algorithms(self) -> list[str]:

@@ -1,14 +1,12 @@
-"""A study in its store: the hash and the settings that it is kept under, and runs that it takes over from others."""
+"""A study in its store: the hash and the settings that it is kept under."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,13 +18,11 @@ from surefoot.runs import (
     IDENTITY_RULE,
     NUMERICS_VERSION,
     STEP_FIELDS,
-    Key,
     Store,
     StudyEntry,
     is_network,
     tell,
 )
-from surefoot.study._archive import entry_at
 
 if TYPE_CHECKING:
     from surefoot.study._study import Study
@@ -67,15 +63,6 @@ def context_of(study: Study) -> str:
     if study.stop:
         rules = [repr(rule) if is_foreign(type(rule)) else identify(rule).digest for rule in study.stop]
         shared["stop"] = [study.distance, *rules]
-    if not is_network(study.problem):  # for which these numbers were wrong in earlier versions
-        if study.stop:
-            shared["ends"] = 2
-        if len(set(study.factors.tolist())) == 1 and study.factors[0] != 1.0:
-            shared["averages"] = 2
-    if study._shares:  # what is kept of a run then depends on the others
-        shared["runs"] = [sorted(study._seen.identities.values()), study.lrs, study.seeds]
-    if study._ranks() > 1:
-        shared["ranks"] = study._ranks()
     digest = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
     digest.update(study.factors.astype("<f8").tobytes())
     return digest.hexdigest()
@@ -129,14 +116,14 @@ def settings_of(study: Study) -> dict[str, Any]:
 
 def check_size(study: Study, store: Store) -> None:
     """Refuse runs that do not fit into the store before the first step is taken."""
-    limit, numbers = store.largest_row() - 65536, len(EPOCH_FIELDS) * (study.epochs + 1)
+    limit, numbers = store.largest_run() - 65536, len(EPOCH_FIELDS) * (study.epochs + 1)
     size = 8 * (len(STEP_FIELDS) * study.shared.kept + numbers)
     if size > limit:
         room = (limit // 8 - numbers) // len(STEP_FIELDS)
         advice = f"at least {-(-study.steps // room)}" if room > 0 else "larger, and epochs fewer"
         raise ValueError(
             f"every must be {advice} to store runs of {study.steps} steps: a run would take {size:,} bytes, and "
-            f"{store.path} takes {limit:,}; got every={study.every}"
+            f"{store.name} takes {limit:,}; got every={study.every}"
         )
 
 
@@ -150,50 +137,9 @@ def tell_reuse(study: Study, store: Store, done: int, progress: object) -> None:
     alike = _alike(store.studies(), study._settings(), study._context())
     if alike:
         stored = alike[-1].settings.get("identity", {})
-        changes = identity.changes(stored.get("parts", {}), stored.get("packages", {})) if stored else []
-        reason = ", ".join(changes[:6]) or ("the data or the settings" if stored else "the rule of surefoot 0.1")
-        tell(progress, f"{store.path} holds a study like this one that is not used: {reason} differs; see Study.adopt")
-
-
-def adopt(study: Study, path: str | os.PathLike[str], position: int | None) -> int:
-    """Take over runs of another study of a file, as ``Study.adopt`` says; returns how many."""
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"store {str(path)!r} does not exist")
-    settings, context = study._settings(), study._context()
-    with Store.write(path) as store:
-        entry = _chosen(store.studies(), settings, context, position, path)
-        names = {method["identity"]: method["name"] for method in entry.settings["methods"]}
-        keys = {run.key for run in study.runs}
-        traces = [
-            trace._replace(key=Key(study._seen.identities[names[trace.key.method]], trace.key.lr, trace.key.seed))
-            for trace in store.traces(entry.context)
-            if (names.get(trace.key.method), trace.key.lr, trace.key.seed) in keys
-        ]
-        done = store.done(context)
-        new = [trace for trace in traces if trace.key not in done]
-        store.register(context, settings)
-        store.add(context, new)
-    return len(new)
-
-
-def _chosen(
-    entries: Sequence[StudyEntry], settings: Mapping[str, Any], context: str, position: int | None, path: Path
-) -> StudyEntry:
-    """The study whose runs are taken over: the one at a position, or else the last one with these settings."""
-    if position is not None:
-        entry = entry_at(entries, position, path)
-        if different := _differences(settings, entry.settings):
-            raise ValueError(f"study {position} of {path} is another one: {', '.join(different)} differ")
-        return entry
-    alike = _alike(entries, settings, context)
-    if not alike:
-        others = [entry for entry in entries if entry.context != context]
-        differ = "; ".join(", ".join(_differences(settings, entry.settings)) for entry in others[-3:])
-        raise ValueError(
-            f"{path} holds no other study with these settings" + (f": they differ in {differ}" if differ else "")
-        )
-    return alike[-1]
+        changes = identity.changes(stored.get("parts", {}), stored.get("packages", {}))
+        reason = ", ".join(changes[:6]) or "the data or the settings"
+        tell(progress, f"{store.path} holds a study like this one that is not used: {reason} differs")
 
 
 def _alike(entries: Sequence[StudyEntry], settings: Mapping[str, Any], context: str) -> list[StudyEntry]:

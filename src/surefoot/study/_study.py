@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import copy
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
@@ -16,32 +17,26 @@ from numpy.typing import ArrayLike
 from surefoot._base import checks
 from surefoot._identity import Identity, require
 from surefoot.problems import Problem, create
-from surefoot.rules import StopRule, check_rules, is_shared, with_best
+from surefoot.rules import StopRule, check_rules
 from surefoot.runs import (
-    Keeper,
+    Executor,
     Key,
     Method,
-    Place,
-    RunFiles,
+    RunError,
     RunPlan,
     Settings,
+    States,
     Store,
-    StoreKeeper,
+    StoreError,
     Tell,
-    Trace,
-    Work,
-    best_of,
-    cut,
-    forget_best,
     is_network,
     parse_methods,
-    torch_ranks,
     work_of,
 )
-from surefoot.study._archive import FileArchive, MemoryArchive
+from surefoot.study._archive import Archive
 from surefoot.study._result import Result
-from surefoot.study._stored import Seen, adopt, check_size, context_of, seen, settings_of, tell_reuse
-from surefoot.study._sweep import compute, dismiss, follow
+from surefoot.study._stored import Seen, check_size, context_of, seen, settings_of, tell_reuse
+from surefoot.study._sweep import compute
 from surefoot.theory import schedules
 from surefoot.theory.models import Model
 
@@ -122,9 +117,7 @@ class Study:
         self.batch_size = checks.whole("batch_size", batch_size, 1)
         self.sampling = checks.sampling(sampling)
         self.distance = None if distance is None else checks.number("distance", distance, positive=True)
-        self.stop = check_rules(stop, may_share=True)
-        if self.distance is None and self._shares:
-            raise ValueError("distance must be given, D of the bound, for stop rules with best='shared', got None")
+        self.stop = check_rules(stop)
         if problem_options is not None and not isinstance(problem_options, Mapping):
             raise TypeError(f"problem_options must be a table of options by name, got {problem_options!r}")
         self.problem = _problem(problem, data, dict(problem_options or {}))
@@ -196,27 +189,11 @@ class Study:
         self._look_anew()
         return self._seen.identity
 
-    def adopt(self, store: str | os.PathLike[str], *, study: int | None = None) -> int:
-        """Take over runs that a file holds under another identity, because you know that their numbers are the same.
-
-        That is so for runs of surefoot 0.1, which remembered them by a weaker rule, and after changes of code or
-        versions that change no number. Settings must be the same; methods are matched by their names.
-
-        Args:
-            store: The file.
-            study: Position of the study in it, in the order in which they were last started; by default the last one
-                with these settings.
-
-        Returns:
-            How many runs were taken over: the next ``run`` does not compute them.
-        """
-        self._look_anew()
-        return adopt(self, store, study)
-
     def run(
         self,
         store: str | os.PathLike[str] | None = None,
         *,
+        states: str | os.PathLike[str] | None = None,
         progress: Tell = False,
         processes: int | None = None,
         engine: str = "auto",
@@ -229,7 +206,9 @@ class Study:
         Args:
             store: A file that keeps every finished run, is created if it does not exist, and can hold any number of
                 studies. Runs that are in it already are not computed again: after an interruption, run the same study
-                with the same store. Without a store all stays in memory.
+                with the same store. Without a store all stays in memory: 48 bytes per step that is kept.
+            states: The folder of unfinished runs of networks, ``STORE.states`` by default. Workers on other machines
+                must see it to go on with runs whose worker was lost; the store itself belongs on a local disk.
             progress: Show a bar with rate and time left; or call back with the runs done, and with those to do if the
                 function takes two arguments.
             processes: Worker processes, by default as many as pay off.
@@ -244,100 +223,86 @@ class Study:
             StoreError: The file is foreign, damaged or read-only, or the disk is full.
             CheckpointError: What a run of a network goes on from is damaged, of another run, or cannot be written.
             ClusterError: The Dask cluster cannot be used, or was lost; finished runs are kept.
-            RunFailed: A run raised; finished runs are kept.
+            RunFailed: A run raised; finished runs are kept. Or a worker process died twice over a run (out of memory?):
+                all others are done then, and are the error's ``result``.
         """
-        place, count = Place(engine, processes, address, cpus, gpus), self._ranks()
-        if count > 1:
-            if engine != "auto" or self.batch_size < count:
-                raise ValueError(
-                    f"{count} ranks of torch.distributed need engine='auto' and a batch_size of at least {count}, "
-                    f"got engine={engine!r} and batch_size={self.batch_size}"
-                )
-            place = Place(processes=1)
-            if torch_ranks.number() > 0:
-                settings, traces = follow(self._work(RunFiles(""), self.shared))
-                return Result(settings, MemoryArchive(traces), problem=self.problem)
+        executor = Executor(engine, processes, address, cpus, gpus)
         try:
-            result = self._run(None if store is None else Path(store), place, progress)
+            return self._run(None if store is None else Path(store), states, executor, progress)
         finally:
             if store is not None and not is_network(self.problem):
                 self._left = seen(self)
-        if count > 1:
-            dismiss(result.settings, result._archive.traces())
+
+    def _run(
+        self, path: Path | None, states: str | os.PathLike[str] | None, executor: Executor, progress: Tell
+    ) -> Result:
+        """Compute the runs that are missing, and settle what is kept."""
+        if path is not None and self._is_complete(path, progress):
+            return self._result(path)
+        failure: RunError | None = None
+        with self._opened(path, states) as (store, files), executor:
+            context = self._context()
+            missing = self._missing(store.done(context))
+            if path is not None:
+                tell_reuse(self, store, len(self.runs) - len(missing), progress)
+            methods, work = {m.name: m for m in self.methods}, work_of(self.problem, self.methods, self.shared, files)
+            keys = [run.key for run in missing]
+            try:
+                compute(work, methods, self.shared, keys, store, files, context, executor, progress)
+            except RunError as error:
+                failure = error
+            if store.unfinished(context):  # a search leaves runs there that it has taken to their end
+                stored = replace(files, identities=None)
+                for key in store.done(context):
+                    stored.remove(key)
+        result = self._result(store if path is None else path)
+        if failure is not None:
+            failure.result = result
+            raise failure
         return result
 
-    def _run(self, path: Path | None, place: Place, progress: Tell) -> Result:
-        """Compute the runs that are missing where they are kept, and settle what they share."""
-        study = self
-        with self._keeping(path) as keeper:
-            settings, missing = self._sharing(Path(keeper.files.folder)), self._missing(keeper.done())
-            if isinstance(keeper, StoreKeeper):
-                tell_reuse(self, keeper.store, len(self.runs) - len(missing), progress)
-            compute(self._work(keeper.files, settings), settings, missing, keeper, place, progress)
-            traces = keeper.traces() if path is None or self._shares else ()
-            if self._shares:
-                study, traces = self._settled(traces)
-            if isinstance(keeper, StoreKeeper) and self._shares:
-                keeper.store.register(study._context(), study._settings())
-                keeper.store.add(study._context(), traces)
-            if Path(keeper.files.folder).is_dir():  # a search leaves runs there that it has taken to their end
-                for run in self.runs:
-                    keeper.files.remove(run.key)
-        if path is None:
-            return Result(study._settings(), MemoryArchive(list(traces)), problem=self.problem)
-        forget_best(settings)
-        with suppress(OSError):  # it is not there, or another study has begun runs in it
-            Store.folder_of(path).rmdir()
-        archive = FileArchive(path.absolute(), study._context(), self._seen.fingerprint)
-        result = Result(study._settings(), archive, problem=self.problem)
-        result.optimum()  # so that the file tells all without the problem
+    def _result(self, store: Path | Store) -> Result:
+        where = store.absolute() if isinstance(store, Path) else store
+        archive = Archive(where, self._context(), self._seen.fingerprint)
+        result = Result(self._settings(), archive, problem=self.problem)
+        if isinstance(store, Path):
+            with suppress(StoreError):  # a folder that cannot be written: the study is complete there
+                result.optimum()  # so that the file tells all without the problem
         return result
+
+    def _is_complete(self, path: Path, progress: Tell) -> bool:
+        """Whether a store holds this study with all its runs, which then is the last one started, if it is writable."""
+        if not path.exists():
+            return False
+        self._look_anew()
+        require(self._seen.identity, self.version, f"store {str(path)!r}")
+        with Store.read(path) as store:
+            entries, settings = store.studies(), json.loads(json.dumps(self._settings()))
+            if self._missing(store.done(self._context())) or settings not in [entry.settings for entry in entries]:
+                return False
+            tell_reuse(self, store, len(self.runs), progress)
+        if entries[-1].settings != settings:
+            with suppress(StoreError), Store.write(path) as store:
+                store.register(self._context(), self._settings())
+        return True
 
     @contextmanager
-    def _keeping(self, path: Path | None, factories: Mapping[str, Any] | None = None) -> Iterator[Keeper]:
-        """Keep the runs while they are computed: in a store, which then knows this study, or in memory.
-
-        Args:
-            path: The store.
-            factories: What makes the runs of each method; a search gives it, to read what runs have told on their way.
-        """
+    def _opened(
+        self, path: Path | None, states: str | os.PathLike[str] | None = None
+    ) -> Iterator[tuple[Store, States]]:
+        """Where the runs are kept while they are computed: in a store, which then knows this study, or in memory."""
+        identities = self._seen.identities
         if path is None:
-            with Keeper(self._seen.identities) as keeper:
-                yield keeper
+            with TemporaryDirectory(prefix="surefoot-") as folder:
+                yield Store.write(), States(folder, identities=identities)
             return
         self._look_anew()
         require(self._seen.identity, self.version, f"store {str(path)!r}")
-        with StoreKeeper(path, self._context(), self._seen.identities, factories) as keeper:
-            check_size(self, keeper.store)
-            keeper.store.register(self._context(), self._settings())
-            yield keeper
-
-    def _work(self, files: RunFiles, settings: Settings) -> Work:
-        """What takes the runs to their end; with a store they are saved on their way."""
-        return work_of(self.problem, self.methods, settings, files, shares=self._ranks() > 1)
-
-    def _sharing(self, folder: Path) -> Settings:
-        """What all runs share, with a file in which they tell each other the best bound."""
-        if not self._shares or self._ranks() > 1:  # ranks have to end a run at the same step
-            return self.shared
-        return replace(self.shared, best=str(folder / f"{self._context()[:20]}.best"))
-
-    @property
-    def _shares(self) -> bool:
-        """Whether runs are ended by the bounds of others."""
-        return any(is_shared(rule) for rule in self.stop)
-
-    def _settled(self, traces: Iterable[Trace]) -> tuple[Study, list[Trace]]:
-        """This study with the smallest bound of all its runs in place of a shared one, and the runs cut by that."""
-        runs = {self._key(run): run for run in self.runs}
-        ours = [trace for trace in traces if trace.key in runs]
-        study, best = copy.copy(self), best_of(ours, self.shared)
-        study.stop = with_best(self.stop, best)
-        return study, [cut(trace, runs[trace.key], self.shared, best, self.problem.n_valid > 0) for trace in ours]
-
-    def _ranks(self) -> int:
-        """How many processes train a network together."""
-        return torch_ranks.count() if is_network(self.problem) else 1
+        with Store.write(path, states=states) as store:
+            check_size(self, store)
+            with store.locked(self._context()):
+                store.register(self._context(), self._settings())
+                yield store, States(str(store.states), self._context(), self._seen.identities)
 
     def _key(self, run: RunPlan) -> Key:
         """The key that a run is kept under."""

@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from surefoot.runs import (
-    Bench,
-    Keeper,
-    Lane,
-    Place,
-    Runner,
-    RunPlan,
-    Settings,
-    Tell,
-    Trace,
-    Work,
-    reporter,
-    tell_best,
-    torch_ranks,
-)
+from surefoot.runs import Executor, Key, Lane, Method, Settings, States, Store, Tell, Trace, Work, reporter
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -35,75 +20,62 @@ class LowerBoundWarning(UserWarning):
 
 def compute(
     work: Work,
+    methods: Mapping[str, Method],
     settings: Settings,
-    runs: Sequence[RunPlan],
-    keeper: Keeper,
-    place: Place,
+    keys: Sequence[Key],
+    store: Store,
+    states: States,
+    context: str,
+    executor: Executor,
     progress: Tell,
 ) -> None:
     """Take some runs to their end.
 
     Args:
         work: What takes them there.
+        methods: The methods, by name.
         settings: What the runs share.
-        runs: Those that are missing.
-        keeper: Takes finished runs; others may compute the same ones for it.
-        place: Where they are computed.
+        keys: The runs that are missing.
+        store: Takes finished runs.
+        states: The files of unfinished ones.
+        context: Under which the store keeps them.
+        executor: Where they are computed.
         progress: As in ``Study.run``.
     """
-    if not runs:
+    if not keys:
         return
     violations: dict[str, tuple[int, int]] = {}
-    methods = {run.method.name: run.method for run in runs}
-    lanes = [Lane(run.key, settings.steps) for run in runs]
-    if keeper.files.lasts:
-        lanes.sort(key=lambda lane: not keeper.files.exists(lane.key))  # begun ones first
+    lanes = [Lane(key, settings.steps) for key in keys]
+    if store.unfinished(context):
+        lanes.sort(key=lambda lane: not states.exists(lane.key))  # begun ones first
+    done = 0
+    with reporter(progress, total=len(keys)) as report:
 
-    def finished() -> int:
-        return sum(lane.ended for lane in lanes)
-
-    with reporter(progress, total=len(runs)) as report:
-
-        def deliver(traces: list[Trace]) -> None:
-            keeper.finish(traces)
-            tell_best(traces, settings)
+        def finished(traces: list[Trace]) -> None:
+            nonlocal done
+            store.add(context, [trace._replace(key=states.stored(trace.key)) for trace in traces])
+            done += len(traces)
             for trace in traces:
-                if keeper.files.lasts:
-                    keeper.files.remove(trace.key)
+                if states.lasts:
+                    states.remove(trace.key)
                 if trace.violations:
                     _count(violations, trace, methods[trace.key.method].lower_bound, settings.every)
-            report(finished())
-
-        def tick(steps: float) -> None:
-            report(finished(), steps / settings.steps)
+            report(done)
 
         try:
-            with Runner(work, keeper=keeper, place=place, whole=True, finished=deliver) as runner:
-                runner.advance(lanes, settings.steps, tick=tick)
+            executor.advance(work, lanes, settings.steps, finished)
         except KeyboardInterrupt:
-            raise StudyInterrupted(f"interrupted after {finished()} of {len(runs)} runs; {keeper.advice}") from None
-        report(len(runs))
+            advice = f"finished runs are kept: run the same study with the store {store.name!r} to resume"
+            if store.path is None:
+                advice = "nothing was stored: give run() a store to be able to resume"
+            raise StudyInterrupted(f"interrupted after {done} of {len(keys)} runs; {advice}") from None
     for name, (count, step) in violations.items():
         warnings.warn(
             f"{name}: the loss was below the lower bound at {count} steps, first at step {step} of a run; "
             "no step was taken there. Give the method a smaller lower_bound",
             LowerBoundWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-
-
-def follow(bench: Work) -> tuple[dict[str, Any], list[Trace]]:
-    """Do the runs that rank 0 does, as any other rank, and return its settings and traces."""
-    assert isinstance(bench, Bench)
-    bench.follow()
-    settings, traces = torch_ranks.shared(None)
-    return settings, traces
-
-
-def dismiss(settings: dict[str, Any], traces: Iterable[Trace]) -> None:
-    """End :func:`follow` on the other ranks."""
-    torch_ranks.shared(None)
-    torch_ranks.shared((settings, list(traces)))
 
 
 def _count(violations: dict[str, tuple[int, int]], trace: Trace, bound: float | None, every: int) -> None:

@@ -18,17 +18,19 @@ import torch
 from tests.processes import Program, wait_until
 from tests.runs.network_cases import TRAIN, Noisy, make_problem, make_study
 
-from surefoot._base.states import load_run, save_run
 from surefoot.problems import NetworkProblem, networks
-from surefoot.runs import Key, Lane, RunFiles, Runner, _bench, _run_files, _training
-from surefoot.runs._bench import Piece
+from surefoot.runs import Key, States, Told, _states, _training, _work, work_of
 from surefoot.runs._training import NetworkRun
-from surefoot.runs._workers import Stopped
+from surefoot.runs._work import Piece, Stopped
 from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrupted
 
 
+def states_of(study, folder):
+    return States(str(folder), study._context(), study._seen.identities)
+
+
 def bench_of(study, folder):
-    return study._work(RunFiles(str(folder), study._context(), study._seen.identities), study.shared)
+    return work_of(study.problem, study.methods, study.shared, states_of(study, folder))
 
 
 def key_of(run):
@@ -46,13 +48,13 @@ def stopped_in_the_middle(study, folder, run=0):
     looks = iter([False, True])
     with pytest.raises(Stopped):
         do(study, folder, run, lambda: next(looks))
-    (path,) = Path(folder).glob("*.run")
+    (path,) = Path(folder).glob("*.state")
     return path
 
 
 @pytest.mark.parametrize("method", ["ngn", "momo", "ngn-adam", "adamw"])
 def test_a_run_that_is_stopped_at_every_look_ends_with_the_same_bits(method, tmp_path):
-    """24 steps an epoch, with looks inside of them, dropout, batch norm, a schedule and states of the optimizers."""
+    """A look after every step; dropout, batch norm, a schedule and states of the optimizers."""
     study = make_study(methods=[method], lrs=[0.1], schedule="cosine", batch_size=2, epochs=2)
     times, trace = 0, None
     while trace is None:
@@ -62,7 +64,7 @@ def test_a_run_that_is_stopped_at_every_look_ends_with_the_same_bits(method, tmp
         except Stopped:
             times += 1
             torch.rand(3)  # whatever else goes on
-    assert times == 23
+    assert times == 47
     expected = study.run(processes=1).dataset.squeeze()
     for name, values in trace.steps.items():
         np.testing.assert_array_equal(values, expected[name], err_msg=name)
@@ -72,7 +74,7 @@ def test_a_run_that_is_stopped_at_every_look_ends_with_the_same_bits(method, tmp
 
 def test_begun_runs_come_first(tmp_path, monkeypatch):
     study, taken = make_study(), []
-    stopped_in_the_middle(study, tmp_path / "s.db.runs", run=2)
+    stopped_in_the_middle(study, tmp_path / "s.db.states", run=2)
     advance = NetworkRun.take_steps
     monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(self.run), advance(self, k))[1])
     study.run(tmp_path / "s.db", processes=1)
@@ -95,7 +97,9 @@ def test_ctrl_c_keeps_finished_runs_and_leaves_nothing_behind_in_the_end(tmp_pat
 def test_a_run_that_was_killed_before_its_result_was_stored_is_stored(tmp_path, monkeypatch, assert_same_bits):
     study, taken = make_study(), []
     last = study.runs[3]
-    bench_of(study, tmp_path / "s.db.runs").do([Piece(key_of(last), 0, study.steps, saves=True)])
+    work = bench_of(study, tmp_path / "s.db.states")
+    work._saves = True  # as a process does that hands its runs over
+    work.do([Piece(key_of(last), 0, study.steps)])
     advance = NetworkRun.take_steps
     monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(self.run), advance(self, k))[1])
     found = study.run(tmp_path / "s.db", processes=1)
@@ -104,20 +108,9 @@ def test_a_run_that_was_killed_before_its_result_was_stored_is_stored(tmp_path, 
     assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
 
 
-def test_steps_underway_are_told(tmp_path):
-    study, told = make_study(), []
-    lane = Lane(key_of(study.runs[0]), study.steps)
-    with Runner(bench_of(study, tmp_path), whole=True) as runner:
-        runner.advance([lane], study.steps, tick=told.append)
-    assert lane.ended
-    assert told[0] == 0
-    assert told == [*sorted(told[:-1]), 0]  # a run that has come to its end is not under way
-    assert told[-2] == study.steps - 1
-
-
 def test_what_a_killed_process_was_writing_goes_with_its_run(tmp_path):
     study, store = make_study(), tmp_path / "s.db"
-    path = stopped_in_the_middle(study, tmp_path / "s.db.runs")
+    path = stopped_in_the_middle(study, tmp_path / "s.db.states")
     path.with_name(f".{path.name}.abc.part").write_bytes(b"half")
     study.run(store, processes=1)
     assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
@@ -130,8 +123,8 @@ SWEEP = {"methods": ["ngn", "adamw"], "lrs": [0.01], "seeds": 1, "epochs": 25, "
 PROGRAM = f"""
 import sys
 from tests.runs.network_cases import make_study
-from surefoot.runs import _bench
-_bench._SAVE_SECONDS, _bench._SAVE_SHARE = 0.05, 0.5
+from surefoot.runs import _work
+_work._SAVE_SECONDS, _work._SAVE_SHARE = 0.05, 0.5
 make_study(**{SWEEP!r}).run(sys.argv[1], processes=int(sys.argv[2]))
 """
 
@@ -160,16 +153,17 @@ def is_empty(group):
 
 def test_a_killed_program_goes_on_inside_its_run(tmp_path, whole, assert_same_bits, monkeypatch):
     store, taken = tmp_path / "s.db", []
-    folder = tmp_path / "s.db.runs"
+    folder = tmp_path / "s.db.states"
     for _ in range(2):  # the second attempt begins from a checkpoint, and is killed after a later one
-        before = max((path.stat().st_mtime_ns for path in folder.glob("*.run")), default=0)
+        before = max((path.stat().st_mtime_ns for path in folder.glob("*.state")), default=0)
 
         def written(before=before):
-            return any(path.stat().st_mtime_ns > before for path in folder.glob("*.run"))
+            return any(path.stat().st_mtime_ns > before for path in folder.glob("*.state"))
 
         kill_when(written, PROGRAM, store, "1")
-    saved = [len(load_run(path, with_state=False)[0]["losses"]) for path in folder.glob("*.run")]
     study = make_study(**SWEEP)
+    loaded = [states_of(study, folder).load(key_of(run)) for run in study.runs]
+    saved = [len(told.losses) for told, _ in filter(None, loaded)]
     done = study.plan(store).done
     advance = NetworkRun.take_steps
     monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(k), advance(self, k))[1])
@@ -183,8 +177,8 @@ def test_killed_workers_go_on_inside_their_runs(tmp_path, whole, assert_same_bit
     """Workers save once a second, as they do by default: they are processes of their own."""
     settings = SWEEP | {"epochs": 400}
     program = PROGRAM.replace(repr(SWEEP), repr(settings))
-    store, folder = tmp_path / "s.db", tmp_path / "s.db.runs"
-    kill_when(lambda: len(list(folder.glob("*.run"))) == 2, program, store, "2")
+    store, folder = tmp_path / "s.db", tmp_path / "s.db.states"
+    kill_when(lambda: len(list(folder.glob("*.state"))) == 2, program, store, "2")
     assert make_study(**settings).plan(store).done == 0
     resumed = make_study(**settings).run(store, processes=2)
     assert_same_bits(resumed.dataset, make_study(**settings).run(processes=1).dataset)
@@ -213,13 +207,13 @@ def test_a_damaged_checkpoint_is_named_and_finished_runs_are_kept(tmp_path, dama
 
     with pytest.raises(StudyInterrupted):
         study.run(store, progress=press, processes=1)
-    path = stopped_in_the_middle(study, tmp_path / "s.db.runs", run=2)
+    path = stopped_in_the_middle(study, tmp_path / "s.db.states", run=2)
     content = path.read_bytes()
     if damage == "other state":
         torch.save([1, 2], path)
     else:
         path.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "foreign": b"hello"}[damage])
-    with pytest.raises(CheckpointError, match=f"{path.name} is damaged .*; delete it, and its run is computed anew"):
+    with pytest.raises(CheckpointError, match=f"{path.name} is damaged.*; delete it, and its run is computed anew"):
         study.run(store, processes=1)
     assert study.plan(store).done == 1
     path.unlink()
@@ -234,9 +228,9 @@ def test_nothing_is_unpickled_from_a_checkpoint(tmp_path):
         def __reduce__(self):
             return Path.touch, (tmp_path / "sprung",)
 
-    told, _ = load_run(path, with_state=False)
-    save_run(path, told, {"model": Trap(), "random": torch.zeros(1)})
-    with pytest.raises(CheckpointError, match="is damaged"):
+    run = key_of(study.runs[0])
+    states_of(study, tmp_path).save(run, Told(0, np.ones(3)), {"model": Trap(), "random": torch.zeros(1)})
+    with pytest.raises(CheckpointError, match=f"{path.name} cannot be read"):
         do(study, tmp_path)
     assert not (tmp_path / "sprung").exists()
 
@@ -258,7 +252,7 @@ def test_a_full_disk_ends_the_study_with_a_clear_error_and_keeps_finished_runs(t
     program = (
         LIMIT
         + build
-        + "from surefoot.runs import _bench\n_bench._SAVE_SECONDS = 0.0\n"
+        + "from surefoot.runs import _work\n_work._SAVE_SECONDS = 0.0\n"
         + study_of.format(width=16, epochs=1)
         + ".run(sys.argv[1], processes=1)\n"
         + study_of.format(width=20_000, epochs=2)
@@ -267,21 +261,13 @@ def test_a_full_disk_ends_the_study_with_a_clear_error_and_keeps_finished_runs(t
     store = tmp_path / "s.db"
     with Program(program, store) as process:
         _, message = process.communicate(timeout=120)
-    told = re.search(r"CheckpointError: cannot write the checkpoint (.*\.run): (.*); finished runs are kept", message)
+    told = re.search(r"CheckpointError: cannot write the checkpoint (.*\.state): (.*); finished runs are kept", message)
     assert told, message
     assert told[2] == os.strerror(errno.EFBIG)  # of a limit; a full disk has its own words
     small = make_study(methods=["sgd"], lrs=[0.01], epochs=1)
     assert small.plan(store).done == 1
     assert_same_bits(small.run(store).dataset, small.run(processes=1).dataset)
     assert list(tmp_path.rglob("*.part")) == []
-
-
-def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(_bench, "_SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(_bench, "_SAVE_SHARE", 1e9)
-    (tmp_path / "s.db.runs").write_text("a file is in the way")
-    with pytest.raises(CheckpointError, match=r"cannot write the checkpoint .*s\.db\.runs.*; finished runs are kept"):
-        make_study().run(tmp_path / "s.db", processes=1)
 
 
 def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
@@ -292,10 +278,10 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
         clock[0] += seconds
         return clock[0]
 
-    monkeypatch.setattr(_bench, "_SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(_bench, "time", SimpleNamespace(monotonic=lambda: pass_time(0.1)))
+    monkeypatch.setattr(_work, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(_work, "time", SimpleNamespace(monotonic=lambda: pass_time(0.1)))
     monkeypatch.setattr(  # a slow disk, which is to take a hundredth of the time
-        _run_files, "save_run", lambda path, *what: (saved.append(path), pass_time(0.2))
+        _states, "packed", lambda value: (saved.append(value), pass_time(0.2), b"")[2]
     )
     do(study, tmp_path)
     assert saved

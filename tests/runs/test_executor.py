@@ -1,0 +1,198 @@
+"""The executor: workers that die, errors, Ctrl-C, what cannot be sent, and how many tasks are under way."""
+
+import logging
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+from tests.processes import Program, wait_until
+
+from surefoot.problems import LinearRegression
+from surefoot.runs import Executor, Key, Lane, Progress, Run, RunError, RunWork, States
+from surefoot.search import ProblemRun
+from surefoot.study import Result, RunFailed, Study
+
+
+class Line(Run):
+    """Losses 0, 1, 2, …; what happens at a rate is told by its function."""
+
+    def __init__(self, lr, seed, happens=lambda lr, x: None):
+        self.lr, self.x, self.happens = lr, 0.0, happens
+
+    def advance(self, k):
+        self.happens(self.lr, self.x)
+        losses = self.x + np.arange(k)
+        self.x += k
+        return Progress(losses, np.ones(k))
+
+    def state_dict(self):
+        return {"x": self.x}
+
+    def load_state_dict(self, state):
+        self.x = state["x"]
+
+
+def advance(folder, happens, lrs, processes=2, steps=(10,)):
+    work = RunWork({"": lambda lr, seed: Line(lr, seed, happens)}, 20, States(str(folder)), 8)
+    lanes = [Lane(Key("", lr, 0), 20) for lr in lrs]
+    with Executor(processes=processes) as executor:
+        for step in steps:
+            executor.advance(work, lanes, step)
+    return lanes
+
+
+def test_two_processes_give_the_numbers_of_one(tmp_path):
+    for processes in (1, 2):
+        for lane in advance(tmp_path / str(processes), lambda lr, x: None, [0.1, 0.2, 0.3], processes, (5, 12, 20)):
+            np.testing.assert_array_equal(lane.losses, np.arange(20.0))
+            assert lane.complete
+
+
+def test_a_worker_that_dies_costs_its_task_alone(tmp_path):
+    def die(lr, x):
+        with open(tmp_path / f"{lr}", "a") as file:
+            file.write("x")
+        if lr == 0.2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    lanes = [Lane(Key("", lr, 0), 20) for lr in (0.1, 0.2, 0.3, 0.4, 0.5)]
+    work = RunWork({"": lambda lr, seed: Line(lr, seed, die)}, 20, States(str(tmp_path / "states")), 8)
+    with (
+        Executor(processes=2) as executor,
+        pytest.raises(RunError, match=r"ended twice .* lr=0\.2, seed 0\. All"),
+    ):
+        executor.advance(work, lanes, 20)
+    assert [lane.recorded for lane in lanes] == [20, 0, 20, 20, 20]
+    assert {lr: len((tmp_path / f"{lr}").read_text()) for lr in (0.1, 0.2)} == {0.1: 1, 0.2: 2}
+
+
+def test_a_worker_that_dies_once_is_forgiven(tmp_path):
+    def die(lr, x):
+        if lr == 0.2 and not (tmp_path / "died").exists():
+            (tmp_path / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert all(lane.recorded == 10 for lane in advance(tmp_path / "states", die, [0.1, 0.2, 0.3]))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_that_raises_is_named_with_its_cause(tmp_path, processes):
+    def fail(lr, x):
+        if lr == 0.2:
+            raise ZeroDivisionError("by zero")
+
+    with pytest.raises(RunError, match=r"the run at lr=0\.2, seed 0, after 0 steps raised ZeroDivisionError") as raised:
+        advance(tmp_path, fail, [0.1, 0.2], processes)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+def test_what_cannot_be_sent_stays_in_this_process(tmp_path, caplog):
+    lock = threading.Lock()
+    with caplog.at_level(logging.WARNING, "surefoot"):
+        lanes = advance(tmp_path, lambda lr, x: lock.locked(), [0.1, 0.2])
+    assert all(lane.recorded == 10 for lane in lanes)
+    assert "all runs stay in one process: what makes the runs cannot be sent to others" in caplog.text
+
+
+def test_a_run_found_is_where_its_record_stands(tmp_path):
+    """Its file may be of an earlier step."""
+    states = States(str(tmp_path))
+    work = RunWork({"": Line}, 20, states, 1)
+    lane = Lane(Key("", 0.1, 0), 20)
+    with Executor(processes=1) as executor:
+        executor.advance(work, [lane], 5)
+        work.leave()
+        executor.advance(work, [lane], 20)
+    work._live.clear()
+    assert work.run_of(lane).x == 20.0
+
+
+PROGRAM = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from surefoot.study import Study
+study = Study("linear-regression", methods=["sgd", "sps", "ngn"], lrs={"from": 1e-4, "to": 1, "count": 1000}, seeds=20,
+              epochs=10, batch_size=5, every=100, problem_options={"d": 5})
+def tell(done, total):
+    print(done, flush=True)
+study.run(sys.argv[1], processes=2, progress=tell)
+"""
+
+
+def test_ctrl_c_ends_within_two_seconds_and_keeps_what_is_done(tmp_path):
+    with Program(PROGRAM, tmp_path / "s.db", session=True) as process:
+        process.stdout.readline()
+        done = int(process.stdout.readline())
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, message = process.communicate(timeout=60)
+        seconds = time.monotonic() - begin
+    assert "of 60000 runs; finished runs are kept" in message
+    assert seconds < 2.0
+    assert (Result.load(tmp_path / "s.db").dataset.status == "finished").sum() >= done
+    assert not [other for other in psutil.process_iter() if is_of(other, process.pid)]
+
+
+def test_workers_end_with_a_killed_parent(tmp_path):
+    with Program(PROGRAM, tmp_path / "s.db", session=True) as process:
+        process.stdout.readline()
+        process.kill()
+    wait_until(lambda: not [other for other in psutil.process_iter() if is_of(other, process.pid)], seconds=20)
+
+
+def is_of(process, session):
+    try:
+        return os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.Error):
+        return False
+
+
+@pytest.mark.slow
+def test_a_hundred_and_twenty_thousand_runs_finish():
+    """More tasks than a pipe holds: the number under way is bounded."""
+    study = Study(
+        "linear-regression", methods=["sgd", "sps", "ngn"], lrs={"from": 1e-4, "to": 1, "count": 1000}, seeds=40,
+        epochs=10, batch_size=5, every=100, problem_options={"d": 5},
+    )  # fmt: skip
+    assert (study.run().dataset.status == "finished").all()
+
+
+def test_a_study_whose_worker_dies_has_the_other_runs():
+    class Fatal(LinearRegression):
+        def prox(self, points, rows, lr):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    study = Study(Fatal(), methods=["sgd", "spp"], lrs=[0.1], seeds=2, epochs=1, batch_size=5)
+    with pytest.raises(RunFailed, match=r"ended twice .* spp lr=0\.1") as raised:
+        study.run(processes=2)
+    assert (raised.value.result.dataset.status.sel(algorithm="sgd") == "finished").all()
+    assert (raised.value.result.dataset.status.sel(algorithm="spp") == "missing").all()
+
+
+def test_runs_that_are_advanced_together_stay_here(tmp_path, caplog):
+    work = RunWork({"sgd": ProblemRun(LinearRegression(), "sgd", batch_size=5)}, 20, States(str(tmp_path)), 8)
+    lanes = [Lane(Key("sgd", lr, 0), 20) for lr in (0.01, 0.1)]
+    with caplog.at_level(logging.WARNING, "surefoot"), Executor(processes=2) as executor:
+        executor.advance(work, lanes, 20)
+    assert "stay in this process" in caplog.text
+    assert all(lane.complete for lane in lanes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine": "ray"}, "engine must be 'auto' or 'dask', got 'ray'"),
+        ({"processes": 0}, "processes must be"),
+        ({"address": "tcp://a:1"}, "address is for engine='dask', got 'tcp://a:1' with engine='auto'"),
+        ({"engine": "dask", "gpus": 1}, "gpus is for an existing cluster"),
+        ({"engine": "dask", "processes": 2, "address": "tcp://a:1"}, "processes is for a cluster that is started here"),
+        ({"engine": "dask", "address": ""}, "address must be that of a Dask scheduler"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Executor(**options)
