@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot.monitor import Dead, DeltaExplosion, History, NonFinite, PartialBound, StopRule, first_stop
-from surefoot.paper import experiments, presets
+from surefoot.paper import experiments, networks
 from surefoot.study import Result
 
 PROBLEMS = ("linear-regression", "v1", "vowel", "dna", "v2")
@@ -42,7 +42,7 @@ def sweeps(studies: Path | None) -> Iterator[tuple[str, Result]]:
     for name in PROBLEMS:
         yield name, experiments.run(name, methods=["sgd"])
     if studies is not None:
-        found = presets.finished("cifar10", "small", studies)
+        found = networks.stored("cifar10", "small", studies)
         if found is None:
             raise SystemExit(f"--studies {studies} holds no runs of cifar10, preset small")
         yield "ResNet20", found["constant"]

@@ -1,42 +1,50 @@
-"""Write the summary of a sweep on a network from its store, as it comes with the package.
+"""Add the runs of a store to the numbers of a sweep on a network that come with the package.
 
-    python scripts/record.py OUT/studies/cifar10-medium.db [-o src/surefoot/paper/recorded/cifar10-medium.csv]
+    python scripts/record.py OUT/studies/cifar10-medium.db cifar10 medium [-o FILE.csv]
 
-One row a method and rate. Of a sweep that is not finished, every method has the rates all of whose runs are there.
-Rows that are recorded already and that the store lacks are kept, so that a sweep can be run in parts.
+One row per run: algorithm, rate and seed, then what is measured of every run. Every study of the store is taken, so
+that a sweep can be run in parts and on several machines; runs that are recorded already are replaced.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from surefoot.paper import presets, summary
+from surefoot.paper import networks
+from surefoot.study import Result
+
+
+def results_of(store: Path) -> list[Result]:
+    """The results of all studies of a store."""
+    found: list[Result] = []
+    while True:
+        try:
+            found.append(Result.load(store, study=len(found)))
+        except (ValueError, LookupError):
+            return found
 
 
 def main() -> None:
-    """Read, summarise, write."""
-    root = Path(__file__).resolve().parents[1]
-    parser = argparse.ArgumentParser(description="Write the summary of a sweep from its store.")
-    parser.add_argument("store", type=Path, help="NAME-PRESET.db, as `surefoot reproduce` keeps it")
+    """Read, measure, join, write."""
+    parser = argparse.ArgumentParser(description="Add the runs of a store to the numbers of a sweep.")
+    parser.add_argument("store", type=Path, help="the file of one or more studies")
+    parser.add_argument("sweep", help="cifar10, cifar10-geometries or characters")
+    parser.add_argument("preset", help="smoke, small, medium or paper")
     parser.add_argument("-o", "--out", type=Path, help="by default where the package has its records")
     arguments = parser.parse_args()
-    name, _, preset = arguments.store.stem.rpartition("-")
-    results = presets.stored(name, preset, arguments.store.parent)
-    runs: dict[str, summary.Summary] = {}
-    for part, result in (results or {}).items():
-        for method in result.settings["methods"]:
-            alone = result.of([method], result.settings["lrs"]).finished()
-            if alone is not None:
-                runs |= summary.summarise({part: alone})
-    if not runs:
-        sys.exit(f"{arguments.store} has no finished runs of {name} ({preset})")
-    out = arguments.out or root / f"src/surefoot/paper/recorded/{name}-{preset}.csv"
-    if out.exists():
-        runs = summary.joined(summary.read(out), runs)
-    summary.write(runs, out)
-    print(f"wrote {out}: {', '.join(f'{label} at {len(found.lrs)} rates' for label, found in runs.items())}")
+    name = f"{arguments.sweep}-{arguments.preset}.csv"
+    out = arguments.out or Path(__file__).resolve().parents[1] / "src/surefoot/paper/recorded" / name
+    data = networks.read(out, arguments.sweep, arguments.preset) if out.exists() else None
+    for result in results_of(arguments.store):
+        warms_up = str(result.dataset.attrs["schedule"]).startswith("warmup")
+        found = networks.measure(arguments.sweep, arguments.preset, {"warmup" if warms_up else "constant": result})
+        found = found[list(networks.COLUMNS)].reset_coords(drop=True)
+        data = found if data is None else found.combine_first(data)
+    if data is None:
+        raise SystemExit(f"{arguments.store} has no runs")
+    networks.write(data, out)
+    print(f"wrote {out}: {int(data.loss.notnull().sum())} runs")
 
 
 if __name__ == "__main__":

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
+from tests.processes import Program, wait_until
 from typer.testing import CliRunner
 
 import surefoot
 from surefoot.cli._main import app
-from surefoot.paper import summary
+from surefoot.paper import networks
 
 
 def command(*arguments):
@@ -53,8 +57,9 @@ def test_network_figures_come_from_one_resumable_sweep(tmp_path):
     first = process(*arguments)
     assert first.returncode == 0, first.stderr
     assert "25 runs, 25 of them computed now" in first.stdout
-    assert len(list(tmp_path.glob("cifar10-*.png"))) == 8
-    assert list(summary.read(tmp_path / "cifar10-smoke.csv")) == ["sgd", "sps", "ngn", "log-ngn", "sgd+warmup"]
+    assert len(list(tmp_path.glob("cifar10-*.png"))) == 6
+    numbers = networks.read(tmp_path / "cifar10-smoke.csv", "cifar10", "smoke")
+    assert numbers.algorithm.values.tolist() == ["sgd", "sps", "ngn", "log-ngn", "sgd+warmup"]
     assert (tmp_path / "studies" / "cifar10-smoke.db").exists()
     assert "25 runs, 0 of them computed now" in process(*arguments).stdout
 
@@ -70,6 +75,11 @@ def test_out_that_cannot_be_a_folder_is_a_failure(tmp_path):
 def test_data_list():
     rows = json.loads(command("data", "list", "--json").stdout)
     assert {row["name"] for row in rows} >= {"vowel", "dna"}
+
+
+def test_unknown_attribute_of_the_package():
+    with pytest.raises(AttributeError, match="no attribute 'Studdy'"):
+        surefoot.Studdy  # noqa: B018
 
 
 SPEC = """
@@ -98,6 +108,15 @@ def done(tmp_path_factory):
     return path, command("study", path)
 
 
+def committed(store):
+    """Finished runs in a store."""
+    try:
+        with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+            return connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+    except sqlite3.Error:  # not created yet
+        return 0
+
+
 class TestStudy:
     def test_runs_and_resumes(self, done):
         spec, first = done
@@ -118,6 +137,20 @@ class TestStudy:
         assert row.count("none") == 3
         assert "nan" not in found.stdout
 
+    def test_ctrl_c_says_how_to_resume(self, spec):
+        spec.write_text(SPEC.replace("seeds = 2", "seeds = 1000").replace("epochs = 4", "epochs = 100"))
+        # A shell may have told its background jobs, and so these tests, to ignore Ctrl-C.
+        code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import surefoot.__main__"
+        store = spec.with_suffix(".db")
+        with Program(code, "study", spec) as running:
+            wait_until(lambda: committed(store), running)
+            running.send_signal(signal.SIGINT)
+            _, errors = running.communicate(timeout=300)
+        assert running.returncode == 130, errors
+        assert "to resume" in errors
+        assert "Traceback" not in errors
+        assert committed(store) > 0
+
     def test_unknown_key_is_named_with_a_suggestion(self, spec):
         spec.write_text(SPEC.replace("epochs", "epoch"))
         result = command("study", spec)
@@ -125,12 +158,16 @@ class TestStudy:
         assert "epochs" in result.stderr
         assert "Traceback" not in result.stderr
 
-    @pytest.mark.parametrize(("name", "message"), [(".", "spec '.' is a folder"), ("none.toml", "none.toml")])
-    def test_missing_specs_are_named(self, tmp_path, monkeypatch, name, message):
+    def test_a_folder_is_no_spec(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        result = command("study", name)
+        result = command("study", ".")
         assert result.exit_code == 1
-        assert message in result.stderr
+        assert "spec '.' is a folder" in result.stderr
+
+    def test_missing_spec(self, tmp_path):
+        result = command("study", tmp_path / "none.toml")
+        assert result.exit_code == 1
+        assert "none.toml" in result.stderr
 
 
 def test_claims_as_json():

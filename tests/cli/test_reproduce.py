@@ -29,19 +29,6 @@ def test_the_papers_numbers_are_understood(tmp_path):
     assert [line[0] for line in lines[1:]] == ["stability-index"]
 
 
-def test_every_figure_of_the_paper_has_a_name():
-    for number in range(1, figures.LAST + 1):
-        found = figures.expanded([f"figure{number}"])
-        assert found
-        assert set(found) <= set(figures.FIGURES)
-
-
-@pytest.mark.parametrize("name", ["figure0", "figure13", "figure", "1"])
-def test_a_number_that_the_paper_does_not_have_is_refused(name):
-    with pytest.raises(ValueError, match=rf"figure must be .*, got '{name}'"):
-        figures.expanded([name])
-
-
 def test_a_section_of_claims_is_one_line_and_a_failure_a_sentence():
     ids = list(claims.SECTIONS["logistic regression"])
     found = list(summary(rows({name: "fails" if name == ids[2] else "holds" for name in ids})))

@@ -1,7 +1,7 @@
 import pytest
 
 from surefoot import pep
-from surefoot.pep._levels import METHODS
+from surefoot.pep._one_step import WITH_LEVEL
 from surefoot.theory import models
 
 
@@ -9,7 +9,7 @@ from surefoot.theory import models
 @pytest.mark.parametrize(("level", "lr"), [(0.0, 1.0), (0.3, 10.0), (0.9, 1.0)])
 def test_with_a_level_above_the_infimum_the_safe_index_is_exact(method, level, lr):
     found = pep.one_step_level(method=method, lr=lr, level=level)
-    size = METHODS[method](lower_bound=level).step(1.0, 1.0, lr).size
+    size = WITH_LEVEL[method](lower_bound=level).step(1.0, 1.0, lr).size
     assert found.worst_case == pytest.approx(models.safe_delta(1.0, 1.0, lr, size, lower_bound=level), rel=1e-6)
 
 

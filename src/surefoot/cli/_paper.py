@@ -12,7 +12,7 @@ from typer import Argument, Option
 from surefoot.cli._app import PAPER, Json, Quiet, app, completing
 
 if TYPE_CHECKING:
-    from surefoot.pep import Row
+    from surefoot.pep import WorstCase
 
 
 _FIGURES = (
@@ -33,45 +33,43 @@ def reproduce(
         list[str] | None,
         Argument(
             metavar="FIGURE",
-            help="Names of figures, or the paper's numbers (figure1 … figure12); none means all but networks.",
+            help="Names of figures, or the paper's numbers (figure1 … figure12); none means all that need no training.",
             autocompletion=completing(*_FIGURES),
         ),
     ] = None,
     out: Annotated[Path, Option("--out", "-o", help="Folder for pictures and tables.")] = Path("out"),
     preset: Annotated[
-        str,
+        str | None,
         Option(
             "--preset",
-            help="Size of network studies: smoke (seconds), small (hours), medium (half a day) or paper (days).",
-            autocompletion=completing("surefoot.paper.presets:PRESETS"),
+            help="Train networks first, in this size: smoke (seconds), small (hours), medium, paper (days).",
+            autocompletion=completing("surefoot.paper.networks:PRESETS"),
         ),
-    ] = "small",
+    ] = None,
     device: Annotated[str, Option("--device", help="Where networks train: cpu, cuda, …")] = "cpu",
     data: Annotated[
         str | None,
         Option("--data", help="CIFAR-10's folder or archive, or a text file; else what the data folders hold."),
     ] = None,
-    finished: Annotated[
-        bool, Option("--finished", help="Draw networks from the runs that are there; train no more.")
-    ] = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No progress bar and no table.")] = False,
 ) -> None:
     """Compute the figures again and write each as PNG, PDF and CSV.
 
-    Without names: all figures but those of networks, then a summary of the claims and OUT/report.html.
+    Without names: all figures that need no training, then a summary of the claims and OUT/report.html.
 
-    Figures of networks are made only by name: [bold]cifar10[/] (all figures of that sweep), cifar10-geometries,
-    characters. Their runs are kept in OUT/studies, and an interrupted sweep goes on where it stopped.
+    Figures of ResNet20 are drawn from runs in OUT/studies, or else from numbers that come with the package. With
+    --preset they are trained: [bold]cifar10[/] (all figures of that sweep), cifar10-geometries, characters. An
+    interrupted sweep goes on where it stopped.
 
     [bold]Examples[/]
 
       surefoot reproduce
-      surefoot reproduce figure1 universal-curves --out figures
+      surefoot reproduce figure1 figure4 --out figures
       surefoot reproduce cifar10 --preset smoke
     """
     from surefoot.cli._reproduce import reproduce as run
 
-    run(figures or [], out, preset, device, data, finished, quiet)
+    run(figures or [], out, preset, device, data, quiet)
 
 
 @app.command(rich_help_panel=PAPER)
@@ -137,14 +135,14 @@ def pep(
     else:
         head, *lines = table(rows) if cases else summary(rows)
         print_table(head, lines)
-    if not all(row.ok for row in rows):
+    if not all(row.agrees for row in rows):
         raise typer.Exit(FAILURE)
 
 
-def _numbers(row: Row) -> dict[str, Any]:
+def _numbers(result: WorstCase) -> dict[str, Any]:
     """A case for machines; what no solver solved has an error in place of numbers."""
-    case: dict[str, Any] = {"statement": row.name, "case": dict(row.parameters), "ok": row.ok}
-    if row.result is None:
-        return {**case, "error": row.error}
+    case = {"statement": result.statement, "case": dict(result.parameters), "ok": result.agrees}
+    if result.verdict == "not solved":
+        return {**case, "error": "; ".join(result.failures)}
     kept = ("worst_case", "attained", "theory", "exact", "relation", "verdict", "solver", "status")
-    return {**case, **{name: getattr(row.result, name) for name in kept}, "failures": list(row.result.failures)}
+    return {**case, **{name: getattr(result, name) for name in kept}, "failures": list(result.failures)}

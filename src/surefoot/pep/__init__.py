@@ -18,37 +18,24 @@ one-step-level              one_step_level                  the base inequality 
 last-iterate-level          last_iterate_level              Ω_last with a level, its price paid or left out
 ==========================  ==============================  ===================================================
 
-:func:`run` verifies them by name on many cases, in worker processes, and keeps the results. A status other than
-``optimal`` is never taken as a number: the other solver is tried, and if that fails too, :class:`SolverError` is raised
-(``run`` reports it in its row).
+:func:`run` verifies them by name on many cases, in worker processes, and keeps the results.
+A status other than ``optimal`` is never taken as a number: the other solver is tried, and if that fails too,
+:class:`SolverError` is raised (``run`` reports it in the result).
 """
 
-from surefoot.pep._cache import CACHE_VARIABLE
-from surefoot.pep._indices import one_step_index, spp_index, spp_index_weakly_convex
-from surefoot.pep._iterates import average_iterate, last_iterate, stochastic_average_iterate, stochastic_last_iterate
-from surefoot.pep._levels import last_iterate_level, one_step_level
-from surefoot.pep._run import Row, run, summary, table, verify
-from surefoot.pep._solver import SolverError
-from surefoot.pep._statement import STATEMENTS, Statement, Verification
+from surefoot.pep._one_step import one_step_index, one_step_level, spp_index, spp_index_weakly_convex
+from surefoot.pep._runs import (
+    average_iterate,
+    last_iterate,
+    last_iterate_level,
+    stochastic_average_iterate,
+    stochastic_last_iterate,
+)
+from surefoot.pep._solver import SolverError, WorstCase
+from surefoot.pep._verify import CACHE_VARIABLE, STATEMENTS, Statement, run, summary, table, verify
 
 __all__ = [
-    "CACHE_VARIABLE",
-    "STATEMENTS",
-    "Row",
-    "SolverError",
-    "Statement",
-    "Verification",
-    "average_iterate",
-    "last_iterate",
-    "last_iterate_level",
-    "one_step_index",
-    "one_step_level",
-    "run",
-    "spp_index",
-    "spp_index_weakly_convex",
-    "stochastic_average_iterate",
-    "stochastic_last_iterate",
-    "summary",
-    "table",
-    "verify",
-]
+    "CACHE_VARIABLE", "STATEMENTS", "SolverError", "Statement", "WorstCase", "average_iterate", "last_iterate",
+    "last_iterate_level", "one_step_index", "one_step_level", "run", "spp_index", "spp_index_weakly_convex",
+    "stochastic_average_iterate", "stochastic_last_iterate", "summary", "table", "verify",
+]  # fmt: skip

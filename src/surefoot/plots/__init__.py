@@ -1,5 +1,5 @@
 """How things are drawn: one look per method (:mod:`.methods`), numbers and ticks (:mod:`.numbers`), axes and legends
-(:mod:`.style`), panels that several pictures share (:mod:`.panels`), and what pages share (:mod:`.pages`).
+(:mod:`.style`), and what pages share (:mod:`.pages`).
 
 >>> look("log-ngn").label
 'LogNGN'

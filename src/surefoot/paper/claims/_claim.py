@@ -6,99 +6,70 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from surefoot._base.arguments import one_of
 from surefoot._base.progress import Tell, reporter
-from surefoot.paper import experiments, presets
-from surefoot.paper.summary import Summary, recorded, summarise
+from surefoot.paper import experiments, networks
 from surefoot.plots import label_of
-from surefoot.study import Result, Sensitivity
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from surefoot.study import Result
 
 Verdict = Literal["holds", "fails", "not-run"]
-SIZES = ("paper", "medium", "small")
-"""Presets of sweeps on networks, the most trusted first."""
 
 
 class NotRun(Exception):
-    """The runs that a claim needs are not here; the message says how to make them."""
-
-
-class Swept(NamedTuple):
-    """A sweep on a network that was run before."""
-
-    preset: str
-    settings: presets.Sweep
-    runs: dict[str, Summary]
-    """By label: ``sgd``, ``sgd+warmup``, …"""
-    recorded: bool = False
-    """Whether the numbers come with the package, and were not computed here."""
+    """The runs that a claim needs are not here; the message says which, or how to make them."""
 
 
 class Evidence:
-    """The studies that claims look at. Convex ones run when they are asked for, and are kept in a folder if one is
-    given; sweeps on networks take hours, and are only looked up: in the folder, then in what comes with the package.
+    """What claims look at. Convex studies run when they are asked for, and are kept in a folder if one is given; sweeps
+    on networks take hours, and are only looked up: in the folder, then in what comes with the package.
 
     Args:
         folder: Where the studies are kept.
-        sizes: Presets of sweeps on networks, the most trusted first.
+        presets: Sizes of sweeps on networks, the most trusted first.
     """
 
-    def __init__(self, folder: Path | None = None, sizes: Sequence[str] = SIZES) -> None:
-        self._folder, self._sizes = folder, sizes
+    def __init__(self, folder: Path | None = None, presets: Sequence[str] = networks.TRUSTED) -> None:
+        self._folder, self._presets = folder, presets
         self._results: dict[str, Result] = {}
-        self._sweeps: dict[str, list[Swept]] = {}
+        self._sweeps: dict[str, dict[str, xr.Dataset]] = {}
 
     def __getitem__(self, name: str) -> Result:
+        """The result of a convex experiment."""
         if name not in self._results:
             self._results[name] = experiments.run(name, self._folder)
         return self._results[name]
 
-    def sweeps(self, name: str) -> list[Swept]:
-        """A sweep on a network in every size that there is, the most trusted first: those of the folder, then those of
-        the package in other sizes.
-
-        Of one that is not finished, the methods and rates count all of whose runs are there, if these are enough
-        to speak of a window.
+    def sweeps(self, name: str) -> dict[str, xr.Dataset]:
+        """The numbers of a sweep on a network in every size that was run, by preset.
 
         Raises:
             NotRun: There is none.
         """
-        if name in self._sweeps:
-            return self._sweeps[name]
-        here, shipped = [], []
-        for preset in self._sizes:
-            settings = presets.sweep(name, preset)
-            results = None if self._folder is None else presets.finished(name, preset, self._folder)
-            if results is not None:
-                here.append(Swept(preset, settings, summarise(results)))
-            elif (runs := recorded(name, preset)) is not None:
-                shipped.append(Swept(preset, settings, runs, recorded=True))
-        if not here and not shipped:
-            command = f"surefoot reproduce {name} --preset {self._sizes[-1]} --out OUT"
+        if name not in self._sweeps:
+            self._sweeps[name] = networks.known(name, self._folder, self._presets)
+        if not self._sweeps[name]:
+            command = f"surefoot reproduce {name} --preset {self._presets[-1]} --out OUT"
             raise NotRun(f"run `{command}` first, then `surefoot claims --store OUT/studies`")
-        self._sweeps[name] = here + shipped
         return self._sweeps[name]
 
 
 class Finding(NamedTuple):
-    """Whether a claim holds, and what its check measured."""
+    """Whether a claim holds, and what its check measured, in words."""
 
     holds: bool
     measured: str
-    """The numbers, in words."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """``holds`` or ``fails``."""
-        return "holds" if self.holds else "fails"
 
 
-Check = Callable[[Evidence], Finding]
+Check = Callable[[Any], Finding]
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """A claim of the paper, the numeric rule that decides it, and the check that applies the rule.
 
     Rules are fixed before anything runs; a claim that fails is reported as failing.
@@ -108,12 +79,12 @@ class Claim:
     claim: str
     rule: str
     check: Check
-    """Where its runs or an extra are missing, the verdict is ``not-run``."""
+    """Takes the :class:`Evidence`. Where runs or an extra are missing, the verdict is ``not-run``."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A claim with its rule, what was measured and the verdict: a row of the table."""
+    """A claim with its rule, what was measured and the verdict."""
 
     id: str
     claim: str
@@ -145,10 +116,11 @@ def claim_about(section: str, name: str, words: str, rule: str) -> Callable[[Che
 def judge(claim: Claim, evidence: Evidence) -> Checked:
     """Apply a claim's rule."""
     try:
-        finding = claim.check(evidence)
+        holds, measured = claim.check(evidence)
+        verdict: Verdict = "holds" if holds else "fails"
     except (NotRun, ImportError) as missing:  # runs, or an extra that is not installed; the message says what to do
-        return Checked(claim.id, claim.claim, claim.rule, str(missing), "not-run")
-    return Checked(claim.id, claim.claim, claim.rule, finding.measured, finding.verdict)
+        measured, verdict = str(missing), "not-run"
+    return Checked(claim.id, claim.claim, claim.rule, measured, verdict)
 
 
 def all_claims() -> dict[str, Claim]:
@@ -169,12 +141,12 @@ def check(
     known = all_claims()
     chosen = [one_of("claim", name, known) for name in (known if ids is None else ids)]
     evidence = Evidence(folder)
-    rows: list[Checked] = []
+    checked: list[Checked] = []
     with reporter(progress, total=len(chosen), unit="claims") as tell:
         for name in chosen:
-            rows.append(judge(known[name], evidence))
-            tell(len(rows))
-    return rows
+            checked.append(judge(known[name], evidence))
+            tell(len(checked))
+    return checked
 
 
 def listed(values: Mapping[str, float], form: str) -> str:
@@ -186,7 +158,7 @@ def listed(values: Mapping[str, float], form: str) -> str:
     return ", ".join(f"{label_of(name)} {value:{form}}" for name, value in values.items())
 
 
-def windows(rows: Iterable[Sensitivity]) -> str:
+def windows(rows: Iterable[Any]) -> str:
     """The measured windows in words."""
     return ", ".join(f"{label_of(row.algorithm)} {row.low:.3g}–{row.high:.3g}" for row in rows)
 

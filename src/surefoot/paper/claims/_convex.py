@@ -20,7 +20,7 @@ THIRD, HALF = 1 / 3, 1 / 2
 
 
 def _loss(result: Result, algorithm: str) -> Any:
-    """f(x_T) over the rates, averaged over the data orders; ∞ where one diverged."""
+    """f(x_T) over the rates, averaged over the seeds; ∞ where one diverged."""
     with np.errstate(over="ignore"):
         return result.dataset.last_loss.sel(algorithm=algorithm).mean("seed")
 
@@ -46,12 +46,15 @@ def _bound_mirrors_loss(study: str, methods: tuple[str, ...], step: float, evide
 @linear(
     "regression-stable-ranges",
     "SPS and SPP do well for α up to 100, SGD starts to fail at α ≈ 0.03 (linear regression)",
-    "upper end of the window f ≤ f_best + 0.1(f(x₁) − f⋆): 100 for SPS, SPP, NGN; between 0.03 and 0.22 for SGD",
+    "upper end of the window f ≤ f_best + 0.1(f(x₁) − f⋆): 100 for SPS, SPP, NGN; for SGD between 0.02 and 0.07 with "
+    "the authors' loss 1/b‖·‖², for which a rate counts twice what it does here",
 )
 def _stable_ranges(evidence: Evidence) -> Finding:
     sgd, *others = _rows(evidence["linear-regression"], "sgd", "sps", "spp", "ngn")
-    holds = all(row.high >= 99 for row in others) and 0.03 <= sgd.high <= 0.22
-    return Finding(holds, f"windows: {windows([sgd, *others])} (loss with the factor 1/(2b))")
+    theirs = sgd.high / 2
+    holds = all(row.high >= 99 for row in others) and 0.02 <= theirs <= 0.07
+    text = f"windows with 1/(2b): {windows([sgd, *others])}; SGD with 1/b: {sgd.low / 2:.3g}–{theirs:.3g}"
+    return Finding(holds, text)
 
 
 @linear(
@@ -61,7 +64,7 @@ def _stable_ranges(evidence: Evidence) -> Finding:
 )
 def _overtakes(evidence: Evidence) -> Finding:
     result = evidence["linear-regression"]
-    large = result.lrs >= 0.99
+    large = result.dataset.lr.values >= 0.99
     loss = (_loss(result, "spp") / _loss(result, "sps")).values[large]
     total = result.bound().total
     bound = (total.sel(algorithm="spp") / total.sel(algorithm="sps")).values[large]
@@ -111,6 +114,19 @@ def _batches(evidence: Evidence) -> Finding:
 
 
 @linear(
+    "batch-size",
+    "inf f(·, s) = 0 as long as the batch is smaller than d; larger batches have a smaller σ² (Sec. 4.4)",
+    "V1 (d = 10): σ² within 1 % of f⋆ for batches of 5 and 9, at most half of it for 25",
+)
+def _batch_size(evidence: Evidence) -> Finding:
+    best = evidence["v1"].optimal_loss
+    sigma = {size: constants_of("v1", size).interpolation_constant for size in (5, 9, 25)}
+    text = ", ".join(f"{value:.3f} for {size}" for size, value in sigma.items())
+    holds = all(abs(sigma[size] - best) <= 0.01 * best for size in (5, 9)) and sigma[25] <= best / 2
+    return Finding(holds, f"σ²: {text}; f⋆ = {best:.3f}")
+
+
+@linear(
     "v3-lower-bound",
     "V3: with C = −2 SPS loses all advantage over SGD",
     "the window of SPS ends at most one grid step (⅓ decade) above that of SGD",
@@ -118,17 +134,9 @@ def _batches(evidence: Evidence) -> Finding:
 def _bad_bound(evidence: Evidence) -> Finding:
     rows = _rows(evidence["v3"], "sgd", BAD_SPS, "spp")
     apart = decades(rows[1].high, rows[0].high)
-    return Finding(apart <= THIRD + 1e-9, f"windows: {windows(rows)}; SPS ends {apart:+.2f} decades from SGD")
-
-
-@linear(
-    "v3-lower-bound-strictly",
-    "V3, read strictly: SPS with C = −2 is no better than SGD at any rate",
-    "mean f(x_T) of SPS at least a tenth of SGD's at every rate",
-)
-def _bad_bound_strictly(evidence: Evidence) -> Finding:
-    sgd, sps = (_loss(evidence["v3"], name).values for name in ("sgd", BAD_SPS))
-    return Finding(bool((sps >= 0.1 * sgd).all()), f"at α = 100: SGD {sgd[-1]:.3g}, SPS {sps[-1]:.3g}")
+    beyond = f"at α = 100: SGD {_at(evidence['v3'], 'sgd', 100):.3g}, SPS {_at(evidence['v3'], BAD_SPS, 100):.3g}"
+    text = f"windows: {windows(rows)}; SPS ends {apart:+.2f} decades from SGD; {beyond}"
+    return Finding(apart <= THIRD + 1e-9, text)
 
 
 @linear(
@@ -153,25 +161,25 @@ def _orabona(evidence: Evidence) -> Finding:
 def _vowel(evidence: Evidence) -> Finding:
     rows = _rows(evidence["vowel"], "sgd", "sps", "ngn")
     gain = rows[1].decades - rows[0].decades
-    text = f"windows: {windows(rows)}; SPS is {gain:+.2f} decades from SGD"
+    beyond = ", ".join(f"{label_of(name)} {_at(evidence['vowel'], name, 100.0):.3g}" for name in ("sgd", "sps"))
+    text = f"windows: {windows(rows)}; SPS is {gain:+.2f} decades from SGD; at α = 100: {beyond}"
     return Finding(0 <= gain <= HALF + 1e-9, text)
 
 
 @logistic(
-    "vowel-small-advantage-strictly",
-    "vowel, read strictly: SPS is no better than SGD at large rates",
-    "mean f(x_T) of SPS at least 0.9 × SGD's at α = 10, 31.6 and 100",
+    "vowel-ngn",
+    "vowel: NGN is affected to a lesser extent than SPS",
+    "mean f(x_T) of NGN below that of SPS at the last rate of SPS's window and the next one",
 )
-def _vowel_strictly(evidence: Evidence) -> Finding:
-    pairs = {lr: [_at(evidence["vowel"], name, lr) for name in ("sgd", "sps")] for lr in (10.0, 31.6, 100.0)}
-    text = "; ".join(f"α = {lr:g}: SGD {sgd:.3g}, SPS {sps:.3g}" for lr, (sgd, sps) in pairs.items())
-    return Finding(all(sps >= 0.9 * sgd for sgd, sps in pairs.values()), text)
-
-
-@logistic("vowel-ngn", "vowel: NGN is affected to a lesser extent than SPS", "its window is longer")
 def _vowel_ngn(evidence: Evidence) -> Finding:
-    ngn, sps = _rows(evidence["vowel"], "ngn", "sps")
-    return Finding(ngn.decades > sps.decades, f"window in decades: NGN {ngn.decades:.2f}, SPS {sps.decades:.2f}")
+    result = evidence["vowel"]
+    (row,) = _rows(result, "sps")
+    lrs = result.dataset.lr.values
+    last = int(np.flatnonzero(lrs == row.high)[0])
+    edge = lrs[last : last + 2].tolist()
+    pairs = {lr: [_at(result, name, lr) for name in ("sps", "ngn")] for lr in dict.fromkeys([*edge, 100.0])}
+    text = "; ".join(f"α = {lr:.3g}: SPS {sps:.3g}, NGN {ngn:.3g}" for lr, (sps, ngn) in pairs.items())
+    return Finding(all(ngn < sps for lr, (sps, ngn) in pairs.items() if lr in edge), text)
 
 
 @logistic(
@@ -190,7 +198,7 @@ def _vowel_reason(_: Evidence) -> Finding:
 
 @logistic(
     "dna-stable-ranges",
-    "dna: SPS and NGN hold at rates where SGD fails",
+    "dna: SPS and NGN work at rates where SGD fails",
     "windows of SPS and NGN reach α = 100, that of SGD does not",
 )
 def _dna(evidence: Evidence) -> Finding:

@@ -1,24 +1,19 @@
-"""How a figure is made: the runs that it needs, the table that is made of them, and how the table is drawn."""
+"""How a figure is made: the runs that it needs, the data set that is made of them, and how that is drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from surefoot.paper import experiments
-from surefoot.plots.panels import Columns
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How a figure is made: a row of the table of figures.
+class Recipe(NamedTuple):
+    """How a figure is made: an entry of the table of figures.
 
-    >>> Recipe("8", "Logistic regression", dict, lambda columns: None).heading
+    >>> Recipe("8", "Logistic regression", dict, lambda data: None).heading
     'Figure 8: logistic regression'
     """
 
@@ -26,15 +21,15 @@ class Recipe:
     """The figure's number in the paper; empty for a figure of our own."""
     title: str
     """What the figure shows."""
-    data: Callable[..., Columns]
-    """Computes the figure's table: columns of equal length by name. It is given the runs that the figure needs: the
-    result of a ``study``, or the settings and results of a ``sweep``; nothing if there are neither."""
-    draw: Callable[[Columns], Figure]
-    """Draws the figure from its table."""
-    study: str = ""
-    """Name of the convex experiment whose runs the figure shows."""
+    data: Callable[..., xr.Dataset]
+    """What is shown: of the results of the ``studies``, of the numbers of the ``sweep``, or of nothing."""
+    draw: Callable[[xr.Dataset], Figure]
+    studies: tuple[str, ...] = ()
+    """Names of the convex experiments that the figure shows."""
     sweep: str = ""
-    """Name of the sweep on a network whose runs the figure shows; such a figure is made only when asked for by name."""
+    """Name of the sweep on a network that the figure shows."""
+    wants: frozenset[Any] = frozenset()
+    """Methods without which there is no figure."""
     is_slow: bool = False
     """Whether the figure takes seconds, and so is begun before the others."""
 
@@ -44,7 +39,3 @@ class Recipe:
         number = f"Figure {self.number}" if self.number else "Beyond the paper"
         plain = self.title.split()[0][1:].islower()  # no name such as LogNGN
         return f"{number}: {self.title[:1].lower() + self.title[1:] if plain else self.title}"
-
-    def columns(self, folder: Path | None = None) -> Columns:
-        """The table of a figure that trains no network; its study keeps its runs in the folder, if one is given."""
-        return self.data(experiments.run(self.study, folder)) if self.study else self.data()

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray as xr
 
-from surefoot.plots.panels import as_columns, draw_rates, draw_traces
+from surefoot.paper.figures.panels import draw_rates, draw_traces
 from surefoot.plots.style import legend_below, mark_edge, new_figure, running_mean
 
 
-def rates(losses, bounds=(1.0, 1.0, 1.0, 1.0)):
-    values = {"loss": losses, "loss-low": losses, "loss-high": losses, "bound": bounds}
-    return as_columns([(kind, "sgd", 10.0**k, -1, each[k]) for kind, each in values.items() for k in range(4)])
-
-
-def drawn(columns, **options):
+def drawn(losses, bounds=(1.0, 1.0, 1.0, 1.0), **options):
+    lrs, dims = [10.0**k for k in range(4)], ("algorithm", "lr")
+    data = xr.Dataset({"loss": (dims, [losses]), "bound": (dims, [bounds])}, {"algorithm": ["sgd"], "lr": lrs})
     _, (ax,) = new_figure(1)
-    draw_rates(ax, columns, ["sgd"], 1.0, **options)
+    draw_rates(ax, data, ["sgd"], 1.0, **options)
     return ax
 
 
@@ -28,30 +26,30 @@ def test_a_loss_above_the_axis_and_a_diverged_one_are_told_apart():
     _, (ax,) = new_figure(1)
     mark_edge(ax, np.array([1.0, 2.0, 3.0]), np.array([0.5, 1e9, np.inf]), 10.0, "#000000")
     assert {line.get_marker(): line.get_xdata().tolist() for line in ax.lines} == {"^": [2.0], "x": [3.0]}
-    both = words(drawn(rates([0.5, 0.5, 1e9, np.inf])))
+    both = words(drawn([0.5, 0.5, 1e9, np.inf]))
     assert "loss above the axis" in both
     assert "diverged" in both
-    neither = words(drawn(rates([0.5, 0.5, 0.5, 0.5])))
+    neither = words(drawn([0.5, 0.5, 0.5, 0.5]))
     assert "loss above the axis" not in neither
     assert "diverged" not in neither
 
 
 def test_the_bound_is_drawn_for_what_it_bounds():
-    ax = drawn(rates([0.5] * 4, [0.25] * 4), lowest=0.4)
+    ax = drawn([0.5] * 4, [0.25] * 4, lowest=0.4)
     dashed = next(line for line in ax.lines if line.get_linestyle() == "--" and len(line.get_xdata()))
     np.testing.assert_allclose(dashed.get_ydata(), 0.65)
 
 
 def test_every_line_of_a_panel_is_explained():
-    found = words(drawn(rates([0.5, 0.5, 0.5, 0.5])))
+    found = words(drawn([0.5, 0.5, 0.5, 0.5]))
     assert {"SGD", "loss", "its bound", "loss at the start"} <= set(found)
 
 
 def test_traces_are_smoothed_with_every_step_behind():
     values = np.exp(np.sin(np.arange(100.0) * 3.0))
-    columns = as_columns([("delta", "sgd", 1.0, step, value) for step, value in enumerate(values)])
+    coordinates = {"algorithm": ["sgd"], "rate": [1.0], "step": np.arange(100)}
     _, (ax,) = new_figure(1)
-    draw_traces(ax, columns, ["sgd"])
+    draw_traces(ax, xr.DataArray(values[None, None], coordinates), ["sgd"])
     thin, thick = (line for line in ax.lines if len(line.get_xdata()))
     np.testing.assert_array_equal(thin.get_ydata(), values)
     assert np.ptp(thick.get_ydata()[10:-10]) < 0.5 * np.ptp(values)

@@ -1,4 +1,4 @@
-"""``surefoot data``: data sets, those that are here and those that can be had."""
+"""Commands about this installation: doctor, data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,29 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from surefoot._base.text import visible
 from surefoot.cli._app import MACHINE, Group, Json, Quiet, app, completing
+
+
+@app.command(rich_help_panel=MACHINE)
+def doctor(as_json: Json = False) -> None:
+    """Say what is installed, which extras and data sets are there, and how to get what is missing.
+
+    An extra is a group of packages that only some features need: pip install 'surefoot\\[pep]'.
+
+    [bold]Example[/]
+
+      surefoot doctor
+    """
+    from surefoot.cli import _doctor
+    from surefoot.cli._output import print_json
+
+    facts = _doctor.findings()
+    if as_json:
+        print_json(facts)
+    else:
+        _doctor.show(facts)
+
 
 data = typer.Typer(
     cls=Group,
@@ -83,8 +105,7 @@ def get_(
       surefoot data get cifar10
       surefoot data get cifar10 --from cifar-10-python.tar.gz
     """
-    from surefoot.cli._output import say
     from surefoot.data import get
 
     for path in get(name, path=source, progress=not quiet):
-        say(path)
+        typer.echo(visible(path))

@@ -1,0 +1,393 @@
+"""Claims about ResNet20 on CIFAR-10 (Sec. 5.1 and the appendix), judged on sweeps that were run before.
+
+A *window* is the unbroken range of rates around the best one whose loss is at most a tenth of (ln 10 − f⋆) above it:
+ln 10 is the loss of guessing, f⋆ the smallest f(x_T) of the sweep. The bound's window ends where Ω exceeds 1.5 times
+its minimum. "≈" means one step of the grid, half a decade.
+
+Rules that were changed after the sweep ``medium`` was seen say so, and are judged on seeds that were not seen then:
+those other than 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from surefoot.paper.claims._claim import (
+    SECTIONS,
+    Claim,
+    Evidence,
+    Finding,
+    NotRun,
+    at_most_a_step,
+    claim_about,
+    decades,
+    listed,
+    windows,
+)
+from surefoot.paper.networks import COLUMNS, EARLY
+from surefoot.plots import label_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SECTION = "ResNet20 on CIFAR-10"
+METHODS = ("sgd", "sps", "ngn")
+WARMUP = "sgd+warmup"
+LARGE = 10.0
+"""The rate that stands for large ones: a decade above SGD's last good rate in the paper."""
+_STEP = 0.5
+_REVISED = " (revised after medium: judged on other seeds)"
+
+SweepCheck = Callable[["xr.Dataset"], Finding]
+CHECKS: dict[str, SweepCheck] = {}
+"""What decides each claim on the numbers of one sweep."""
+
+
+class Window(NamedTuple):
+    """The rates around a method's best one that are good."""
+
+    algorithm: str
+    best: float
+    low: float
+    high: float
+
+
+def claim(name: str, words: str, rule: str, *, revised: bool = False) -> Callable[[SweepCheck], SweepCheck]:
+    """The decorator that makes a claim of a check of one sweep: it judges the sweep in every size that there is."""
+
+    def take(check: SweepCheck) -> SweepCheck:
+        CHECKS[name] = partial(_on_new_seeds, check) if revised else check
+        words_, rule_ = f"{SECTION}: {words}", rule + _REVISED * revised
+        claim_about(SECTION, name, words_, rule_)(lambda evidence: _on_every_size(CHECKS[name], evidence))
+        return check
+
+    return take
+
+
+def _on_new_seeds(check: SweepCheck, data: xr.Dataset) -> Finding:
+    fresh = data.isel(seed=data.seed.values > 0)
+    if not fresh.sizes["seed"]:
+        raise NotRun(f"needs other seeds than 0; seed 0, after which the rule was revised: {check(data).measured}")
+    return check(fresh)
+
+
+def _on_every_size(check: SweepCheck, evidence: Evidence) -> Finding:
+    """What the most trusted sweep says that can be judged; the numbers of the others stand beside it."""
+    found = {preset: _look(check, data) for preset, data in evidence.sweeps("cifar10").items()}
+    origin = {preset: data.attrs.get("recorded", "") for preset, data in evidence.sweeps("cifar10").items()}
+    about = {preset: f"preset {preset}" + (f", {words}" if words else "") for preset, words in origin.items()}
+    judged = {preset: finding for preset, finding in found.items() if isinstance(finding, Finding)}
+    if not judged:
+        raise NotRun("; ".join(f"{reason} ({about[preset]})" for preset, reason in found.items()))
+    verdicts = {preset: "holds" if finding.holds else "fails" for preset, finding in judged.items()}
+    words = [f"{preset} {verdicts[preset]}: {judged[preset].measured} ({about[preset]})" for preset in judged]
+    first = next(iter(judged))
+    return Finding(judged[first].holds, "; ".join(words) if len(words) > 1 else words[0].partition(": ")[2])
+
+
+def _look(check: SweepCheck, data: xr.Dataset) -> Finding | str:
+    """What a check sees in a sweep, or what the sweep lacks for it."""
+    try:
+        return check(data)
+    except NotRun as missing:
+        return str(missing)
+
+
+def by_preset(evidence: Evidence | None = None) -> list[tuple[Claim, dict[str, Finding | str]]]:
+    """Every claim about ResNet20 with what was found in each size, by preset; a text says what a size lacks.
+
+    >>> claim, findings = by_preset(Evidence(presets=["small"]))[0]
+    >>> claim.id, findings["small"].holds
+    ('cifar-sgd-degrades', True)
+    """
+    sweeps = (evidence or Evidence()).sweeps("cifar10")
+    found = SECTIONS[SECTION].values()
+    return [(each, {preset: _look(CHECKS[each.id], data) for preset, data in sweeps.items()}) for each in found]
+
+
+def _over_rates(data: xr.Dataset, label: str, column: str) -> xr.DataArray:
+    """The mean over the seeds of a method's column, at the rates that it was run at."""
+    if label not in data.algorithm:
+        raise NotRun(f"there are no runs of {label_of(label)}")
+    with np.errstate(over="ignore"):
+        values = data[column].sel(algorithm=label).mean("seed").dropna("lr")
+    if not values.size:
+        raise NotRun(f"the {COLUMNS[column]} was not recorded for {label_of(label)}")
+    return values
+
+
+def _at(data: xr.Dataset, labels: Iterable[str], column: str, lr: float) -> dict[str, float]:
+    """A number of methods at a rate of the grid, up to half of its step."""
+    found = {}
+    for label in labels:
+        values = _over_rates(data, label, column)
+        apart = np.abs(np.log10(values.lr.values / lr))
+        if apart.min() > 0.5 * _STEP:
+            raise NotRun(f"there are no runs of {label_of(label)} at α = {lr:g}")
+        found[label] = float(values[int(apart.argmin())])
+    return found
+
+
+def _at_common_rates(data: xr.Dataset, column: str, least: float) -> dict[str, xr.DataArray]:
+    """A column of SGD, SPS and NGN at the rates from ``least`` on that all of them were run at."""
+    found = {label: _over_rates(data, label, column) for label in METHODS}
+    common = set.intersection(*({lr for lr in values.lr.values if lr > 0.99 * least} for values in found.values()))
+    if not common:
+        raise NotRun(f"there are no runs of SGD, SPS and NGN at the same rate from {least:.3g} on")
+    return {label: values.sel(lr=sorted(common)) for label, values in found.items()}
+
+
+def _window(label: str, values: xr.DataArray, limit: float) -> Window:
+    """The unbroken range of rates around the best one at which a number is within a limit."""
+    lrs, numbers = values.lr.values, values.values
+    best = int(numbers.argmin())
+    bad = np.flatnonzero(~(numbers <= limit) | np.isinf(numbers))
+    if best in bad:
+        return Window(label, np.nan, np.nan, np.nan)
+    low, high = bad[bad < best].max(initial=-1) + 1, bad[bad > best].min(initial=len(lrs)) - 1
+    return Window(label, *(float(lrs[place]) for place in (best, low, high)))
+
+
+def _slack(data: xr.Dataset) -> float:
+    """How much a loss may lie above the best one."""
+    return 0.1 * float(data.reference - data.loss.mean("seed").min())
+
+
+def _loss_windows(data: xr.Dataset, labels: Iterable[str], column: str = "loss") -> list[Window]:
+    found = {label: _over_rates(data, label, column) for label in labels}
+    return [_window(label, values, float(values.min()) + _slack(data)) for label, values in found.items()]
+
+
+def _bound_windows(data: xr.Dataset, labels: Iterable[str]) -> list[Window]:
+    found = {label: _over_rates(data, label, "bound") for label in labels}
+    return [_window(label, values, 1.5 * float(values.min())) for label, values in found.items()]
+
+
+_LOSS_WINDOW = "f ≤ f_best + 0.1(ln 10 − f⋆)"
+
+
+@claim(
+    "cifar-sgd-degrades",
+    "SGD starts to degrade for α ≥ 1",
+    f"upper end of SGD's window {_LOSS_WINDOW} between 0.316 and 1",
+)
+def _sgd_limit(data: xr.Dataset) -> Finding:
+    (row,) = _loss_windows(data, ["sgd"])
+    return Finding(0.3 <= row.high <= 1.01, f"window {row.low:.3g}–{row.high:.3g}, best rate {row.best:.3g}")
+
+
+def _reach_ten(labels: tuple[str, ...], data: xr.Dataset) -> Finding:
+    rows = _loss_windows(data, labels)
+    return Finding(all(decades(row.high, 10) >= -_STEP - 1e-9 for row in rows), f"windows: {windows(rows)}")
+
+
+claim(
+    "cifar-sps-ngn-hold",
+    "SPS and NGN work well up to α ≈ 10",
+    "upper ends of the windows of SPS and NGN at least 10, up to one grid step (½ decade)",
+)(partial(_reach_ten, ("sps", "ngn")))
+claim(
+    "cifar-log-ngn",
+    "the Lambert-W step is also very stable (App. D)",
+    "upper end of the window of LogNGN at least 10, up to one grid step (½ decade)",
+)(partial(_reach_ten, ("log-ngn",)))
+
+
+def _advantage(loss: str, data: xr.Dataset) -> Finding:
+    sgd, *ours = (_over_rates(data, label, loss) for label in METHODS)
+    large = _at_common_rates(data, loss, 1.0)
+    below = all((large[label].values <= large["sgd"].values).all() for label in METHODS[1:])
+    best = {label: float(values.min()) for label, values in zip(METHODS, (sgd, *ours), strict=True)}
+    holds = below and max(best["sps"], best["ngn"]) < best["sgd"]
+    text = f"best: {listed(best, '.3g')}; at α = {LARGE:g}: {listed(_at(data, METHODS, loss, LARGE), '.3g')}"
+    return Finding(bool(holds), text)
+
+
+claim(
+    "cifar-advantage",
+    "SPS and NGN are more stable than SGD for large α and achieve a smaller loss",
+    "mean f(x_T) of both at most SGD's at every α ≥ 1, and smaller than SGD's best at their best rates",
+)(partial(_advantage, "loss"))
+
+
+def _gain(rows: list[Window], label: str) -> Finding:
+    before, after = (row.high for row in rows)
+    gain = decades(after, before)
+    return Finding(at_most_a_step([gain - 1], _STEP), f"{label}: {before:.3g} → {after:.3g}; {gain:+.2f} decades")
+
+
+@claim(
+    "cifar-warmup",
+    "with warmup SGD works for roughly one order of magnitude larger α",
+    "the last rate at which f(x_T) is at most SGD's best + 0.1(ln 10 − f⋆) grows by 1 ± ½ decades with warmup",
+    revised=True,
+)
+def _warmup(data: xr.Dataset) -> Finding:
+    found = {label: _over_rates(data, label, "loss") for label in ("sgd", WARMUP)}
+    limit = float(found["sgd"].min()) + _slack(data)
+    return _gain([_window(label, values, limit) for label, values in found.items()], "last rate as good as SGD's best")
+
+
+@claim(
+    "cifar-warmup-bound",
+    "the gain of warmup is reflected in the bound",
+    "the last rate at which Ω is at most 1.5 × SGD's smallest grows by 1 ± ½ decades with warmup",
+    revised=True,
+)
+def _warmup_bound(data: xr.Dataset) -> Finding:
+    found = {label: _over_rates(data, label, "bound") for label in ("sgd", WARMUP)}
+    limit = 1.5 * float(found["sgd"].min())
+    return _gain([_window(label, values, limit) for label, values in found.items()], "last rate with a low bound")
+
+
+@claim(
+    "cifar-bound-best-rate",
+    "the rate with the smallest bound of SPS matches the one with the smallest training loss",
+    "at most one grid step (½ decade) apart for SPS",
+)
+def _best_rate(data: xr.Dataset) -> Finding:
+    (loss,), (bound,) = _loss_windows(data, ["sps"]), _bound_windows(data, ["sps"])
+    apart = decades(bound.best, loss.best)
+    return Finding(at_most_a_step([apart], _STEP), f"best rates of SPS: loss {loss.best:.3g}, bound {bound.best:.3g}")
+
+
+@claim(
+    "cifar-sps-best-rates",
+    "SPS achieves the best performance for α between 1 and 10 (App. B.2)",
+    "the rate with the smallest f(x_T) of SPS between 1 and 10",
+)
+def _sps_best(data: xr.Dataset) -> Finding:
+    (row,) = _loss_windows(data, ["sps"])
+    return Finding(0.99 <= row.best <= 10.1, f"best rate of SPS {row.best:.3g}, window {row.low:.3g}–{row.high:.3g}")
+
+
+@claim(
+    "cifar-bound-mirrors-loss",
+    "the bound closely reflects the range of rates with a good final training loss",
+    "upper ends of the windows of Ω (≤ 1.5 × its minimum) and of the loss at most one grid step apart for all three",
+    revised=True,
+)
+def _mirrors(data: xr.Dataset) -> Finding:
+    pairs = zip(_bound_windows(data, METHODS), _loss_windows(data, METHODS), strict=True)
+    apart = {loss.algorithm: decades(bound.high, loss.high) for bound, loss in pairs}
+    text = f"bound's upper end over the loss's, in decades: {listed(apart, '+.2f')}"
+    return Finding(at_most_a_step(apart.values(), _STEP), text)
+
+
+@claim(
+    "cifar-any-distance",
+    "the advantage of SPS and NGN for large α is reflected in the bound independent of D",
+    "noise of Ω, which does not depend on D, of SPS and NGN below SGD's from a decade above SGD's window on",
+    revised=True,
+)
+def _any_distance(data: xr.Dataset) -> Finding:
+    """With one D for all methods the bias cancels: what is left to compare is the noise."""
+    (sgd,) = _loss_windows(data, ["sgd"])
+    noise = _at_common_rates(data, "noise", 10 * sgd.high)
+    holds = all((noise[label].values < noise["sgd"].values).all() for label in METHODS[1:])
+    first = float(noise["sgd"].lr[0])
+    text = f"noise of Ω at α = {first:.3g}: {listed({label: float(row[0]) for label, row in noise.items()}, '.3g')}"
+    return Finding(holds, text)
+
+
+def _largest_early(data: xr.Dataset, labels: tuple[str, ...]) -> tuple[dict[str, float], str]:
+    """The largest early E[δ_t] by method, and in words: at the large rate, or the largest that all were run at."""
+    rate = min(LARGE, *(float(_over_rates(data, label, "early_delta").lr[-1]) for label in labels))
+    most = _at(data, labels, "early_delta", rate)
+    return most, f"largest E[δ_t] of the first {EARLY} steps at α = {rate:.3g}: {listed(most, '.3g')}"
+
+
+@claim(
+    "cifar-delta-explodes",
+    "δ_t explodes for SGD in the first iterations when α is large, and grows much slower for SPS and NGN",
+    f"at α = {LARGE:g} the largest E[δ_t] of the first {EARLY} steps of SGD at least 10 × those of SPS and NGN",
+)
+def _explosion(data: xr.Dataset) -> Finding:
+    most, text = _largest_early(data, METHODS)
+    return Finding(most["sgd"] >= 10 * max(most["sps"], most["ngn"]), text)
+
+
+@claim(
+    "cifar-warmup-delta",
+    "with warmup the increase of δ_t is slowed down",
+    f"the largest E[δ_t] of the first {EARLY} steps of SGD with warmup at most a tenth, at α = {LARGE:g} or "
+    "the largest rate that both were run at",
+)
+def _slowed(data: xr.Dataset) -> Finding:
+    most, text = _largest_early(data, ("sgd", WARMUP))
+    return Finding(most[WARMUP] <= 0.1 * most["sgd"], text)
+
+
+@claim(
+    "cifar-polyak-ratio",
+    "f/‖g‖² is around 0.1 in early training (App. B.2)",
+    f"the smallest of the first {EARLY} steps of SPS at α = 1, which bounds 1/(2L), at most 0.1",
+    revised=True,
+)
+def _polyak(data: xr.Dataset) -> Finding:
+    text = ", ".join(f"{_at(data, ['sps'], 'polyak', lr)['sps']:.3g} at α = {lr:g}" for lr in (0.1, 1.0, LARGE))
+    first = _at(data, ["sps"], "first_polyak", 1.0)["sps"]
+    if data.least_polyak.isnull().all():  # recorded before this was measured; the first step is one of them
+        least = first
+    else:
+        least = _at(data, ["sps"], "least_polyak", 1.0)["sps"]
+    text = f"f/‖g‖² of SPS: smallest {least:.3g}, first {first:.3g}, median over the first {EARLY} steps {text}"
+    return Finding(least <= 0.1, text)
+
+
+claim(
+    "cifar-half-the-epochs",
+    "half the epochs do not change the main observation",
+    "after half the epochs: loss of SPS and NGN at most SGD's at every α ≥ 1, their best below SGD's best",
+    revised=True,
+)(partial(_advantage, "half_loss"))
+
+
+@claim(
+    "cifar-validation",
+    "the stability in terms of validation loss is very similar",
+    "upper ends of the windows of validation and training loss at the same iterate at most one grid step apart",
+    revised=True,
+)
+def _validation(data: xr.Dataset) -> Finding:
+    held_out, end = _loss_windows(data, METHODS, "valid_loss"), _loss_windows(data, METHODS, "end_loss")
+    apart = [decades(row.high, other.high) for row, other in zip(held_out, end, strict=True)]
+    return Finding(
+        at_most_a_step(apart, _STEP), f"windows of validation: {windows(held_out)}; training: {windows(end)}"
+    )
+
+
+@claim(
+    "cifar-distance",
+    "D is chosen close to ‖x_T − x₁‖",
+    "median of ‖x_T − x₁‖ over the runs in the windows of SGD, SPS and NGN within a factor of 3 of D",
+)
+def _travel(data: xr.Dataset) -> Finding:
+    far: list[float] = []
+    for row in _loss_windows(data, METHODS):
+        far += _over_rates(data, row.algorithm, "travel").sel(lr=slice(row.low, row.high)).values.tolist()
+    middle, guess = float(np.median(far)) if far else np.nan, float(data.distance)
+    text = f"‖x_T − x₁‖ at {len(far)} rates in the windows: {min(far, default=np.nan):.3g} … "
+    text += f"{max(far, default=np.nan):.3g}, median {middle:.3g}; D = {guess:g}"
+    return Finding(guess / 3 <= middle <= 3 * guess, text)
+
+
+@claim(
+    "cifar-norms",
+    "different methods or rates can end with a similar loss, but a rather distinct norm (Sec. 5.1, footnote)",
+    "two runs whose losses differ by at most 0.02 and whose ‖x_T − x₁‖ differ by a factor of 3 or more",
+)
+def _norms(data: xr.Dataset) -> Finding:
+    pairs = data[["loss", "travel"]].mean("seed").stack(run=("algorithm", "lr")).dropna("run")
+    pairs = pairs.isel(run=np.isfinite(pairs.loss.values) & np.isfinite(pairs.travel.values))
+    losses, travel = pairs.loss.values, pairs.travel.values
+    alike = np.abs(losses[:, None] - losses) <= 0.02
+    ratio = np.where(alike, travel[:, None] / travel, 0.0)
+    far, near = np.unravel_index(int(ratio.argmax()), ratio.shape)
+    names = [f"{label_of(algorithm)} at {lr:.3g}" for algorithm, lr in pairs.run.values]
+    text = "; ".join(f"{names[k]}: loss {losses[k]:.3g}, ‖x_T − x₁‖ = {travel[k]:.3g}" for k in (far, near))
+    return Finding(bool(ratio.max() >= 3), text)

@@ -1,0 +1,117 @@
+"""Panels that several figures share, drawn from labelled data: values over the learning rate, and over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from surefoot.plots.methods import GREY, looks
+from surefoot.plots.style import KEY, drawable, key, mark_edge, running_mean
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.axes import Axes
+
+SHADES = (0.35, 0.65, 1.0)
+"""Opacity of up to three rates of a panel, from the smallest to the largest."""
+
+
+def draw_rates(
+    ax: Axes,
+    data: xr.Dataset,
+    methods: Iterable[str],
+    start: float,
+    *,
+    loss: str = "loss",
+    bound: str | None = "bound",
+    lowest: float = 0.0,
+    headroom: float = 30.0,
+    start_label: str = "loss at the start",
+) -> None:
+    """A loss with its range over the seeds, and a bound of it, over the learning rate.
+
+    Args:
+        ax: The panel.
+        data: Losses and bounds over algorithm and lr; a dimension seed is averaged.
+        methods: Which algorithms.
+        start: The dotted level; the upper edge is ``headroom`` times it.
+        loss: Name of the loss.
+        bound: Name of the bound, or None.
+        lowest: What is added to the bound, f⋆ where it bounds f − f⋆: what is drawn bounds the loss that is drawn.
+        headroom: See ``start``.
+        start_label: What the dotted level is.
+    """
+    top = headroom * start
+    shown, marked = [start], set()
+    for aside, (method, style) in enumerate(looks(methods).items()):
+        runs = data[loss].sel(algorithm=method)
+        runs = (runs if "seed" in runs.dims else runs.expand_dims("seed")).dropna("lr", how="all")
+        lrs = runs.lr.values
+        with np.errstate(over="ignore"):
+            losses = runs.mean("seed").values
+        ax.plot(lrs, drawable(losses, top), **style.options())
+        mark_edge(ax, lrs, losses, top, style.colour, aside=aside)
+        marked |= {"diverged" if np.isinf(value) else "loss above the axis" for value in losses if value > top}
+        low, high = (np.where(losses <= top, end, np.nan) for end in (runs.min("seed"), runs.max("seed")))
+        if (high > low).any():
+            ax.fill_between(lrs, np.maximum(low, 1e-12 * start), high, color=style.colour, alpha=0.15, linewidth=0)
+            marked.add("seeds")
+        shown += [*losses[(losses <= top) & (losses > 0)]]
+        if bound is not None:
+            total = data[bound].sel(algorithm=method)
+            totals = lowest + (total.mean("seed") if "seed" in total.dims else total).sel(lr=lrs).values
+            dashed = style.options(linestyle="--", linewidth=1.2, markersize=2.5, markerfacecolor="white", label=None)
+            ax.plot(lrs, drawable(totals, top), **dashed)
+            shown += [*totals[(totals > 0) & (totals <= top)]]
+    ax.axhline(start, color=GREY, linestyle=":", linewidth=1.0, label=start_label, gid=KEY)
+    if bound is not None:
+        key(ax, "loss", linestyle="-")
+        key(ax, "its bound", linestyle="--")
+    if "seeds" in marked:
+        ax.fill_between([], [], [], color=GREY, alpha=0.25, linewidth=0, label="shaded: range over the seeds", gid=KEY)
+    if "loss above the axis" in marked:
+        key(ax, "loss above the axis", linestyle="none", marker="^", fillstyle="none")
+    if "diverged" in marked:
+        key(ax, "diverged", linestyle="none", marker="x")
+    ax.set(xscale="log", yscale="log", ylim=(max(min(shown) / 2, 1e-9 * start), top), xlabel="learning rate α")
+
+
+def draw_traces(ax: Axes, traces: xr.DataArray, methods: Iterable[str]) -> None:
+    """Values over algorithm, rate and step: smoothed, with every step behind them; the larger the rate, the darker."""
+    rates = traces.rate.values
+    shades = SHADES[-len(rates) :]
+    finite = traces.values[np.isfinite(traces.values) & (traces.values > 0)]
+    # Far enough up to see an explosion, not so far that nothing else is seen.
+    top, lowest = min(finite.max(), 1e12 * np.median(finite)), np.inf
+    steps = 1 + traces.step.values  # from 1, as in the paper
+    window = max(5, len(steps) // 20)
+    for method, style in looks(methods).items():
+        for rate, shade in zip(rates, shades, strict=True):
+            values = traces.sel(algorithm=method, rate=rate).values
+            if np.isnan(values).all():
+                continue  # not run at this rate
+            ax.plot(steps, drawable(values, top), color=style.colour, linewidth=0.5, alpha=0.2 * shade)
+            line = drawable(running_mean(values, window), top)
+            lowest = min(lowest, float(np.nanmin(line, initial=np.inf)))
+            label = style.label if shade == SHADES[-1] else None
+            ax.plot(steps, line, **style.options(alpha=shade, label=label, markevery=max(1, len(steps) // 8)))
+    ax.set(yscale="log", ylim=(max(0.5 * lowest, 1e-12, 1e-6 * np.median(finite)), top), xlabel="step t")
+    for rate, shade in zip(rates, shades, strict=True):
+        key(ax, f"α = {rate:.3g}", alpha=shade)
+    key(ax, f"thin: every step, thick: mean of {window}", linewidth=0.5, alpha=0.6)
+
+
+def rows_of(data: xr.Dataset) -> tuple[list[str], list[list[Any]]]:
+    """The numbers of a data set as a long table: variable, the coordinates of all of them, value; no empty rows."""
+    dims = [str(dim) for dim in data.sizes]
+    rows: list[list[Any]] = []
+    for name, variable in data.data_vars.items():
+        labels = {dim: data[dim].values.tolist() for dim in variable.dims}
+        for place in np.ndindex(*variable.shape):
+            value = variable.values[place].item()
+            if value == value:  # not NaN
+                where = dict(zip(variable.dims, place, strict=True))
+                rows.append([name, *(labels[dim][where[dim]] if dim in where else "" for dim in dims), value])
+    return ["variable", *dims, "value"], rows

@@ -1,0 +1,146 @@
+"""Statements about one step: the index of the exact model, and the smallest index of a base inequality."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from surefoot._base.arguments import number, one_of
+from surefoot.pep._solver import Case, Relation, WorstCase, interpolate, new_problem, positive, solve
+from surefoot.theory import bounds, models
+
+METHODS = {"sgd": models.Linear, "sps": models.Truncated, "ngn": models.SquareRoot}
+"""Methods whose step is fixed by loss, gradient norm and rate."""
+WITH_LEVEL: dict[str, type[models.Truncated | models.SquareRoot]] = {
+    "sps": models.Truncated,
+    "ngn": models.SquareRoot,
+}
+"""Methods that know a lower bound."""
+
+
+def spp_index(*, lr: float, lipschitz: float, gap: float = 1.0) -> WorstCase:
+    """Λ(α), the largest index of the proximal point method on a convex loss (Sec. 4.4, ``spp-pepit-delta``).
+
+        Λ(α) = max f(x) − env_f^α(x)   over convex f that have a minimiser, f(x) − min f ≤ F, ‖g‖ ≤ G, g ∈ ∂f(x)
+
+    Paper: Λ ≤ min{½ αG², F}. Exact: ½ αG² as long as that is at most F/2, then F − F²/(2αG²)
+    (:func:`~surefoot.theory.bounds.worst_delta_spp`).
+
+    >>> spp_index(lr=1.0, lipschitz=1.0).verdict
+    'tight'
+    """
+    case = positive(lr=lr, lipschitz=lipschitz, gap=gap)
+    bound = bounds.expected_delta_spp(lr, lipschitz**2, gap, interpolation_constant=0.0)
+    exact = bounds.worst_delta_spp(gap, lipschitz**2, lr)
+    return _proximal_index("spp", case, lr, lipschitz, gap, 0.0, bound, exact)
+
+
+def spp_index_weakly_convex(*, lr: float, lipschitz: float, weak_convexity: float, gap: float = 1.0) -> WorstCase:
+    """The largest index of the proximal point method on an η-weakly convex loss (Lemma 4.3, ``delta-spp``).
+
+        max f(x) − env_f^α(x)   over f with f + η/2‖·‖² convex, f ≥ 0, f(x) ≤ F, ‖g‖ ≤ G, g ∈ ∂f(x), for αη < 1
+
+    Paper: at most min{α/(2(1 − αη)) G², F}. Exact: :func:`~surefoot.theory.bounds.worst_delta_spp`. The infimum need
+    not be attained, it is a lower bound of all values.
+
+    >>> spp_index_weakly_convex(lr=0.5, lipschitz=1.0, weak_convexity=1.0).agrees
+    True
+    """
+    case = positive(lr=lr, lipschitz=lipschitz, weak_convexity=weak_convexity, gap=gap)
+    bound = bounds.expected_delta_spp(lr, lipschitz**2, gap, 0.0, weak_convexity)
+    exact = bounds.worst_delta_spp(gap, lipschitz**2, lr, weak_convexity=weak_convexity)
+    return _proximal_index("spp-weakly-convex", case, lr, lipschitz, gap, weak_convexity, bound, exact)
+
+
+def _proximal_index(
+    name: str, case: dict[str, float], lr: float, lipschitz: float, gap: float, eta: float, bound: float, exact: float
+) -> WorstCase:
+    """The largest f(x) − f(x⁺) − ‖x⁺ − x‖²/(2α), x⁺ = x − αg⁺, where 0 ≤ f, f(x) ≤ F and ‖g‖ ≤ G."""
+    with new_problem() as problem:
+        from PEPit import Expression, Point
+
+        start, gradient, end_gradient = Point(), Point(), Point()
+        value, end_value = Expression(), Expression()
+        end = start - lr * end_gradient  # stationary is optimal: f + ‖· − x‖²/(2α) is strongly convex for αη < 1
+        points = [(start, gradient, value), (end, end_gradient, end_value)]
+        interpolate(problem, points, weak_convexity=eta, lowest=0.0)
+        if not eta:  # a minimiser exists
+            minimiser = Point()
+            interpolate(problem, [(minimiser, 0 * minimiser, 0 * value), *points])
+        problem.add_constraint(value <= gap)
+        problem.add_constraint(gradient**2 <= lipschitz**2)
+        problem.set_performance_metric(value - end_value - (end - start) ** 2 / (2 * lr))
+        return solve(problem, name, case, bound, "at most", exact=exact)
+
+
+def one_step_index(*, method: str, lr: float, loss: float = 1.0, grad_sq: float = 1.0) -> WorstCase:
+    """The smallest δ with which one step satisfies the base inequality (Lemma 3.2) for every convex f ≥ 0.
+
+        ‖x⁺ − u‖² ≤ ‖x − u‖² − 2α(f(x) − f(u)) + 2αδ   for all u, where f(x) and ‖g‖² are given, x⁺ = x − τg
+
+    that is, the largest value of f(x) − f(u) + (‖x⁺ − u‖² − ‖x − u‖²)/(2α). The step τ is that of ``method``: ``sgd``,
+    ``sps`` or ``ngn``, with C = 0. Paper: δ of the model. It is exact for SGD and SPS; for NGN the worst case is
+    above it, because its model does not lie below every convex loss (it does where √f is convex). Exact for all three:
+    :func:`~surefoot.theory.models.safe_delta`.
+
+    >>> one_step_index(method="ngn", lr=1.0).verdict
+    'above'
+    """
+    one_of("method", method, METHODS)
+    case = positive(lr=lr, loss=loss, grad_sq=grad_sq)
+    step = METHODS[method]().step(float(loss), float(grad_sq), float(lr))
+    exact = models.safe_delta(float(loss), float(grad_sq), float(lr), step.size)
+    with new_problem() as problem:
+        least_index, _ = _base_inequality(problem, loss, grad_sq, lr, step.size)
+        problem.set_performance_metric(least_index)
+        relation: Relation = "above" if method == "ngn" else "equal"
+        return solve(problem, "one-step", {"method": method, **case}, step.delta, relation, exact=exact)
+
+
+def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, grad_sq: float = 1.0) -> WorstCase:
+    """The smallest δ with which one step satisfies the base inequality with a level C, for every convex f ≥ 0.
+
+        α(f(x) − max{f(u), C} − δ) ≤ ½‖x − u‖² − ½‖x⁺ − u‖²   for all u, where f(x) and ‖g‖² are given, x⁺ = x − τg
+
+    The step τ is that of ``method``, ``sps`` or ``ngn``, at f(x) − C. Theory: δ_safe at f(x) − C
+    (:func:`~surefoot.theory.models.safe_delta`). It is exact for a level at or above 0, the infimum of the class; below
+    it f(u) cannot reach C, and δ_safe at f(x) − 0 is exact.
+
+    >>> one_step_level(method="ngn", lr=10.0, level=0.5).verdict
+    'tight'
+    """
+    one_of("method", method, WITH_LEVEL)
+    case = positive(lr=lr, loss=loss, grad_sq=grad_sq)
+    if not number("level", level) < loss:
+        raise ValueError(f"level must be below the loss, {loss:g}, got {level!r}")
+    point = float(loss), float(grad_sq), float(lr)
+    size = WITH_LEVEL[method](lower_bound=float(level)).step(*point).size
+    theory, exact = (models.safe_delta(*point, size, lower_bound=C) for C in (float(level), max(float(level), 0.0)))
+    with new_problem() as problem:
+        least_index, comparator_value = _base_inequality(problem, loss, grad_sq, lr, size)
+        problem.set_performance_metric(least_index - excess(problem, level, comparator_value))
+        relation: Relation = "equal" if level >= 0 else "at most"
+        given: Case = {"method": method, "level": level, **case}
+        return solve(problem, "one-step-level", given, theory, relation, exact=exact)
+
+
+def _base_inequality(problem: Any, loss: float, grad_sq: float, lr: float, size: float) -> tuple[Any, Any]:
+    """One step x⁺ = x − size·g on a convex f ≥ 0: f(x) − f(u) + (‖x⁺ − u‖² − ‖x − u‖²)/(2α), and f(u), for any u."""
+    from PEPit import Expression, Point
+
+    start, gradient, comparator, slope = Point(), Point(), Point(), Point()
+    value, comparator_value = Expression(), Expression()
+    interpolate(problem, [(start, gradient, value), (comparator, slope, comparator_value)], lowest=0.0)
+    problem.add_constraint(value == loss)
+    problem.add_constraint(gradient**2 == grad_sq)
+    farther = (start - size * gradient - comparator) ** 2 - (start - comparator) ** 2
+    return value - comparator_value + farther / (2 * lr), comparator_value
+
+
+def excess(problem: Any, level: float, value: Any) -> Any:
+    """(C − f)₊ as a variable that is at least both; what is maximised has it with a minus."""
+    from PEPit import Expression
+
+    more = Expression()
+    problem.add_constraint(more >= 0)
+    problem.add_constraint(more >= level - value)
+    return more

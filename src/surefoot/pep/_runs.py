@@ -1,0 +1,179 @@
+"""Statements about whole runs: the worst last and averaged iterate against Ω_last and Ω_avg, a level, and rates."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from surefoot._base.arguments import number, one_of, whole
+from surefoot.pep._one_step import excess
+from surefoot.pep._solver import LARGE, WorstCase, interpolate, new_problem, positive, solve
+from surefoot.theory import bounds, models, schedules
+
+LONGEST_TREE = 3
+"""Steps of the stochastic statements: every further one doubles the number of points."""
+PRICES = ("paid", "left out")
+
+
+def last_iterate(
+    *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
+) -> WorstCase:
+    """The worst f(x_T) − f⋆ of subgradient descent x_{t+1} = x_t − α_t g_t, against Ω_last (Theorem 3.4).
+
+    Over convex, G-Lipschitz f with a minimiser within distance D of x_1; α_t = lr·η_t for a ``schedule`` of T =
+    ``steps`` factors, given by name. Ω_last has δ_t = ½ α_t G². It is an upper bound, and in general not a tight one.
+
+    >>> last_iterate(lr=1.0, steps=1).verdict
+    'tight'
+    """
+    return _descent("last-iterate", lr, steps, schedule, lipschitz, distance)
+
+
+def average_iterate(
+    *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
+) -> WorstCase:
+    """The worst f(x̄) − f⋆ at the α-weighted average x̄ of x_1 … x_T, against Ω_avg (Theorem 3.3).
+
+    The setting is that of :func:`last_iterate`. For constant rates of at least D/(G√T) and T > 1 the bound is exact.
+
+    >>> average_iterate(lr=1.0, steps=2).verdict
+    'tight'
+    """
+    return _descent("average-iterate", lr, steps, schedule, lipschitz, distance)
+
+
+def stochastic_last_iterate(
+    *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
+) -> WorstCase:
+    """The worst E f(x_T) − f⋆ of stochastic subgradient descent on f = ½(f_1 + f_2), against Ω_last (Theorem 3.4).
+
+    Both losses are convex and G-Lipschitz, and drawn independently in every step; all paths of up to three steps are
+    written out as a tree. f_1 = f_2 is the case of :func:`last_iterate`, which cannot be worse.
+
+    >>> stochastic_last_iterate(lr=1.0, steps=2).agrees
+    True
+    """
+    return _descent("stochastic-last-iterate", lr, steps, schedule, lipschitz, distance)
+
+
+def stochastic_average_iterate(
+    *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
+) -> WorstCase:
+    """The worst E f(x̄) − f⋆ in the setting of :func:`stochastic_last_iterate`, against Ω_avg (Theorem 3.3).
+
+    >>> stochastic_average_iterate(lr=1.0, steps=2).verdict
+    'tight'
+    """
+    return _descent("stochastic-average-iterate", lr, steps, schedule, lipschitz, distance)
+
+
+def _descent(name: str, lr: float, steps: int, schedule: str, lipschitz: float, distance: float) -> WorstCase:
+    """All paths of stochastic subgradient descent on the mean of the losses; with one loss there is one path."""
+    case: dict[str, Any] = positive(lr=lr, lipschitz=lipschitz, distance=distance)
+    case |= {"steps": whole("steps", steps, 1), "schedule": schedule}
+    count, last = 2 if name.startswith("stochastic") else 1, name.endswith("last-iterate")
+    if count > 1 and steps > LONGEST_TREE:
+        raise ValueError(f"steps must be at most {LONGEST_TREE}: the tree doubles with every step, got {steps!r}")
+    factors = schedules.from_name(schedule, steps)
+    rates = (lr * factors).tolist()
+    deltas = models.Linear().step(np.zeros(steps), lipschitz**2, np.array(rates)).delta
+    bound = (bounds.last_iterate if last else bounds.average_iterate)(rates, deltas, distance).total
+    steep = lr * lipschitz * math.sqrt(steps) >= distance * (1 - 1e-12)
+    exact = not last and steps > 1 and steep and bool((factors == 1).all())
+    with new_problem() as problem:
+        losses = _Losses(count)
+        solution, lowest = losses.minimiser()
+        start = losses.point()
+        problem.add_constraint((start - solution) ** 2 <= distance**2)
+        paths = [(start, rates[0] * start)]  # a path is its end x_t and its sum Σ α_k x_k
+        values: list[Any] = []
+        for step, rate in enumerate(rates):
+            following, values = [], []
+            for point, total in paths:
+                gradients, value = losses.evaluate(point)
+                values.append(value)
+                for gradient in gradients if step + 1 < steps else ():
+                    moved = point - rate * gradient
+                    following.append((moved, total + rates[step + 1] * moved))
+            paths = following or paths
+        if not last:
+            values = [losses.evaluate(total / sum(rates))[1] for _, total in paths]
+        problem.set_performance_metric(reduce(add, values) / len(values) - lowest)
+        for points in losses.points:
+            interpolate(problem, points, lipschitz=lipschitz)
+        return solve(problem, name, case, bound, "equal" if exact else "at most", accuracy=LARGE)
+
+
+class _Losses:
+    """Losses that are drawn with equal probability, by the points at which they were evaluated."""
+
+    def __init__(self, count: int) -> None:
+        from PEPit import Expression, Point
+
+        self.point, self._value = Point, Expression
+        self.points: list[list[tuple[Any, Any, Any]]] = [[] for _ in range(count)]
+
+    def evaluate(self, x: Any) -> tuple[list[Any], Any]:
+        """The subgradients of all losses at a point, and their mean."""
+        for points in self.points:
+            points.append((x, self.point(), self._value()))
+        last = [points[-1] for points in self.points]
+        return [g for _, g, _ in last], reduce(add, [f for _, _, f in last]) / len(last)
+
+    def minimiser(self) -> tuple[Any, Any]:
+        """A point at which the subgradients of the losses add up to zero, and the mean loss there."""
+        x = self.point()
+        _, mean = self.evaluate(x)
+        *others, (_, _, value) = [points[-1] for points in self.points]
+        last = -1 * reduce(add, [g for _, g, _ in others]) if others else 0 * x
+        self.points[-1][-1] = (x, last, value)
+        return x, mean
+
+
+def last_iterate_level(
+    *, lr: float, level: float, price: str = "paid", scale: float = 0.02, distance: float = 1.0
+) -> WorstCase:
+    """The worst E f(x_2) − f⋆ of two steps, less noise and prices, against the bias D²/(4α) of Ω_last.
+
+    f = ½(f_1 + f_2) with convex losses ≥ 0, one of which is drawn in each step. The first step is a full one at the
+    level 0, the second one has t = ``scale`` at the level C = ``level``, which no loss drawn there is below. Noise is
+    δ_1 + δ_2, with δ_safe at the two levels, and the price in the comparator x⋆ is ½E(C − f(x⋆, s_2))₊. In the
+    last-iterate bound x_1 is a comparator, too: a loss may have been below C there. With ``price="paid"``
+    ½E(C − f(x_1, s_2))₊ is taken off as well, and the bound holds. With ``price="left out"`` it fails where
+    ½C(1 − 2t) is above the bias: partial sums of δ are no certificates with a level.
+
+    >>> last_iterate_level(lr=1.0, level=2.0, price="left out").verdict
+    'above'
+    """
+    case: dict[str, Any] = positive(lr=lr, level=level, distance=distance)
+    case |= {"price": one_of("price", price, PRICES), "scale": number("scale", scale, least=0, most=1)}
+    rates = np.array([lr, lr])
+    weights = [float(bounds.last_iterate(rates, unit, 0.0).total) for unit in np.eye(2)]
+    bias = float(bounds.last_iterate(rates, np.zeros(2), distance).total)
+    with new_problem() as problem:
+        losses = _Losses(2)
+        solution, lowest = losses.minimiser()
+        start = losses.point()
+        problem.add_constraint((start - solution) ** 2 <= distance**2)
+        gradients, _ = losses.evaluate(start)
+        metric = -lowest
+        for gradient, points in zip(gradients, losses.points, strict=True):
+            (_, _, at_solution), (_, _, at_start) = points[:2]
+            metric = metric - weights[0] / 2 * (lr / 2 * gradient**2) - excess(problem, level, at_solution) / 4
+            if price == "paid":
+                metric = metric - (weights[1] - 0.5) / 2 * excess(problem, level, at_start)
+            slopes, _ = losses.evaluate(start - lr * gradient)
+            for slope, drawn in zip(slopes, losses.points, strict=True):
+                height = drawn[-1][2]
+                problem.add_constraint(height >= level)
+                index = (1 - scale) * (height - level) + scale**2 * lr / 2 * slope**2
+                metric = metric + height / 4 - weights[1] / 4 * index
+        problem.set_performance_metric(metric)
+        for points in losses.points:
+            interpolate(problem, points, lowest=0.0)
+        fails = price == "left out" and level / 2 * (1 - 2 * scale) > bias
+        return solve(problem, "last-iterate-level", case, bias, "above" if fails else "at most", accuracy=LARGE)
