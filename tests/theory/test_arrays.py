@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.theory import arrays, models
-from surefoot.theory.models import _composite
+from surefoot.theory import models
 
 jax.config.update("jax_enable_x64", True)
 
@@ -43,7 +42,7 @@ every_kind = pytest.mark.parametrize("make", [MODELS[name] for name in KINDS], i
 @pytest.fixture
 def two_iterations(monkeypatch):
     """For what has nothing to do with how far a scalar root is followed: all iterations are alike."""
-    monkeypatch.setattr(_composite, "_ITERATIONS", 2)
+    monkeypatch.setattr(models, "_HALVINGS", 2)
 
 
 @every_model
@@ -111,20 +110,6 @@ def test_numpy_bounds_go_along_with_tensors():
 def test_complex_numbers_are_refused(library):
     with pytest.raises(TypeError, match=r"expected real numbers, got .* of dtype"):
         models.SquareRoot().step(library.asarray(1.0 + 1.0j), 1.0, 1.0)
-
-
-@every_model
-def test_large_arrays_are_the_same_in_pieces(make, monkeypatch):
-    monkeypatch.setattr(arrays, "BLOCK", 512)
-    rng = np.random.default_rng(1)
-    loss, grad_sq, lr = rng.random((3, 1)) + 0.1, rng.random(519), rng.random((1, 519)) * 10
-    model = make(np)
-    whole = model.step(loss, grad_sq, lr)
-    assert whole.size.shape == (3, 519)
-    for row in range(3):
-        part = model.step(loss[row], grad_sq[-50:], lr[0, -50:])
-        np.testing.assert_allclose(whole.size[row, -50:], part.size, rtol=1e-15)
-        np.testing.assert_allclose(whole.delta[row, -50:], part.delta, rtol=1e-14)
 
 
 def both(model, rows):

@@ -123,6 +123,21 @@ def test_step_minimises_the_regularised_model(model, loss, z, lr, bound):
     assert regularised(step.size) <= best.fun + 1e-9 * scale
 
 
+@pytest.mark.parametrize("model", MODELS, ids=name)
+@given(loss=st.floats(0.1, 10.0), grad_sq=st.floats(0.1, 10.0), lr=st.floats(1e-3, 1e3), power=st.integers(-500, 500))
+def test_the_unit_of_the_loss_does_not_matter(model, loss, grad_sq, lr, power):
+    """c·f has the gradient c·g; at the rate α/c the step is the same, and δ is c times as large. c is a power of 2."""
+    step = model.step(loss, grad_sq, lr)
+    other = model.step(math.ldexp(loss, power), math.ldexp(grad_sq, 2 * power), math.ldexp(lr, -power))
+    # Maps of the user's may lose digits: log F has few where F is far from 1.
+    slack = 1e-11 if isinstance(model, models.Composite) else 0.0
+    assert math.ldexp(other.delta, -power) == pytest.approx(step.delta, rel=slack, abs=0.0)
+    size = math.ldexp(other.size, power)
+    assert size * grad_sq == pytest.approx(step.size * grad_sq, rel=slack, abs=0.0)
+    safe = models.safe_delta(*(math.ldexp(x, k * power) for x, k in ((loss, 1), (grad_sq, 2), (lr, -1))), other.size)
+    assert math.ldexp(safe, -power) == pytest.approx(models.safe_delta(loss, grad_sq, lr, size), rel=1e-15)
+
+
 @given(z=st.floats(1e-12, 1e12), p=exponents, r=exponents)
 def test_ladder_delta_rises_with_p(z, p, r):
     low, high = sorted((p, r))

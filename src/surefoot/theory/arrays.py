@@ -162,30 +162,6 @@ def maximum(a: Array, b: Array) -> Array:
     return xp.maximum(*values)
 
 
-BLOCK = 32768
-"""Large NumPy arrays are worked through in pieces of this many elements, so that intermediates stay in the cache."""
-
-
-def blockwise(function: Callable[..., tuple[Array, ...]], arrays: list[Array], outputs: int) -> tuple[Array, ...]:
-    """Apply an elementwise function of NumPy arrays, piece by piece if they are large."""
-    if max(array.size for array in arrays) <= BLOCK:
-        return function(*arrays)
-    dtype = arrays[0].dtype
-    make: Any = np.nditer
-    iterator = make(
-        arrays + [None] * outputs,
-        flags=["external_loop", "buffered", "zerosize_ok"],
-        op_flags=[["readonly"]] * len(arrays) + [["writeonly", "allocate"]] * outputs,
-        op_dtypes=[dtype] * (len(arrays) + outputs),
-        buffersize=BLOCK,
-    )
-    with iterator:
-        for pieces in iterator:
-            for out, value in zip(pieces[len(arrays) :], function(*pieces[: len(arrays)]), strict=True):
-                out[...] = value
-        return tuple(iterator.operands[len(arrays) :])
-
-
 def scalar(values: Any) -> Any:
     """A Python float for a single number, an array as it is."""
     return float(values) if np.ndim(values) == 0 else values
