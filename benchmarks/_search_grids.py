@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from surefoot.problems import LogisticRegression
 from surefoot.search import Progress, Run
+from surefoot.study import Study
 
 RANGE_STEPS = 100
 
@@ -97,3 +99,32 @@ class Recorded:
     def __call__(self, lr: float, seed: int) -> Replay:
         """The run of a rate."""
         return Replay(self.case, int(np.argmin(abs(self.case.lrs - lr))))
+
+
+def small_batches() -> list[Case]:
+    """32 classifications in batches of one or two, recorded within seconds: most of a loss is noise of its batch."""
+    return [_small_batch(number) for number in range(32)]
+
+
+def _small_batch(number: int) -> Case:
+    random = np.random.default_rng(1000 + number)
+    kind, flipped, epochs = (("noisy", 0.4, 1), ("separable", 0.0, 2), ("many", 0.2, 3), ("few", 0.6, 1))[number % 4]
+    rows, features, classes = 600, int(random.choice([10, 50, 200])), int(random.choice([2, 5, 10]))
+    weights = random.normal(size=(features, classes))
+    X = random.normal(size=(rows, features)) / np.sqrt(features)
+    y = (X @ weights * 3 + random.gumbel(size=(rows, classes)) * random.choice([0.1, 1, 3])).argmax(axis=1)
+    noisy = random.random(rows) < flipped
+    y[noisy] = random.integers(0, classes, noisy.sum())
+    y[:classes] = np.arange(classes)
+    batch_size, schedule = 2 if number % 3 else 1, "constant" if number % 5 else "cosine"
+    count, middle = int(random.choice([13, 17])), 10 ** random.uniform(-1.5, 1.5)
+    lrs = np.geomspace(middle * 1e-2, middle * 1e2, count)
+    study = Study(
+        LogisticRegression((X, y)), methods="sgd", lrs=lrs, epochs=epochs, batch_size=batch_size, seeds=[number],
+        schedule=schedule,
+    )  # fmt: skip
+    result = study.run()
+    data = result.dataset.isel(algorithm=0, seed=0)
+    name = f"{kind} {number}, batches of {batch_size}"
+    factors = None if schedule == "constant" else np.asarray(study.factors)
+    return Case(name, "sgd", lrs, data.loss.values, data.last_loss.values, result.initial_loss, None, factors, kind)

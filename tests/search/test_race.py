@@ -65,6 +65,20 @@ def test_a_plateau_at_the_start_is_waited_for():
     assert best in finished(race)
 
 
+def test_nobody_is_dropped_while_nobody_gains():
+    """As in batches of two: losses of 0 and far above, and a gain much smaller than their noise."""
+    random = np.random.default_rng(0)
+    batches = random.exponential(1.0, HORIZON)
+    losses = batches + 0.3 * LRS[:, None] * random.normal(size=(13, HORIZON)) - 1e-4 * LRS[:, None]
+    race = run(losses)
+    begun = [i for i in range(13) if race.taken(i)]
+    assert finished(race) == begun
+    assert len(begun) > 6
+    chosen = finished(race)[-1]
+    assert confidence(race, chosen) < 0.5
+    assert any(text.startswith("No rate can be told apart") for text in notes(race, chosen, -1.0))
+
+
 def test_noise_keeps_those_that_cannot_be_told_apart():
     """Independent noise far above the differences: more are followed than without."""
     quiet, loud = flow(0.0), flow(0.0) + 3.0 * np.random.default_rng(1).normal(size=(13, HORIZON))

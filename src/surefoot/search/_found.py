@@ -53,13 +53,17 @@ class Table:
 
         return pd.DataFrame([asdict(row) for row in self.rows])
 
+    @property
+    def started(self) -> list[Row]:
+        """The rows of candidates that took a step: those that are printed."""
+        return [row for row in self.rows if row.steps]
+
     def cells(self) -> list[list[str]]:
-        """The table as text, its head first."""
+        """The candidates that started as text, the head first."""
         named = any(row.method for row in self.rows)
         lines = [[*(["method"] if named else []), "lr", "steps", "loss", "outcome", "reason"]]
-        for row in self.rows:
-            loss = short(row.loss, 4) if row.steps else "–"  # nothing was measured
-            cells = [short(row.lr, 4), str(row.steps), loss, row.outcome, row.reason]
+        for row in self.started:
+            cells = [short(row.lr, 4), str(row.steps), short(row.loss, 4), row.outcome, row.reason]
             lines.append([*([visible(row.method)] if named else []), *cells])
         return lines
 
@@ -106,10 +110,11 @@ class Found:
     def summary(self) -> list[str]:
         """The answer in a few lines: the rate, the price, how sure it is, and the warnings."""
         name = f"{visible(self.method) + ' with ' if self.method else ''}lr = {self.lr:.4g}"
-        lines = [f"{name} for {self.cost:.0%} of the grid's steps ({self.steps} steps; a run has {self.horizon})"]
+        runs, of = self.steps / self.horizon, len(self.table) * len(self.seeds)
+        lines = [f"{name} for the price of {runs:.1f} runs of {of} ({self.cost:.0%} of the grid's steps)"]
         score = "" if self.score == self.loss else f", score {self.score:.4g}"
         lines.append(f"loss {self.loss:.4g}{score} (at the start {self.start:.4g})")
-        lines.append(f"confidence {self.confidence:.2f} that no other rate here ends 5 % of that gain lower")
+        lines.append(f"confidence {self.confidence:.2f} that no other rate of the grid ends 5 % of that gain lower")
         return [*lines, *(f"warning: {text}" for text in self.warnings)]
 
     def __str__(self) -> str:
@@ -121,7 +126,7 @@ class Found:
         lines = "".join(f"<div>{escape(line)}</div>" for line in self.summary())
         titles = "".join(f"<th>{escape(cell)}</th>" for cell in head)
         rows = []
-        for row, cells in zip(self.table, body, strict=True):
+        for row, cells in zip(self.table.started, body, strict=True):
             style = ' style="font-weight: bold"' if row.outcome == "chosen" else ""
             rows.append(f"<tr{style}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
         return f"{lines}<table><thead><tr>{titles}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

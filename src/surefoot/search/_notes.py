@@ -1,4 +1,4 @@
-"""What a search says about its answer: how sure it is, and in words what to be careful with and what to do."""
+"""How sure a search is of its answer, and what to be careful with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OUTLIER = 6.0
 _REACH = 5
 """Steps before and after a batch that are compared."""
 
-_AT_ZERO, _PER_LOG_ERROR, _PER_RIVAL = 0.81, -0.35, 1.06
+_AT_ZERO, _PER_LOG_ERROR, _PER_RIVAL = 0.81, -0.35, 0.4
 """A straight line in the logit, fitted to grids that were recorded for development (``benchmarks/search.py`` shows how
 often it is right on others)."""
 _LEAST_ERROR, _MOST_ERROR = 1e-3, math.e
@@ -30,8 +30,9 @@ _RIVALS = 2
 def confidence(race: Race, chosen: int) -> float:
     """The probability that no candidate would end more than 5 % of the gain below the chosen one.
 
-    Two things tell: how large the standard errors of the paired differences are, relative to the gain (the largest of
-    the candidates that ran for a quarter of the horizon), and how many rivals were taken to the end, too.
+    It follows from how large the standard errors of the paired differences are, relative to the gain (the largest of
+    the candidates that ran for a quarter of the horizon), and from how many rivals were taken to the end. Below 0.5 if
+    no gain can be told from the noise.
     """
     gain, seen = race.gain(chosen, race.horizon)
     errors, rivals = [_LEAST_ERROR], 0
@@ -39,22 +40,21 @@ def confidence(race: Race, chosen: int) -> float:
         if i != chosen and 4 * race.taken(i) >= race.horizon and not race.lost(i):
             errors.append(race.gap(i, chosen, race.taken(i), gain).error)
             rivals += race.taken(i) == race.horizon
-    error = min(max(errors), _MOST_ERROR) if seen else _MOST_ERROR
-    logit = _AT_ZERO + _PER_LOG_ERROR * math.log(error) + _PER_RIVAL * min(rivals, _RIVALS)
-    return 1.0 / (1.0 + math.exp(-logit))
+    logit = _AT_ZERO + _PER_LOG_ERROR * math.log(min(max(errors), _MOST_ERROR)) + _PER_RIVAL * min(rivals, _RIVALS)
+    return (1.0 if seen else 0.5) / (1.0 + math.exp(-logit))
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def notes(race: Race, chosen: int, lower_bound: float) -> list[str]:
-    """One sentence or two for each thing that is odd."""
+    """What to be careful with: one sentence or two for each thing."""
     sentences = []
     gain, seen = race.gain(chosen, race.horizon)
     losses = race.histories[chosen]
     start, end = race.start(), race.level(chosen, race.horizon)
     if not seen:
         sentences.append(
-            f"The chosen run's gain cannot be told from the noise of the batches ({start:.4g} at the start, {end:.4g} "
-            "at the end). Larger batches, more data orders (seeds) or more steps would show more."
+            f"No rate can be told apart: nobody's gain is larger than the noise of the batches ({start:.4g} at the "
+            f"start, {end:.4g} at the end). Larger batches, more seeds or more steps would show more."
         )
     elif gain < _SMALL * abs(start) or gain < _NOISE * float(losses[window(race.horizon)].std()):
         sentences.append(

@@ -32,6 +32,10 @@ _ERRORS = 1.5
 """Standard errors within which nobody is dropped."""
 _SEEN = 2.0
 """Standard errors that make a gain visible."""
+_HOPELESS = 3.0
+"""Standard errors by which a mean is surely far above the start."""
+_SURE = 3.0
+"""Standard errors of a paired difference that make a gain visible: the leader is the best of several."""
 _PACE = 0.7
 """How much of the leader's last gain, for every doubling after the next, a smaller rate may be behind."""
 _ASLEEP = 0.25
@@ -118,7 +122,7 @@ class Race:
         )
         fall = float(first.mean()) - now
         seen = fall > _SEEN * math.hypot(error, float(first.std()) / math.sqrt(len(first)))
-        seen |= difference > _SEEN * paired_error
+        seen |= difference > _SURE * paired_error
         return max(fall, difference, np.finfo(float).tiny), seen
 
     def start(self) -> float:
@@ -143,11 +147,15 @@ class Race:
         )
 
     def hopeless(self, place: int, leader: int, step: int, gain: float) -> bool:
-        """Whether nearly all recent losses are far above the start's: one that explodes has a large error, too."""
+        """Whether recent losses are far above the start's, nearly all of them or surely in the mean.
+
+        One that explodes has a large error, too; in small batches it has many losses of 0.
+        """
         recent = slice(step - max(min(step, 3), step // 4), step)
-        difference = self.histories[place][recent] - self.histories[leader][recent]
+        difference = self.histories[place][:step] - self.histories[leader][:step]
         noise = float(self.histories[leader][window(step)].std())
-        return bool(np.quantile(difference, 0.25) > gain + 2.0 * noise)
+        mean, error = mean_and_error(difference[window(step)])
+        return max(float(np.quantile(difference[recent], 0.25)), mean - _HOPELESS * error) > gain + 2.0 * noise
 
     # ---- who goes on
 
@@ -238,7 +246,7 @@ class Race:
                 continue
             leader = min(here, key=lambda i: self.level(i, step))
             if not seen:
-                kept |= self._on_a_plateau([i for i in here if not self.hopeless(i, leader, step, gain)], leader, step)
+                kept |= {i for i in here if not self.hopeless(i, leader, step, gain)}
             elif self._method_goes_on(leader, best, step, gain):
                 kept.add(leader)
                 pace = self._pace(leader, step, gain)
@@ -252,23 +260,9 @@ class Race:
                 self.reasons[i] = ""
             elif seen:
                 self.reasons[i] = f"{_percent(self.gap(i, best, step, gain).now)} of the gain behind at step {step}"
-            elif self.hopeless(i, best, step, gain):
-                self.reasons[i] = f"far above the loss at the start at step {step}"
             else:
-                self.reasons[i] = f"left for larger rates at step {step}: nobody has gained yet"
+                self.reasons[i] = f"far above the loss at the start at step {step}"
         return kept
-
-    def _on_a_plateau(self, here: list[int], leader: int, step: int) -> set[int]:
-        """Those that go on while no gain is seen: the largest rates, which leave a plateau first, and the smallest."""
-        noise = float(self.histories[leader][window(step)].std())
-        near = [leader]
-        for i in here:
-            difference, error = mean_and_error((self.histories[i][:step] - self.histories[leader][:step])[window(step)])
-            if difference - _ERRORS * error < 2.0 * noise:
-                near.append(i)
-        top = max(self._logs[i] for i in near)
-        kept = {i for i in near if self._logs[i] >= top - self._doublings(step) - 0.1}
-        return kept | {leader} | ({self._smallest()} & set(here))  # the smallest is the yardstick
 
     def _goes_on(self, place: int, leader: int, step: int, first: bool, pace: float, gap: Gap) -> bool:
         """Whether a candidate may be better than its method's leader at the end."""

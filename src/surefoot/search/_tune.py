@@ -270,19 +270,20 @@ def _answer(search: Search, winner: Candidate, steps: int, lower_bound: float) -
         cost=steps / (len(search.candidates) * len(search.seeds) * horizon),
         horizon=horizon,
         seeds=search.seeds,
-        table=Table(tuple(_row(candidate, winner) for candidate in search.candidates)),
+        table=Table(tuple(_row(candidate, winner, search.maximize) for candidate in search.candidates)),
         run=search.work.run_of(winner.lanes[0]),
     )
 
 
-def _row(candidate: Candidate, winner: Candidate) -> Row:
+def _row(candidate: Candidate, winner: Candidate, maximize: bool) -> Row:
+    score = "score" if maximize else "loss"
     outcome, reason = "dropped" if candidate.done else "never started", candidate.reason
     if candidate is winner:
-        outcome, reason = "chosen", ""
+        outcome, reason = "chosen", f"{'largest' if maximize else 'smallest'} {score} at the end"
     elif candidate.diverged_at is not None:
         outcome, reason = "diverged", f"at step {candidate.diverged_at}"
     elif candidate.complete:
-        outcome, reason = "finished", ""
+        outcome, reason = "finished", f"{'smaller' if maximize else 'larger'} {score} at the end"
     loss = candidate.score() if candidate.complete else candidate.recent_loss()
     return Row(candidate.method, candidate.lr, candidate.done, outcome, reason, loss)
 
