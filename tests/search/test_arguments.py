@@ -124,7 +124,7 @@ class TestRunsThatMisbehave:
             def advance(self, k):
                 return answer
 
-        with pytest.raises(RunError, match=r"advance\(3\)"):
+        with pytest.raises(RunError, match=r"advance\(8\)"):
             tune(lambda lr, seed: Odd(), [0.1], 96)
 
 
