@@ -4,8 +4,8 @@
 come back to it many times. With one trainer that means copying and restoring whatever a training changes: the model,
 loops, callbacks, loggers, data sets, and attributes that only their author knows. No framework offers that. But each
 of them can end a training early, save a checkpoint and go on from it, and that is all this module uses. A new trainer
-takes every leg of a training, so nothing of the user's has to be put back afterwards, and the function says which rate
-is meant: there is no guessing which attribute, parameter group or scheduler holds it.
+takes every part of a training, so nothing of the user's has to be put back afterwards, and the function says which
+rate is meant: there is no guessing which attribute, parameter group or scheduler holds it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ Make = Callable[[float], Any]
 
 _OPTIONS = ("extend", "maximize", "refine", "seeds", "tolerance")
 """Arguments of :func:`~surefoot.search.tune` that ``find_lr`` takes."""
-_SMALLEST_FACTOR = 1e-10
-"""In place of a factor 0 of a schedule, which is no rate."""
+
+
+class Begun(Exception):
+    """Raised by a callback to end a training before its first step."""
 
 
 class Training(Run):
-    """A training with one rate, of which every :meth:`advance` is a leg with a new trainer.
+    """A training with one rate; every :meth:`advance` makes a new trainer, which goes on from the last checkpoint.
 
     Args:
         make: Gives what is needed to train with a rate.
         lr: The rate.
         seed: Of everything that is random.
-        folder: For its checkpoints; it is there.
+        folder: For its checkpoints; it exists.
         metric: Name of the metric that decides at the end; None for the training loss.
     """
 
@@ -70,7 +72,7 @@ class Training(Run):
         """Take k steps of the optimizer; fewer if a loss was not finite."""
         with seeded(self.seed):
             losses = self.train(self.step + k)
-        if len(losses) != k and not (losses and not math.isfinite(losses[-1])):
+        if len(losses) < k and (not losses or math.isfinite(losses[-1])):
             raise RuntimeError(
                 f"the training must go on to step {self.step + k}, but it ended at step {self.step + len(losses)}: "
                 "leave out what ends it early"
@@ -85,9 +87,8 @@ class Training(Run):
         with seeded(self.seed):
             metrics = self.measure()
         if self.metric not in metrics:
-            raise ValueError(
-                f"evaluate must be one of {', '.join(sorted(metrics)) or 'no metrics'}, got {self.metric!r}"
-            )
+            known = ", ".join(sorted(metrics)) or "no metrics"
+            raise ValueError(f"evaluate must be one of {known}, got {self.metric!r}")
         return float(metrics[self.metric])
 
     def state_dict(self) -> dict[str, Any]:
@@ -95,7 +96,7 @@ class Training(Run):
         return {"step": self.step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from the checkpoint of a step."""
+        """Go on from the last checkpoint."""
         self.step = int(state["step"])
 
 
@@ -110,10 +111,7 @@ def search(
 ) -> Found:
     """Find the rate for trainings of a kind; the arguments are those of ``find_lr``."""
     if not callable(make):
-        raise TypeError(
-            f"make must be a function of the rate that makes the trainer, such as lambda lr: …, got a "
-            f"{type(make).__name__}"
-        )
+        raise TypeError(f"make must be a function that makes the trainer of a rate, got a {type(make).__name__}")
     for name in options:
         if name not in _OPTIONS:
             raise TypeError(f"find_lr takes the options {', '.join(_OPTIONS)} of surefoot.tune, got {name!r}")
@@ -139,9 +137,10 @@ def search(
             own.mkdir(exist_ok=True)
             return kind(make, lr, seed, own, evaluate)
 
-        found = tune(
-            factory, rates, horizon, schedule=_factors(taken, horizon), processes=1, progress=progress, **options
-        )
+        largest = max(taken, default=0.0)
+        known = len(taken) == horizon and 0 < largest < math.inf
+        factors = np.maximum(np.array(taken) / largest, 1e-10) if known else None  # 0 is no rate
+        found = tune(factory, rates, horizon, schedule=factors, processes=1, progress=progress, **options)
     return replace(found, run=None)  # its checkpoint is gone
 
 
@@ -154,14 +153,6 @@ def rates_of(group: Mapping[str, Any], steps: int, take: Callable[[int], None]) 
             rates.append(float(group.get("lr", 0.0)))
             take(step)
     return rates
-
-
-def _factors(rates: list[float], horizon: int) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-    """The schedule that some rates follow; None if that cannot be told."""
-    largest = max(rates, default=0.0)
-    if len(rates) != horizon or not 0 < largest < math.inf:
-        return None
-    return np.maximum(np.array(rates) / largest, _SMALLEST_FACTOR)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 
 from surefoot._base.progress import Tell
-from surefoot.integrations._find import Make, Rates, Training, rates_of, search
+from surefoot.integrations._find import Begun, Make, Rates, Training, rates_of, search
 from surefoot.search import Found
 
 
@@ -28,16 +28,16 @@ def find_lr(
     """Find the learning rate for a Lightning training.
 
     Trainings with different rates take turns, on the same batches, and are dropped once they cannot catch up
-    (:func:`surefoot.tune`). Every step is Lightning's: a new trainer calls ``trainer.fit(module, …, ckpt_path=…)`` for
-    some steps, saves a checkpoint, and a later one goes on from it. So all that the training needs to go on must be in
-    a checkpoint: attributes of the module that it changes belong into buffers or ``on_save_checkpoint``.
+    (:func:`surefoot.tune`). Every step is Lightning's: a new trainer calls ``trainer.fit(module, …, ckpt_path=…)``,
+    saves a checkpoint after some steps, and a later one goes on from it. So whatever the training needs to go on must
+    be in a checkpoint: attributes of the module that it changes belong into buffers or ``on_save_checkpoint``.
 
     Args:
         make: ``make(lr)`` gives a new trainer on one device, a new module with this rate, and the loader of the
             training batches: ``(trainer, module, loader)``, or ``(trainer, module, loader, val_loader)``. Let the
-            trainer have no logger, no checkpoints and no progress bar. What is random depends on the seed of the
-            search alone, also the order of a loader with ``shuffle=True``.
-        lrs: The rates to choose from; without them the search finds its own range and refines it to a factor of 1.3.
+            trainer have no logger, no checkpoints and no progress bar. All that is random depends on the seed of the
+            search, also the order of a loader with ``shuffle=True``.
+        lrs: The rates to choose from; without them the search finds its own range and refines it.
         horizon: Steps of a training; by default all that the trainer plans. With fewer only the beginning of the
             schedule is seen.
         evaluate: Name of a metric that the module logs in validation, such as ``"val_loss"``: its value at the end
@@ -60,10 +60,6 @@ def find_lr(
     return search(_Fit, make, lrs, horizon, evaluate, progress, options)
 
 
-class _Planned(Exception):
-    """Ends a fit before its first step."""
-
-
 class _Fit(Training):
     """A fit with one rate."""
 
@@ -77,7 +73,7 @@ class _Fit(Training):
         trainer.callbacks.append(plan)
         try:
             trainer.fit(module, _Batches(loader, self.seed, self.place))
-        except _Planned:
+        except Begun:
             return plan.planned, plan.rates
         raise ValueError("make must give a trainer that trains and a loader with batches, got nothing to train on")
 
@@ -93,14 +89,11 @@ class _Fit(Training):
 
     def measure(self) -> Mapping[str, Any]:
         """Validate the last checkpoint."""
-        trainer, module, _, val_loader = self._make()
-        if val_loader is None:
-            raise ValueError(
-                f"evaluate={self.metric!r} needs a make that gives (trainer, module, loader, val_loader), got no "
-                "val_loader"
-            )
+        trainer, module, _, loader = self._make()
+        if loader is None:
+            raise ValueError(f"evaluate={self.metric!r} needs make to give a val_loader too, got no val_loader")
         checkpoint = self._checkpoint if self.step else None
-        results = trainer.validate(module, val_loader, ckpt_path=checkpoint, verbose=False)
+        results = trainer.validate(module, loader, ckpt_path=checkpoint, verbose=False)
         return {name: value for metrics in results for name, value in metrics.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -108,7 +101,7 @@ class _Fit(Training):
         return {**super().state_dict(), "place": dict(self.place)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from the checkpoint of a step."""
+        """Go on from the last checkpoint."""
         super().load_state_dict(state)
         self.place = state["place"]
 
@@ -118,19 +111,14 @@ class _Fit(Training):
 
     def _make(self) -> tuple[Any, Any, Any, Any]:
         made = self.make(self.lr)
-        if not isinstance(made, tuple) or len(made) not in (3, 4):
+        if not isinstance(made, tuple) or len(made) not in (3, 4) or not isinstance(made[0], Trainer):
             raise TypeError(f"make must give (trainer, module, loader) or also a val_loader, got {made!r}")
-        trainer, module, loader, val_loader = (*made, None)[:4]
-        if not isinstance(trainer, Trainer):
-            raise TypeError(f"make must give a lightning.pytorch.Trainer first, got a {type(trainer).__name__}")
-        if not isinstance(module, LightningModule):
-            raise TypeError(f"make must give a LightningModule second, got a {type(module).__name__}")
-        if trainer.world_size > 1:
+        if made[0].world_size > 1:
             raise ValueError(
-                f"make must give a trainer on one device, got {trainer.world_size}: find the rate with "
+                f"make must give a trainer on one device, got {made[0].world_size}: find the rate with "
                 "Trainer(devices=1) and the batch size of all devices together"
             )
-        return trainer, module, loader, val_loader
+        return (*made, None)[:4]
 
 
 class _Plan(Callback):  # type: ignore[misc, unused-ignore]
@@ -141,23 +129,21 @@ class _Plan(Callback):  # type: ignore[misc, unused-ignore]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Read, before the first step."""
-        planned = float(trainer.estimated_stepping_batches)
-        self.planned = planned if planned > 0 else math.inf
+        if trainer.estimated_stepping_batches > 0:
+            self.planned = float(trainer.estimated_stepping_batches)
         steps = self.planned if self.steps is None else min(self.steps, self.planned)
         batches = trainer.num_training_batches
-        per_epoch = math.ceil(batches / trainer.accumulate_grad_batches) if batches < math.inf else 0
+        per_epoch = math.ceil(batches / trainer.accumulate_grad_batches) if batches < math.inf else math.inf
 
         def take(step: int) -> None:
             for config in trainer.lr_scheduler_configs:
-                count = step
-                if config.interval == "epoch":
-                    count = 0 if not per_epoch or step % per_epoch else step // per_epoch
-                if count and count % config.frequency == 0 and not config.reduce_on_plateau:
+                pause = config.frequency * (per_epoch if config.interval == "epoch" else 1)
+                if step % pause == 0 and not config.reduce_on_plateau:
                     pl_module.lr_scheduler_step(config.scheduler, None)
 
         if trainer.optimizers and steps < math.inf:
             self.rates = rates_of(trainer.optimizers[0].param_groups[0], int(steps), take)
-        raise _Planned
+        raise Begun
 
 
 class _Batches:

@@ -11,7 +11,7 @@ import transformers
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, set_seed
 
 from surefoot._base.progress import Tell
-from surefoot.integrations._find import Make, Rates, Training, rates_of, search
+from surefoot.integrations._find import Begun, Make, Rates, Training, rates_of, search
 from surefoot.search import Found
 
 
@@ -34,7 +34,7 @@ def find_lr(
         make: ``make(lr)`` gives a new Trainer on one device, with a new model and ``learning_rate=lr``, or with an
             optimizer of this rate. Let it report to nothing (``report_to="none"``). Checkpoints go to a temporary
             folder, whatever its ``output_dir`` is.
-        lrs: The rates to choose from; without them the search finds its own range and refines it to a factor of 1.3.
+        lrs: The rates to choose from; without them the search finds its own range and refines it.
         horizon: Steps of a training; by default all that the Trainer plans.
         evaluate: Name of a metric of ``trainer.evaluate()``, such as ``"eval_loss"``: its value at the end decides
             among the trainings that got there, instead of the training loss.
@@ -60,10 +60,6 @@ def find_lr(
     finally:
         if shown:
             bars.enable_progress_bar()
-
-
-class _Finished(Exception):
-    """Ends a training before its first step."""
 
 
 class _Train(Training):
@@ -106,7 +102,7 @@ class _Train(Training):
         begin.look = functools.partial(look, trainer)
         try:
             trainer.train(resume_from_checkpoint=self._checkpoint)
-        except _Finished:
+        except Begun:
             return
 
     def _make(self, callback: TrainerCallback) -> Trainer:
@@ -121,8 +117,6 @@ class _Train(Training):
             )
         if trainer.train_dataset is None:
             raise ValueError("make must give a Trainer with training data, got train_dataset=None")
-        if self.metric is not None and trainer.eval_dataset is None:
-            raise ValueError(f"evaluate={self.metric!r} needs a Trainer with an eval_dataset, got None")
         args.output_dir, args.seed, args.save_total_limit = str(self.folder), self.seed, 1
         args.save_only_model = args.push_to_hub = args.ignore_data_skip = args.logging_nan_inf_filter = False
         trainer.remove_callback(PrinterCallback)
@@ -140,7 +134,7 @@ class _Begin(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Call it."""
         self.look(state, kwargs["optimizer"], kwargs["lr_scheduler"])
-        raise _Finished
+        raise Begun
 
 
 class _Stop(TrainerCallback):  # type: ignore[misc, unused-ignore]

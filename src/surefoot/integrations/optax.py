@@ -1,27 +1,24 @@
 """The step sizes of the paper as optax transformations; the loss goes into ``update`` as ``value=``.
 
-===============  ===========  ==========================================================
+===============  ===========  ===================================
 transformation   model        as in torch
-===============  ===========  ==========================================================
+===============  ===========  ===================================
 ``sgd``          Linear       :class:`surefoot.optim.SGD`
 ``sps``          Truncated    :class:`surefoot.optim.SPS`
 ``ngn``          SquareRoot   :class:`surefoot.optim.NGN`
 ``log_ngn``      Exponential  :class:`surefoot.optim.LogNGN`
-``power_step``   Power(p)     :class:`surefoot.optim.PowerStep`
-===============  ===========  ==========================================================
+``power_step``   Power(p)     ``ModelBased(…, model=Power(p))``
+===============  ===========  ===================================
 
-Each turns a gradient g into the update −size·g and keeps size and stability index δ of the step in its state. They go
-into ``optax.chain``, under ``jit``, ``vmap`` and ``scan``, and ``optax.inject_hyperparams`` changes their arguments
-from outside. What stands before them in a chain must not scale the gradient: ‖g‖² and the loss belong together.
+Each turns a gradient g into the update −size·g, and keeps size and stability index δ of the step in its state, a
+:class:`StepState`. They work in ``optax.chain``, under ``jit``, ``vmap`` and ``scan``, and with
+``optax.inject_hyperparams``. What stands before them in a chain must not scale the gradient: ‖g‖² and the loss belong
+together. ``optax.MultiSteps`` drops all losses but the last, so they refuse to work inside of it;
+:func:`multi_steps` takes the mean of the losses.
 
-``optax.MultiSteps`` averages gradients and drops all losses but the last: the transformations refuse to work inside of
-it, and :func:`multi_steps` does the same with the mean of the losses.
-
-All take ``learning_rate``, the rate α: a number, a 0-d array, or a schedule of optax. All but ``sgd`` take
-``lower_bound``, C: a number, a 0-d array, or ``"level"`` or :class:`Level` where none is known, as in torch. Their
-``update`` takes ``value=loss``, and their state is a :class:`StepState`. A loss or gradient that is not finite, or a
-loss below its lower bound, gives updates of zero and is counted, as in torch. Squares are summed in float32 or better,
-whatever the gradients' dtype.
+``learning_rate`` is the rate α: a number, a 0-d array, or a schedule of optax. ``lower_bound`` is C: a number, a 0-d
+array, or ``"level"`` or :class:`Level` where none is known. A loss or gradient that is not finite, or a loss below C,
+gives updates of zero and is counted. Squares are summed in float32 or better, whatever the gradients' dtype.
 """
 
 from __future__ import annotations
@@ -46,29 +43,28 @@ except ImportError as error:
     raise missing(__name__, error, "jax") from error
 
 Rate = Any
-"""A number, a 0-d array, or a schedule: a function from the count of updates to the rate."""
-
+"""A number, a 0-d array, or a function from the count of updates to the rate."""
 
 Level = level.Rule
-"""A level in place of a lower bound: ``sps(lower_bound=Level(share=0.3))``, with the steps of ``sfo.Level``."""
+"""A level in place of a lower bound, ``sps(lower_bound=Level(share=0.3))``, with the steps of ``sfo.Level``."""
 
 
 class StepState(NamedTuple):
-    """What a step has done, and how many there were; ``optax.tree_utils.tree_get(state, "delta")`` finds it in a chain.
+    """The last step, and counts; ``optax.tree_utils.tree_get(state, "delta")`` finds it in a chain.
 
-    ``size`` and ``delta`` are float32, or float64 if a parameter is.
+    All are of shape (); ``size`` and ``delta`` are float32, or float64 if a parameter is, the counts int32.
     """
 
     count: jax.Array  # type: ignore[assignment]
-    """Updates so far; shape (), int32."""
+    """Updates so far."""
     size: jax.Array
-    """Multiplier of the last gradient; shape ()."""
+    """Multiplier of the last gradient."""
     delta: jax.Array
-    """Stability index δ of the last step, ∞ if loss or gradient were not finite; shape ()."""
+    """Stability index δ of the last step, ∞ if loss or gradient were not finite."""
     skipped: jax.Array
-    """How often loss or gradient were not finite; shape (), int32."""
+    """How often loss or gradient were not finite."""
     violations: jax.Array
-    """How often the loss was below its lower bound; shape (), int32."""
+    """How often the loss was below its lower bound."""
     level: Any = ()
     """What a level remembers, :class:`surefoot.theory.level.Seen`; empty for a number."""
 
@@ -85,7 +81,7 @@ def sgd(learning_rate: Rate = 0.1) -> optax.GradientTransformationExtraArgs:
     >>> update.item(), state.delta.item()
     (-1.0, 1.0)
     """
-    return _transformation("sgd", lambda bound: Linear(), learning_rate, 0.0)
+    return _transformation("sgd", lambda _: Linear(), learning_rate, 0.0)
 
 
 def sps(learning_rate: Rate = 1.0, *, lower_bound: Any = 0.0) -> optax.GradientTransformationExtraArgs:
@@ -143,22 +139,19 @@ def power_step(
     >>> update.item(), state.size.item()
     (-1.0, 0.5)
     """
-    Power(p)  # refuses what is no exponent, before any work starts
+    Power(p)  # refuses what is no exponent
     return _transformation("power_step", lambda bound: Power(p, bound), learning_rate, lower_bound)
 
 
 def multi_steps(
     optimizer: optax.GradientTransformation, every_k_schedule: int | Callable[[Any], Any], **options: Any
 ) -> optax.GradientTransformationExtraArgs:
-    """Gradient accumulation, ``optax.MultiSteps``, that averages the losses of the micro batches as their gradients.
+    """Gradient accumulation, ``optax.MultiSteps``, that averages the losses of the micro batches like their gradients.
 
     Args:
         optimizer: a transformation of this module, or a chain with one; any other works too.
-        every_k_schedule: micro batches of a step, or a function from the count of steps to that.
+        every_k_schedule: micro batches per step, or a function from the count of steps to that.
         **options: other arguments of ``optax.MultiSteps``.
-
-    Returns:
-        A transformation whose ``update`` takes ``value=loss`` of every micro batch.
 
     >>> import jax.numpy as jnp
     >>> optimizer = multi_steps(sps(100.0), 2)
@@ -190,8 +183,58 @@ def multi_steps(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _refuse_lost_losses(name: str) -> None:
-    """Refuse ``optax.MultiSteps``, which hands over the mean of the gradients and the last loss; ours averages both."""
+def _transformation(
+    name: str, make: Callable[[Any], Model], learning_rate: Rate, lower_bound: Any
+) -> optax.GradientTransformationExtraArgs:
+    """The transformation of a model, given as a function of the lower bound."""
+    if not callable(learning_rate):
+        _check("learning_rate", learning_rate, "a number or a schedule", least=0.0)
+    rule = Level() if isinstance(lower_bound, str) and lower_bound == "level" else lower_bound
+    if not isinstance(rule, Level):
+        _check("lower_bound", rule, 'a number, "level" or a Level')
+
+    def init(params: Any) -> StepState:
+        zero, no_steps = jnp.zeros((), _dtype(params)), jnp.zeros((), jnp.int32)
+        seen = level.Seen(*(jnp.full((), value, zero.dtype) for value in level.Seen()))
+        return StepState(no_steps, zero, zero, no_steps, no_steps, seen if isinstance(rule, Level) else ())
+
+    def update(
+        updates: Any, state: StepState, params: Any = None, *, value: Any = None, **extra: Any
+    ) -> tuple[Any, StepState]:
+        _refuse_multi_steps(name)
+        dtype = state.delta.dtype
+        loss = _loss(name, value).astype(dtype)
+        rate = jnp.asarray(learning_rate(state.count) if callable(learning_rate) else learning_rate, dtype)
+        squares = (jnp.sum(jnp.square(g.astype(dtype))) for g in jax.tree.leaves(updates))
+        grad_sq = sum(squares, start=jnp.zeros((), dtype))
+        finite = jnp.isfinite(loss) & jnp.isfinite(grad_sq)
+        seen: Any = ()
+        if isinstance(rule, Level):
+            decrease = rate * grad_sq
+            new = level.observe(state.level, loss, decrease, rule.smoothing)
+            gap = level.height(new, loss, rule.share, rule.first)
+            scale = make(0.0).step(gap, level.steady_decrease(new, decrease), jnp.ones_like(loss)).size
+            size = jnp.where(finite, rate * scale, 0.0)
+            delta = jnp.where(finite, safe_delta(gap, decrease, 1.0, scale), jnp.inf)
+            seen = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, state.level)
+            below = jnp.zeros((), bool)
+        else:
+            model = make(jnp.asarray(rule, dtype))
+            size, delta = model.step(loss, grad_sq, rate)
+            below = finite & (loss < model.lower_bound)
+        # Not −size·g alone: for a skipped step g may be NaN, and 0·NaN is NaN.
+        moves = jax.tree.map(lambda g: jnp.where(finite, -size * g.astype(dtype), 0.0).astype(g.dtype), updates)
+        count = optax.safe_int32_increment(state.count)
+        return moves, StepState(count, size, delta, state.skipped + ~finite, state.violations + below, seen)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _refuse_multi_steps(name: str) -> None:
+    """Refuse ``optax.MultiSteps``, which hands over the mean of the gradients with the last loss; ours averages both.
+
+    Nothing that is handed over tells it; only the callers do.
+    """
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_qualname != "multi_steps.<locals>.update_both":
         if isinstance(frame.f_locals.get("self"), optax.MultiSteps):
@@ -202,80 +245,18 @@ def _refuse_lost_losses(name: str) -> None:
         frame = frame.f_back
 
 
-def _transformation(
-    name: str, make: Callable[[Any], Model], learning_rate: Rate, lower_bound: Any
-) -> optax.GradientTransformationExtraArgs:
-    """The transformation of a model, given as a function of the lower bound."""
-    if not callable(learning_rate):
-        _check("learning_rate", learning_rate, least=0.0)
-    rule = Level() if isinstance(lower_bound, str) and lower_bound == "level" else lower_bound
-    if not isinstance(rule, Level):
-        _check("lower_bound", rule)
-
-    def init(params: Any) -> StepState:
-        zero, no_steps = jnp.zeros((), _dtype(params)), jnp.zeros((), jnp.int32)
-        seen = level.Seen(*(jnp.full((), value, zero.dtype) for value in level.Seen()))
-        return StepState(no_steps, zero, zero, no_steps, no_steps, seen if isinstance(rule, Level) else ())
-
-    def update(
-        updates: Any, state: StepState, params: Any = None, *, value: Any = None, **extra: Any
-    ) -> tuple[Any, StepState]:
-        _refuse_lost_losses(name)
-        dtype = state.delta.dtype
-        loss = _loss(name, value).astype(dtype)
-        rate = jnp.asarray(learning_rate(state.count) if callable(learning_rate) else learning_rate, dtype)
-        squares = (jnp.sum(jnp.square(g.astype(dtype))) for g in jax.tree.leaves(updates))
-        grad_sq = sum(squares, start=jnp.zeros((), dtype))
-        finite = jnp.isfinite(loss) & jnp.isfinite(grad_sq)
-        seen: Any = ()
-        if isinstance(rule, Level):
-            size, delta, seen = _level_step(make(jnp.zeros((), dtype)), rule, state.level, loss, grad_sq, rate, finite)
-            below = jnp.zeros((), bool)
-        else:
-            model = make(jnp.asarray(rule, dtype))
-            size, delta = model.step(loss, grad_sq, rate)
-            below = finite & (loss < model.lower_bound)
-        # Not −size·g alone: for a skipped step g may be NaN, and 0·NaN is NaN.
-        moves = jax.tree.map(lambda g: jnp.where(finite, -size * g.astype(dtype), 0.0).astype(g.dtype), updates)
-        return moves, StepState(
-            optax.safe_int32_increment(state.count),
-            size,
-            delta,
-            state.skipped + ~finite,
-            state.violations + below,
-            seen,
-        )
-
-    return optax.GradientTransformationExtraArgs(init, update)
-
-
-def _level_step(
-    model: Model, rule: Level, before: level.Seen, loss: Any, grad_sq: Any, rate: Any, finite: Any
-) -> tuple[Any, Any, level.Seen]:
-    """Size, index and what is remembered, with a level in place of a lower bound."""
-    decrease = rate * grad_sq
-    seen = level.observe(before, loss, decrease, rule.smoothing)
-    height = level.height(seen, loss, rule.share, rule.first)
-    scale = model.step(height, level.steady_decrease(seen, decrease), jnp.ones_like(loss)).size
-    delta = jnp.where(finite, safe_delta(height, decrease, 1.0, scale), jnp.inf)
-    kept = level.Seen(*(jnp.where(finite, new, old) for new, old in zip(seen, before, strict=True)))
-    return jnp.where(finite, rate * scale, 0.0), delta, kept
-
-
-def _check(name: str, value: Any, least: float = -math.inf) -> None:
-    """Refuse what is neither a finite number nor a 0-d array; values of arrays may be traced, and are not looked at."""
+def _check(name: str, value: Any, allowed: str, least: float = -math.inf) -> None:
+    """Refuse what is neither a finite number nor a 0-d array; values of JAX arrays may be traced, and are not read."""
     if isinstance(value, jax.Array | np.ndarray) and value.shape != ():
         raise ValueError(f"{name} must be a number or an array of shape (), got one of shape {value.shape}")
     if isinstance(value, jax.Array):
         return
-    if isinstance(value, np.ndarray):
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, Real):
-        allowed = "a number or a schedule" if name == "learning_rate" else 'a number, "level" or a Level'
-        raise TypeError(f"{name} must be {allowed}, got {value!r}")
-    if not math.isfinite(value) or value < least:
-        allowed = "finite" if least == -math.inf else f"finite and at least {least:g}"
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    number = value.item() if isinstance(value, np.ndarray) else value
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise TypeError(f"{name} must be {allowed}, got {number!r}")
+    if not math.isfinite(number) or number < least:
+        bound = "" if least == -math.inf else f" and at least {least:g}"
+        raise ValueError(f"{name} must be finite{bound}, got {number!r}")
 
 
 def _dtype(params: Any) -> Any:
