@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import surefoot.optim as sfo
-from surefoot.theory.models import Truncated
+from surefoot.theory.models import Power, Truncated
 
 jax = pytest.importorskip("jax")
 optax = pytest.importorskip("optax")
@@ -23,10 +23,16 @@ PAIRS = {
     "sps": (sfx.sps, sfo.SPS, 0.5),
     "ngn": (sfx.ngn, sfo.NGN, 0.5),
     "log_ngn": (sfx.log_ngn, sfo.LogNGN, 0.3),
-    "power_step": (sfx.power_step, sfo.PowerStep, 0.5),
+    "power_step": (sfx.power_step, lambda params, lr, **options: power(params, lr, 0.75, **options), 0.5),
 }
 SOME = ("ngn", "log_ngn")
-"""One with a formula, one with an iteration: what jax makes of all of them does not depend on more."""
+"""One with a formula, one with an iteration."""
+
+
+def power(params, lr, p, lower_bound=0.0):
+    return sfo.ModelBased(params, lr, model=Power(p, lower_bound=lower_bound))
+
+
 STEPS = 8
 SHAPES = {"first": (8, 4), "bias": (8,), "second": (1, 8)}
 
@@ -99,13 +105,6 @@ def test_every_step_is_that_of_torch(name, wide):
         np.testing.assert_allclose([state.size, state.delta], [size, delta], rtol=tolerance)
 
 
-def test_the_exponent_is_that_of_torch():
-    with jax.enable_x64(True):
-        (*_, (params, _)) = in_jax(sfx.power_step(0.5, p=0.9))
-        (*_, (expected, _, _)) = in_torch(sfo.PowerStep, 0.5, torch.float64, p=0.9)
-        np.testing.assert_allclose(params["first"], expected["first"], rtol=0, atol=1e-11)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "wide"),
     [("sps", {}, True), ("ngn", {"share": 0.5, "first": 0.3, "smoothing": 0.5}, True), ("log_ngn", {}, False)],
@@ -133,72 +132,35 @@ def test_a_level_forgets_nothing_over_a_loss_that_is_not_finite(float32):
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_jit_and_plain_python_agree(name, float32):
-    make, _, lr = PAIRS[name]
-    optimizer = make(lr)
-    x = jnp.array([3.0, 4.0])
-    plain = optimizer.update(x, optimizer.init(x), value=12.5)
-    compiled = jax.jit(optimizer.update)(x, optimizer.init(x), value=12.5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), compiled, plain)
-
-
-@pytest.mark.parametrize("name", SOME)
-def test_vmap_runs_many_rates_at_once(name, float32):
-    make = PAIRS[name][0]
-    rates = jnp.array([0.01, 0.05, 0.1])
+def test_jit_vmap_and_plain_python_agree(name, float32):
+    rates = jnp.array([0.01, 0.1])
     x = jnp.array([3.0, 4.0])
 
     def step(rate):
-        optimizer = make(rate)
-        updates, state = optimizer.update(x, optimizer.init(x), value=12.5)
-        return updates, state.delta
+        optimizer = PAIRS[name][0](rate)
+        return optimizer.update(x, optimizer.init(x), value=12.5)
 
-    updates, deltas = jax.jit(jax.vmap(step))(rates)
-    step = jax.jit(step)
+    updates, states = jax.jit(jax.vmap(step))(rates)
     for i, rate in enumerate(rates):
-        one, delta = step(rate)
-        np.testing.assert_allclose(updates[i], one, rtol=1e-6)
-        np.testing.assert_allclose(deltas[i], delta, rtol=1e-6)
+        one, state = step(rate)
+        np.testing.assert_allclose(updates[i], one, rtol=1e-5)
+        np.testing.assert_allclose(states.delta[i], state.delta, rtol=1e-5)
 
 
-def test_vmap_over_parameters_keeps_one_state_each(float32):
-    optimizer = sfx.ngn(1.0)
-    points = jnp.array([[3.0, 4.0], [1.0, 0.0]])
-    states = jax.vmap(optimizer.init)(points)
-    losses = 0.5 * jnp.sum(points**2, axis=1)
-    step = jax.jit(jax.vmap(lambda g, s, f: optimizer.update(g, s, value=f)))
-    updates, states = step(points, states, losses)
-    assert states.delta.shape == (2,)
-    np.testing.assert_allclose(updates, -0.5 * points, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", SOME)
-def test_scan_carries_the_state(name, float32):
-    make, _, lr = PAIRS[name]
-    optimizer = make(optax.linear_schedule(lr, 0.0, 10))
+def test_scan_carries_the_state_and_the_schedule(float32):
+    optimizer = sfx.sgd(optax.linear_schedule(0.1, 0.0, 10))
     x = jnp.ones((3,), jnp.bfloat16)
 
     def step(carry, _):
         x, state = carry
         updates, state = optimizer.update(x, state, x, value=jnp.sum(x * x))
-        return (optax.apply_updates(x, updates), state), state.delta
+        return (optax.apply_updates(x, updates), state), state.size
 
-    (x, state), deltas = jax.lax.scan(step, (x, optimizer.init(x)), length=5)
+    (x, state), sizes = jax.lax.scan(step, (x, optimizer.init(x)), length=5)
     assert state.count == 5
     assert x.dtype == jnp.bfloat16
-    assert deltas.dtype == state.size.dtype == jnp.float32
-    assert jnp.all(deltas > 0)
-
-
-def test_a_schedule_sees_the_count(float32):
-    optimizer = sfx.sgd(lambda count: 1.0 / (1.0 + count))
-    x = jnp.array([1.0])
-    state = optimizer.init(x)
-    sizes = []
-    for _ in range(3):
-        _, state = optimizer.update(x, state, value=1.0)
-        sizes.append(float(state.size))
-    assert sizes == pytest.approx([1.0, 1 / 2, 1 / 3])
+    assert sizes.dtype == state.delta.dtype == jnp.float32
+    np.testing.assert_allclose(sizes, [0.1, 0.09, 0.08, 0.07, 0.06], rtol=1e-6)
 
 
 def test_a_chain_hands_the_loss_over_and_shows_delta(float32):
@@ -209,13 +171,6 @@ def test_a_chain_hands_the_loss_over_and_shows_delta(float32):
     assert optax.tree_utils.tree_get(state, "delta") == pytest.approx(
         Truncated().step(12.5, 25.0, 100.0).delta, rel=1e-5
     )
-
-
-def test_masked_parameters_stay(float32):
-    optimizer = optax.masked(sfx.ngn(1.0), {"a": True, "b": False})
-    params = {"a": jnp.array([3.0, 4.0]), "b": jnp.array([7.0])}
-    updates, _ = optimizer.update(params, optimizer.init(params), params, value=12.5)
-    np.testing.assert_allclose(updates["a"], -0.5 * params["a"], rtol=1e-6)
 
 
 def test_rate_and_bound_can_be_injected(float32):
@@ -239,7 +194,7 @@ def test_mixed_dtypes_keep_theirs_and_are_summed_in_the_widest(wide):
     assert float(state.size) == pytest.approx(1.0 / (1.0 + grad_sq / 2.0), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", SOME)
 def test_what_is_not_finite_is_skipped_and_counted(name, float32):
     optimizer = PAIRS[name][0](0.1)
     state = optimizer.init({"a": jnp.ones(2), "b": jnp.ones(2)})
@@ -250,7 +205,7 @@ def test_what_is_not_finite_is_skipped_and_counted(name, float32):
         assert (state.skipped, state.size, state.delta) == (skipped, 0.0, jnp.inf)
 
 
-@pytest.mark.parametrize("name", [name for name in PAIRS if name != "sgd"])
+@pytest.mark.parametrize("name", ["sps", "power_step"])
 def test_a_loss_below_the_bound_is_skipped_and_counted(name, float32):
     optimizer = PAIRS[name][0](0.1, lower_bound=1.0)
     x = jnp.ones(2)
@@ -258,13 +213,6 @@ def test_a_loss_below_the_bound_is_skipped_and_counted(name, float32):
     assert jnp.all(updates == 0)
     assert (state.violations, state.skipped) == (1, 0)
     assert (state.size, state.delta) == (0.0, 0.0)
-
-
-def test_a_negative_loss_is_none_of_sgds_business(float32):
-    optimizer = sfx.sgd(0.1)
-    x = jnp.ones(2)
-    _, state = optimizer.update(x, optimizer.init(x), value=-0.5)
-    assert (state.violations, float(state.size)) == (0, pytest.approx(0.1))
 
 
 def test_rates_and_bounds_may_be_arrays_of_numpy(float32):
@@ -278,15 +226,10 @@ def test_rates_and_bounds_may_be_arrays_of_numpy(float32):
     ("build", "error", "message"),
     [
         (lambda: sfx.sps(-1.0), ValueError, "learning_rate must be finite and at least 0, got -1.0"),
-        (lambda: sfx.ngn(float("nan")), ValueError, "learning_rate must be finite"),
         (lambda: sfx.ngn("fast"), TypeError, "learning_rate must be a number or a schedule, got 'fast'"),
-        (lambda: sfx.ngn(True), TypeError, "learning_rate must be a number or a schedule, got True"),
-        (lambda: sfx.ngn(np.array(-1.0)), ValueError, "learning_rate must be finite and at least 0, got -1.0"),
-        (lambda: sfx.ngn(np.ones(2)), ValueError, r"learning_rate must be .* shape \(\), got one of shape \(2,\)"),
         (lambda: sfx.ngn(jnp.ones(2)), ValueError, r"learning_rate must be .* shape \(\), got one of shape \(2,\)"),
         (lambda: sfx.sps(lower_bound=float("inf")), ValueError, "lower_bound must be finite, got inf"),
         (lambda: sfx.log_ngn(lower_bound=None), TypeError, "lower_bound must be a number, .* got None"),
-        (lambda: sfx.sps(lower_bound="floor"), TypeError, "lower_bound must be a number, .* got 'floor'"),
         (lambda: sfx.Level(share=1.0), ValueError, r"share must be a number in \(0, 1\), got 1.0"),
         (lambda: sfx.power_step(p=2.0), ValueError, "p must be a finite number of at most 1, got 2.0"),
         (
