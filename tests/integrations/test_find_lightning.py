@@ -196,6 +196,21 @@ def test_a_metric_of_validation_decides(makes):
         find_lr(makes(), lrs=[1e-3], evaluate="val_loss")
 
 
+class Threads(Module):
+    def training_step(self, batch, index):
+        assert torch.get_num_threads() == 2
+        return super().training_step(batch, index)
+
+
+def test_a_training_has_the_threads_that_torch_has(makes):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        find_lr(lambda lr: (makes()(lr)[0], Threads(lr=lr), loader()), lrs=[0.01], horizon=2)
+    finally:
+        torch.set_num_threads(before)
+
+
 class Ending(pl.Callback):
     def on_train_start(self, trainer, *_):
         trainer.should_stop = True
@@ -217,8 +232,7 @@ class Silent(Module):
         ({"store": "here"}, "'store'"),
         ({"make": "trainer"}, "make must be a function"),
         ({"make": lambda makes: lambda lr: makes()(lr)[:2]}, r"\(trainer, module, loader\)"),
-        ({"make": lambda makes: lambda lr: (None, *makes()(lr)[1:])}, "lightning.pytorch.Trainer first"),
-        ({"make": lambda makes: lambda lr: (makes()(lr)[0], None, [])}, "LightningModule second"),
+        ({"make": lambda makes: lambda lr: (None, *makes()(lr)[1:])}, r"\(trainer, module, loader\)"),
         ({"make": lambda makes: lambda lr: (*makes()(lr)[:2], [])}, "batches"),
         ({"make": lambda makes: makes(devices=2, strategy="ddp")}, "one device"),
         ({"make": lambda makes: makes(max_epochs=-1)}, "horizon must be given"),

@@ -137,6 +137,7 @@ def search(
             own.mkdir(exist_ok=True)
             return kind(make, lr, seed, own, evaluate)
 
+        factory.keeps_threads = True  # type: ignore[attr-defined]  # the trainings take turns
         largest = max(taken, default=0.0)
         known = len(taken) == horizon and 0 < largest < math.inf
         factors = np.maximum(np.array(taken) / largest, 1e-10) if known else None  # 0 is no rate
