@@ -51,31 +51,6 @@ def test_short_steps_promise_little_and_long_ones_more_than_there_is():
     assert small < -1 < good < 0.5 < large
 
 
-def test_a_way_that_has_passed_the_minimum_leads_uphill():
-    assert gather(steps(0.1, count=10), 100, 0.1, 1).uphill < 0
-    assert gather(steps(2.2), 200, 2.2, 1).uphill > 0
-
-
-def test_steps_to_and_fro_are_not_straight():
-    assert gather(steps(0.01), 200, 0.01, 1).straight > -0.1
-    assert gather(steps(1.95), 200, 1.95, 1).straight < -0.5
-
-
-def test_a_lucky_first_batch_is_no_beginning():
-    losses = np.full(20, 1.0)
-    losses[0] = 0.6
-    found = summarise(losses, losses)
-    assert found.first == pytest.approx(0.92)
-    assert not found.doubled
-
-
-def test_a_first_step_that_was_far_too_long_is_no_beginning():
-    losses = np.concatenate([[1.0], np.full(19, 1e6)])
-    found = summarise(losses, losses)
-    assert found.first == 2.0
-    assert found.clearly
-
-
 def test_noise_is_no_rise_unless_the_steps_were_long_enough_for_it():
     losses = np.tile([0.1, 2.0, 0.3, 4.0], 5)
     found = summarise(losses, losses)

@@ -44,29 +44,21 @@ def watched(another, make, lr, steps=HORIZON // 10, horizon=HORIZON, scheduler=N
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_rates_that_are_far_off_are_called_so_with_any_optimizer(another, name):
+def test_rates_that_are_far_off_are_called_so_and_led_to_better_ones(another, name):
     make, small, good, large = OPTIMIZERS[name]
-    assert watched(another, make, small).verdict().state == "too small"
-    assert watched(another, make, good).verdict().state == "holds"
+    verdict = watched(another, make, small).verdict()
+    assert (verdict.state, verdict.direction) == ("too small", 1)
+    assert small < verdict.lr_range[0]
+    assert math.log10(verdict.lr_range[1] / verdict.lr_range[0]) == pytest.approx(1.5)
+    verdict = watched(another, make, good).verdict()
+    assert verdict.state == "holds"
+    assert verdict.lr_range[0] <= good <= verdict.lr_range[1]
+    if verdict.best_lr is not None:
+        assert verdict.lr_range[0] < verdict.best_lr < verdict.lr_range[1]
     if large is not None:
-        assert watched(another, make, large).verdict().state == "too large"
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_range_of_a_rate_that_is_far_off_points_to_better_ones(another, name):
-    make, small, good, large = OPTIMIZERS[name]
-    low, high = watched(another, make, small).verdict().lr_range
-    assert small < low < high
-    assert math.log10(high / low) == pytest.approx(1.5)
-    low, high = watched(another, make, good).verdict().lr_range
-    assert low <= good <= high
-    if large is not None:
-        assert watched(another, make, large).verdict().lr_range[1] < large
-
-
-def test_a_state_is_its_text():
-    assert State.TOO_SMALL == "too small"
-    assert {str(state) for state in State} == {"too small", "holds", "at the edge", "too large", "unknown"}
+        verdict = watched(another, make, large).verdict()
+        assert (verdict.state, verdict.direction) == ("too large", -1)
+        assert verdict.lr_range[1] < large
 
 
 def test_before_a_tenth_of_the_horizon_it_says_how_many_steps_it_wants(another):
@@ -135,9 +127,8 @@ def test_a_schedule_that_is_known_tells_the_peak(another):
         assert untold.details[name] == pytest.approx(told.details[name] - math.log10(5), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_clipped_gradients_are_judged_too(another, name):
-    make, small, good, large = OPTIMIZERS[name]
+def test_clipped_gradients_are_judged_too(another):
+    make, small, good, large = OPTIMIZERS["sgd"]
     states = []
     for lr in (small, good, large):
         problem = another()
@@ -152,12 +143,6 @@ def test_clipped_gradients_are_judged_too(another, name):
                 optimizer.step()
         states.append(monitor.verdict().state)
     assert states == ["too small", "holds", "too large"]
-
-
-def test_looking_at_every_second_step_changes_little(another):
-    make, small, good, large = OPTIMIZERS["momentum"]
-    for lr in (small, good, large):
-        assert watched(another, make, lr, every=2).verdict().state == watched(another, make, lr).verdict().state
 
 
 def test_losses_below_zero_are_judged_by_what_they_change(another):
@@ -258,16 +243,6 @@ def test_a_safer_rate_is_no_larger_one(another):
     assert seen
 
 
-def test_the_best_rate_lies_in_the_range_and_is_named(another):
-    for make, small, good, _ in OPTIMIZERS.values():
-        for lr in (small, good):
-            verdict = watched(another, make, lr).verdict()
-            if verdict.best_lr is not None:
-                low, high = verdict.lr_range
-                assert low < verdict.best_lr < high
-                assert f"est near {verdict.best_lr:.2g} ({low:.2g} to {high:.2g})" in str(verdict)
-
-
 # When nothing can be said of a rate.
 
 
@@ -346,6 +321,15 @@ def test_optimizers_of_one_loss_and_of_separate_models_are_judged(joint):
     assert all(verdict.state != "unknown" for verdict in turns(False, joint=joint))
 
 
+@pytest.mark.parametrize("make", [torch.optim.AdamW, sfo.SGD])
+def test_a_loss_that_should_grow_is_not_judged(problem, make):
+    optimizer = make(problem.model.parameters(), lr=0.01, maximize=True)
+    with StabilityMonitor(optimizer) as monitor:
+        problem.train(optimizer, 5, monitor)
+    assert monitor.verdict().state == "unknown"
+    assert "with maximize=True the loss should grow" in monitor.verdict().reason
+
+
 def test_the_loss_of_reinforcement_learning_is_not_its_goal(another, monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", types.ModuleType("gymnasium"))
     verdict = watched(another, OPTIMIZERS["adamw"][0], 1e-3).verdict()
@@ -364,14 +348,6 @@ def test_an_optimizer_that_is_gone_still_has_its_verdict(another):
     assert monitor.optimizer is None
     assert monitor.verdict() == before
     assert before.state == "holds"
-
-
-def test_rates_that_are_far_too_small_are_led_to_the_same_range(another):
-    make = OPTIMIZERS["adamw"][0]
-    ranges = [watched(another, make, lr).verdict().lr_range for lr in (1e-7, 1e-6, 1e-5)]
-    for low, high in ranges:
-        assert low == pytest.approx(ranges[-1][0], rel=0.5)
-        assert high == pytest.approx(ranges[-1][1], rel=0.5)
 
 
 @pytest.mark.parametrize(("lr", "state", "word"), [(1e-9, "too small", "more"), (1e4, "too large", "less")])

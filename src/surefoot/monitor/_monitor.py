@@ -17,15 +17,7 @@ from surefoot.monitor import _optimizers
 from surefoot.monitor._judge import judge, progress
 from surefoot.monitor._records import OVERFLOW, Records
 from surefoot.monitor._sample import StepSample
-from surefoot.monitor._trace import (
-    SOURCES,
-    build_trace,
-    counterfactual,
-    own_index,
-    parse_models,
-    peak_rate,
-    planned_rates,
-)
+from surefoot.monitor._trace import SOURCES, counterfactual, own_index, parse_models, peak_rate, planned_rates
 from surefoot.monitor._verdict import State, Verdict
 from surefoot.optim import Losses, ModelBased, scalar
 from surefoot.rules import Floats, History, Stop, StopRule, check_rules, first_stop
@@ -55,9 +47,8 @@ class StabilityMonitor:
     closure, from ``step(loss=…)`` or ``add_loss`` of ours, or from :meth:`record`, which wins. The optimizer is held
     weakly: a monitor keeps no model alive.
 
-    The index of the optimizer itself is its model's for ours, and exact for ``torch.optim.SGD`` without momentum and
-    weight decay. For all others that of plain SGD at the same rate stands in; ``trace().attrs["delta_source"]`` says
-    which it is.
+    The index of the optimizer itself is its model's for ours. For all others it is that of plain SGD at the same rate,
+    which is exact for plain SGD only; ``trace().attrs["delta_source"]`` says which it is.
 
     Args:
         optimizer: Any torch optimizer.
@@ -210,8 +201,17 @@ class StabilityMonitor:
         ``counterfactual_delta``. Rates and sizes are those of the first parameter group. After divergence numbers are
         ∞; NaN stands for what was not measured.
         """
-        columns = self.numbers()
-        history = self._history(columns)
+        import xarray as xr
+
+        shown, history = self.scalars(), self._history(self.numbers())
+        variables: dict[str, Any] = {
+            name: ("step", shown[name]) for name in ("loss", "grad_sq", "rate", "size", "delta")
+        }
+        variables["noise"] = ("step", history.partial_noise())
+        for name in ("size", "delta"):
+            values = np.array([shown[f"{name}/{model}"] for model in self.models])
+            values = values.reshape(len(self.models), len(shown["step"]))
+            variables[f"counterfactual_{name}"] = (("algorithm", "step"), values)
         attributes = {
             "optimizer": self._kind,
             "delta_source": self._source,
@@ -219,7 +219,7 @@ class StabilityMonitor:
             "horizon": len(history.rates),
             "bias": history.bias(),
         }
-        return build_trace(columns, history, self.models, attributes)
+        return xr.Dataset(variables, {"step": shown["step"].astype(int), "algorithm": list(self.models)}, attributes)
 
     def numbers(self) -> dict[str, Floats]:
         """The measured numbers of all steps, as plain arrays, while the run goes on.
@@ -300,9 +300,13 @@ class StabilityMonitor:
         return html(self.plot(), self.verdict())
 
     def pending(self) -> Any:
-        """The loss of the coming step, as far as it is known; None if it is not."""
+        """The loss that belongs to the gradients in place, as far as it is known; None if it is not."""
         optimizer = self.optimizer
-        return None if optimizer is None else _optimizers.pending_loss(optimizer, self.losses)
+        if isinstance(optimizer, ModelBased):
+            return optimizer.pending_loss
+        loss = None if self.losses is None else self.losses.pending
+        scale = getattr(optimizer, "grad_scale", None)  # of a GradScaler that leaves the division to a fused step
+        return loss if loss is None or scale is None else loss / scale
 
     # -- what happens at a step ---------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from surefoot.monitor._records import widest
 from surefoot.monitor._sample import real
-from surefoot.optim import SPP, ModelBased, Surefoot
+from surefoot.optim import SPP, Surefoot
 
 if TYPE_CHECKING:
     from surefoot.monitor._monitor import StabilityMonitor
@@ -134,12 +134,3 @@ def take_turns(monitor: StabilityMonitor, optimizer: Optimizer, loss: Any) -> No
         shares = pending is not None and (float(pending) == value or math.isnan(value))
         if shares or not any(p.requires_grad for p in parameters(partner)):
             other.overheard = weakref.ref(monitor), value
-
-
-def pending_loss(optimizer: Optimizer, losses: Any) -> Any:
-    """The loss that belongs to the gradients in place, if it was received by an optimizer of ours or a listener."""
-    if isinstance(optimizer, ModelBased):
-        return optimizer.pending_loss
-    loss = None if losses is None else losses.pending
-    scale = getattr(optimizer, "grad_scale", None)  # of a GradScaler that leaves the division to a fused step
-    return loss if loss is None or scale is None else loss / scale

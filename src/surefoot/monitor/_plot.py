@@ -50,11 +50,12 @@ def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> 
     _line(delta, steps, trace.delta.values, f"{trace.attrs['optimizer']} ({trace.attrs['delta_source']})", "black")
     for name, look in looks(map(str, trace.algorithm.values)).items():
         method = trace.sel(algorithm=name)
-        sizes, indices = method.counterfactual_size.values, method.counterfactual_delta.values
-        if not _same(sizes, trace.rate.values):  # SGD takes the rate itself
-            _line(rate, steps, sizes, f"{look.label} would take", look.colour, "--")
-        if not _same(indices, trace.delta.values):
-            _line(delta, steps, indices, f"{look.label} would have", look.colour, "--")
+        for ax, values, own, verb in (
+            (rate, method.counterfactual_size.values, trace.rate.values, "take"),
+            (delta, method.counterfactual_delta.values, trace.delta.values, "have"),
+        ):
+            if not np.allclose(values, own, rtol=1e-6, atol=0.0, equal_nan=True):  # else they lie on each other
+                _line(ax, steps, values, f"{look.label} would {verb}", look.colour, "--")
     _line(delta, steps, trace.noise.values, "noise of the bound so far", GREY, "-.")
     if trace.attrs["bias"] > 0:
         delta.axhline(trace.attrs["bias"], color=GREY, linestyle=":", label="bias of the bound")
@@ -81,11 +82,7 @@ def html(figure: Figure, verdict: Verdict) -> str:
 
 @np.errstate(all="ignore")
 def _promises(ax: Any, steps: Any, columns: Mapping[str, Floats], window: int) -> None:
-    """How much of the slope that a step went down is left at its end, on the next batch.
-
-    A step promises ⟨g, Δ⟩. If ⟨g⁺, Δ⟩ is as much, it could have been longer; 0 is the end of the descent, and below 0
-    it has gone too far.
-    """
+    """The share of ⟨g, Δ⟩ that ⟨g⁺, Δ⟩ on the next batch is: at 1 a step could be longer, below 0 it went too far."""
     ax.set_title("slope left at a step's end")
     ax.set_ylabel("of the slope at its start")
     left = np.append(columns["carried"][1:], np.nan)
@@ -110,11 +107,6 @@ def _mean(values: Floats, window: int) -> Floats:
     sums, counts = np.cumsum(np.where(known, values, 0.0)), np.cumsum(known.astype(float))
     sums[window:], counts[window:] = sums[window:] - sums[:-window], counts[window:] - counts[:-window]
     return np.asarray(np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0))
-
-
-def _same(left: Floats, right: Floats) -> bool:
-    """Whether two lines would lie on each other."""
-    return bool(np.allclose(left, right, rtol=1e-6, atol=0.0, equal_nan=True))
 
 
 def _line(ax: Any, steps: Any, values: Floats, label: str, colour: str, style: str = "-") -> None:

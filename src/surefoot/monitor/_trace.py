@@ -1,18 +1,15 @@
-"""What is made of a monitor's numbers: the steps of other models, the rates of the whole run, a labelled trace."""
+"""What follows from a monitor's numbers: the steps of other models, the optimizer's index, the rates of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from surefoot._base.arguments import one_of, parse_call
-from surefoot.rules import Floats, History
+from surefoot.rules import Floats
 from surefoot.theory.models import NAMED, Linear, Model, Step
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 SOURCES = {
     "model": "the optimizer's own model",
@@ -109,20 +106,3 @@ def peak_rate(planned: Floats, measured: Floats, goals: Iterable[float]) -> floa
         if len(measured) and measured[0] < measured[-1] and largest < goal < 20 * largest:
             largest = goal
     return largest
-
-
-def build_trace(
-    columns: Mapping[str, Floats], history: History, models: Mapping[str, Model], attributes: dict[str, Any]
-) -> xr.Dataset:
-    """The trace of :meth:`StabilityMonitor.trace`."""
-    import xarray as xr
-
-    variables: dict[str, Any] = {name: ("step", columns[name]) for name in ("loss", "grad_sq", "rate", "size")}
-    variables |= {"delta": ("step", history.delta), "noise": ("step", history.partial_noise())}
-    steps = [counterfactual(model, columns["loss"], columns["decrease"], columns["rate"]) for model in models.values()]
-    count = len(history.delta)
-    for name in ("size", "delta"):
-        values = np.stack([getattr(step, name) for step in steps]) if steps else np.empty((0, count))
-        variables[f"counterfactual_{name}"] = (("algorithm", "step"), values)
-    coordinates = {"step": history.every * np.arange(count), "algorithm": list(models)}
-    return xr.Dataset(variables, coordinates, attributes)

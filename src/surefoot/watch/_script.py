@@ -97,15 +97,13 @@ class Script:
         before = list(sys.path)
         try:
             self._set_path()
-            spec = importlib.util.find_spec(self.name)
-            if spec is not None and spec.submodule_search_locations is not None:
-                spec = importlib.util.find_spec(f"{self.name}.__main__")
+            spec, reason = importlib.util.find_spec(self.name), "there is none"
         except (ImportError, ValueError, AttributeError) as error:
-            raise ValueError(f"MODULE after -m must be one that can be imported, got {self.name!r}: {error}") from error
+            spec, reason = None, str(error)
         finally:
             sys.path[:] = before
         if spec is None:
-            raise ValueError(f"MODULE after -m must be one that can be run, there is no {self.name!r}")
+            raise ValueError(f"MODULE after -m must be one that can be imported, got {self.name!r}: {reason}")
 
 
 def _execute(script: Script, main: ModuleType) -> None:

@@ -18,7 +18,7 @@ from surefoot.watch._files import Folder
 from surefoot.watch._script import Script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
     from surefoot.monitor import Verdict
@@ -104,7 +104,6 @@ class Session:
         self._home = Path.cwd()
         self._stderr = _Stderr()
         self._next_page = 0.0
-        self._trouble: str | None = None
         self._is_over = False
         self._length_was_asked_for = False
         os.register_at_fork(after_in_child=functools.partial(setattr, self, "muted", True))
@@ -131,20 +130,19 @@ class Session:
         from surefoot.watch._watched import ROW
 
         self.say(
-            f"watching {watched.name}, {_count(watched.parameters)} parameters; this takes about "
+            f"watching {watched.name}, {watched.parameters:,} parameters; this takes about "
             f"{_bytes(watched.memory)} of memory, and {_bytes(1000 * ROW)} more every 1000 steps"
         )
         if len(self.watched) == 1:
-            with self._unless_disk_is_full():
-                self.draw()
-                self.say(f"live page: {self.folder.page.as_uri()}")
+            self.draw()
+            self.say(f"live page: {self.folder.page.as_uri()}")
 
     # -- while it goes on ---------------------------------------------------------------------------------------------
 
     def guarded(self, function: Callable[..., None]) -> Callable[..., None]:
         """A function that runs in the process that reports only, one thread at a time.
 
-        An error of ours in it ends the watching, and never the script.
+        An error of ours in it (or a full disk) ends the watching, and never the script.
         """
 
         @functools.wraps(function)
@@ -167,10 +165,8 @@ class Session:
             return
         begun = time.thread_time()
         asked = self.watched if is_time else [watched]
-        with self._unless_disk_is_full():
-            for each in asked:
-                self.folder.append(each.rows())
         for each in asked:
+            self.folder.append(each.rows())
             had_trouble = each.trouble is not None
             verdict = each.ask(frame if each is watched else None)
             if each.trouble is not None and not had_trouble:
@@ -178,8 +174,7 @@ class Session:
             if verdict is not None and len(self.watched) <= _MENTIONED:
                 self._pronounce(each, verdict)
         if is_time:
-            with self._unless_disk_is_full():
-                self.draw()
+            self.draw()
             pause = min(max(PAUSES[0], (time.thread_time() - begun) / SHARE), PAUSES[1])
             self._next_page = time.monotonic() + pause
         if watched.hopeless is not None and self.settings.stop:
@@ -195,8 +190,7 @@ class Session:
 
     def keep(self, watched: Watched) -> None:
         """Keep the numbers and the verdict of an optimizer that is gone now."""
-        with self._unless_disk_is_full():
-            self.folder.append(watched.lost())
+        self.folder.append(watched.lost())
 
     def _pronounce(self, watched: Watched, verdict: Verdict) -> None:
         known = watched.planned.known
@@ -240,21 +234,16 @@ class Session:
     def _conclude(self) -> None:
         if self.status == "running":
             self.status = "ended"
-        with self._unless_disk_is_full():
-            for watched in self.watched:
-                self.folder.append(watched.rows())
         for watched in self.watched:
+            self.folder.append(watched.rows())
             if self.status == "ended":
                 watched.planned.settle(watched.steps)
             watched.conclude()
         for line in self.summary():
             self.say(line)
         if self.watched:
-            with self._unless_disk_is_full():
-                self.draw()
-                self.say(f"page {self._shown(self.folder.page)}, trace {self._shown(self.folder.trace)}")
-        if self._trouble is not None:
-            self.say(self._trouble)
+            self.draw()
+            self.say(f"page {self._shown(self.folder.page)}, trace {self._shown(self.folder.trace)}")
 
     def summary(self) -> list[str]:
         """What there is to say at the end, one line per optimizer."""
@@ -278,14 +267,6 @@ class Session:
     def _shown(self, path: Path) -> str:
         """A path as one would type it where the command was started."""
         return str(path.relative_to(self._home)) if path.is_relative_to(self._home) else str(path)
-
-    @contextlib.contextmanager
-    def _unless_disk_is_full(self) -> Iterator[None]:
-        """The training goes on if page or trace cannot be written; that is reported at the end."""
-        try:
-            yield
-        except OSError as error:
-            self._trouble = f"page or trace could not be written: {error}"
 
 
 def latest(watched: Watched) -> str:
@@ -312,13 +293,6 @@ def _is_other_rank() -> bool:
         if number.isdigit() and total.isdigit() and int(total) > 1:
             return int(number) > 0
     return False
-
-
-def _count(number: int) -> str:
-    for unit, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if number >= unit:
-            return f"{number / unit:.3g}{name}"
-    return str(number)
 
 
 def _bytes(number: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 
 from surefoot._base.text import visible
-from surefoot.monitor import Dead, History, StabilityMonitor, State, Verdict
+from surefoot.monitor import Dead, StabilityMonitor, State, Verdict
 from surefoot.optim import Losses, ModelBased
 from surefoot.watch._chart import Curve
 from surefoot.watch._frames import outwards, package, variables
@@ -27,7 +26,6 @@ FIRST_JUDGEMENT = 50
 """Steps after which a run of unknown length is judged, and again at twice as many, and so on."""
 _LOST = 3
 """Steps in a row whose loss is not finite, after which there is no way back."""
-_DEAD = Dead()
 CURVES = ("batch loss", "learning rate", "gradient norm")
 """What is drawn of an optimizer."""
 
@@ -59,7 +57,6 @@ class Watched:
         """Why the last loss that is missing is not known."""
         self.monitor: StabilityMonitor | None = None
         self._next_judgement = FIRST_JUDGEMENT
-        self._asked = 0
         self._losses = None if isinstance(optimizer, ModelBased) else Losses(optimizer, listen=True)
 
     # -- at a step ----------------------------------------------------------------------------------------------------
@@ -72,7 +69,7 @@ class Watched:
         if any(group.get("lr") is None for group in optimizer.param_groups):
             self.trouble = "it has no learning rate of its own"
             return
-        self.monitor = StabilityMonitor(optimizer, models=(), process_group=None, listen=False)
+        self.monitor = StabilityMonitor(optimizer, models=(), stop=Dead(), process_group=None, listen=False)
         self.monitor.losses = self._losses
         optimizer.register_step_pre_hook(torch.compiler.disable(self._before))  # type: ignore[no-untyped-call]
         optimizer.register_step_post_hook(torch.compiler.disable(self._after))  # type: ignore[no-untyped-call]
@@ -141,7 +138,8 @@ class Watched:
         self.monitor.horizon = None if known is None else known.steps
         before = self.verdict
         try:
-            self.verdict = verdict = self._judged(self.monitor.verdict())
+            self.verdict = verdict = self.monitor.verdict()
+            self.hopeless = self._why_hopeless(verdict) or self.hopeless
         except Exception as error:
             self._give_up(error)
             return None
@@ -175,29 +173,20 @@ class Watched:
         curve = self.curves["batch loss"]
         return bool(curve.bad) or bool(np.isfinite(curve.rows[:, 2]).any())
 
-    def _judged(self, verdict: Verdict) -> Verdict:
-        """The verdict, which a dead network overrules; takes note whether going on is any use."""
+    def _why_hopeless(self, verdict: Verdict) -> str | None:
+        """Why going on is no use; None while it may be."""
         assert self.monitor is not None
-        numbers = self.monitor.numbers()
-        loss, squares = numbers["loss"], numbers["grad_sq"]
-        since, self._asked = min(self._asked, len(loss) - 1), len(loss)
+        loss = self.monitor.numbers()["loss"]
         if len(loss) >= _LOST and np.isinf(loss[-_LOST:]).all():
-            self.hopeless = f"the loss has not been finite for {_LOST} steps and more"
-            return verdict
-        if len(loss) >= 3 * _DEAD.window:
-            since = max(since, 2 * _DEAD.window - 1)  # windows that reach back into the start do not count
-            dead = _DEAD.first(History(loss, squares, np.zeros(len(loss)), np.ones(len(loss)), since=since))
-            if dead is not None:
-                self.hopeless = dead.reason
-                span = verdict.lr_range if verdict.state is State.TOO_LARGE else None
-                return replace(verdict, state=State.TOO_LARGE, reason=dead.reason, lr_range=span, more_steps=0)
+            return f"the loss has not been finite for {_LOST} steps and more"
+        if self.monitor.stopped is not None:
+            return self.monitor.stopped.reason
         finite = loss[np.isfinite(loss)]
         if verdict.state is State.TOO_LARGE and len(finite):
             first, now = float(finite[:5].mean()), float(finite[-20:].mean())
-            rise = 0.0 if self.planned.known is not None else 0.5 * abs(first)
-            if now > first + rise:
-                self.hopeless = f"the rate is too large, and the loss has gone from {first:.3g} to {now:.3g}"
-        return verdict
+            if now > first + (0.0 if self.planned.known is not None else 0.5 * abs(first)):
+                return f"the rate is too large, and the loss has gone from {first:.3g} to {now:.3g}"
+        return None
 
 
 def _name_of(optimizer: Optimizer, frame: FrameType | None) -> str | None:
