@@ -54,3 +54,8 @@ def power(p: mp.mpf, z: mp.mpf) -> mp.mpf:
         else:
             high = middle
     return mp.exp((low + high) / 2)
+
+
+def base_inequality_slack(lr, delta, loss, loss_at_u, distance_sq, next_distance_sq):
+    """α[δ − (f(x, s) − f(u, s))] − ½(‖x⁺ − u‖² − ‖x − u‖²): ≥ 0 where eq. ``single-step-base-ineq`` holds."""
+    return lr * (delta - (loss - loss_at_u)) - 0.5 * (next_distance_sq - distance_sq)

@@ -1,5 +1,5 @@
-"""The paper's theory as pure functions of numbers and arrays: models, bounds, schedules, closed forms."""
+"""The paper's theory as pure functions of numbers and arrays: models, stability indices, bounds, rates, schedules."""
 
-from surefoot.theory import bounds, level, models, schedules
+from surefoot.theory import bounds, level, models, rates, schedules
 
-__all__ = ["bounds", "level", "models", "schedules"]
+__all__ = ["bounds", "level", "models", "rates", "schedules"]

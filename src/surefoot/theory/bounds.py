@@ -64,17 +64,22 @@ def last_iterate(
 
         bias = D²/(2 S_1),    noise = E[δ_T] + Σ_{k<T} α_k E[δ_k] / S_{k+1}
 
-    This is the theorem's double sum, telescoped into one pass. Rates that are zero at the end of the schedule do not
-    move the iterate; they are dropped. With ``horizons`` the last axis of the result runs over these values of T.
+    This is the theorem's double sum, telescoped into one pass. With ``horizons`` the last axis of the result runs over
+    these values of T.
+
+    If the last rates are 0 the bound is ∞: x_T is then the point *after* the last step that moves, and nothing bounds
+    what that step does. Leave the zeros at the end out to bound the point before it.
 
     >>> last_iterate([1.0, 1.0], [0.5, 0.25], distance=2.0)
     Bound(bias=1.0, noise=0.75)
+    >>> last_iterate([1.0, 1.0, 0.0], [0.5, 0.25, 0.0], distance=2.0).total
+    inf
     """
     return _at_horizons(last_iterate_weights, lrs, deltas, distance, horizons)
 
 
 def last_iterate_terms(lrs: ArrayLike, deltas: ArrayLike) -> Floats:
-    """The terms w_k·E[δ_k] of the last-iterate noise, one a step; their sum is ``last_iterate(...).noise``.
+    """The terms w_k·E[δ_k] of the last-iterate noise, one per step; their sum is ``last_iterate(...).noise``.
 
     All are ≥ 0, so for a known schedule the sum over the steps done so far can only grow: a partial sum that exceeds
     another run's whole bound proves that this run's bound will be larger.
@@ -103,10 +108,11 @@ def last_iterate_weights(lrs: ArrayLike) -> Floats:
             return last_iterate_weights(rates * _SMALLER)
         with np.errstate(divide="ignore", invalid="ignore"):
             np.divide(rates[..., :-1], tails, out=weights[..., :-1])
-    if (rates[..., -1] == 0).any():  # the last positive rate has the weight 1, and the zeros behind it none
+    if (rates[..., -1] == 0).any():  # the last step that moves has the weight α/0, and the zeros behind it none
         last = rates.shape[-1] - 1 - np.argmax(rates[..., ::-1] > 0, axis=-1)[..., None]
         position = np.arange(rates.shape[-1])
-        weights = np.where(position < last, weights, np.where(position == last, 1.0, 0.0))
+        resting = (position >= last) & (last < position[-1])
+        weights = np.where(resting, np.where(position == last, math.inf, 0.0), weights)
     return weights
 
 
@@ -185,18 +191,6 @@ def power_law(lr: ArrayLike, steps: int, distance: ArrayLike, exponent: ArrayLik
     return Bound(_bias(rate, steps, distance), scalar(rate ** np.asarray(exponent, float) * (1.0 + harmonic)))
 
 
-def lipschitz_rate(lr: ArrayLike, steps: int, distance: ArrayLike, lipschitz: ArrayLike) -> Bound:
-    """The average-iterate rate for a constant step and ‖g‖ ≤ G (App. B.1): D²/(2αT) + αG²/2.
-
-    It holds for every model whose index is at most SGD's, and so cannot show what SPS or NGN gain.
-
-    >>> lipschitz_rate(0.5, steps=4, distance=2.0, lipschitz=2.0)
-    Bound(bias=1.0, noise=1.0)
-    """
-    rate = numbers("lr", lr, positive=True)
-    return Bound(_bias(rate, steps, distance), scalar(0.5 * rate * numbers("lipschitz", lipschitz) ** 2))
-
-
 def loizou_sps(
     lr: ArrayLike, steps: int, distance: ArrayLike, smoothness: ArrayLike, interpolation_constant: ArrayLike
 ) -> Bound:
@@ -252,7 +246,7 @@ def expected_delta_sps(
     """
     capped = numbers("gap", gap) + interpolation_constant + lower_bound_error
     with np.errstate(over="ignore"):
-        linear = _product(0.5 * numbers("lr", lr), numbers("grad_sq", grad_sq))
+        linear = product(0.5 * numbers("lr", lr), numbers("grad_sq", grad_sq))
     return scalar(np.minimum(linear, capped))
 
 
@@ -265,13 +259,11 @@ def expected_delta_spp(
     0.75
     """
     rate = numbers("lr", lr)
-    number("weak_convexity", weak_convexity, least=0)
-    with np.errstate(invalid="ignore"):
-        product = np.where(weak_convexity == 0, 0.0, rate * weak_convexity)
-    if (product >= 1).any():
+    bent = product(rate, np.asarray(number("weak_convexity", weak_convexity, least=0)))
+    if (bent >= 1).any():
         raise ValueError(f"lr must be below 1/weak_convexity, got lr={lr!r}, weak_convexity={weak_convexity!r}")
     with np.errstate(over="ignore"):
-        linear = _product(0.5 * rate / (1.0 - product), numbers("grad_sq", grad_sq))
+        linear = product(0.5 * rate / (1.0 - bent), numbers("grad_sq", grad_sq))
     return scalar(np.minimum(linear, numbers("gap", gap) + interpolation_constant))
 
 
@@ -334,26 +326,6 @@ def local_exponent(lrs: ArrayLike, deltas: ArrayLike) -> Any:
     return np.concatenate([chords[..., :1], inner, chords[..., -1:]], axis=-1)
 
 
-def base_inequality_slack(
-    lr: ArrayLike,
-    delta: ArrayLike,
-    loss: ArrayLike,
-    loss_at_u: ArrayLike,
-    distance_sq: ArrayLike,
-    next_distance_sq: ArrayLike,
-) -> Any:
-    """What is left of the base inequality of one step (eq. ``single-step-base-ineq``); ≥ 0 where it holds.
-
-        slack = α[δ − (f(x, s) − f(u, s))] − ½(‖x⁺ − u‖² − ‖x − u‖²)
-
-    >>> base_inequality_slack(1.0, 0.5, loss=1.0, loss_at_u=0.0, distance_sq=2.0, next_distance_sq=0.5)
-    0.25
-    """
-    rate, gain = np.asarray(lr, float), np.asarray(loss, float) - np.asarray(loss_at_u, float)
-    moved = np.asarray(next_distance_sq, float) - np.asarray(distance_sq, float)
-    return scalar(rate * (np.asarray(delta, float) - gain) - 0.5 * moved)
-
-
 def rates_over_time(lrs: ArrayLike) -> Floats:
     """Finite rates of at least 0, with time on the last axis.
 
@@ -381,10 +353,14 @@ def horizons_within(horizons: Sequence[int], steps: int) -> np.ndarray[Any, np.d
     return ends
 
 
-def _product(rate: Floats, grad_sq: Floats) -> Floats:
-    """The product, which is 0 without a gradient, at an infinite rate too."""
+def product(rate: Floats, value: Floats) -> Floats:
+    """The product, which is 0 where the value is, at an infinite rate too.
+
+    >>> product(np.array([2.0, math.inf]), np.array([1.0, 0.0]))
+    array([2., 0.])
+    """
     with np.errstate(invalid="ignore"):
-        return np.where(grad_sq == 0, 0.0, rate * grad_sq)
+        return np.where(value == 0, 0.0, rate * value)
 
 
 def _at_horizons(
@@ -427,11 +403,11 @@ def _noise(weights: Floats, indices: Floats) -> Floats:
 
 
 def _weighted(weights: Floats, indices: Floats) -> Floats:
-    """weights·indices, where a zero weight wins over an infinite index."""
+    """weights·indices, where a zero wins over an infinity."""
     with np.errstate(invalid="ignore", over="ignore"):
         terms = weights * indices
-    if np.isnan(terms.sum()):
-        terms = np.where(weights == 0, 0.0, terms)
+        if np.isnan(terms.sum()):
+            terms = np.where((weights == 0) | (indices == 0), 0.0, terms)
     return terms
 
 
