@@ -46,5 +46,5 @@ def test_only_runs_asks_what_kind_of_problem_it_is():
 
 
 def test_rules_need_no_torch():
-    for path in (ROOT / "rules").glob("*.py"):
+    for path in [ROOT / "rules.py"]:
         assert "import torch" not in path.read_text(encoding="utf-8"), path

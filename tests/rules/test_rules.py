@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.rules import Dead, DeltaExplosion, History, NonFinite, PartialBound, StopRule, first_stop
+from surefoot.rules import Dead, DeltaExplosion, History, NonFinite, PartialBound, StopRule, check_rules, first_stop
 from surefoot.theory import bounds, schedules
 
 RULES = [
@@ -53,6 +53,21 @@ def test_partial_noise_of_every_kth_step_counts_each_for_k_steps():
     kept = History(np.ones(5), np.ones(5), deltas, rates, every=2)
     whole = bounds.last_iterate(rates, np.repeat(deltas, 2), 0.0).noise
     assert kept.partial_noise()[-1] == pytest.approx(whole, rel=1e-12)
+
+
+def test_zero_rates_at_the_end_are_left_out_of_the_partial_bound():
+    rates = np.array([1.0, 0.5, 0.0, 2.0, 0.0, 0.0])
+    deltas = np.array([1.0, 2.0, 9.0, 3.0, 9.0, math.inf])
+    whole = bounds.last_iterate(rates[:4], deltas[:4], 0.0).noise
+    assert history(delta=deltas, steps=6, rates=rates).partial_noise()[-1] == pytest.approx(whole, rel=1e-12)
+
+
+def test_partial_bound_needs_every_step():
+    with pytest.raises(
+        ValueError, match="every must be 1 with PartialBound, which needs the index of every step, got 5"
+    ):
+        check_rules([NonFinite(), PartialBound(1.0)], every=5)
+    assert check_rules([NonFinite()], every=5) == (NonFinite(),)
 
 
 def test_partial_bound_stops_at_the_first_step_above_slack_times_best():

@@ -107,7 +107,7 @@ class StabilityMonitor:
         self.lower_bound = checks.number("lower_bound", lower_bound)
         self.models = parse_models(models, self.lower_bound)
         self.every = checks.whole("every", every, 1)
-        self.rules = check_rules(stop)
+        self.rules = check_rules(stop, self.every)
         self._schedule: Floats | None = None
         if schedule is not None:
             _, self._schedule = schedules.factors(schedule, self.horizon, may_rest=True)

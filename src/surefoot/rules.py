@@ -1,0 +1,291 @@
+"""Stop rules: pure functions of a run's numbers that say at which step it should have ended; no torch.
+
+A rule has no state of its own, so that the same object serves a monitor on a training run, every run of a study, and
+every rank of a distributed one (equal numbers give equal answers).
+
+>>> from surefoot.rules import History, NonFinite
+>>> NonFinite().first(History([1.0, float("inf")], [1.0, 1.0], [0.5, 0.5], [1.0] * 4)).step
+1
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from surefoot._base.arguments import number, whole
+from surefoot.theory import bounds
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a run should end."""
+
+    rule: str
+    """The rule that holds."""
+    step: int
+    """The first step, counted from 0, at which it holds."""
+    value: float
+    """What the rule compares, at that step."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class History:
+    """The numbers of the steps done so far, which is all that a stop rule sees.
+
+    Entry i of the arrays belongs to step i·``every``. What diverged is ∞, what was not measured is NaN.
+
+    >>> history = History(loss=[1.0, 0.5], grad_sq=[1.0, 1.0], delta=[0.5, 0.5], rates=[1.0, 1.0, 1.0])
+    >>> history.partial_noise()
+    array([0.25, 0.75])
+    """
+
+    loss: Any
+    grad_sq: Any
+    delta: Any
+    """δ_t of the method itself."""
+    rates: Any
+    """α_t of *all* steps of the run, the future ones too."""
+    distance: float | None = None
+    """D of the bound; without it the bias counts as 0."""
+    every: int = 1
+    since: int = 0
+    """Entries before this one have been judged already: a rule need not judge them again."""
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "grad_sq", "delta", "rates"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), float))
+        lengths = {name: len(getattr(self, name)) for name in ("loss", "grad_sq", "delta")}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"loss, grad_sq and delta must have one entry per step, got {lengths}")
+        if len(self.rates) < (len(self.loss) - 1) * self.every + 1:
+            raise ValueError(f"rates must hold all steps of the run, got {len(self.rates)} for {len(self.loss)} done")
+
+    def partial_noise(self) -> Floats:
+        """Noise of Ω (Theorem 3.4) that the steps up to each one have added; it grows as long as every δ ≥ 0.
+
+        An index that was not measured adds nothing, so that a partial sum stays a lower bound of the whole. Of every
+        k-th step, each counts for k: an estimate, and no lower bound. Steps of rate 0 at the end of the run are left
+        out, so that Ω bounds the point before the last step that moves.
+        """
+        weights = np.zeros(len(self.rates))
+        if (self.rates > 0).any():
+            end = np.flatnonzero(self.rates > 0)[-1] + 1
+            weights[:end] = bounds.last_iterate_weights(self.rates[:end])
+        kept = np.add.reduceat(weights, np.arange(0, len(weights), self.every))[: len(self.loss)]
+        counted = (kept > 0) & ~np.isnan(self.delta)
+        with np.errstate(over="ignore"):
+            return np.cumsum(np.where(counted, kept, 0.0) * np.where(counted, self.delta, 0.0))
+
+    def bias(self) -> float:
+        """D²/(2 S_1) over all steps of the run; 0 without a distance."""
+        if self.distance is None or not (self.rates > 0).any():
+            return 0.0
+        return float(bounds.distance_bias(self.rates, self.distance))
+
+
+class StopRule(ABC):
+    """Base of the rules; one of your own is a frozen dataclass that defines :meth:`first`.
+
+    Whether it holds at a step may depend on the steps up to that one only, so that it does not matter how often it is
+    called. Entries before ``history.since`` have been judged before.
+    """
+
+    @abstractmethod
+    def first(self, history: History) -> Stop | None:
+        """The first step at which the rule holds, or None."""
+
+    def _stop(self, history: History, index: int, value: float, reason: str) -> Stop:
+        return Stop(repr(self), int(index) * history.every, float(value), reason)
+
+
+@dataclass(frozen=True)
+class NonFinite(StopRule):
+    """Ends a run whose loss, gradient or index is not finite.
+
+    >>> NonFinite().first(History([1.0, float("inf")], [1.0, 1.0], [0.5, 0.5], [1.0] * 4)).reason
+    'the loss is not finite'
+    """
+
+    def first(self, history: History) -> Stop | None:
+        """The first step with a number that is not finite."""
+        numbers = {"loss": history.loss, "squared gradient": history.grad_sq, "stability index": history.delta}
+        index = _first(np.isinf(list(numbers.values())).any(axis=0), history.since)
+        if index is None:
+            return None
+        name = next(name for name, values in numbers.items() if np.isinf(values[index]))
+        return self._stop(history, index, math.inf, f"the {name} is not finite")
+
+
+@dataclass(frozen=True)
+class PartialBound(StopRule):
+    """Ends a run whose partial bound shows that it will be worse than one that is finished.
+
+    The terms of the bound's noise are never negative, so their sum over the steps done so far can only grow: once it
+    exceeds ``best``, this run's bound is proved to be larger than the finished run's (for the indices measured with
+    these seeds). That is a statement about bounds. With slack 1 it ends runs whose loss would have been fine; 3 leaves
+    room. It needs the index of every step. Averaged gradients (momentum) can have negative indices, and then it is a
+    heuristic.
+
+    Args:
+        best: Ω of a finished run: ``monitor.bound().total``, or the smallest of ``result.bound().total``.
+        slack: The factor by which the partial sum has to exceed it.
+        with_bias: Also count the bias D²/(2 S_1), which is known before the first step. It ends runs whose *rate is too
+            small*; without it only those end that are unstable.
+        until: The part of the run in which the rule is used. The weights of the last steps grow to 1, so that a single
+            batch can push the sum over the limit, and there is nothing left to save.
+
+    >>> history = History([1.0, 2.0], [1.0, 9.0], [0.5, 4.5], [1.0] * 3)
+    >>> PartialBound(best=1.0, slack=2.0).first(history).step
+    1
+    """
+
+    best: float
+    slack: float = 3.0
+    with_bias: bool = False
+    until: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in ("best", "slack", "until"):
+            number(name, getattr(self, name), positive=True)
+
+    @property
+    def limit(self) -> float:
+        """The limit of the partial bound: slack·best."""
+        return self.slack * self.best
+
+    def first(self, history: History) -> Stop | None:
+        """The first step whose partial sum exceeds slack·best."""
+        values = history.partial_noise() + (history.bias() if self.with_bias else 0.0)
+        early = np.arange(len(values)) * history.every < self.until * len(history.rates)
+        index = _first((values > self.limit) & early, history.since)
+        if index is None:
+            return None
+        reason = f"the partial bound {values[index]:.3g} exceeds {self.slack:g} times the best bound {self.best:.3g}"
+        return self._stop(history, index, values[index], reason)
+
+
+@dataclass(frozen=True)
+class DeltaExplosion(StopRule):
+    """Ends a run whose stability index grows: SGD on a quadratic above its stable rate.
+
+    It holds once the median of δ_t/α_t over the last ``window`` steps exceeds ``factor`` times that over the first
+    ``window``. The division by the rate keeps a warmup from looking like an explosion, the medians a single bad batch.
+
+    >>> deltas = [1.0, 2.0, 1.0, 50.0, 60.0, 70.0]
+    >>> DeltaExplosion(factor=30.0, window=3).first(History([1.0] * 6, [1.0] * 6, deltas, [1.0] * 6)).step
+    4
+    """
+
+    factor: float = 30.0
+    window: int = 3
+
+    def __post_init__(self) -> None:
+        number("factor", self.factor, positive=True)
+        whole("window", self.window, 1)
+
+    def first(self, history: History) -> Stop | None:
+        """The first step at which the index has grown by the factor."""
+        rates = history.rates[:: history.every][: len(history.delta)]
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            first, medians = _medians(np.where(rates > 0, history.delta / rates, math.nan), self.window, history.since)
+            growth = medians / first if 0 < first < math.inf else np.zeros(len(medians))
+        index = _first(growth > self.factor)
+        if index is None:
+            return None
+        median = f"the median stability index of {self.window} steps"
+        return self._stop(
+            history, index, growth[index], f"{median} is {growth[index]:.3g} times that of the first ones"
+        )
+
+
+@dataclass(frozen=True)
+class Dead(StopRule):
+    """Ends a run whose gradients have vanished while the loss is still high.
+
+    A network that a large rate has killed has a tiny δ_t, and its bound is small, so the loss decides. The rule holds
+    once the median of ‖g‖² over ``window`` steps is below ``grad_ratio`` times that of the start while the median
+    loss is above ``loss_ratio`` times that of the start. The start is the first step or the median of the first
+    ``window``, whichever is smaller, because a network often explodes before it dies.
+
+    >>> Dead(window=2).first(History([1.0] * 4, [1.0, 1.0, 0.0, 0.0], [0.5] * 4, [1.0] * 4)).step
+    3
+    """
+
+    grad_ratio: float = 1e-3
+    loss_ratio: float = 0.5
+    window: int = 20
+
+    def __post_init__(self) -> None:
+        number("grad_ratio", self.grad_ratio, positive=True)
+        number("loss_ratio", self.loss_ratio, positive=True)
+        whole("window", self.window, 1)
+
+    def first(self, history: History) -> Stop | None:
+        """The first step at which the gradients have vanished and the loss is still high."""
+        unknown, relative = np.isnan(history.loss) | np.isnan(history.grad_sq), []
+        for values in (history.loss, history.grad_sq):
+            known = np.where(unknown, math.nan, values)
+            first, medians = _medians(known, self.window, history.since)
+            start = min([first, *known[~unknown][:1]])
+            with np.errstate(over="ignore"):
+                relative.append(medians / start if 0 < start < math.inf else np.full(len(medians), math.nan))
+        left, share = relative
+        index = _first((share < self.grad_ratio) & (left > self.loss_ratio))
+        if index is None:
+            return None
+        gradient = f"the squared gradient is {share[index]:.1g} of that at the start"
+        return self._stop(history, index, share[index], f"{gradient}, while the loss is still {left[index]:.2g} of it")
+
+
+def first_stop(rules: Iterable[StopRule], history: History) -> Stop | None:
+    """The earliest stop of several rules; among equals, that of the rule that stands first.
+
+    >>> first_stop([DeltaExplosion(), NonFinite()], History([1.0], [1.0], [0.5], [1.0])) is None
+    True
+    """
+    stops = [stop for stop in (rule.first(history) for rule in rules) if stop is not None]
+    return min(stops, key=lambda stop: stop.step, default=None)
+
+
+def check_rules(rules: Any, every: int = 1) -> tuple[StopRule, ...]:
+    """The rules as a tuple, for runs that keep every k-th step; anything else is refused.
+
+    >>> check_rules(NonFinite())
+    (NonFinite(),)
+    """
+    if isinstance(rules, StopRule):
+        rules = (rules,)
+    if not isinstance(rules, Sequence) or not all(isinstance(rule, StopRule) for rule in rules):
+        raise TypeError(f"stop must be stop rules such as [NonFinite(), DeltaExplosion()], got {rules!r}")
+    if every > 1 and any(isinstance(rule, PartialBound) for rule in rules):
+        raise ValueError(f"every must be 1 with PartialBound, which needs the index of every step, got {every}")
+    return tuple(rules)
+
+
+def _first(mask: np.ndarray[Any, np.dtype[np.bool_]], since: int = 0) -> int | None:
+    """The first place from ``since`` on where a mask holds."""
+    places = np.flatnonzero(mask[since:])
+    return since + int(places[0]) if len(places) else None
+
+
+def _medians(values: Floats, window: int, since: int) -> tuple[float, Floats]:
+    """Median of the first ``window`` numbers, and of the last ones at each entry from ``since`` on, without NaN."""
+    known = np.flatnonzero(~np.isnan(values))
+    numbers, medians = values[known], np.full(len(values), math.nan)
+    start = max(int((known < since).sum()) - window + 1, 0)
+    if len(numbers) < window:
+        return math.nan, medians
+    with np.errstate(over="ignore"):
+        if len(numbers) - start >= window:
+            medians[known[start + window - 1 :]] = np.median(sliding_window_view(numbers[start:], window), axis=-1)
+        return float(np.median(numbers[:window])), medians
