@@ -119,7 +119,7 @@ class NonFinite(StopRule):
     def first(self, history: History) -> Stop | None:
         """The first step with a number that is not finite."""
         numbers = {"loss": history.loss, "squared gradient": history.grad_sq, "stability index": history.delta}
-        index = _first(np.isinf(list(numbers.values())).any(axis=0), history.since)
+        index = _first(np.isinf(list(numbers.values())).sum(axis=0) > 0, history.since)
         if index is None:
             return None
         name = next(name for name, values in numbers.items() if np.isinf(values[index]))

@@ -117,7 +117,6 @@ class Study:
         self.batch_size = checks.whole("batch_size", batch_size, 1)
         self.sampling = checks.sampling(sampling)
         self.distance = None if distance is None else checks.number("distance", distance, positive=True)
-        self.stop = check_rules(stop)
         if problem_options is not None and not isinstance(problem_options, Mapping):
             raise TypeError(f"problem_options must be a table of options by name, got {problem_options!r}")
         self.problem = _problem(problem, data, dict(problem_options or {}))
@@ -133,6 +132,7 @@ class Study:
                 raise ValueError(f"methods must not hold {method.name!r} on {self.problem.name!r}: it is for networks")
         self.steps_per_epoch = self.problem.n_rows // self.batch_size
         self.every = checks.whole("every", every, 1)
+        self.stop = check_rules(stop, self.every)
         self.schedule, self.factors = schedules.factors(schedule, self.steps)
         if self.every > self.steps:
             raise ValueError(f"every must be at most the {self.steps} steps of a run, got {self.every}")
