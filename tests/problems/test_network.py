@@ -10,7 +10,7 @@ from tests.processes import Program
 from torch import nn
 from torch.nn import functional
 
-from surefoot.data import digits
+from surefoot.data import Images, digits
 from surefoot.problems import ImageInputs, NetworkProblem, TensorInputs, create, networks
 
 X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
@@ -329,3 +329,33 @@ class Weighted(NetworkProblem):
 def test_what_a_derived_problem_holds_counts():
     assert Weighted(1.0).fingerprint() == Weighted(1.0).fingerprint() != Weighted(5.0).fingerprint()
     assert make().fingerprint() == make().fingerprint()
+
+
+def test_validation_images_are_normalised_as_the_training_images():
+    random = np.random.default_rng(0)
+    dark, bright = (random.integers(low, low + 100, (16, 1, 8, 8), dtype=np.uint8) for low in (0, 150))
+    labels, names = np.arange(16) % 2, ("a", "b")
+    train, valid = Images("mine", dark, labels, names), Images("mine", bright, labels, names)
+    told = Images("mine", bright, labels, names, *train.statistics())
+    losses = [make(partial(networks.MLP, 64, (), 2), train, validation=held).initial_losses for held in (valid, told)]
+    assert losses[0] == losses[1]
+
+
+def test_frozen_layers_stay_frozen_after_a_loss_over_all_rows():
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
+    model[0].eval()
+    make().full_loss(model)
+    assert (model.training, model[0].training) == (True, False)
+
+
+class WithFacts(NetworkProblem):
+    """A class with attributes of its own, whose names end as some of NetworkProblem's do."""
+
+    user_identity, known_facts = "nobody", "none"
+
+
+def test_attributes_of_a_class_of_one_s_own_go_to_other_processes():
+    problem = WithFacts(torch.nn.Linear, (np.eye(4), [0, 1, 0, 1]))
+    problem.user_identity, problem.known_facts = "me", "all"
+    copy = pickle.loads(pickle.dumps(problem))
+    assert (copy.user_identity, copy.known_facts) == ("me", "all")

@@ -6,6 +6,7 @@ prediction per row, whose sign is the class: the axis of the classes has length 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -29,21 +30,21 @@ def mean_loss(predictions: Floats, labels: NDArray[Any], slopes: bool) -> Floats
         if slopes:
             np.divide(-signs * np.where(margins > 0, small, 1.0), (1.0 + small) * rows, out=predictions)
         return _mean(losses[..., 0, :, :])
-    right_class = _right_class(labels)
-    right = predictions[right_class]
+    flat, right_class = predictions.reshape(-1), _right_class(predictions, labels)
+    right = flat.take(right_class)
     top = np.maximum.reduce(predictions, axis=-3)
     predictions -= top[..., None, :, :]
     np.exp(predictions, out=predictions)
-    right_weight = _runs_first(predictions[right_class])
-    predictions[right_class] = 0.0
+    right_weight = flat.take(right_class)
+    flat[right_class] = 0.0
     wrong_weight = np.add.reduce(predictions, axis=-3)
     # −log p = (top − right) + log(right_weight + wrong_weight); right_weight = 1 exactly if the right class is on top.
-    top -= _runs_first(right)
+    top -= right
     losses = top + np.log1p((right_weight - 1.0) + wrong_weight)
     if slopes:
         divisor = (right_weight + wrong_weight) * rows
         predictions /= divisor[..., None, :, :]
-        predictions[right_class] = _rows_first(-wrong_weight / divisor)
+        flat[right_class] = -wrong_weight / divisor
     return _mean(losses)
 
 
@@ -52,7 +53,7 @@ def probabilities(slopes: Floats, labels: NDArray[Any]) -> Floats:
     chances: Floats = slopes * slopes.shape[-1]
     if slopes.shape[-3] == 1:
         return np.abs(chances)
-    chances[_right_class(labels)] += 1.0
+    chances.reshape(-1)[_right_class(chances, labels)] += 1.0
     return chances
 
 
@@ -72,8 +73,9 @@ def margins(predictions: Floats, labels: NDArray[Any]) -> Floats:
         ahead = (predictions * _signs(labels))[..., 0, :, :]
     else:
         others = predictions.copy()
-        others[_right_class(labels)] = -np.inf
-        ahead = _runs_first(predictions[_right_class(labels)]) - others.max(axis=-3)
+        right_class = _right_class(others, labels)
+        others.reshape(-1)[right_class] = -np.inf
+        ahead = predictions.reshape(-1)[right_class] - others.max(axis=-3)
     return ahead
 
 
@@ -82,22 +84,14 @@ def _signs(labels: NDArray[Any]) -> Floats:
     return signs
 
 
-def _right_class(labels: NDArray[Any]) -> tuple[Any, ...]:
-    """The index of the right classes' predictions: it gives (groups, rows, …, runs)."""
-    groups, rows = labels.shape
-    return ..., np.arange(groups)[:, None], labels, slice(None), np.arange(rows)
-
-
-def _runs_first(values: Floats) -> Floats:
-    """(groups, rows, …, runs) as (…, groups, runs, rows)."""
-    last = values.ndim - 1
-    return values.transpose(*range(2, last), 0, last, 1)
-
-
-def _rows_first(values: Floats) -> Floats:
-    """(…, groups, runs, rows) as (groups, rows, …, runs)."""
-    last = values.ndim - 1
-    return values.transpose(last - 2, last, *range(last - 2), last - 1)
+def _right_class(predictions: Floats, labels: NDArray[Any]) -> NDArray[np.intp]:
+    """Where the right classes stand in the flattened predictions, (…, groups, runs, rows)."""
+    *outer, classes, runs, rows = predictions.shape
+    size = runs * rows
+    within = labels[:, None] * size + np.arange(size).reshape(runs, rows)
+    begin = np.arange(math.prod(outer)).reshape(*outer, 1, 1) * (classes * size)
+    places: NDArray[np.intp] = begin + within
+    return places
 
 
 def _mean(values: Floats) -> Floats:

@@ -241,12 +241,13 @@ class CharacterInputs(PlacedInputs):
         return digest("characters", fingerprint(self.codes.astype(np.int64)), self.context, self.stride)
 
 
-def as_inputs(data: Any) -> Inputs:
+def as_inputs(data: Any, *, like: Inputs | None = None) -> Inputs:
     """The batches of whatever holds data.
 
     Args:
         data: `Inputs`; `surefoot.data.Images` (normalised, not augmented: for that make `ImageInputs` yourself); a pair
             of tensors or arrays; a `surefoot.data.Dataset`; a map-style torch ``Dataset`` of pairs.
+        like: Training inputs: validation images are normalised by the same mean and standard deviation.
 
     Example:
         >>> len(as_inputs((np.eye(3), [0, 1, 2])))
@@ -258,7 +259,8 @@ def as_inputs(data: Any) -> Inputs:
     if isinstance(data, Images):
         from surefoot.problems._image_inputs import ImageInputs  # which derives from a class of this module
 
-        return ImageInputs(data, augment=False)
+        known = (like.mean, like.std) if isinstance(like, ImageInputs) else (None, None)
+        return ImageInputs(data, *known, augment=False)
     if isinstance(data, Dataset):
         return TensorInputs(dense(data.X), data.y)
     if isinstance(data, tuple | list) and len(data) == 2:

@@ -127,11 +127,11 @@ class LinearPredictor(ArrayProblem):
     def loss_and_gradient(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
         """The batch losses, and the gradients A_sᵀ ℓ′ / b + λx: one product of matrices each."""
         batch = self.A.take(rows, axis=0, mode="clip")  # without a mode NumPy gathers into a buffer first
-        predictions = self._predictions(points, batch)
+        columns = np.ascontiguousarray(batch.swapaxes(1, 2))  # products with a transposed view take twice as long
+        predictions = self._per_output(points) @ columns[:, None]
         losses = self.mean_loss(predictions, self.y.take(rows), slopes=True)
-        slopes = predictions if self.outputs == 1 else np.ascontiguousarray(predictions.swapaxes(-3, -2))
-        flat = slopes.reshape(*points.shape[:-2], -1, rows.shape[-1])
-        gradients = np.matmul(flat, batch).reshape(points.shape)
+        gradients = np.empty_like(points)
+        np.matmul(predictions, batch[:, None], out=self._per_output(gradients))
         if self.ridge:
             losses = losses + self._penalty(points)
             gradients += self.ridge * points
@@ -147,26 +147,23 @@ class LinearPredictor(ArrayProblem):
             return super().validation_loss(points)
         return self._loss_over(self.A_valid, self.y_valid, points)
 
-    def _predictions(self, points: Floats, features: Floats) -> Floats:
-        """A x of shape (…, outputs, runs, rows), for features (…, rows, features)."""
-        *outer, runs, _ = points.shape
-        products = points.reshape(*outer, -1, self.features) @ features.swapaxes(-1, -2)
-        if self.outputs == 1:
-            return products[..., None, :, :]
-        return products.reshape(*outer, runs, self.outputs, -1).swapaxes(-3, -2).copy()
+    def _per_output(self, points: Floats) -> Floats:
+        """The same memory as (…, outputs, runs, features)."""
+        return points.reshape(*points.shape[:-1], self.outputs, self.features).swapaxes(-3, -2)
 
     def _loss_over(self, features: Floats, y: Floats, points: Floats) -> Floats:
-        *outer, runs, dimension = points.shape
-        groups = points.reshape(-1, 1, runs, dimension)
+        *outer, runs, _ = points.shape
+        groups = np.ascontiguousarray(self._per_output(points)).reshape(-1, 1, self.outputs * runs, self.features)
         # How many rows are taken at once does not depend on the number of groups, so that neither do a run's sums.
         piece = min(max(_TOGETHER // (self.outputs * runs), 16), len(y))
         count = max(_TOGETHER // (self.outputs * runs * piece), 1)
         losses = np.zeros((len(groups), 1, runs))
         for begin in range(0, len(y), piece):
-            rows, targets = features[None, begin : begin + piece], y[None, begin : begin + piece]
+            columns, targets = features[begin : begin + piece].T, y[None, begin : begin + piece]
             for first in range(0, len(groups), count):
-                predictions = self._predictions(groups[first : first + count], rows)
-                losses[first : first + count] += self.mean_loss(predictions, targets, slopes=False) * rows.shape[1]
+                predictions = groups[first : first + count] @ columns
+                predictions = predictions.reshape(-1, 1, self.outputs, runs, targets.shape[1])
+                losses[first : first + count] += self.mean_loss(predictions, targets, slopes=False) * targets.shape[1]
         losses /= len(y)
         return losses.reshape(*outer, runs) + (self._penalty(points) if self.ridge else 0.0)
 

@@ -28,6 +28,8 @@ _DESCRIBED = {
     "_train", "_valid", "_evaluated",
 }  # fmt: skip
 """Attributes of every network problem."""
+_COMPUTED = {"_train_placed", "_valid_placed", "_facts", "_loss_identity", "_rows_identities"}
+"""Attributes that a process computes for itself."""
 
 
 class _Facts(NamedTuple):
@@ -102,7 +104,8 @@ class NetworkProblem(Problem):
         self._starts = Starts(model_factory, model_seed)
         self._autocast, self._channels_last = autocast, channels_last
         self._train: Inputs = as_inputs(dataset)
-        self._valid: Inputs | None = None if validation is None else as_inputs(validation)
+        # Images are normalised by the statistics of the training images.
+        self._valid: Inputs | None = None if validation is None else as_inputs(validation, like=self._train)
         self.n_rows = len(self._train)
         self.n_valid = 0 if self._valid is None else len(self._valid)
         if self.n_rows < 1:
@@ -199,8 +202,8 @@ class NetworkProblem(Problem):
             torch.set_num_threads(before)
 
     def __getstate__(self) -> dict[str, Any]:
-        computed = ("_placed", "_facts", "_identity", "_identities")  # anew elsewhere, where the code may be another
-        return {key: value for key, value in vars(self).items() if not key.endswith(computed)}
+        """The state without what is computed from it: elsewhere the code may be another."""
+        return {key: value for key, value in vars(self).items() if key not in _COMPUTED}
 
     @cached_property
     def _train_placed(self) -> Inputs:
@@ -264,12 +267,13 @@ class NetworkProblem(Problem):
     def _loss_over(self, model: Any, inputs: Inputs, count: int) -> float:
         import torch
 
-        was_training = model.training
+        modes = {module: module.training for module in model.modules()}  # some may be frozen
         model.eval()
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         with torch.no_grad():
             for begin in range(0, count, _AT_ONCE):
                 rows = np.arange(begin, min(begin + _AT_ONCE, count))
                 total += len(rows) * self._checked_loss(model, inputs.batch(rows, seed=None)).double().reshape(())
-        model.train(was_training)
+        for module, is_training in modes.items():
+            module.training = is_training
         return float(total) / count
