@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from surefoot.forecasting._schedules import Floats
+from surefoot.plots import short
 
 
 class _Interval(NamedTuple):
@@ -55,7 +56,7 @@ class Choice:
 
     def __str__(self) -> str:
         value = Prediction(self.loss, self.low, self.high, self.note)
-        return f"{self.schedule} with lr = {self.lr:.3g} for {self.steps} steps: {value}"
+        return f"{self.schedule} with lr = {short(self.lr)} for {self.steps} steps: {value}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,4 +76,4 @@ class BestSchedule:
 
     def __repr__(self) -> str:
         value = Prediction(self.loss, self.low, self.high, self.note)
-        return f"BestSchedule(lr={self.lr:.3g}, steps={self.steps}, loss={value})"
+        return f"BestSchedule(lr={short(self.lr)}, steps={self.steps}, loss={value})"

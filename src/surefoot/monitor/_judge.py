@@ -13,6 +13,7 @@ import numpy as np
 
 from surefoot.monitor._evidence import AWAY, NEEDED, PROMISED, Evidence, Losses, gather, summarise
 from surefoot.monitor._verdict import State, Verdict
+from surefoot.plots import short
 from surefoot.rules import Floats
 
 Indices = np.ndarray[Any, np.dtype[np.intp]]
@@ -226,20 +227,20 @@ def _verdict(
 def _change(now: Losses, done: int) -> str:
     """How the loss has changed, for a person."""
     if now.first > 0 and now.late > 0:
-        ratio = f"{now.late / now.first:.2g}"
+        ratio = short(now.late / now.first, 2)
         return f"after {done} steps the loss is " + ("unchanged" if ratio == "1" else f"{ratio} times the first")
-    return f"after {done} steps the loss has gone from {now.first:.3g} to {now.late:.3g}"
+    return f"after {done} steps the loss has gone from {short(now.first)} to {short(now.late)}"
 
 
 def _reason(state: State, evidence: Evidence, now: Losses, done: int) -> str:
     """What decided, for a person."""
     change = _change(now, done)
     if state is State.TOO_SMALL:
-        return f"{change}, and the weights have moved by {10**evidence.away:.2g} of their length only"
+        return f"{change}, and the weights have moved by {short(10**evidence.away, 2)} of their length only"
     if state is State.HOLDS:
         return f"{change}, and its steps are neither too short nor do they overshoot"
     if now.late > now.first:
         return change
     if evidence.uphill > 0:
         return f"{change}, but it has gone too far: the gradient points back to the start"
-    return f"{change}, but its steps are long: they promise {10**evidence.promised:.2g} times the loss"
+    return f"{change}, but its steps are long: they promise {short(10**evidence.promised, 2)} times the loss"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.monitor._verdict import COLOURS, State, Verdict
+from surefoot.plots import short
 from surefoot.plots.methods import GREY, VERMILION, looks
 from surefoot.plots.style import new_figure
 from surefoot.rules import Floats
@@ -44,9 +45,9 @@ def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> 
     if verdict.lr_range is not None:
         low, high = verdict.lr_range
         colour = COLOURS[verdict.state]
-        rate.axhspan(low, high, color=colour, alpha=0.15, label=f"suggested: {low:.2g} to {high:.2g}")
+        rate.axhspan(low, high, color=colour, alpha=0.15, label=f"suggested: {short(low, 2)} to {short(high, 2)}")
         if verdict.best_lr is not None:
-            rate.axhline(verdict.best_lr, color=colour, linewidth=0.8, label=f"best near {verdict.best_lr:.2g}")
+            rate.axhline(verdict.best_lr, color=colour, linewidth=0.8, label=f"best near {short(verdict.best_lr, 2)}")
     _line(delta, steps, trace.delta.values, f"{trace.attrs['optimizer']} ({trace.attrs['delta_source']})", "black")
     for name, look in looks(map(str, trace.algorithm.values)).items():
         method = trace.sel(algorithm=name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from surefoot._base.text import html_table
-from surefoot.plots import pages
+from surefoot.plots import pages, short
 
 
 class State(StrEnum):
@@ -59,8 +59,8 @@ class Verdict:
             return f"Ask again in {self.more_steps} step{'s' * (self.more_steps > 1)}." if self.more_steps else ""
         if self.lr_range is None:
             return "Try a tenth of it." if self.state is State.TOO_LARGE else ""
-        span = "{:.2g} to {:.2g}".format(*self.lr_range)
-        best = f"try {span}" if self.best_lr is None else f"best near {self.best_lr:.2g} ({span})"
+        span = f"{short(self.lr_range[0], 2)} to {short(self.lr_range[1], 2)}"
+        best = f"try {span}" if self.best_lr is None else f"best near {short(self.best_lr, 2)} ({span})"
         if self.is_far:
             beyond = "more" if self.state is State.TOO_SMALL else "less"
             return f"Try {span}, and far {beyond} if that is {self.state} as well."
@@ -78,7 +78,7 @@ class Verdict:
     def _repr_html_(self) -> str:
         """A box in a notebook."""
         text = html.escape(str(self).split(": ", 1)[1])
-        table = html_table([("number", "value"), *((name, f"{value:.3g}") for name, value in self.details.items())])
+        table = html_table([("number", "value"), *((name, short(value)) for name, value in self.details.items())])
         colour = COLOURS[self.state]
         return (
             f'<div style="border-left:4px solid {colour};padding:.4em .8em"><b style="color:{colour}">'

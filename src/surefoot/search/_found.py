@@ -109,11 +109,11 @@ class Found:
 
     def summary(self) -> list[str]:
         """The answer in a few lines: the rate, the price, how sure it is, and the warnings."""
-        name = f"{visible(self.method) + ' with ' if self.method else ''}lr = {self.lr:.4g}"
+        name = f"{visible(self.method) + ' with ' if self.method else ''}lr = {short(self.lr, 4)}"
         runs, of = self.steps / self.horizon, len(self.table) * len(self.seeds)
         lines = [f"{name} for the price of {runs:.1f} runs of {of} ({self.cost:.0%} of the grid's steps)"]
-        score = "" if self.score == self.loss else f", score {self.score:.4g}"
-        lines.append(f"loss {self.loss:.4g}{score} (at the start {self.start:.4g})")
+        score = "" if self.score == self.loss else f", score {short(self.score, 4)}"
+        lines.append(f"loss {short(self.loss, 4)}{score} (at the start {short(self.start, 4)})")
         lines.append(f"confidence {self.confidence:.2f} that no other rate of the grid ends 5 % of that gain lower")
         return [*lines, *(f"warning: {text}" for text in self.warnings)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from surefoot.plots import short
 from surefoot.plots.methods import GREEN, GREY, SKY, VERMILION, label_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def draw(found: Found, ax: Axes | None = None) -> Axes:
         figure = Figure(figsize=(7.0, 1.2 + 0.24 * len(found.table)), layout="constrained")
         ax = figure.add_subplot()
     whole = found.horizon * len(found.seeds)
-    names = [f"{label_of(row.method)} {row.lr:.3g}".strip() for row in found.table]
+    names = [f"{label_of(row.method)} {short(row.lr)}".strip() for row in found.table]
     for place, row in enumerate(found.table):
         ax.barh(place, row.steps, color=COLOURS[row.outcome], height=0.75)
         text = row.outcome if not row.reason else f"{row.outcome}: {row.reason}"

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from surefoot._base.text import visible
 from surefoot.monitor import Dead, StabilityMonitor, State, Verdict
 from surefoot.optim import Losses, ModelBased
+from surefoot.plots import short
 from surefoot.watch._chart import Curve
 from surefoot.watch._frames import outwards, package, variables
 from surefoot.watch._horizon import Planned
@@ -185,7 +186,7 @@ class Watched:
         if verdict.state is State.TOO_LARGE and len(finite):
             first, now = float(finite[:5].mean()), float(finite[-20:].mean())
             if now > first + (0.0 if self.planned.known is not None else 0.5 * abs(first)):
-                return f"the rate is too large, and the loss has gone from {first:.3g} to {now:.3g}"
+                return f"the rate is too large, and the loss has gone from {short(first)} to {short(now)}"
         return None
 
 
