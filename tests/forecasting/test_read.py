@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pandas as pd
@@ -196,3 +197,51 @@ def test_options_of_tables_are_refused_for_studies():
     for name, given in (("loss", "valid_loss"), ("groups", ["nope"]), ("curves", [])):
         with pytest.raises(ValueError, match=f"{name} must be left out for the result of a study"):
             _read.read(result, **{name: given})
+
+
+def many(count, **columns):
+    """So many short runs with known losses, as a table."""
+    random = np.random.default_rng(0)
+    lr, steps = random.choice([0.001, 0.01, 0.1], count), random.choice([100, 200, 400], count)
+    loss = 1 + (lr * steps) ** -0.5 + 2 * lr + 0.01 * random.standard_normal(count)
+    return pd.DataFrame({"lr": lr, "schedule": "linear", "steps": steps, "final_loss": loss, **columns})
+
+
+@pytest.mark.slow
+def test_a_table_of_a_million_runs_is_read_in_seconds_and_fitted_with_some_of_all_kinds(tmp_path):
+    many(1_000_000).to_csv(tmp_path / "runs.csv", index=False)
+    begun = time.process_time()
+    runs, left_out = _read.read_all(tmp_path / "runs.csv")
+    assert time.process_time() - begun < 30
+    assert len({(run.lr, run.steps) for run in runs}) == 9
+    assert len(runs) <= _read.MOST
+    assert len(runs) + left_out == 1_000_000
+
+
+def test_a_forecast_says_that_runs_were_left_out():
+    fit = sf.forecast(many(3_000))
+    assert fit.notes[-1].endswith("2505 are left out.")
+    assert fit.predict(0.03, "linear", 400).loss == pytest.approx(1 + 12**-0.5 + 0.06, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("lr", -1.0, "lr must be a positive number, got -1.0 in row 2901"),
+        ("steps", 10.5, "steps must be a whole number of at least 1, got 10.5 in row 2901"),
+        ("final_loss", math.nan, "final_loss must be a number .* in row 2901"),
+        ("schedule", "cosin", "got the schedule 'cosin' and no logged rates in row 2901"),
+    ],
+)
+def test_a_bad_row_among_very_many_is_named(column, value, message):
+    table = many(3_000).astype({column: object})
+    table.loc[2900, column] = value
+    with pytest.raises(ValueError, match=message):
+        sf.forecast(table)
+
+
+def test_a_bad_number_in_a_long_curve_is_named():
+    logged = pd.DataFrame({"run": 0, "step": np.arange(1, 1001), "loss": 1.0}).astype({"loss": object})
+    logged.loc[700, "loss"] = "oops"
+    with pytest.raises(ValueError, match="loss must be a number, got 'oops' in row 701 of curves"):
+        sf.forecast([row(0.01, "constant", 1000, 0)], curves=logged)

@@ -314,7 +314,8 @@ def forecast(
     True
     """
     members: dict[Group, list[Run]] = {}
-    for run in _read.read(runs, curves, loss=loss, curve_loss=curve_loss, groups=groups):
+    found, left_out = _read.read_all(runs, curves, loss=loss, curve_loss=curve_loss, groups=groups)
+    for run in found:
         members.setdefault(run.group, []).append(run)
     ordered = sorted(members, key=lambda group: -len(members[group]))
     fits: dict[Group, Fit] = {}
@@ -334,4 +335,9 @@ def forecast(
             tell(done + 1)
     if not fits:
         raise ValueError(f"runs must have one group that can be fitted, of {len(ordered)}: {refused[ordered[0]]}")
-    return Forecast(fits, refused, share=share)
+    fitted = Forecast(fits, refused, share=share)
+    if left_out:
+        fitted.notes.append(
+            f"{len(found)} runs are used, over all rates, lengths and schedules; {left_out} are left out."
+        )
+    return fitted

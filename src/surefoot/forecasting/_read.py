@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,16 @@ GROUPS = ("dataset", "model", "parameters", "batch", "sequence", "optimizer", "a
 """Columns that tell models, data sets and trainings apart: runs that differ in one are not fitted as one."""
 FINAL = ("final_valid_loss", "final_loss", "loss", "valid_loss")
 CURVE = ("valid_loss", "loss", "train_loss")
+MOST = 500
+"""Runs of a group that are fitted; of more, these are spread over rates, lengths and schedules."""
+
+
+class Log(NamedTuple):
+    """What was logged along a run."""
+
+    steps: Floats
+    losses: Floats
+    rates: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -57,14 +67,26 @@ def read(
     curve_loss: str | None = None,
     groups: Sequence[str] | None = None,
 ) -> list[Run]:
-    """All runs, checked; the arguments are those of :func:`surefoot.forecasting.forecast`."""
+    """The runs to fit, checked; the arguments are those of :func:`surefoot.forecasting.forecast`."""
+    return read_all(runs, curves, loss=loss, curve_loss=curve_loss, groups=groups)[0]
+
+
+def read_all(
+    runs: Any,
+    curves: Any = None,
+    *,
+    loss: str | None = None,
+    curve_loss: str | None = None,
+    groups: Sequence[str] | None = None,
+) -> tuple[list[Run], int]:
+    """The runs to fit, and how many more there are: of very many, those that say little new are left out."""
     import pandas as pd
 
     if hasattr(runs, "dataset") and hasattr(runs, "algorithms") and hasattr(runs, "rates"):
         for name, value in {"curves": curves, "loss": loss, "curve_loss": curve_loss, "groups": groups}.items():
             if value is not None:
                 raise ValueError(f"{name} must be left out for the result of a study, got {value!r}")
-        return _of_result(runs)
+        return _of_result(runs), 0
     table = _table("runs", runs, pd)
     if not len(table):
         raise ValueError("runs must have at least one run, got an empty table")
@@ -75,8 +97,9 @@ def read(
         logs = _curves(table, curve_loss or loss, "runs")
         rest = [name for name in table if name not in ("step", "lr", "grad_norm", *CURVE, *FINAL)]
         table = table[rest].groupby("run", sort=False).first().reset_index()
-        table["lr"] = [logs[name].lr.max() if "lr" in logs[name] else math.nan for name in table["run"]]
-        table["steps"] = [int(logs[name].step.max()) for name in table["run"]]
+        own = [logs[name] for name in table["run"]]
+        table["lr"] = [math.nan if log.rates is None else np.fmax.reduce(log.rates) for log in own]
+        table["steps"] = [int(log.steps.max()) for log in own]
     _require("runs", table, "lr", "steps", *(["run"] if logs is not None else []))
     final = loss or next((name for name in FINAL if name in table), None)
     if final is not None and final not in table:
@@ -87,17 +110,23 @@ def read(
     for name in groups or ():
         if name not in table:
             raise ValueError(f"groups must name columns of runs, got {name!r}; there are {', '.join(map(str, table))}")
-    checked = []
-    for record in table.to_dict("records"):
-        row = {str(key): value for key, value in record.items()}
-        name = f"run {row['run']}" if "run" in row else "a run"
-        try:
-            checked.append(_of_row(name, row, final, logs, columns))
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"{error} in {name}") from None
+
+    def checked_rows(places: Any) -> list[Run]:
+        found = []
+        for place, record in zip(places, table.iloc[places].to_dict("records"), strict=True):
+            row = {str(key): value for key, value in record.items()}
+            name = f"run {row['run']}" if "run" in row else f"row {place + 1}"
+            try:
+                found.append(_of_row(name, row, final, logs, columns))
+            except (ValueError, TypeError) as error:
+                raise type(error)(f"{error} in {name}") from None
+        return found
+
+    checked_rows(_doubtful(table, final if logs is None and "losses" not in table else None, pd))
+    checked = checked_rows(_enough(table, columns))
     if logs is not None and not any(len(run.curve[0]) for run in checked):
         raise ValueError("curves must belong to runs: no 'run' of curves stands in runs with a loss")
-    return checked
+    return checked, len(table) - len(checked)
 
 
 def _table(name: str, source: Any, pd: Any) -> pd.DataFrame:
@@ -129,14 +158,71 @@ def _require(what: str, table: pd.DataFrame, *names: str) -> None:
             raise ValueError(f"{what} must have a column {name!r}, got {', '.join(map(str, table))}")
 
 
-def _curves(table: pd.DataFrame, column: str | None, what: str = "curves") -> dict[Any, pd.DataFrame]:
+def _curves(table: pd.DataFrame, column: str | None, what: str = "curves") -> dict[Any, Log]:
     """Steps, losses and rates of every run by its name."""
     _require(what, table, "run", "step")
     chosen = column or next((name for name in CURVE if name in table), None)
     if chosen is None or chosen not in table:
         raise ValueError(f"{what} must have a column of losses ({', '.join(CURVE)}), got {', '.join(map(str, table))}")
-    kept = table[["run", "step", *(["lr"] if "lr" in table else [])]].assign(loss=table[chosen])
-    return dict(iter(kept.groupby("run")))
+    names = ["step", chosen, *(["lr"] if "lr" in table else [])]
+    of_run = table.groupby("run", sort=False).indices  # the rows of each run, in their order
+    values = [_as_numbers(table, name, what) for name in names]
+    return {run: Log(*(column[rows] for column in values)) for run, rows in of_run.items()}
+
+
+def _as_numbers(table: pd.DataFrame, name: str, what: str) -> Floats:
+    """A column as numbers, NaN where it is empty; the error names the row."""
+    try:
+        return table[name].to_numpy(float)
+    except (TypeError, ValueError):
+        for place, value in enumerate(table[name]):
+            if not isinstance(value, int | float) and value is not None and math.isnan(_schedules.number(value)):
+                raise ValueError(f"{name} must be a number, got {value!r} in row {place + 1} of {what}") from None
+        return np.array([_schedules.number(value) for value in table[name]])
+
+
+def _doubtful(table: pd.DataFrame, final: str | None, pd: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Rows that may be wrong, of a table that is too long to build every run: each is then checked by itself."""
+    if len(table) <= MOST:
+        return np.empty(0, np.int64)
+    limits = dict.fromkeys(("lr", "steps", "warmup", "weight_decay"), (0.0, math.inf))
+    limits |= dict.fromkeys(("cooldown", "decay_fraction", "end"), (0.0, 1.0))
+    numbers = {name: pd.to_numeric(table[name], errors="coerce").to_numpy(float) for name in limits if name in table}
+    wrong = ~(numbers["lr"] > 0) | ~(numbers["steps"] >= 1) | (numbers["steps"] % 1 != 0)
+    for name, (low, high) in limits.items():
+        if name in numbers:
+            wrong |= (numbers[name] < low) | (numbers[name] > high) | (numbers[name] == math.inf)
+    if "warmup" in numbers:
+        wrong |= numbers["warmup"] >= numbers["steps"]
+    if final is not None:
+        wrong |= np.isnan(pd.to_numeric(table[final], errors="coerce").to_numpy(float))
+    for name in ("schedule", "decay_shape"):
+        if name in table:
+            wrong |= ~table[name].astype(str).duplicated().to_numpy()
+    return np.flatnonzero(wrong)
+
+
+def _enough(table: pd.DataFrame, columns: list[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The rows that are fitted: of a group with more than ``MOST`` runs equally many of every kind."""
+    if len(table) <= MOST:
+        return np.arange(len(table))
+    of_kind = ("lr", "steps", "schedule", "warmup", "cooldown", "decay_fraction", "decay_shape", "end", "weight_decay")
+    settings = [name for name in dict.fromkeys((*of_kind, *columns)) if name in table]
+    kinds = table[settings].assign(
+        **{name: table[name].astype(str) for name in settings if table[name].dtype == object}
+    )
+    kind = kinds.groupby(settings, dropna=False).ngroup().to_numpy()
+    repeat = kinds.groupby(kind).cumcount().to_numpy()
+    groups: Any = kinds.groupby(columns, dropna=False).indices.values() if columns else [np.arange(len(table))]
+    kept = []
+    for rows in groups:
+        if len(rows) > MOST:
+            rows = rows[repeat[rows] < max(1, MOST // len(np.unique(kind[rows])))]
+        if len(rows) > MOST:
+            ordered = rows[np.lexsort((table["lr"].to_numpy(float)[rows], table["steps"].to_numpy(float)[rows]))]
+            rows = ordered[np.linspace(0, len(rows) - 1, MOST).round().astype(int)]
+        kept.append(rows)
+    return np.sort(np.concatenate(kept))
 
 
 def _of_row(name: str, row: dict[str, Any], final: str | None, logs: Any, columns: list[str]) -> Run:
@@ -153,7 +239,7 @@ def _of_row(name: str, row: dict[str, Any], final: str | None, logs: Any, column
     if log is None:
         at, losses = _curve(row.get("losses"))
     else:
-        at, losses = log.step.to_numpy(float), log.loss.to_numpy(float)
+        at, losses = log.steps, log.losses
     curve = _cleaned(at, losses, steps)
     last = math.nan if final is None else _schedules.number(row[final])
     if math.isnan(last) and len(at) and not math.isfinite(losses[np.argmax(at)]):
@@ -168,10 +254,10 @@ def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any) ->
     """The rates of a run, from its schedule and from its log, and what the schedule is called."""
     schedule: Any = row.get("schedule")
     logged = None
-    if log is not None and "lr" in log:
-        usable = log.lr.notna().to_numpy() & (log.step.to_numpy() <= steps)
+    if log is not None and log.rates is not None:
+        usable = ~np.isnan(log.rates) & (log.steps <= steps)
         if usable.sum() > 1:
-            logged = log.step.to_numpy(float)[usable], log.lr.to_numpy(float)[usable]
+            logged = log.steps[usable], log.rates[usable]
     absent = schedule is None or (isinstance(schedule, float) and math.isnan(schedule))
     if absent or (isinstance(schedule, str) and not _schedules.known(schedule)):
         if logged is None:
