@@ -15,11 +15,12 @@ from typer.testing import CliRunner
 from surefoot.cli._main import app
 
 GROUP = typer.main.get_command(app)
-COMMANDS = {name: command for name, command in GROUP.commands.items() if name != "data"}
-COMMANDS |= {f"data {name}": command for name, command in GROUP.commands["data"].commands.items()}
-QUIET = set(COMMANDS) - {"data list", "doctor"}
+COMMANDS = {name: command for name, command in GROUP.commands.items() if name not in ("data", "store")}
+for group in ("data", "store"):
+    COMMANDS |= {f"{group} {name}": command for name, command in GROUP.commands[group].commands.items()}
+QUIET = set(COMMANDS) - {"data list", "store ls", "doctor"}
 """Commands that show more than their result."""
-MACHINE_READ = {"claims", "forecast", "study", "tune", "pep", "doctor", "data list"}
+MACHINE_READ = {"claims", "forecast", "study", "tune", "pep", "doctor", "data list", "store ls"}
 
 
 def shown(*arguments):
@@ -64,7 +65,7 @@ def test_completion_can_be_shown():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("surefoot st", {"study"}),
+        ("surefoot st", {"store", "study"}),
         ("surefoot reproduce univ", {"universal-curves"}),
         ("surefoot reproduce --preset sm", {"smoke", "small"}),
         ("surefoot claims vowel-r", {"vowel-reason"}),

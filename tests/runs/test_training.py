@@ -1,16 +1,18 @@
 """Studies on networks: the numbers of a plain loop, whoever computes them, and as data where a run ends early."""
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from tests.runs.network_cases import TRAIN, VALID, Noisy, make_problem, make_study
 from torch import nn
 from torch.nn import functional
 
 import surefoot.optim as sfo
-from surefoot.monitor import DeltaExplosion, NonFinite, PartialBound
+from surefoot.monitor import DeltaExplosion, NonFinite
 from surefoot.runs._row_orders import row_orders
 from surefoot.study import LowerBoundWarning, Method, Result, Study
 from surefoot.theory import bounds, schedules
@@ -325,8 +327,13 @@ def test_a_spike_in_one_batch_is_divergence_too():
 
 
 def test_stop_rules_end_runs():
-    rules = [PartialBound(best=1e-3), DeltaExplosion()]
-    data = make_study(methods=["sgd"], lrs=[1e-6, 0.5], distance=1.0, stop=rules).run(processes=1).dataset.squeeze()
+    class Late(NonFinite):
+        def first(self, history):
+            return self._stop(history, 5, 0.0, "late") if len(history.loss) > 5 and history.rates[0] > 0.1 else None
+
+    data = (
+        make_study(methods=["sgd"], lrs=[1e-6, 0.5], stop=[DeltaExplosion(), Late()]).run(processes=1).dataset.squeeze()
+    )
     assert data.status.values.tolist() == ["finished", "stopped"]
     stopped = data.sel(lr=0.5).loss.values
     known = np.isfinite(stopped)
@@ -355,3 +362,14 @@ def test_losses_below_the_lower_bound_are_counted_and_warned_about():
         whole = full.run(processes=1).dataset.squeeze()
     assert int(whole.violations) == int((whole.loss < 0.9).sum()) > 0
     assert int(data.violations) == int(whole.violations)
+
+
+def test_two_studies_in_two_threads_have_the_numbers_of_one():
+    """Dropout and the first weights come from torch's global random numbers, which the threads share."""
+    studies = [make_study(lrs=[0.05], methods=[method], epochs=6) for method in ("ngn", "adamw")]
+    alone = [study.run(processes=1).dataset for study in studies]
+    again = [make_study(lrs=[0.05], methods=[method], epochs=6) for method in ("ngn", "adamw")]
+    with ThreadPoolExecutor(2) as threads:
+        beside = list(threads.map(lambda study: study.run(processes=1).dataset, again))
+    for one, other in zip(alone, beside, strict=True):
+        xr.testing.assert_identical(one, other)

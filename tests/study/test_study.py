@@ -1,10 +1,15 @@
 """Running, resuming and refusing studies."""
 
 import math
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import xarray as xr
+from tests.processes import Program
 
 from surefoot.monitor import DeltaExplosion, NonFinite, PartialBound
 from surefoot.problems import Problem, SimpleProblem
@@ -330,3 +335,59 @@ def test_a_study_in_which_nothing_is_finite_can_be_shown():
     assert "diverged" in found.dataset.status.values
     assert np.isinf(found.bound(bias="pool").total.values).all()
     assert "sgd" in str(found).lower()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": ["sgd", "ngn"]}, "methods must be 'sgd', 'sps' or 'spp' with PartialBound, got 'ngn'"),
+        ({"methods": "sps(lower_bound=level)"}, "with PartialBound, got 'sps\\(lower_bound=level\\)'"),
+        ({"every": 2}, "every must be 1 with PartialBound, which sums the indices of all steps, got 2"),
+        ({"problem": "digits-mlp"}, "stop must not hold PartialBound on '.*': its proof needs a convex loss"),
+    ],
+)
+def test_a_partial_bound_is_refused_where_it_proves_nothing(change, message):
+    settings = {"problem": "linear-regression", "methods": "sgd", "lrs": 0.1, "epochs": 1, "batch_size": 5}
+    with pytest.raises(ValueError, match=message):
+        Study(**(settings | change), stop=PartialBound(best=1.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lrs": {"from": 1e-3, "to": 1.0, "count": 10**9}}, "lrs.count must be at most 100000, got 1000000000"),
+        ({"seeds": 10**9}, "seeds must be at most 100000, or a list of them, got 1000000000"),
+    ],
+)
+def test_numbers_that_would_fill_the_memory_are_refused(change, message):
+    settings = {"methods": "sgd", "lrs": 0.1, "epochs": 1, "batch_size": 5}
+    with pytest.raises(ValueError, match=message):
+        Study("linear-regression", **(settings | change))
+
+
+def test_a_complete_study_is_read_from_a_folder_that_cannot_be_written(tmp_path):
+    """As another user, because permissions do not hold for root."""
+    settings = {"methods": ["sgd"], "lrs": [0.1], "seeds": 1, "epochs": 1, "batch_size": 5}
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "s.db")
+        Study("linear-regression", **settings).run(path)
+        path.chmod(0o444)
+        path.parent.chmod(0o555)
+        program = (
+            "import os, sys\nfrom surefoot.study import Result, Study\n"
+            "if os.geteuid() == 0: os.setuid(65534)\n"
+            f"study = Study('linear-regression', **{settings!r})\n"
+            "totals = [result.bound().total for result in (study.run(sys.argv[1]), Result.load(sys.argv[1]))]\n"
+            "print(float(totals[0][0, 0]) == float(totals[1][0, 0]))"
+        )
+        with Program(program, path) as process:
+            assert process.communicate(timeout=120) == ("True\n", "")
+        path.parent.chmod(0o755)
+
+
+def test_the_last_study_is_told_by_its_order_in_the_file_not_by_the_clock(tmp_path, monkeypatch):
+    for year, lr in ((2030, 0.1), (2020, 0.2)):
+        clock = SimpleNamespace(now=lambda zone, year=year: datetime(year, 1, 1, tzinfo=zone))
+        monkeypatch.setattr("surefoot.runs._store.datetime", clock)
+        Study("linear-regression", methods="sgd", lrs=lr, seeds=1, epochs=1, batch_size=5).run(tmp_path / "s.db")
+    assert Result.load(tmp_path / "s.db").lrs.tolist() == [0.2]

@@ -14,6 +14,8 @@ from surefoot._base.arguments import whole as whole
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
+MOST_RATES = 100_000
+"""More rates, or seeds, than any study has: a slip of the pen would fill the memory."""
 LARGEST_SEED = 2**31 - 1
 """The largest whole number that every file format of results can hold."""
 
@@ -43,7 +45,9 @@ def rates(value: Any) -> tuple[float, ...]:
 def seeds(value: Any) -> tuple[int, ...]:
     """Distinct seeds, from a list, or 0 … n − 1 from a number n."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return tuple(range(whole("seeds", value, 1)))
+        if whole("seeds", value, 1) > MOST_RATES:
+            raise ValueError(f"seeds must be at most {MOST_RATES}, or a list of them, got {value}")
+        return tuple(range(int(value)))
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError(f"seeds must be a number of seeds or a list of them, got {value!r}")
     checked = [whole(f"seeds[{position}]", seed, 0) for position, seed in enumerate(value)]
@@ -64,6 +68,8 @@ def _log_spaced(value: Mapping[str, Any]) -> list[float]:
             raise ValueError(f"lrs must have the keys from, to and count, got {dict(value)!r}")
     low, high = (number(f"lrs.{key}", value[key], positive=True) for key in ("from", "to"))
     count = whole("lrs.count", value["count"], 1)
+    if count > MOST_RATES:
+        raise ValueError(f"lrs.count must be at most {MOST_RATES}, got {count}")
     if count > 1 and not low < high:
         raise ValueError(f"lrs.from must be below lrs.to, got {low!r} and {high!r}")
     return [float(rate) for rate in np.geomspace(low, high, count)]

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
 from surefoot._base.arguments import whole
+from surefoot._base.randomness import global_random
 from surefoot._identity import Identity, identify
 from surefoot.data import Dataset, Images, fingerprint
 from surefoot.problems._linear_predictor import dense
@@ -294,18 +295,19 @@ def digest(*parts: Any) -> str:
 
 @contextmanager
 def seeded(*seed: int) -> Iterator[None]:
-    """Seed the global generators that data sets draw from, and put them back."""
-    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    """Seed the global generators that data sets draw from, and put them back; other threads wait."""
     for_python, for_numpy, for_torch = np.random.SeedSequence(seed).generate_state(3).tolist()
-    try:
-        random.seed(for_python)
-        np.random.seed(for_numpy)  # noqa: NPY002
-        torch.default_generator.manual_seed(for_torch)
-        yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
-        torch.set_rng_state(before[2])
+    with global_random:
+        before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+        try:
+            random.seed(for_python)
+            np.random.seed(for_numpy)  # noqa: NPY002
+            torch.default_generator.manual_seed(for_torch)
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002
+            torch.set_rng_state(before[2])
 
 
 def _moved(values: Any, device: torch.device) -> Any:

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from surefoot._base.randomness import global_random
+
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
@@ -48,7 +50,7 @@ class Starts:
     def _new_model(self) -> Module:
         import torch
 
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        with global_random, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(self.seed)
             model = self.factory()
         if not isinstance(model, torch.nn.Module):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from surefoot._base.randomness import global_random
 from surefoot.optim import ModelBased
 from surefoot.runs._types import Floats
 
@@ -250,8 +251,11 @@ def _norm_sq(tensors: Any) -> Tensor:
     return torch.stack([norm.double() for norm in torch._foreach_norm(list(tensors))]).square().sum()
 
 
-def _forked() -> Any:
-    return torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+@contextmanager
+def _forked() -> Iterator[None]:
+    """Leave torch's random numbers as they were; other threads wait."""
+    with global_random, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        yield
 
 
 def _switch(optimizer: Optimizer, mode: str) -> None:

@@ -7,13 +7,14 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from surefoot._base.processes import cores
+from surefoot._base.randomness import global_random
 from surefoot.problems import one_blas_thread
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._run import Run, RunError, RunFactory
@@ -162,7 +163,8 @@ class RunWork(Work):
             raise Stopped
         factory: Any = self.factories[task[0].key.method]
         try:
-            with nullcontext() if getattr(factory, "keeps_threads", False) else _one_thread():
+            # Trainings in other threads wait: torch's number of threads and random numbers are those of the process.
+            with self._alone(), nullcontext() if getattr(factory, "keeps_threads", False) else _one_thread():
                 runs = [self._at_hand(piece.key, piece.known) for piece in task]
                 if hasattr(factory, "advance_together") and len(task) > 1:
                     for piece, live in zip(task, runs, strict=True):
@@ -184,10 +186,13 @@ class RunWork(Work):
             loaded = self.states.load(key)
             if loaded is None or loaded[1] is None:
                 return None
-        with _one_thread():
+        with self._alone(), _one_thread():
             live = self._at_hand(key, lane.recorded)
             self._advance(live, lane.recorded, None)  # what is saved may be of an earlier step
         return live.run
+
+    def _alone(self) -> AbstractContextManager[Any]:
+        return global_random if "torch" in sys.modules else nullcontext()
 
     def _at_hand(self, key: Key, known: int) -> _Live:
         """A run, from memory, from its file, or new; if it has taken fewer steps than known, its state was lost."""

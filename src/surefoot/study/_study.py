@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from surefoot._base import checks
 from surefoot._identity import Identity, require
 from surefoot.problems import Problem, create
-from surefoot.rules import StopRule, check_rules
+from surefoot.rules import PartialBound, StopRule, check_rules
 from surefoot.runs import (
     Executor,
     Key,
@@ -38,7 +38,7 @@ from surefoot.study._result import Result
 from surefoot.study._stored import Seen, check_size, context_of, seen, settings_of, tell_reuse
 from surefoot.study._sweep import compute
 from surefoot.theory import schedules
-from surefoot.theory.models import Model
+from surefoot.theory.models import Linear, Model, Truncated
 
 
 class Plan(NamedTuple):
@@ -134,6 +134,8 @@ class Study:
         self.every = checks.whole("every", every, 1)
         self.stop = check_rules(stop, self.every)
         self.schedule, self.factors = schedules.factors(schedule, self.steps)
+        if any(isinstance(rule, PartialBound) for rule in self.stop):
+            self._check_bound()
         if self.every > self.steps:
             raise ValueError(f"every must be at most the {self.steps} steps of a run, got {self.every}")
 
@@ -149,6 +151,18 @@ class Study:
             if type(error) not in (ValueError, TypeError):
                 raise  # whoever has an error class of their own names the file that matters
             raise type(error)(f"{path}: {error}") from error
+
+    def _check_bound(self) -> None:
+        """Refuse a partial bound as a stop rule where it proves nothing."""
+        if is_network(self.problem):
+            raise ValueError(f"stop must not hold PartialBound on {self.problem.name!r}: its proof needs a convex loss")
+        if self.every != 1:
+            raise ValueError(
+                f"every must be 1 with PartialBound, which sums the indices of all steps, got {self.every}"
+            )
+        for method in self.methods:
+            if not (method.is_exact or (method.level is None and type(method.model) in (Linear, Truncated))):
+                raise ValueError(f"methods must be 'sgd', 'sps' or 'spp' with PartialBound, got {method.name!r}")
 
     @property
     def steps(self) -> int:
