@@ -26,7 +26,7 @@ from rich.table import Table
 
 from _timing import Turns
 from surefoot.problems import LinearRegression, LogisticRegression, Problem
-from surefoot.runs import Chunks, Lane, Place, Runner, RunPlan, Settings, Trace
+from surefoot.runs import Executor, Lane, RunPlan, Settings, SweepWork, Trace
 from surefoot.runs._methods import parse_method
 
 BASE_LRS = np.logspace(-3, 2, 16)
@@ -55,14 +55,14 @@ def batched(
 ) -> Callable[[], list[Trace]]:
     """A sweep without a study, in this process, with its plan made."""
     settings = Settings(steps_per_epoch, epochs, batch_size, schedule, "shuffle", 1)
-    chunks = Chunks(problem, {run.method.name: run.method for run in runs}, settings)
+    work = SweepWork(problem, {run.method.name: run.method for run in runs}, settings)
     keys = [run.key for run in runs]
 
     def advance() -> list[Trace]:
         traces: list[Trace] = []
         lanes = [Lane(key, settings.steps) for key in keys]
-        with Runner(chunks, place=Place(processes=1), whole=True, finished=traces.extend) as runner:
-            runner.advance(lanes, settings.steps)
+        with Executor(processes=1) as executor:
+            executor.advance(work, lanes, settings.steps, traces.extend)
         return traces
 
     return advance
@@ -239,9 +239,9 @@ def peak_memory() -> float:
 
 def sweep_only(study: Any) -> None:
     settings = Settings(study.steps_per_epoch, study.epochs, study.batch_size, study.factors, "shuffle", 1)
-    chunks = Chunks(study.problem, {run.method.name: run.method for run in study.runs}, settings)
-    with Runner(chunks, place=Place(processes=1), whole=True, finished=lambda traces: None) as runner:
-        runner.advance([Lane(run.key, settings.steps) for run in study.runs], settings.steps)
+    work = SweepWork(study.problem, {run.method.name: run.method for run in study.runs}, settings)
+    with Executor(processes=1) as executor:
+        executor.advance(work, [Lane(run.key, settings.steps) for run in study.runs], settings.steps)
 
 
 def in_fresh_process(count: int) -> tuple[float, float, float]:

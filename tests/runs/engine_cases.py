@@ -3,7 +3,7 @@
 import numpy as np
 
 from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
-from surefoot.runs import Chunks, Lane, Place, Runner, Settings
+from surefoot.runs import Executor, Lane, Settings, SweepWork
 from surefoot.runs._methods import parse_method
 from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, RunPlan
 
@@ -44,10 +44,10 @@ def run_batched(
     settings = Settings(
         steps_per_epoch, epochs, batch_size, np.asarray(schedule), sampling, every, tuple(rules), distance
     )
-    chunks = Chunks(problem, {run.method.name: run.method for run in runs}, settings)
+    work = SweepWork(problem, {run.method.name: run.method for run in runs}, settings)
     lanes = [Lane(run.key, settings.steps) for run in runs]
-    with Runner(chunks, place=Place(processes=processes), whole=True, finished=on_chunk) as runner:
-        runner.advance(lanes, settings.steps)
+    with Executor(processes=processes) as executor:
+        executor.advance(work, lanes, settings.steps, on_chunk)
 
 
 def sweep(problem, runs, batch_size, epochs=2, schedule=None, **options):

@@ -12,8 +12,8 @@ import pytest
 from tests.runs.engine_cases import METHODS, PROBLEMS, numbers, run_batched, runs_of, small_logistic, sweep
 
 from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic, SimpleProblem
-from surefoot.runs._engine import chunks_of
 from surefoot.runs._row_orders import row_orders
+from surefoot.runs._sweep import chunks_of
 from surefoot.runs._types import STEP_FIELDS, Settings
 
 
@@ -230,8 +230,8 @@ def test_chunks_hold_every_run_once_and_few_numbers():
     settings = Settings(100, 10, 16, np.ones(1000), "shuffle", 1)
     runs = runs_of(METHODS, np.geomspace(0.01, 100, 40), range(4))
     chunks = chunks_of(problem, runs, settings)
-    assert sorted(id(run) for chunk in chunks for tile in chunk.tiles for run in tile) == sorted(map(id, runs))
-    assert max(len(chunk.tiles) for chunk in chunks) * 16 * problem.dimension < 1e5
+    assert sorted(id(run) for chunk in chunks for tile in chunk for run in tile) == sorted(map(id, runs))
+    assert max(len(chunk) for chunk in chunks) * 16 * problem.dimension < 1e5
 
 
 SCRIPT = """

@@ -12,15 +12,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from surefoot._base.progress import Tell, reporter, tell
-from surefoot.runs._engine import IDENTITY_RULE, NUMERICS_VERSION, Chunks
 from surefoot.runs._executor import ClusterError, Executor
 from surefoot.runs._kinds import factory_of, is_network, work_of
 from surefoot.runs._lane import Lane, Told
 from surefoot.runs._methods import EXACT, Method, has_level, parse_method, parse_methods
-from surefoot.runs._problem_run import ProblemRun
 from surefoot.runs._run import Floats, Progress, Run, RunError, RunFactory, SearchError
 from surefoot.runs._states import CheckpointError, States
 from surefoot.runs._store import Store, StoreError, StudyEntry
+from surefoot.runs._sweep import IDENTITY_RULE, NUMERICS_VERSION, ProblemRun, SweepWork
 from surefoot.runs._types import (
     EPOCH_FIELDS,
     FINAL_FIELDS,
@@ -44,10 +43,10 @@ _NEED_TORCH = {
 
 __all__ = [
     "EPOCH_FIELDS", "EXACT", "FINAL_FIELDS", "IDENTITY_RULE", "NUMERICS_VERSION", "STEP_FIELDS", "CheckpointError",
-    "Chunks", "ClusterError", "Executor", "Floats", "Key", "Lane", "Method", "NetworkRun", "NetworkRuns", "ProblemRun",
+    "ClusterError", "Executor", "Floats", "Key", "Lane", "Method", "NetworkRun", "NetworkRuns", "ProblemRun",
     "Progress", "Run", "RunError", "RunFactory", "RunPlan", "RunWork", "SearchError", "Settings", "States", "Store",
-    "StoreError", "StudyEntry", "Tell", "Told", "TorchRun", "Trace", "Work", "factory_of", "has_level", "is_network",
-    "parse_method", "parse_methods", "reporter", "tell", "work_of",
+    "StoreError", "StudyEntry", "SweepWork", "Tell", "Told", "TorchRun", "Trace", "Work", "factory_of", "has_level",
+    "is_network", "parse_method", "parse_methods", "reporter", "tell", "work_of",
 ]  # fmt: skip
 
 

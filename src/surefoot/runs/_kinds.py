@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surefoot.problems import ArrayProblem, NetworkProblem, Problem
-from surefoot.runs._engine import Chunks
 from surefoot.runs._methods import Method
-from surefoot.runs._problem_run import ProblemRun
 from surefoot.runs._states import States
+from surefoot.runs._sweep import ProblemRun, SweepWork
 from surefoot.runs._types import Settings
 from surefoot.runs._work import RunWork, Work
 
@@ -25,7 +24,7 @@ def is_network(problem: Problem) -> bool:
 def work_of(problem: Problem, methods: Sequence[Method], settings: Settings, states: States) -> Work:
     """The work of computing a study's runs."""
     if not is_network(problem):
-        return Chunks(_tiled(problem), {method.name: method for method in methods}, settings)
+        return SweepWork(_tiled(problem), {method.name: method for method in methods}, settings)
     factories = {method.name: factory_of(problem, method, settings) for method in methods}
     return RunWork(factories, settings.steps, states, takes_all=True)
 
