@@ -85,7 +85,7 @@ def fastest_training(data: Images) -> tuple[str, Callable[[], Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="archive or folder of CIFAR-10")
+    parser.add_argument("--data", help="folder of CIFAR-10")
     parser.add_argument("--batches", type=int, default=50, help="of the pipeline in a turn")
     parser.add_argument("--steps", type=int, default=2, help="of ResNet20 in a turn")
     parser.add_argument("--turns", type=int, default=5)

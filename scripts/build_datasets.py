@@ -10,8 +10,6 @@ Developers run this, on an x86 Linux of the Debian family; users never do. The r
   training rows.
 * dna: the Debian package ``r-cran-mlbench``, data frame ``DNA`` (UCI, primate splice-junction sequences): 180 bits and
   the class. Rows 1 to 2000 are the training file, the rest is the test file.
-* digits: the Python package ``scikit-learn``, file ``digits.csv.gz`` (UCI, optical recognition of handwritten digits):
-  64 pixels from 0 to 16 and the class. A row becomes 65 bytes, the class first.
 * shakespeare: the text "tiny Shakespeare" of the repository ``karpathy/char-rnn``, cut behind the last speech that ends
   within its first 100,000 characters.
 
@@ -22,7 +20,6 @@ holds them already.
 """
 
 import argparse
-import gzip
 import hashlib
 import lzma
 import os
@@ -36,10 +33,10 @@ from urllib.request import urlretrieve
 
 import numpy as np
 
-from surefoot.data import optdigits, text
-from surefoot.data.catalog import PINNED_SHA256
+from surefoot.data import text
+from surefoot.data.registry import BUNDLED_SHA256
 
-SHA256 = {**PINNED_SHA256, optdigits.FILE: optdigits.SHA256, text.FILE: text.SHA256}
+SHA256 = {**BUNDLED_SHA256, text.FILE: text.SHA256}
 TEXT_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 TEXT_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 TEXT_CHARACTERS = 100_000
@@ -93,16 +90,6 @@ def dna(downloads: Path) -> dict[str, bytes]:
     return {name: "".join(part).encode() for name, part in parts.items()}
 
 
-def digits(downloads: Path) -> dict[str, bytes]:
-    """Return the rows of digits.bin."""
-    package = wheel(downloads, "scikit_learn-1.5.2-*.whl", "scikit-learn==1.5.2")
-    with zipfile.ZipFile(package) as archive:
-        table = np.loadtxt(
-            gzip.decompress(archive.read("sklearn/datasets/data/digits.csv.gz")).splitlines(), delimiter=","
-        )
-    return {optdigits.FILE: np.roll(table, 1, axis=1).astype(np.uint8).tobytes()}
-
-
 def shakespeare(downloads: Path) -> dict[str, bytes]:
     """Return the text of shakespeare.txt."""
     path = downloads / "tinyshakespeare.txt"
@@ -118,7 +105,6 @@ def shakespeare(downloads: Path) -> dict[str, bytes]:
 BUILDERS: dict[str, Callable[[Path], dict[str, bytes]]] = {
     "vowel": vowel,
     "dna": dna,
-    "digits": digits,
     "shakespeare": shakespeare,
 }
 

@@ -1,13 +1,9 @@
-import hashlib
-import importlib.util
-import lzma
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from surefoot.data import Images, cache, digits, optdigits
+from surefoot.data import Images, digits
 
 PIXELS = np.arange(5 * 2 * 3 * 4, dtype=np.uint8).reshape(5, 2, 3, 4)
 LABELS = np.array([0, 1, 2, 1, 0])
@@ -92,26 +88,10 @@ def test_sizes_of_digits(split, rows):
     assert (images.images.min(), images.images.max()) == (0, 255)
 
 
-def test_digits_are_those_of_scikit_learn():
-    there = importlib.util.find_spec("sklearn")
-    if there is None:
-        pytest.skip("scikit-learn is not installed")
-    table = np.loadtxt(Path(there.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")  # no import
-    parts = [digits("train"), digits("test")]
-    pixels = np.concatenate([part.images.reshape(-1, 64) for part in parts])
-    np.testing.assert_array_equal(pixels, np.rint(table[:, :64] * 255 / 16))
-    np.testing.assert_array_equal(np.concatenate([part.labels for part in parts]), table[:, 64])
-
-
 def test_statistics_of_digits_are_those_of_the_training_images():
     images = digits("train")
     computed = Images("digits", images.images, images.labels, images.classes).statistics()
     np.testing.assert_allclose(images.statistics(), computed, atol=1e-4)
-
-
-def test_bundled_digits_have_the_known_checksum():
-    content = lzma.decompress(cache.bundled(optdigits.FILE).read_bytes())
-    assert hashlib.sha256(content).hexdigest() == optdigits.SHA256
 
 
 def test_unknown_split_of_digits():

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_array
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 from surefoot.data import Dataset, characters, digits
@@ -248,7 +247,6 @@ PAIR = (torch.eye(4), torch.arange(4))
         (TensorDataset(*PAIR), TensorInputs),
         (Subset(TensorDataset(*PAIR), [0, 1]), DatasetInputs),
         (Dataset.from_arrays("mine", np.eye(4), [0, 1, 1, 0]), TensorInputs),
-        (Dataset.from_arrays("mine", csr_array(np.eye(4)), [0, 1, 1, 0]), TensorInputs),
     ],
 )
 def test_what_becomes_inputs(data, kind):

@@ -37,12 +37,12 @@ data = typer.Typer(
     cls=Group,
     help="""Data sets: what there is, and how to get more.
 
-    vowel, dna, digits and a text come with the package; all others are downloaded once, checked, and kept.
+    vowel, dna, digits and a text come with the package; CIFAR-10 is downloaded once, checked, and kept.
 
     [bold]Examples[/]
 
       surefoot data list --all
-      surefoot data get a9a
+      surefoot data get cifar10
     """,
     no_args_is_help=True,
 )
@@ -85,13 +85,11 @@ def get_(
         str,
         Argument(
             metavar="NAME",
-            help="A name of `surefoot data list --all`, or FOLDER/FILE of the LIBSVM site.",
+            help="A name of `surefoot data list --all`, or a LIBSVM file of your own.",
             autocompletion=completing("surefoot.data:available"),
         ),
     ],
-    source: Annotated[
-        Path | None, Option("--from", metavar="PATH", help="For cifar10: an archive or folder that has it.")
-    ] = None,
+    source: Annotated[Path | None, Option("--from", metavar="PATH", help="For cifar10: a folder that has it.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Bring a data set into the cache, checked, and say where it is.
@@ -100,10 +98,8 @@ def get_(
 
     [bold]Examples[/]
 
-      surefoot data get a9a
-      surefoot data get multiclass/letter.scale
       surefoot data get cifar10
-      surefoot data get cifar10 --from cifar-10-python.tar.gz
+      surefoot data get cifar10 --from cifar-10-batches-bin
     """
     from surefoot.data import get
 

@@ -1,14 +1,13 @@
-"""Data for studies: LIBSVM files, CIFAR-10 and texts, read, fetched, verified and cached; synthetic regression.
+"""Data for studies: vowel, dna, handwritten digits and some Shakespeare come with the package; CIFAR-10 is downloaded.
 
-Inside the package: vowel, dna, handwritten digits, and some Shakespeare.
+LIBSVM files and texts of one's own are read; linear regression is drawn.
 """
 
 from surefoot.data.cache import ChecksumError, DownloadError, folders
 from surefoot.data.cifar import cifar10
 from surefoot.data.dataset import Dataset, fingerprint, train_validation_split
-from surefoot.data.images import Images
-from surefoot.data.libsvm import read_libsvm, write_libsvm
-from surefoot.data.optdigits import digits
+from surefoot.data.images import Images, digits
+from surefoot.data.libsvm import read_libsvm
 from surefoot.data.registry import DatasetInfo, available, get, load
 from surefoot.data.synthetic import LinearRegressionData, linear_regression
 from surefoot.data.text import Characters, characters
@@ -32,5 +31,4 @@ __all__ = [
     "load",
     "read_libsvm",
     "train_validation_split",
-    "write_libsvm",
 ]

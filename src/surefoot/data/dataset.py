@@ -3,26 +3,21 @@
 import hashlib
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot._base.arguments import whole
-from surefoot.data.catalog import Task
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array, sparray, spmatrix
-
-Matrix: TypeAlias = "NDArray[np.float64] | csr_array[np.float64]"
+Task = Literal["classification", "regression"]
 Labels: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 
 
-def fingerprint(*arrays: "NDArray[Any] | csr_array[np.float64]") -> str:
+def fingerprint(*arrays: NDArray[Any]) -> str:
     """Return the SHA-256 (hex) of the shapes, types and entries of some arrays.
 
-    It tells whether two computations had the same data. A CSR array and the dense array with the same entries differ
-    on purpose: sums run over them in another order, and floating-point results differ in the last digits.
+    It says whether two computations had the same data.
 
     Example:
         >>> fingerprint(np.zeros(2)) == fingerprint(np.zeros(2)), fingerprint(np.zeros(2)) == fingerprint(np.zeros(3))
@@ -30,18 +25,10 @@ def fingerprint(*arrays: "NDArray[Any] | csr_array[np.float64]") -> str:
     """
     digest = hashlib.sha256()
     for array in arrays:
-        # Byte order and integer width are fixed, so that the same data have one fingerprint on every machine.
-        if isinstance(array, np.ndarray):
-            pieces = [("dense", np.asarray(array, array.dtype.newbyteorder("<")))]
-        else:
-            pieces = [
-                ("starts", np.asarray(array.indptr, "<i8")),
-                ("columns", np.asarray(array.indices, "<i8")),
-                ("values", np.asarray(array.data, "<f8")),
-            ]
-        for kind, piece in pieces:
-            digest.update(f"{kind} {array.shape} {piece.dtype.str} {piece.size};".encode())
-            digest.update(np.ascontiguousarray(piece).data)
+        # Byte order is fixed, so that the same data have one fingerprint on every machine.
+        piece = np.asarray(array, array.dtype.newbyteorder("<"))
+        digest.update(f"dense {array.shape} {piece.dtype.str} {piece.size};".encode())
+        digest.update(np.ascontiguousarray(piece).data)
     return digest.hexdigest()
 
 
@@ -53,21 +40,20 @@ class Dataset:
 
     Attributes:
         name: What it is called.
-        X: Features, float64, one row an example; an array or a SciPy CSR array.
+        X: Features, float64, one row per example.
         y: For classification the classes 0 … C−1 (int64), for regression the targets (float64).
         labels: For classification the label that each class has in the file, in increasing order; else empty.
         fingerprint: SHA-256 of ``X``, ``y`` and ``labels`` (see `fingerprint`).
     """
 
     name: str
-    X: Matrix
+    X: NDArray[np.float64]
     y: Labels
     labels: tuple[float, ...] = ()
     fingerprint: str = field(init=False)
 
     def __post_init__(self) -> None:
-        arrays = (self.X,) if isinstance(self.X, np.ndarray) else (self.X.data, self.X.indices, self.X.indptr)
-        for array in (*arrays, self.y):
+        for array in (self.X, self.y):
             array.flags.writeable = False
         object.__setattr__(self, "fingerprint", fingerprint(self.X, self.y, np.array(self.labels)))
 
@@ -85,7 +71,7 @@ class Dataset:
     def from_arrays(
         cls,
         name: str,
-        X: "ArrayLike | sparray | spmatrix",
+        X: ArrayLike,
         y: ArrayLike,
         *,
         task: Task = "classification",
@@ -96,7 +82,7 @@ class Dataset:
 
         Args:
             name: What it is called.
-            X: Features of shape (n, d), dense or sparse, finite.
+            X: Features of shape (n, d), finite.
             y: Labels of shape (n,), finite numbers.
             task: What the labels mean.
             labels: All labels that may occur, for a part that may lack some; by default those in ``y``.
@@ -178,19 +164,11 @@ def train_validation_split(dataset: Dataset, fraction: float = 0.2, seed: int = 
     return train, validation
 
 
-def _checked_matrix(X: "ArrayLike | sparray | spmatrix", copy: bool) -> Matrix:
-    matrix: Matrix
-    if hasattr(X, "tocsr"):
-        from scipy.sparse import csr_array
-
-        sparse = csr_array(cast("csr_array[np.float64]", X), copy=copy).astype(np.float64, copy=False)
-        sparse.sum_duplicates()
-        matrix, entries = sparse, sparse.data
-    else:
-        matrix = entries = np.array(X, np.float64, order="C", copy=copy or None)
+def _checked_matrix(X: ArrayLike, copy: bool) -> NDArray[np.float64]:
+    matrix = np.array(X, np.float64, order="C", copy=copy or None)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise ValueError(f"X must have shape (n, d) with at least one row and one column, got {matrix.shape}")
-    if not np.isfinite(entries).all():
+    if not np.isfinite(matrix).all():
         raise ValueError("X has an entry that is not finite")
     return matrix
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,12 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 class Images:
     """Images of one size with a class each, not to be changed in place: the arrays are read-only.
 
-    `cifar10` and `digits` return one; from arrays of your own make one directly. Images that come from a
-    memory-mapped file are pickled as the place of that file, so that worker processes share its pages.
+    `cifar10` and `digits` return one; from arrays of your own make one directly. Those of CIFAR-10 are pickled as the
+    place of their files, so that they go to worker processes quickly.
 
     Attributes:
         name: What they are called.
-        images: Bytes of shape (n, channels, height, width); may be a view of a memory-mapped file.
+        images: Bytes of shape (n, channels, height, width).
         labels: The classes 0 … C−1 of shape (n,), int64.
         classes: The names of the classes.
         mean: Mean of each channel over the training images, as shares of 255. If None, `statistics` computes it.
@@ -119,3 +119,33 @@ def _counts(images: Pixels, channel: int) -> NDArray[np.int64]:
         (np.bincount(images[start : start + 1000, channel].ravel(), minlength=256) for start in blocks),
         np.zeros(256, np.int64),
     )
+
+
+def check_split(split: str) -> None:
+    """Raise ValueError unless the name is that of a part."""
+    if split not in ("train", "test"):
+        raise ValueError(f"split must be 'train' or 'test', got {split!r}")
+
+
+def digits(split: Literal["train", "test"] = "train") -> Images:
+    """Return images of handwritten digits, 8 by 8 pixels of one channel, from scikit-learn; nothing is downloaded.
+
+    The first 1437 of the 1797 images are the training images, the other 360 the test images. Pixels are scaled from
+    0 … 16 to 0 … 255.
+
+    Args:
+        split: Training or test images.
+
+    Example:
+        >>> images = digits("test")
+        >>> len(images), images.shape, images.classes[images.labels[0]]
+        (360, (1, 8, 8), '2')
+    """
+    from sklearn.datasets import load_digits
+
+    check_split(split)
+    pixels, labels = load_digits(return_X_y=True)
+    part = slice(1437) if split == "train" else slice(1437, None)
+    scaled = (pixels[part].astype(np.uint16) * 255 + 8) // 16  # rounded
+    images = scaled.astype(np.uint8).reshape(-1, 1, 8, 8)
+    return Images(f"digits-{split}", images, labels[part], tuple("0123456789"), (0.3054,), (0.3753,))

@@ -25,7 +25,6 @@ from surefoot._base.arguments import whole
 from surefoot._base.randomness import global_random
 from surefoot._identity import Identity, identify
 from surefoot.data import Dataset, Images, fingerprint
-from surefoot.problems._linear_predictor import dense
 from surefoot.problems._problem import Rows
 
 
@@ -263,7 +262,7 @@ def as_inputs(data: Any, *, like: Inputs | None = None) -> Inputs:
         known = (like.mean, like.std) if isinstance(like, ImageInputs) else (None, None)
         return ImageInputs(data, *known, augment=False)
     if isinstance(data, Dataset):
-        return TensorInputs(dense(data.X), data.y)
+        return TensorInputs(data.X, data.y)
     if isinstance(data, tuple | list) and len(data) == 2:
         return TensorInputs(*data)
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:

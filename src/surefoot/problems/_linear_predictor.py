@@ -191,15 +191,10 @@ def rows_of(dataset: Dataset, validation: float, seed: int = 0) -> tuple[Floats,
     if not isinstance(validation, int | float | np.floating) or not 0 <= validation < 1:
         raise ValueError(f"validation must be at least 0 and under 1, got {validation!r}")
     if not validation:
-        return dense(dataset.X), dataset.y, None
+        return dataset.X, dataset.y, None
     whole("split_seed", seed, 0)
     dataset, held_out = train_validation_split(dataset, validation, seed)
-    return dense(dataset.X), dataset.y, (dense(held_out.X), held_out.y)
-
-
-def dense(X: Any) -> Floats:
-    """Features as an array, from an array or a SciPy CSR array."""
-    return X if isinstance(X, np.ndarray) else X.toarray()
+    return dataset.X, dataset.y, (held_out.X, held_out.y)
 
 
 def _checked(features: ArrayLike, targets: ArrayLike) -> tuple[Floats, Any]:

@@ -37,7 +37,7 @@ def resnet20(
     """ResNet20 on CIFAR-10, with flips and crops, as in the paper's Section 5.
 
     Args:
-        data: Folder or archive of CIFAR-10; by default it is looked for in the data folders, or downloaded.
+        data: Folder of CIFAR-10; by default it is looked for in the data folders, or downloaded.
         rows: Use the first training images only.
         validation_rows: Use the first test images only.
         augment: Flip and crop.
