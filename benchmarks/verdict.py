@@ -51,9 +51,7 @@ class Fit:
     def __init__(self, runs: list[Run]) -> None:
         self.runs, self.seen = runs, [run.seen() for run in runs]
         self.place = np.array([run.place for run in runs])
-        self.use = np.array(
-            [seen.evidence is not None and seen.broken is None and not seen.soared for seen in self.seen]
-        )
+        self.use = np.array([seen.evidence is not None and not seen.lost for seen in self.seen])
         names, number, count = np.unique([run.spec.task for run in runs], return_inverse=True, return_counts=True)
         self.fold = np.random.default_rng(0).permutation(len(names))[number] % FOLDS
         self.weight = np.mean(np.sqrt(count[number])) / np.sqrt(count[number])

@@ -91,7 +91,7 @@ def inside(kind: type[torch.optim.Optimizer]) -> None:
     extra = statistics.fmean(part for _, part in watched) - statistics.median(part for _, part in plain) + listening()
     whole = statistics.median(all_of_it for all_of_it, _ in plain)
     met = "yes" if extra / whole <= GOAL else "NO"
-    ratio = f"{extra * 1e3:.2f} ms of {whole * 1e3:.0f} ms per step, {extra / whole:.2%}"
+    ratio = f"{extra * 1e3:.2f} ms of {whole * 1e3:.0f} ms a step, {extra / whole:.2%}"
     print(f"{kind.__name__:5}  watching takes {ratio}; goal ≤ {GOAL:.0%}: {met}")
 
 

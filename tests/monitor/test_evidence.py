@@ -1,4 +1,4 @@
-"""The numbers that a verdict rests on: they have no units, and separate a rise of the loss from noise."""
+"""The numbers that a verdict rests on: they have no units, and tell a rise of the loss from noise."""
 
 from __future__ import annotations
 

@@ -118,13 +118,13 @@ def test_a_schedule_that_is_known_tells_the_peak(another):
             self.done += 1
             self.group["lr"] = 0.2 * factors[self.done]
 
-    known, unknown = (
+    told, untold = (
         watched(another, OPTIMIZERS["sgd"][0], 0.2, scheduler=ByHand, **options).verdict()
         for options in ({"schedule": factors}, {})
     )
-    assert known.lr_range[0] <= 0.2 <= known.lr_range[1]
+    assert told.lr_range[0] <= 0.2 <= told.lr_range[1]
     for name in ("promised", "away"):
-        assert unknown.details[name] == pytest.approx(known.details[name] - math.log10(5), abs=1e-6)
+        assert untold.details[name] == pytest.approx(told.details[name] - math.log10(5), abs=1e-6)
 
 
 def test_clipped_gradients_are_judged_too(another):
@@ -248,7 +248,7 @@ def test_a_safer_rate_is_no_larger_one(another):
 
 @pytest.mark.parametrize("lr", [0.01, 1.0, 1e4])
 def test_surefoot_has_no_rate(another, lr):
-    """Its rate has no effect, so no other one is suggested; the verdict says how the loss is doing."""
+    """Its rate has no effect, so nobody is told to change it; how it is doing is said instead."""
     verdict = watched(another, lambda p, lr: sfo.Surefoot(p, lr=lr), lr, steps=40).verdict()
     assert verdict.state == "unknown"
     assert verdict.lr_range is None

@@ -58,6 +58,20 @@ def test_stochastic_worst_case_of_three_steps_is_at_most_the_bound():
     assert pep.stochastic_last_iterate(lr=0.8, steps=3, schedule="linear").agrees
 
 
+@pytest.mark.parametrize(("method", "first"), [("sps", 0.3), ("ngn", 0.6)])
+def test_the_rates_of_sps_and_ngn_hold_with_noise(method, first):
+    found = pep.average_rate(method=method, lr=2.0, first=first, second=0.8)
+    assert 0 < found.worst_case < found.theory
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_the_sharpest_rate_under_interpolation_is_that_of_a_quadratic(steps):
+    quadratic = sum(0.5 * 4.0**-step for step in range(steps)) / steps  # x halves in every step
+    found = pep.interpolation_rate(lr=2.0, steps=steps)
+    assert (found.worst_case, found.theory) == pytest.approx((quadratic, 2 / steps), rel=1e-5)
+    assert pep.interpolation_rate(lr=2.0, steps=steps, scale=0.5).worst_case <= quadratic * (1 + 1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["last_iterate", "average_iterate"])
 def test_random_draws_cost_nothing_in_any_registered_case(name):

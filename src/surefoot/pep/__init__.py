@@ -14,6 +14,8 @@ last-iterate                last_iterate                    f(x_T) − f⋆ agai
 average-iterate             average_iterate                 f at the averaged iterate against Ω_avg
 stochastic-last-iterate     stochastic_last_iterate         the same with two losses drawn at random
 stochastic-average-iterate  stochastic_average_iterate
+average-rate                average_rate                    the rates of SPS and NGN on smooth losses
+interpolation-rate          interpolation_rate              the rate of SPS under interpolation
 one-step-level              one_step_level                  the base inequality with a level
 last-iterate-level          last_iterate_level              Ω_last with a level, its price paid or left out
 ==========================  ==============================  ===================================================
@@ -26,6 +28,8 @@ A status other than ``optimal`` is never taken as a number: the other solver is 
 from surefoot.pep._one_step import one_step_index, one_step_level, spp_index, spp_index_weakly_convex
 from surefoot.pep._runs import (
     average_iterate,
+    average_rate,
+    interpolation_rate,
     last_iterate,
     last_iterate_level,
     stochastic_average_iterate,
@@ -35,7 +39,8 @@ from surefoot.pep._solver import SolverError, WorstCase
 from surefoot.pep._verify import CACHE_VARIABLE, STATEMENTS, Statement, run, summary, table, verify
 
 __all__ = [
-    "CACHE_VARIABLE", "STATEMENTS", "SolverError", "Statement", "WorstCase", "average_iterate", "last_iterate",
+    "CACHE_VARIABLE", "STATEMENTS", "SolverError", "Statement", "WorstCase", "average_iterate", "average_rate",
+    "interpolation_rate", "last_iterate",
     "last_iterate_level", "one_step_index", "one_step_level", "run", "spp_index", "spp_index_weakly_convex",
     "stochastic_average_iterate", "stochastic_last_iterate", "summary", "table", "verify",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 from surefoot._base.arguments import number, one_of, whole
 from surefoot.pep._one_step import excess
 from surefoot.pep._solver import LARGE, WorstCase, interpolate, new_problem, positive, solve
-from surefoot.theory import bounds, models, schedules
+from surefoot.theory import bounds, models, rates, schedules
 
 LONGEST_TREE = 3
 """Steps of the stochastic statements: every further one doubles the number of points."""
@@ -177,3 +177,82 @@ def last_iterate_level(
             interpolate(problem, points, lowest=0.0)
         fails = price == "left out" and level / 2 * (1 - 2 * scale) > bias
         return solve(problem, "last-iterate-level", case, bias, "above" if fails else "at most", accuracy=LARGE)
+
+
+def average_rate(
+    *, method: str, lr: float, first: float, second: float, smoothness: float = 1.0, distance: float = 1.0
+) -> WorstCase:
+    """The worst mean of E f(x_t) − f⋆ over two steps of SPS or NGN, less its noise, against the rate's bias (ours).
+
+    f = ½(f_1 + f_2) with L-smooth convex losses ≥ 0, C = 0, so that s̄ = σ² + ε_lb = f⋆; one of them is drawn in each
+    step. The first step has the scale t = ``first`` if f_1 is drawn and ``second`` if f_2 is; a scale of SPS or NGN
+    fixes α‖g‖²/f, which is linear in what the program knows. Theory: :mod:`surefoot.theory.rates`.
+
+    >>> average_rate(method="sps", lr=2.0, first=0.5, second=1.0).agrees
+    True
+    """
+    one_of("method", method, ("sps", "ngn"))
+    case: dict[str, Any] = {"method": method, **positive(lr=lr, smoothness=smoothness, distance=distance)}
+    scales = {"first": number("first", first, least=0, most=1), "second": number("second", second, least=0, most=1)}
+    rate = (rates.sps if method == "sps" else rates.ngn)(smoothness, distance, 2, lr, 1.0)
+    with new_problem() as problem:
+        losses = _Losses(2)
+        solution, lowest = losses.minimiser()
+        start = losses.point()
+        problem.add_constraint((start - solution) ** 2 <= distance**2)
+        gradients, mean = losses.evaluate(start)
+        values = [2 * mean]  # f(x_1), and f(x_2) on two paths
+        for scale, gradient, points in zip(scales.values(), gradients, losses.points, strict=True):
+            _scaled(problem, method, lr, scale, gradient, points[1][2])
+            values.append(losses.evaluate(start - scale * lr * gradient)[1])
+        problem.set_performance_metric(reduce(add, values) / 4 - lowest - float(rate.noise) * lowest)
+        for points in losses.points:
+            interpolate(problem, points, smoothness=smoothness, lowest=0.0)
+        return solve(problem, "average-rate", case | scales, float(rate.bias), "at most", accuracy=LARGE)
+
+
+def interpolation_rate(
+    *, lr: float, steps: int, scale: float | None = None, smoothness: float = 1.0, distance: float = 1.0
+) -> WorstCase:
+    """The worst mean of f_t(x_t) over T = ``steps`` steps of SPS on L-smooth convex losses f_t ≥ 0, all 0 at one x⋆.
+
+    All steps have the same scale t, by default the smallest, 1/(2αL). For α ≥ 3/(4L) that is the worst one, and the
+    sharpest constant is (2/3)(1 − 4⁻ᵀ)LD²/T: the quadratic ½Lx² attains it, because Polyak's step halves x. Theory:
+    2LD²/T (:func:`surefoot.theory.rates.sps`), three times as much.
+
+    >>> round(interpolation_rate(lr=2.0, steps=2).worst_case, 4)
+    0.3125
+    """
+    case: dict[str, Any] = positive(lr=lr, smoothness=smoothness, distance=distance)
+    case |= {"steps": whole("steps", steps, 1)}
+    least = 0.5 / (lr * smoothness)
+    chosen = case["scale"] = least if scale is None else number("scale", scale, least=0, most=1)
+    is_worst = chosen == least <= 2 / 3
+    exact = 2 / 3 * (1 - 4.0**-steps) * smoothness * distance**2 / steps if is_worst else None
+    with new_problem() as problem:
+        from PEPit import Expression, Point
+
+        solution, x = Point(), Point()
+        problem.add_constraint((x - solution) ** 2 <= distance**2)
+        values = []
+        for step in range(steps):
+            gradient, value = Point(), Expression()
+            points = [(solution, 0 * solution, 0 * value), (x, gradient, value)]
+            interpolate(problem, points, smoothness=smoothness, lowest=0.0)
+            values.append(value)
+            if step + 1 < steps:
+                _scaled(problem, "sps", lr, chosen, gradient, value)
+                x = x - chosen * lr * gradient
+        problem.set_performance_metric(reduce(add, values) / steps)
+        theory = float(rates.sps(smoothness, distance, steps, lr).total)
+        return solve(problem, "interpolation-rate", case, theory, "at most", exact=exact, accuracy=LARGE)
+
+
+def _scaled(problem: Any, method: str, lr: float, scale: float, gradient: Any, value: Any) -> None:
+    """Constrain α‖g‖² and f (C = 0) so that the step of SPS or NGN has this scale t."""
+    if method == "ngn":  # t = 1/(1 + z/2)
+        problem.add_constraint(scale * lr * gradient**2 == 2 * (1 - scale) * value)
+    elif scale < 1:  # t = 1/z
+        problem.add_constraint(scale * lr * gradient**2 == value)
+    else:
+        problem.add_constraint(lr * gradient**2 <= value)

@@ -88,6 +88,21 @@ STATEMENTS: dict[str, Statement] = {
     "stochastic-average-iterate": Statement(
         "two losses, all paths: E f at the average is at most Ω_avg", _runs.stochastic_average_iterate, _TREES
     ),
+    "average-rate": Statement(
+        "smooth losses, two of them: mean E f(x_t) − f⋆ less the noise is at most the rate's bias",
+        _runs.average_rate,
+        [
+            {"method": method, "lr": lr, "first": least + a * (1 - least), "second": least + b * (1 - least)}
+            for lr in (0.75, 8.0)
+            for method, least in (("sps", 0.5 / lr), ("ngn", 1 / (1 + lr)))  # no smaller scales with L = 1
+            for a, b in ((0.1, 0.1), (0.1, 0.8), (0.4, 0.8))
+        ],
+    ),
+    "interpolation-rate": Statement(
+        "the rate of SPS under interpolation: at most 2LD²/T, exactly a third of it",
+        _runs.interpolation_rate,
+        _grid(lr=(0.75, 2.0, 10.0), steps=(1, 2, 3, 4)),
+    ),
     "one-step-level": Statement(
         "smallest index of the base inequality with a level C: δ_safe at f − C, on both sides of the infimum",
         _one_step.one_step_level,

@@ -44,7 +44,7 @@ class Curve:
 
     @classmethod
     def of(cls, values: Floats) -> Curve:
-        """The curve of values, one per step; NaN is what was not measured, ∞ what is not finite."""
+        """The curve of values, one a step; NaN is what was not measured, ∞ what is not finite."""
         count, infinite = len(values), np.isinf(values)
         width = max(1, -(-count // LIMIT))
         buckets = np.full((-(-count // width), width), np.nan)

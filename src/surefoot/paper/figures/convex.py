@@ -14,6 +14,7 @@ from surefoot.paper.figures._recipe import Recipe
 from surefoot.paper.figures.panels import draw_rates, draw_traces
 from surefoot.plots.methods import GREY, look, looks
 from surefoot.plots.style import drawable, key, legend_below, mark_edge, new_figure
+from surefoot.theory import rates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,6 +97,45 @@ def variants(data: xr.Dataset) -> Figure:
         below.set_title(f"{name.upper()}: mean over the seeds, at three rates")
     axes[0].set_ylabel("loss $f(x_T)$, and its bound $f⋆ + Ω$")
     axes[3].set_ylabel("stability index, E[$δ_t$]")
+    return figure
+
+
+RATES = np.geomspace(0.05, 100.0, 12).tolist()
+MEASURED = ("sgd", "sps", "ngn")
+
+
+def rates_data() -> xr.Dataset:
+    """On linear regression with interpolation, T = 100, 20 seeds of independent batches: the mean of f(x_t) − f⋆, Ω_avg
+    with the safe index, and the rate of :mod:`surefoot.theory.rates`, where L is the largest of 20,000 batches."""
+    chosen = study("linear-regression", methods=list(MEASURED), lrs=RATES, seeds=20, sampling="iid")
+    result = chosen.run(progress=False)
+    rows: Any = chosen.problem.A  # type: ignore[attr-defined]
+    random = np.random.default_rng(0)
+    batches = [rows[random.choice(len(rows), 5, replace=False)] for _ in range(20_000)]
+    smoothness = max(float(np.linalg.norm(batch, 2)) ** 2 / 5 for batch in batches)
+    loss = result.dataset.loss  # E f(x_t, s_t) = E f(x_t): the batch is drawn after x_t
+    with np.errstate(over="ignore"):
+        measured = loss.mean("step").mean("seed")
+    bound = result.bound(index="safe", kind="average").total
+    lrs = result.dataset.lr.values
+    totals = [rates.sps(smoothness, 1.0, chosen.steps, lrs).total, rates.ngn(smoothness, 1.0, chosen.steps, lrs).total]
+    rate = xr.DataArray(totals, {"algorithm": ["sps", "ngn"], "lr": lrs}, ("algorithm", "lr"))
+    return xr.Dataset({"measured": measured, "bound": bound, "rate": rate, "smoothness": smoothness})
+
+
+def draw_rates_of_convergence(data: xr.Dataset) -> Figure:
+    """One of ours: measured (solid), Ω_avg of the δ that were measured (dashed), and the rate, which knows L, D and T
+    alone (dotted), over α. The rate of SPS does not depend on α from 1/(2L) on; SGD has none beyond 1/L."""
+    figure, (ax,) = new_figure(1, width=6.0)
+    for method, style in looks(MEASURED).items():
+        one = data.sel(algorithm=method)
+        ax.plot(data.lr, drawable(one.measured.values, 1e3), **style.options())
+        ax.plot(data.lr, drawable(one.bound.values, 1e3), **style.options(linestyle="--", markersize=2.5, label=None))
+        ax.plot(data.lr, one.rate, color=style.colour, linestyle=":", linewidth=2.0)
+    for words, line in (("measured", "-"), ("bound Ω from measured δ", "--"), ("rate from L, D and T", ":")):
+        key(ax, words, linestyle=line)
+    ax.set(xscale="log", yscale="log", ylim=(1e-3, 1e3), xlabel="learning rate α", ylabel="mean of $f(x_t)$ − f⋆")
+    ax.set_title(f"T = 100, D = 1, L = {float(data.smoothness):.3g}")
     return figure
 
 
@@ -201,6 +241,9 @@ FIGURES = {
     ),
     "vowel": _of_experiment("vowel", "8"),
     "dna": _of_experiment("dna", "12"),
+    "rates": Recipe(
+        "", "mean loss, its bound and its rate over α", rates_data, draw_rates_of_convergence
+    ),
     "interpolation": Recipe(
         "", "larger batches: less noise σ², and longer windows for SPP", interpolation_data, interpolation
     ),
