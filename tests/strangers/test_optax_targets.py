@@ -1,4 +1,7 @@
-"""What optax demands of contributed optimizers, for ours: its usual targets, dtypes, wrappers, and constant shapes."""
+"""What optax demands of contributed optimizers, for ours: its usual targets, dtypes, wrappers, and constant shapes.
+
+Complex parameters, an ``update`` without ``value=`` and ``optax.MultiSteps`` are refused (tests/integrations).
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,14 @@ import jax.numpy as jnp  # noqa: E402
 
 import surefoot.integrations.optax as sfx  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 MAKES = {
     "sgd": lambda lr: sfx.sgd(lr),
     "sps": lambda lr: sfx.sps(lr),
     "ngn": lambda lr: sfx.ngn(lr),
     "log_ngn": lambda lr: sfx.log_ngn(lr),
     "power_step": lambda lr: sfx.power_step(lr),
-}
-NOT_APPLICABLE = {
-    "complex parameters": "refused by init: the models are of real losses of real parameters",
-    "update without value=": "refused: the step depends on the loss",
-    "p of power_step as a traced number": "refused: the formula depends on p; inject_hyperparams(static_args='p')",
-    "optax.MultiSteps": "refused: it drops losses; sfx.multi_steps takes its place",
 }
 
 
@@ -81,13 +80,3 @@ def test_works_in_optaxs_wrappers(name, wrap):
     }[wrap]()
     x, _ = run(wrapped, start, end, value, 100)
     assert np.asarray(x) == pytest.approx(np.asarray(end), abs=1e-3)
-
-
-@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
-def test_what_does_not_apply_is_refused(make):
-    assert all(NOT_APPLICABLE.values())
-    with pytest.raises(TypeError, match="real floating-point"):
-        make(0.1).init(jnp.array([1j]))
-    x = jnp.ones(2)
-    with pytest.raises(TypeError, match="needs the loss"):
-        make(0.1).update(x, make(0.1).init(x), x)

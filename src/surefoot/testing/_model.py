@@ -10,7 +10,7 @@ import torch
 
 from surefoot.theory.models import Model
 
-_HEIGHTS = (1e-6, 0.3, 1.0, 40.0)
+_GAPS = (1e-6, 0.3, 1.0, 40.0)
 _GRAD_SQS = (1e-8, 0.1, 1.0, 30.0, 1e6)
 _LRS = (1e-6, 0.1, 1.0, 10.0, 1e4)
 
@@ -29,7 +29,7 @@ def check_model(model: Model) -> None:
     name = repr(model)
     bounded = math.isfinite(float(model.lower_bound))
     bound = float(model.lower_bound) if bounded else 0.0
-    points = [(bound + f, g, a) for f in _HEIGHTS for g in _GRAD_SQS for a in _LRS]
+    points = [(bound + f, g, a) for f in _GAPS for g in _GRAD_SQS for a in _LRS]
     for loss, grad_sq, lr in points:
         _check_point(model, name, loss, grad_sq, lr, bound, bounded)
     _check_backends(model, name, points)

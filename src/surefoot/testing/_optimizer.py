@@ -79,28 +79,22 @@ class _Problem:
 def check_optimizer(factory: Factory) -> None:
     """Check an optimizer for everything that training code relies on; raise ``AssertionError`` if something fails.
 
-    ``factory`` makes it from an iterable of parameters or parameter groups. The optimizer takes the loss as
-    ``step(loss=loss)`` or from a closure, as :class:`surefoot.optim.ModelBased` does; one that cannot do without a
-    closure has an attribute ``needs_closure = True``, as :class:`surefoot.optim.SPP`. ``add_loss``, ``last_step``,
-    ``train`` and ``eval`` are checked if it has them.
+    The loss falls on a small problem in float32, float64 and bfloat16; ``loss=``, closure and accumulated losses give
+    the same steps; two equal groups are one; parameters without gradient stay; a scheduler of torch changes the rate;
+    save and load (without pickled code) and deepcopy continue bitwise; a NaN loss or gradient, and a loss of several
+    elements, leave the parameters untouched; ``train()`` undoes ``eval()``.
 
-    Checked are: the loss falls on a small problem in float32, float64 and bfloat16;
-    ``loss=``, closure and accumulated losses give the same steps; two equal groups are one; parameters without gradient
-    stay; a scheduler of torch changes the rate; save and load (without pickled code) and deepcopy continue bitwise; a
-    NaN loss or gradient, and a loss of several elements, leave the parameters untouched; ``train()`` undoes ``eval()``.
+    Args:
+        factory: Makes the optimizer from an iterable of parameters or parameter groups. It takes the loss as
+            ``step(loss=loss)`` or from a closure, as :class:`surefoot.optim.ModelBased` does; one that cannot do
+            without a closure has an attribute ``needs_closure = True``. ``add_loss``, ``last_step``, ``train`` and
+            ``eval`` are checked if it has them.
 
     >>> import surefoot.optim as sfo
     >>> check_optimizer(lambda params: sfo.SPS(params, lr=0.1))
     """
-    _check_descent(factory)
-    _check_ways_to_give_the_loss(factory)
-    _check_groups(factory)
-    _check_frozen(factory)
-    _check_schedule(factory)
-    _check_resume(factory)
-    _check_bad_input(factory)
-    _check_last_step(factory)
-    _check_modes(factory)
+    for check in _CHECKS:
+        check(factory)
 
 
 def _equal(left: list[Tensor], right: list[Tensor]) -> bool:
@@ -231,3 +225,9 @@ def _check_modes(factory: Factory) -> None:
     apart = _distance(before, problem.values())
     require(apart <= 1e-9, f"train() after eval() leaves the parameters {apart:.1e} away from where they were")
     problem.run([4])
+
+
+_CHECKS = (
+    _check_descent, _check_ways_to_give_the_loss, _check_groups, _check_frozen, _check_schedule, _check_resume,
+    _check_bad_input, _check_last_step, _check_modes,
+)  # fmt: skip
