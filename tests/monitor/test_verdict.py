@@ -321,6 +321,15 @@ def test_optimizers_of_one_loss_and_of_separate_models_are_judged(joint):
     assert all(verdict.state != "unknown" for verdict in turns(False, joint=joint))
 
 
+def test_two_monitors_of_one_optimizer_take_no_turns(another):
+    problem = another()
+    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.05)
+    with StabilityMonitor(optimizer, horizon=HORIZON) as first, StabilityMonitor(optimizer, horizon=HORIZON) as second:
+        problem.train(optimizer, 20, style="plain")
+    assert first.verdict() == second.verdict()
+    assert first.verdict().state == "holds"
+
+
 @pytest.mark.parametrize("make", [torch.optim.AdamW, sfo.SGD])
 def test_a_loss_that_should_grow_is_not_judged(problem, make):
     optimizer = make(problem.model.parameters(), lr=0.01, maximize=True)

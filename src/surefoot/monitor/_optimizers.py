@@ -121,6 +121,8 @@ def take_turns(monitor: StabilityMonitor, optimizer: Optimizer, loss: Any) -> No
     if monitor.steps > _FIRST_STEPS or not 1 < len(others) <= _MOST or number(loss) is None:
         return
     value = float(loss)
+    if not math.isfinite(value):
+        return
     overheard, monitor.overheard = monitor.overheard, None
     if overheard is not None and overheard[1] != value:
         other = overheard[0]()
@@ -128,9 +130,9 @@ def take_turns(monitor: StabilityMonitor, optimizer: Optimizer, loss: Any) -> No
             monitor.takes_turns = other.takes_turns = True
     for other in list(others):
         partner = other.optimizer
-        if other is monitor or partner is None or not other.steps:
+        if partner is None or partner is optimizer or not other.steps:
             continue
         pending = number(other.pending())
-        shares = pending is not None and (float(pending) == value or math.isnan(value))
+        shares = pending is not None and float(pending) == value
         if shares or not any(p.requires_grad for p in parameters(partner)):
             other.overheard = weakref.ref(monitor), value
