@@ -1,4 +1,4 @@
-"""What a forecast answers."""
+"""The results of a forecast's methods."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class BestSchedule:
     lr: float
     """The largest rate."""
     factors: Floats
-    """One a step, the largest is 1."""
+    """One per step, the largest is 1."""
     steps: int
     loss: float
     low: float

@@ -20,10 +20,9 @@ LONGEST = 10.0
 HIGHEST, LOWEST = 4.0, 20.0
 """Rates above so many times the largest one, or so many times below the smallest, are refused as well."""
 PER_DOUBLING = {"steps": 1.0, "lr": 2.0, "shape": 3.0, "finished": 1.2}
-"""By how many residuals the interval widens outside of what the runs cover: a doubling of steps or rate, of N/A at any
-step, and of N/A at the end of a run."""
+"""Residuals by which the interval widens per doubling beyond the runs: of steps, rate, N/A anywhere, N/A at the end."""
 BADLY = 0.1
-"""Residuals of more than this share of what the losses differ by are worth a note."""
+"""A fit is noted as bad if its residuals exceed this fraction of the spread of the losses."""
 NORMAL = 1.645
 """90 % of a normal distribution lie within so many standard deviations."""
 
@@ -46,7 +45,7 @@ class Fit:
     lost: list[Run]
     """The runs that diverged or stand far above the fit."""
     residuals: Floats
-    """Measured minus fitted final loss, NaN where there is none, for ``runs``."""
+    """Measured minus fitted final loss of each of ``runs``, NaN where there is none."""
     box: dict[str, tuple[float, float]]
     """What the runs cover: steps, lr, shape."""
 
@@ -58,12 +57,12 @@ class Fit:
 
     @property
     def spread(self) -> float:
-        """By how much the losses of the runs differ, without the largest ones."""
+        """The spread of the runs' losses, without the largest ones."""
         return spread_of(np.array([run.loss if math.isfinite(run.loss) else run.curve[1][-1] for run in self.runs]))
 
     @property
     def misfit(self) -> bool:
-        """Whether the residuals are large beside what the losses differ by."""
+        """Whether the residuals are large compared with the spread of the losses."""
         return self.typical > BADLY * self.spread
 
     @property
@@ -102,7 +101,7 @@ class Fit:
         return Prediction(value, low, high, f"outside of what the runs cover in {outside}" if outside else "")
 
     def prior(self) -> Prior:
-        """What smaller groups lean on: these exponents, half as sure as the usual prior, or as sure as the draws."""
+        """The prior of smaller groups: these exponents, with half the usual width, or that of the draws."""
         wide = dict(zip(form.PARAMETERS, self.draws.std(axis=0), strict=True))
         centre = dict(zip(form.PARAMETERS, self.parameters, strict=True))
         return {name: (float(centre[name]), max(0.5 * width, float(wide[name]))) for name, (_, width) in PRIOR.items()}

@@ -34,11 +34,11 @@ class Forecast:
 
     def __init__(self, fits: dict[Group, Fit], refused: dict[Group, str], *, share: bool) -> None:
         self.fits = fits
-        """One fit a group of runs (model, data set, …)."""
+        """One fit per group of runs (model, data set, …)."""
         self.refused = refused
         """Groups that could not be fitted, and why."""
         self.notes = self._noted(share)
-        """What the reader should know about the fit."""
+        """Notes on the fit: groups that could not be fitted, runs that were left out, a bad fit."""
 
     @property
     def groups(self) -> list[dict[str, Any]]:
@@ -170,7 +170,7 @@ class Forecast:
         return BestSchedule(top, rates / top, total, *value, fit.doubts(value, chosen if lr is None else None))
 
     def compare(self, runs: Any, curves: Any = None, **options: Any) -> pd.DataFrame:
-        """Forecasts of runs that are known, beside what was measured: one row a run, with ``error`` = forecast − loss.
+        """Forecasts of known runs beside what was measured: one row per run, with ``error`` = forecast − loss.
 
         Takes what :func:`surefoot.forecasting.forecast` takes. Rows of groups that were not fitted are left out.
         """
@@ -229,7 +229,7 @@ class Forecast:
         return notes
 
     def _title(self, group: Group) -> str:
-        """What tells a group from the others."""
+        """The keys and values in which a group differs from the others."""
         groups = [*self.fits, *self.refused]
         return ", ".join(f"{key}={value!r}" for key, value in group if len({dict(each)[key] for each in groups}) > 1)
 
@@ -284,23 +284,23 @@ def forecast(
 ) -> Forecast:
     """Fit finished or partial runs, and forecast the loss of other rates, schedules and lengths.
 
-    The form is that of the last-iterate bound (``surefoot.forecasting.curve``), with eight numbers a group of runs.
+    The form is that of the last-iterate bound (``surefoot.forecasting.curve``), with eight numbers per group of runs.
 
     Args:
-        runs: A CSV file's path or a table (DataFrame, list of dicts, dict of columns) with one row a run: ``lr``,
+        runs: A CSV file's path or a table (DataFrame, list of dicts, dict of columns) with one row per run: ``lr``,
             ``steps``, the final loss (``final_valid_loss``, ``final_loss`` or ``loss``; ∞ if it diverged, empty if it
             is not finished and has a curve), ``schedule`` (a name; arrays and functions of T too, in lists of dicts);
             optional are ``run``, ``warmup`` (steps), ``decay_fraction``, ``decay_shape``, ``end``, ``weight_decay``,
-            ``losses`` ({step: loss}), and what tells models and data apart. Or a table of curves alone. Or the result
-            of a study.
+            ``losses`` ({step: loss}), and columns that identify model and data. Or a table of curves alone, or the
+            result of a study.
         curves: Losses along the way, a table or a CSV file (also .csv.gz) with ``run``, ``step``, a loss
             (``valid_loss``, ``loss`` or ``train_loss``) and, better than any name of a schedule, the rates ``lr``.
             They may be measured on another set than the final losses: the offset is fitted.
         loss: Column of the final losses, if it has another name.
         curve_loss: Column of the curves' losses, if it has another name.
-        groups: Columns whose values tell models and data sets apart; by default those of dataset, model, parameters,
+        groups: Columns that identify model and data set; by default those of dataset, model, parameters,
             batch, sequence, optimizer, algorithm and weight_decay that are there.
-        share: Whether exponents of smaller groups lean on those of the largest; else all are fitted apart.
+        share: Whether exponents of the largest group are the prior of smaller ones; else all are fitted apart.
         seed: Of the resampled runs, from which the intervals come.
         progress: True for a bar, False for none, or a function of (fits done, all); by default a bar appears on a
             terminal where there are several groups.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GROUPS = ("dataset", "model", "parameters", "batch", "sequence", "optimizer", "algorithm", "weight_decay")
-"""Columns that tell models, data sets and trainings apart: runs that differ in one are not fitted as one."""
+"""Columns of models, data sets and settings: runs that differ in one of them are separate groups."""
 FINAL = ("final_valid_loss", "final_loss", "loss", "valid_loss")
 CURVE = ("valid_loss", "loss", "train_loss")
 MOST = 500
@@ -41,10 +41,10 @@ class Run:
     name: str
     """What it is called in messages."""
     group: tuple[tuple[str, Any], ...]
-    """What tells the group of the run: model, data, …"""
+    """Model, data and other settings that define the run's group."""
     lr: float
     rates: Floats
-    """α_t, one a step."""
+    """α_t, one per step."""
     warmup: int
     weight_decay: float
     schedule: str

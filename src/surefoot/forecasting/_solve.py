@@ -13,11 +13,11 @@ from surefoot.forecasting._read import Run
 from surefoot.forecasting._schedules import Floats
 
 POINTS = 8
-"""At most so many points of a curve are used."""
+"""Points used per curve, at most."""
 CURVE_WEIGHT = 0.25
-"""Weight of such a point's residual: neighbours on a curve err alike."""
+"""Weight of such a point's residual: the errors of neighbours on a curve are correlated."""
 EARLIEST = 0.35
-"""Points before this share of the longest run are not used: early training follows other laws."""
+"""Points before this fraction of the longest run are not used: early training does not follow the form."""
 DRAWS = 300
 
 Prior = dict[str, tuple[float, float]]
@@ -29,15 +29,15 @@ PRIOR: Prior = {
     "time_power": (0.03, 0.04),
     "log_growth": (1.0, 0.5),
 }
-"""Where the exponents are expected, and how sure that is: it decides only where runs are few."""
+"""Mean and width of the exponents' prior, which decides only where runs are few."""
 VANISHED = 8.0
-"""A second descent begins so far below the expected logarithm of the growth, where there is none to be seen."""
+"""A second descent starts this far below the expected logarithm of the growth, where growth has no effect."""
 FAR = 3.0
-"""Beyond so many widths the prior pulls no harder."""
+"""Beyond this many widths the pull of the prior stays the same."""
 UNSURE = 0.1
-"""How sure the prior is when a descent begins."""
+"""Weight of the prior in the first pass of a descent."""
 PASSES = 5
-"""At most so many times the scale is estimated again with all of the prior."""
+"""Passes with the full prior, after each of which the scale is estimated again."""
 
 FREE = len(form.PARAMETERS)
 
@@ -86,9 +86,9 @@ def points(runs: list[Run]) -> Points:
 def solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, Problem]:
     """The parameters and the offset, and the problem that they solve, with the scale of its residuals.
 
-    A fit that went wrong excuses itself by a large scale, beside which the runs count little and the prior decides. So
-    every descent begins with hardly any prior, one at the growth that is expected and one at none. The most probable of
-    all that they pass counts, and there a large scale has its price.
+    A bad fit has a large scale, which gives the runs little weight, so that the prior decides and the fit stays bad.
+    So every descent starts with a weak prior, one at the expected growth and one without growth. Of all fits on the
+    way the most probable one is taken, where a large scale counts against a fit.
     """
     centre, width = expected["log_growth"]
     modes = [{**expected, "log_growth": (growth, width)} for growth in (centre, centre - VANISHED)]
@@ -97,7 +97,7 @@ def solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Flo
 
 
 def scale_of(residuals: Floats, data: Points) -> float:
-    """The typical size of the counted losses' residuals, and at least what runs differ by that are repeated."""
+    """The typical size of the residuals of the counted losses, and at least the noise of repeated runs."""
     level = data.losses[data.counted]
     smallest = 5e-4 * max(abs(float(np.median(level))), spread_of(level))
     return max(1.4826 * float(np.median(np.abs(residuals))) * math.sqrt(len(residuals) / _freedom(data)), smallest)
@@ -110,17 +110,17 @@ def spread_of(losses: Floats) -> float:
 
 
 def _freedom(data: Points) -> float:
-    """How many losses are left to tell the scale, beside those that determine the parameters."""
+    """Degrees of freedom that are left for the scale."""
     count = float(data.counted.sum())
     return max(count - 5, count / 3)
 
 
 def _descend(data: Points, reference: form.Reference, expected: Prior) -> Iterator[tuple[Floats, Problem]]:
-    """Parameters and scale in turn; the first pass has hardly any prior."""
+    """Fit parameters and scale in turn; the first pass has a weak prior."""
     from scipy.optimize import least_squares
 
     values = _start(data, reference, expected)
-    # Amplitudes within two powers of e: where there is no noise to be seen, its logarithm would run away.
+    # Amplitudes within two powers of e: without noise in the losses its logarithm would tend to −∞.
     expected = {**expected, "log_bias": (values[1], 2.0), "log_noise": (values[3], 2.0)}
     # Powers are positive, and losses that are never negative have a floor that is not.
     lowest = np.full(len(values), -math.inf)
@@ -165,7 +165,7 @@ class Problem:
     ) -> None:
         self.data, self.reference, self.scale = data, reference, scale
         self._last: tuple[Floats, tuple[Floats, Floats]] | None = None
-        # What comes last says most about what comes next: a loss counts in proportion to its step.
+        # Late losses predict later ones best: each is weighed in proportion to its step.
         at = data.parts.counts.sum(axis=-1)
         self.weights = np.where(data.counted, 1.0, CURVE_WEIGHT) * at / at.max() / scale
         prior = [expected.get(name, (0.0, math.inf)) for name in form.PARAMETERS]
@@ -178,7 +178,7 @@ class Problem:
         return count * math.log(self.scale) + 0.5 * float((self.residuals(values) ** 2).sum())
 
     def differences(self, values: Floats) -> tuple[Floats, Floats]:
-        """Fitted minus measured, and its derivatives; kept, because the solver asks for both at the same place."""
+        """Fitted minus measured, and its derivatives; cached, because the solver needs both at the same point."""
         if self._last is not None and np.array_equal(self._last[0], values):
             return self._last[1]
         fitted, gradient = form.loss_and_gradient(values[:FREE], self.data.parts, self.reference)
@@ -195,12 +195,12 @@ class Problem:
         return soft, np.nan_to_num(gradient * (self.weights * slope)[:, None])
 
     def pull(self, values: Floats) -> tuple[Floats, Floats]:
-        """How far parameters are from where they are expected, in widths, far ones softened, and the derivatives."""
+        """Distance of the parameters from the prior's mean in widths, softened if large, and the derivatives."""
         soft, slope = _softened((values - self.centre) * self.sure / FAR)
         return FAR * soft, slope * self.sure
 
     def residuals(self, values: Floats) -> Floats:
-        """What is squared and minimised: differences, and how far parameters are from where they are expected."""
+        """What is squared and minimised: differences of losses, and distances from the prior's mean."""
         return np.concatenate([self.robust(values)[0], self.pull(values)[0]])
 
     def jacobian(self, values: Floats) -> Floats:
@@ -209,7 +209,7 @@ class Problem:
 
 
 def _softened(raw: Floats) -> tuple[Floats, Floats]:
-    """Numbers whose squares are the soft L1 loss of the given ones, and derivatives; none pulls harder than at one."""
+    """Numbers whose squares are the soft L1 loss of the given ones, and their derivatives."""
     root = np.sqrt(1 + raw * raw)
     return np.sign(raw) * np.sqrt(2 * (raw * raw / (root + 1))), np.sqrt((root + 1) / 2) / root
 
@@ -234,10 +234,10 @@ def draws(problem: Problem, values: Floats, seed: int) -> Floats:
     pull = precision * off - shift
     step = np.linalg.solve(steepness, (times @ slopes + pull)[..., None])[..., 0]
     moved = -step[:, :FREE]
-    # One step from the fit cannot say more than this: a bias that hardly falls, or amplitudes near zero, are cut short.
+    # The linear step is not valid further than this: not to a bias that hardly falls, nor to amplitudes near zero.
     for place, room in ((1, 0.8), (2, 0.6 * values[2]), (3, 0.8)):
         moved *= np.minimum(1.0, room / np.maximum(-moved[:, place], 1e-9))[:, None]
-    # A step in the logarithm of an amplitude is one in the amplitude: exponentials of long steps would mean nothing.
+    # The step of an amplitude is taken in the amplitude itself, because exponentials of long steps are not realistic.
     moved[:, [1, 3]] = np.log1p(moved[:, [1, 3]])
     drawn = values[:FREE] + moved
     if data.losses.min() >= 0:

@@ -4,7 +4,7 @@ A model-based method minimises a model of the batch loss plus a proximity term (
 
     x⁺ = argmin_y  f_x(y) + ‖y − x‖² / (2α),        δ = f(x) − f_x(x⁺) − ‖x⁺ − x‖² / (2α).
 
-Every model here sees the loss only through F = f − C, its height over a lower bound, and q = α‖g‖², the decrease that
+Every model here sees the loss only through F = f − C, the gap to a lower bound, and q = α‖g‖², the decrease that
 the linear model promises. With z = q/F the step is x − t·α·g, and both t and δ/F are functions of z alone:
 
 =============  ==========  =============================  =============================
