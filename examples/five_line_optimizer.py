@@ -1,25 +1,32 @@
-"""Change one line of a torch training: the step hears the loss, and then holds at rates where SGD fails."""
-
-import warnings
+"""Change one line of a torch training: Surefoot takes the place of AdamW, and needs no learning rate."""
 
 import torch
+from torch import nn
 
 import surefoot.optim as sfo
+from surefoot.data import digits
 
-torch.manual_seed(0)
-inputs = torch.randn(256, 10)
-targets = inputs.sum(1, keepdim=True).sin()
+train, test = digits("train"), digits("test")
 
-for optimizer_class in (sfo.SGD, sfo.SPS, sfo.NGN):
-    torch.manual_seed(1)
-    model = torch.nn.Sequential(torch.nn.Linear(10, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
-    optimizer = optimizer_class(model.parameters(), lr=3.0)
-    warnings.simplefilter("ignore", UserWarning)  # SGD diverges here, and says so
-    for _ in range(100):
-        rows = torch.randint(256, (64,))
-        optimizer.zero_grad()
-        loss = (model(inputs[rows]) - targets[rows]).square().mean()
-        loss.backward()
-        optimizer.step()
-    size, delta = optimizer.last_step
-    print(f"{optimizer_class.__name__}: loss {loss:.3g}; last step {size:.3g} of 3, stability index {delta:.3g}")
+
+def batch_of(images, chosen=slice(None)):
+    pixels = torch.tensor(images.images[chosen], dtype=torch.float32).reshape(-1, 1, 8, 8) / 255
+    return pixels, torch.tensor(images.labels[chosen])
+
+
+for make in (lambda p: torch.optim.AdamW(p, lr=1e-3), lambda p: sfo.Surefoot(p)):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 16, 10)
+    )
+    optimizer = make(model.parameters())
+    for _ in range(3):
+        for chosen in torch.randperm(len(train.labels)).split(64):
+            pixels, labels = batch_of(train, chosen)
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(pixels), labels)
+            loss.backward()
+            optimizer.step()
+    pixels, labels = batch_of(test)
+    accuracy = (model(pixels).argmax(1) == labels).float().mean().item()
+    print(f"{type(optimizer).__name__:8}: {accuracy:.1%} of the test images are recognised after 3 epochs")

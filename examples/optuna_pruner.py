@@ -18,11 +18,10 @@ def objective(trial):
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     with sf.StabilityMonitor(optimizer, horizon=100, distance=10.0) as monitor:
         for step in range(100):
-            rows = torch.randint(len(labels), (32,))
+            chosen = torch.randint(len(labels), (32,))
             optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(model(inputs[rows]), labels[rows])
+            loss = torch.nn.functional.cross_entropy(model(inputs[chosen]), labels[chosen])
             loss.backward()
-            monitor.record(loss)
             optimizer.step()
             if step % 20 == 0:
                 report(trial, monitor)
@@ -32,7 +31,6 @@ def objective(trial):
     return torch.nn.functional.cross_entropy(model(inputs), labels).item()
 
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
 study = optuna.create_study(pruner=PartialBoundPruner(), sampler=optuna.samplers.RandomSampler(seed=0))
 study.optimize(objective, n_trials=8)
 for trial in sorted(study.trials, key=lambda trial: trial.params["lr"]):

@@ -30,12 +30,7 @@ class Parabola(models.Model):
 check_model(Parabola())
 print(sfo.ModelBased(torch.nn.Linear(4, 1).parameters(), lr=10.0, model=Parabola()))
 study = sf.Study(
-    "linear-regression",
-    methods=["sgd", "ngn", Parabola()],
-    lrs=[0.1, 1.0, 10.0, 100.0],
-    seeds=2,
-    epochs=10,
-    batch_size=5,
+    "linear-regression", methods=["sgd", Parabola()], lrs=[0.1, 1.0, 10.0, 100.0], seeds=2, epochs=10, batch_size=5
 )
 for row in study.run().sensitivity(bias="envelope"):
     print(f"{row.algorithm}: loss {row.best_loss:.2g} at {row.best_rate:g}, holds up to {row.high:g}")

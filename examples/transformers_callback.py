@@ -1,4 +1,4 @@
-"""Transformers: its Trainer steps without a loss, which is heard; the callback watches."""
+"""Transformers: Surefoot takes the place of the Trainer's AdamW, and a callback ends hopeless runs."""
 
 import tempfile
 
@@ -17,10 +17,9 @@ model = GPT2LMHeadModel(config)  # built here; nothing comes from a hub
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         folder, max_steps=20, per_device_train_batch_size=8, use_cpu=True, report_to="none", save_strategy="no",
-        disable_tqdm=True, max_grad_norm=0.0,  # the optimizer clips, if asked to: max_grad_norm=1.0 below
-        dataloader_pin_memory=False,
+        disable_tqdm=True, dataloader_pin_memory=False,
     )  # fmt: skip
-    optimizer = sfo.NGN(model.parameters(), lr=1.0, max_grad_norm=1.0)
+    optimizer = sfo.Surefoot(model.parameters())  # follows the Trainer's schedule
     trainer = Trainer(model, arguments, train_dataset=data, optimizers=(optimizer, None))
     callback = StabilityCallback(trainer, stop=[NonFinite()])
     trainer.add_callback(callback)

@@ -1,4 +1,4 @@
-"""A study: methods × learning rates × data orders, the measured window of good rates beside the one of the theory."""
+"""A study: methods × learning rates × seeds, the measured window of good rates beside the one of the theory."""
 
 import surefoot as sf
 
@@ -19,4 +19,5 @@ for row in result.sensitivity():
         f"the bound says {row.bound_low:.3g} to {row.bound_high:.3g}"
     )
 result.plot().figure.savefig("dna.png")
+result.report("dna.html")  # one page for the browser; `surefoot report dna.db` makes the same
 print(result.dataset)  # every trace, as xarray
