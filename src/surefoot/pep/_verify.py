@@ -36,7 +36,6 @@ WORTH_A_WORKER = 50
 class Statement(NamedTuple):
     """A worst-case problem, and the cases that are verified by default."""
 
-    description: str
     function: Callable[..., WorstCase]
     cases: Sequence[Case]
 
@@ -58,12 +57,10 @@ _LIPSCHITZ, _RATES = (0.5, 1.0, 2.0), [float(rate) for rate in np.logspace(-2, 2
 _WHOLE, _TREES = _horizons((2, 4, 8), (0.25, 0.5, 1.0, 2.0, 4.0)), _horizons((2, 3), (0.5, 1.0, 2.0))
 STATEMENTS: dict[str, Statement] = {
     "spp": Statement(
-        "index of the proximal point on convex losses: at most min{½αG², f − inf f}, exactly Λ(α)",
         _one_step.spp_index,
         _grid(lipschitz=_LIPSCHITZ, lr=_RATES),
     ),
     "spp-weakly-convex": Statement(
-        "the same on η-weakly convex losses: at most min{½αG²/(1 − αη), f − inf f}, and an exact formula",
         _one_step.spp_index_weakly_convex,
         [
             {"lipschitz": lipschitz, "weak_convexity": eta, "lr": product / eta}
@@ -71,25 +68,18 @@ STATEMENTS: dict[str, Statement] = {
         ],
     ),
     "one-step": Statement(
-        "smallest index of the base inequality: δ for SGD and SPS, above δ for NGN, δ_safe for all",
         _one_step.one_step_index,
         _grid(method=_one_step.METHODS, lr=(0.1, 1.0, 10.0, 100.0))
         + _grid(method=_one_step.METHODS, lr=(0.01, 1.0), loss=(0.5,), grad_sq=(4.0,)),
     ),
-    "last-iterate": Statement("subgradient descent: f(x_T) − f⋆ is at most Ω_last", _runs.last_iterate, _WHOLE),
+    "last-iterate": Statement(_runs.last_iterate, _WHOLE),
     "average-iterate": Statement(
-        "subgradient descent: f at the average is at most Ω_avg, exactly so for constant α ≥ D/(G√T)",
         _runs.average_iterate,
         _WHOLE,
     ),
-    "stochastic-last-iterate": Statement(
-        "two losses, all paths: E f(x_T) − f⋆ is at most Ω_last", _runs.stochastic_last_iterate, _TREES
-    ),
-    "stochastic-average-iterate": Statement(
-        "two losses, all paths: E f at the average is at most Ω_avg", _runs.stochastic_average_iterate, _TREES
-    ),
+    "stochastic-last-iterate": Statement(_runs.stochastic_last_iterate, _TREES),
+    "stochastic-average-iterate": Statement(_runs.stochastic_average_iterate, _TREES),
     "average-rate": Statement(
-        "smooth losses, two of them: mean E f(x_t) − f⋆ less the noise is at most the rate's bias",
         _runs.average_rate,
         [
             {"method": method, "lr": lr, "first": least + a * (1 - least), "second": least + b * (1 - least)}
@@ -99,17 +89,14 @@ STATEMENTS: dict[str, Statement] = {
         ],
     ),
     "interpolation-rate": Statement(
-        "the rate of SPS under interpolation: at most 2LD²/T, exactly a third of it",
         _runs.interpolation_rate,
         _grid(lr=(0.75, 2.0, 10.0), steps=(1, 2, 3, 4)),
     ),
     "one-step-level": Statement(
-        "smallest index of the base inequality with a level C: δ_safe at f − C, on both sides of the infimum",
         _one_step.one_step_level,
         _grid(method=_one_step.WITH_LEVEL, lr=(0.1, 1.0, 10.0), level=(-2.0, 0.0, 0.3, 0.9)),
     ),
     "last-iterate-level": Statement(
-        "two steps with a level: Ω_last holds if earlier iterates pay for the level, and fails if they do not",
         _runs.last_iterate_level,
         _grid(lr=(1.0, 10.0), level=(2.0,), scale=(0.02, 0.3), price=_runs.PRICES),
     ),
