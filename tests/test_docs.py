@@ -58,8 +58,8 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """The blocks that can be run; each may be followed by one of text, which is its output."""
-    pattern = r"^```(python|bash)\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
+    """The blocks that can be run, or saved; each may be followed by one of text, which is its output."""
+    pattern = r"^```(python|bash|toml)\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
     return [Block(*found) for found in re.findall(pattern, page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)]
 
 
@@ -129,6 +129,9 @@ def test_code_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
         if any(part in block.code for part in NOT_HERE):
             continue
         where = f"{page.name}, block {number}"
+        if block.language == "toml":
+            Path("SPEC.toml").write_text(block.code, encoding="utf-8")
+            continue
         printed = run_shell(block.code) if block.language == "bash" else run_python(block.code, names, where)
         if block.shown:
             assert without_numbers(printed) == without_numbers(block.shown), where

@@ -13,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from surefoot.cli._main import app
+from surefoot.study import Study
 
 GROUP = typer.main.get_command(app)
 COMMANDS = {name: command for name, command in GROUP.commands.items() if name not in ("data", "store")}
@@ -32,14 +33,15 @@ def shown(*arguments):
 
 def test_guide_begins_with_what_to_do_first():
     text = shown()
-    first = [text.index(f"surefoot {name} ") for name in ("init", "study SPEC.toml", "report SPEC.db")]
+    first = [text.index(f"surefoot {name} ") for name in ("study SPEC.toml", "report SPEC.db")]
     assert first == sorted(first)
     assert first[-1] < text.index("Options")
     assert "Exit codes: 0 done, 1 failed on the way, 2 wrong usage, 130 interrupted" in text
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_examples_are_complete_command_lines(name):
+def test_examples_are_complete_command_lines_and_flags_look_like_flags(name):
+    assert "bool" not in shown(*name.split()).lower()
     lines = re.findall(rf"^ +(surefoot {name}\b.*?) *$", shown(*name.split()), re.MULTILINE)
     assert lines
     for line in lines:
@@ -51,6 +53,12 @@ def test_options_for_machines_and_for_silence(name):
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert ("--json" in options) == (name in MACHINE_READ)
     assert ("--quiet" in options) == (name in QUIET)
+
+
+def test_spec_in_the_help_of_study_is_one(tmp_path):
+    lines = re.findall(r"^   (\w+ = .*)", shown("study"), re.MULTILINE)
+    (tmp_path / "spec.toml").write_text("\n".join(lines))
+    assert Study.from_spec(tmp_path / "spec.toml").plan().total == 81
 
 
 def test_completion_can_be_shown():
@@ -71,7 +79,6 @@ def test_completion_can_be_shown():
         ("surefoot claims vowel-r", {"vowel-reason"}),
         ("surefoot pep spp-w", {"spp-weakly-convex"}),
         ("surefoot data get vow", {"vowel"}),
-        ("surefoot init --problem digits-", {"digits-mlp", "digits-cnn"}),
     ],
 )
 def test_completion_finishes_names(words, expected):

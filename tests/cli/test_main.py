@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import signal
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 
 import pytest
-from tests.processes import Program, wait_until
 from typer.testing import CliRunner
 
 import surefoot
@@ -77,11 +73,6 @@ def test_data_list():
     assert {row["name"] for row in rows} >= {"vowel", "dna"}
 
 
-def test_unknown_attribute_of_the_package():
-    with pytest.raises(AttributeError, match="no attribute 'Studdy'"):
-        surefoot.Studdy  # noqa: B018
-
-
 SPEC = """
 problem = "linear-regression"
 methods = ["sgd", "sps"]
@@ -108,15 +99,6 @@ def done(tmp_path_factory):
     return path, command("study", path)
 
 
-def committed(store):
-    """Finished runs in a store."""
-    try:
-        with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
-            return connection.execute("SELECT count(*) FROM runs").fetchone()[0]
-    except sqlite3.Error:  # not created yet
-        return 0
-
-
 class TestStudy:
     def test_runs_and_resumes(self, done):
         spec, first = done
@@ -137,20 +119,6 @@ class TestStudy:
         assert row.count("none") == 3
         assert "nan" not in found.stdout
 
-    def test_ctrl_c_says_how_to_resume(self, spec):
-        spec.write_text(SPEC.replace("seeds = 2", "seeds = 1000").replace("epochs = 4", "epochs = 100"))
-        # A shell may have told its background jobs, and so these tests, to ignore Ctrl-C.
-        code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import surefoot.__main__"
-        store = spec.with_suffix(".db")
-        with Program(code, "study", spec) as running:
-            wait_until(lambda: committed(store), running)
-            running.send_signal(signal.SIGINT)
-            _, errors = running.communicate(timeout=300)
-        assert running.returncode == 130, errors
-        assert "to resume" in errors
-        assert "Traceback" not in errors
-        assert committed(store) > 0
-
     def test_unknown_key_is_named_with_a_suggestion(self, spec):
         spec.write_text(SPEC.replace("epochs", "epoch"))
         result = command("study", spec)
@@ -158,16 +126,12 @@ class TestStudy:
         assert "epochs" in result.stderr
         assert "Traceback" not in result.stderr
 
-    def test_a_folder_is_no_spec(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize(("name", "message"), [(".", "spec '.' is a folder"), ("none.toml", "none.toml")])
+    def test_missing_specs_are_named(self, tmp_path, monkeypatch, name, message):
         monkeypatch.chdir(tmp_path)
-        result = command("study", ".")
+        result = command("study", name)
         assert result.exit_code == 1
-        assert "spec '.' is a folder" in result.stderr
-
-    def test_missing_spec(self, tmp_path):
-        result = command("study", tmp_path / "none.toml")
-        assert result.exit_code == 1
-        assert "none.toml" in result.stderr
+        assert message in result.stderr
 
 
 def test_claims_as_json():

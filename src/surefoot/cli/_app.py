@@ -20,7 +20,7 @@ MACHINE = "This installation"
 
 
 def completing(*names: str) -> Callable[[str], list[str]]:
-    """Make the function that finishes a word in the shell: one of the names, or of those at ``module:attribute``."""
+    """Make the function that finishes a word in the shell: one of the names, or of a registry ``module:attribute``."""
 
     def complete(incomplete: str) -> list[str]:
         entries: list[Any] = []
@@ -38,14 +38,7 @@ Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress bar; only the 
 Silent = Annotated[bool, Option("--quiet", "-q", help="Print nothing.")]
 Json = Annotated[bool, Option("--json", help="Print JSON, for machines, and no progress bar.")]
 Store = Annotated[Path | None, Option("--store", help="File that keeps the runs; by default beside the spec, as .db.")]
-Engine = Annotated[
-    str,
-    Option(
-        "--engine",
-        help="Who does the runs: auto (this machine) or dask (a cluster).",
-        autocompletion=completing("auto", "dask"),
-    ),
-]
+Engine = Annotated[str, Option("--engine", help="Who does the runs: auto (this machine) or dask (a cluster).")]
 Address = Annotated[
     str | None, Option("--address", help="Of an existing Dask scheduler; without it, one is started on this machine.")
 ]
@@ -99,13 +92,12 @@ app = typer.Typer(
     cls=Group,
     help="""Tells which learning rates of stochastic training hold, and finds the best one.
 
-    [bold]Start here[/]: three commands, from nothing to an answer.
+    [bold]Start here[/]: two commands, from a spec to an answer.
 
-      surefoot init               write SPEC.toml: problem, methods, rates
       surefoot study SPEC.toml    train; which rates hold, and which should
       surefoot report SPEC.db     an interactive page of it
 
-    Every command explains itself, with examples: surefoot COMMAND --help.
+    Every command explains itself, with examples: surefoot COMMAND --help. `surefoot study --help` shows a spec.
     """,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

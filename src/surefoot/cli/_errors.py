@@ -12,12 +12,8 @@ import typer
 
 from surefoot._base.text import visible
 
-FAILURE = 1
-"""Something went wrong while working: a file, the network, a package that is missing, a solver."""
-USAGE = 2
-"""What was asked for does not exist or makes no sense."""
-INTERRUPTED = 130
-"""Ctrl-C."""
+FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+"""Something went wrong while working; what was asked for does not exist or makes no sense; Ctrl-C."""
 
 _USAGE_ERRORS = typer.BadParameter.__mro__[2]
 """The base of typer's own errors, which print themselves: it has no public name in all versions of typer."""
@@ -36,21 +32,31 @@ def reported(debug: Callable[[], bool]) -> Iterator[None]:
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise  # the end of --help, an exit code, `| head`: typer knows what to do
     except KeyboardInterrupt as interrupt:
-        sys.exit(_say(str(interrupt) or "interrupted", INTERRUPTED))
+        sys.exit(_fail(str(interrupt) or "interrupted; nothing was begun that could be kept", INTERRUPTED))
     except Exception as error:
         if debug() or isinstance(error, _USAGE_ERRORS):
             raise
         if not isinstance(error, _EXPECTED):
             kind = f"{type(error).__name__}: {error}"
-            sys.exit(_say(f"unexpected {kind}; `surefoot --debug …` shows where: please report it", FAILURE))
-        sys.exit(_say(f"error: {error}", USAGE if isinstance(error, ValueError | TypeError) else FAILURE))
+            sys.exit(_fail(f"unexpected {kind}; `surefoot --debug …` shows where: please report it", FAILURE))
+        sys.exit(_fail(f"error: {error}", USAGE if isinstance(error, ValueError | TypeError) else FAILURE))
+
+
+@contextmanager
+def resumable(kept: str) -> Iterator[None]:
+    """Let Ctrl-C say what is kept, unless the library has said it already, and that the same line goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        words = str(interrupt) or f"interrupted; {kept}. The same command goes on from there"
+        raise KeyboardInterrupt(words) from None
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print a warning without the file and the line that ``warnings`` shows: users of the command wrote neither."""
-    _say(f"warning: {message}", 0)
+    _fail(f"warning: {message}", 0)
 
 
-def _say(message: str, code: int) -> int:
+def _fail(message: str, code: int) -> int:
     sys.stderr.write(f"surefoot: {visible(message)}\n")
     return code

@@ -4,84 +4,115 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from surefoot._base.text import visible
-from surefoot.cli._output import print_json, print_table
-from surefoot.forecasting import Choice, Forecast, forecast
+from surefoot.cli._app import OWN, Json, Quiet, app
+
+if TYPE_CHECKING:
+    from surefoot.forecasting import Forecast
+
+_COLUMNS = (
+    "One line per run: lr, steps, schedule, final_loss; optional are run, warmup, decay_fraction, decay_shape, "
+    "weight_decay, and what tells models and data apart, such as model and dataset."
+)
 
 
-def run(
-    runs: Path,
-    curves: Path | None,
-    steps: int | None,
-    lr: float | None,
-    schedule: str | None,
-    group: list[str],
-    picture: Path | None,
-    quiet: bool,
-    as_json: bool,
+@app.command(rich_help_panel=OWN)
+def forecast(
+    runs: Annotated[Path, Argument(metavar="RUNS.csv", help=_COLUMNS)],
+    curves: Annotated[
+        Path | None,
+        Option("--curves", help="Losses along the way, .csv or .csv.gz: run, step, valid_loss, and rates as lr."),
+    ] = None,
+    steps: Annotated[
+        int | None, Option("--steps", help="The length to plan; by default the longest run's, and twice that.")
+    ] = None,
+    lr: Annotated[float | None, Option("--lr", help="Forecast one run with this rate; needs --schedule.")] = None,
+    schedule: Annotated[
+        str | None, Option("--schedule", help="constant, cosine, linear, 'wsd(decay_fraction=0.1)', …; needs --lr.")
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        Option("--group", metavar="KEY=VALUE", help="Which model or data set, if there are several; may repeat."),
+    ] = None,
+    picture: Annotated[Path | None, Option("--plot", help="Draw the fit and the forecast to this file.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
-    """Fit, then print the fit, the best rate of each schedule, and the forecast that was asked for."""
+    """Forecast the final loss of other rates, schedules and lengths from a table of finished runs.
+
+    A handful of short runs is enough: two or more rates, schedules and lengths. Intervals say how sure it is.
+
+    [bold]Examples[/]
+
+      surefoot forecast RUNS.csv
+      surefoot forecast RUNS.csv --curves curves.csv.gz --steps 100000
+      surefoot forecast RUNS.csv --steps 50000 --lr 0.001 --schedule "wsd(decay_fraction=0.2)"
+      surefoot forecast RUNS.csv --group dataset=mine --json
+    """
+    from surefoot.cli._output import print_json, print_table, say
+    from surefoot.forecasting import forecast as fit
+    from surefoot.plots import short
+
     if (lr is None) != (schedule is None):
         raise ValueError("--lr and --schedule go together: a forecast of one run needs both")
-    chosen = {}
-    for text in group:
-        key, _, value = text.partition("=")
-        if not key or not value:
-            raise ValueError(f"--group must be of the form KEY=VALUE, got {text!r}")
-        chosen[key] = value
-    fitted = forecast(runs, curves=curves, progress=False if quiet or as_json else None)
+    chosen = _pairs(group or [])
+    fitted = fit(runs, curves=curves, progress=False if quiet or as_json else None)
     which = _group(fitted, chosen)
-    choices: list[Choice] = []
-    if which is not None or len(fitted.fits) == 1:
-        longest = fitted.longest(which)
-        choices = [fitted.best(T, group=which) for T in ([longest, 2 * longest] if steps is None else [steps])]
-    answer: dict[str, Any] = {"groups": fitted.groups, "notes": fitted.notes}
-    if choices:
-        answer["parameters"] = fitted.parameters(which)
-        answer["best"] = [{**asdict(choice), "table": [row._asdict() for row in choice.table]} for choice in choices]
-        if lr is not None and schedule is not None:
-            predicted = fitted.predict(lr, schedule, choices[-1].steps, group=which)
-            answer["forecast"] = {"lr": lr, "schedule": schedule, "steps": choices[-1].steps, **predicted._asdict()}
-        if picture is not None:
-            fitted.plot(choices[-1].steps, group=which).savefig(picture, dpi=150)
-    elif steps is not None or lr is not None or picture is not None:
-        fitted.parameters(None)  # says which groups there are
+    if which is None and len(fitted.fits) > 1:
+        if steps is not None or lr is not None or picture is not None:
+            fitted.parameters(None)  # raises, and says which groups there are
+        if as_json:
+            print_json({"groups": fitted.groups, "notes": fitted.notes})
+        else:
+            say(f"{fitted.summary()}\n\nForecasts are of one model and data set: name one with --group KEY=VALUE.")
+        return
+    longest = fitted.longest(which)
+    choices = [fitted.best(T, group=which) for T in ([longest, 2 * longest] if steps is None else [steps])]
+    last = choices[-1]
+    answer: dict[str, Any] = {
+        "groups": fitted.groups,
+        "notes": fitted.notes,
+        "parameters": fitted.parameters(which),
+        "best": [{**asdict(choice), "table": [row._asdict() for row in choice.table]} for choice in choices],
+    }
+    if picture is not None:
+        fitted.plot(last.steps, group=which).savefig(picture, dpi=150)
+    predicted = None
+    if lr is not None and schedule is not None:
+        predicted = fitted.predict(lr, schedule, last.steps, group=which)
+        answer["forecast"] = {"lr": lr, "schedule": schedule, "steps": last.steps, **predicted._asdict()}
     if as_json:
         print_json(answer)
         return
-    typer.echo(visible(fitted.summary()))
+    say(fitted.summary())
     for choice in choices:
-        typer.echo("")
-        rows = [
-            (row.schedule, f"{row.lr:.3g}", f"{row.loss:.4f}", f"{row.low:.4f} – {row.high:.4f}")
-            for row in choice.table
-        ]
-        print_table(("schedule", "best lr", "loss", "90 % interval"), rows, f"{choice.steps} steps")
-    if choices:
-        last = choices[-1]
-        note = f" ({last.note})" if last.note else ""
-        typer.echo(f"\nBest for {last.steps} steps: {last.schedule} with lr = {last.lr:.3g}{note}")
-    else:
-        typer.echo("\nForecasts are of one model and data set: name one with --group KEY=VALUE.")
-    if "forecast" in answer:
-        typer.echo(f"Forecast of {schedule} with lr = {lr:g} for {last.steps} steps: {predicted}")
+        rows = [(r.schedule, short(r.lr), f"{r.loss:.4f}", f"{r.low:.4f} – {r.high:.4f}") for r in choice.table]
+        print_table(("schedule", "best lr", "loss", "90 % interval"), rows, f"\n{choice.steps} steps")
+    note = f" ({last.note})" if last.note else ""
+    say(f"\nBest for {last.steps} steps: {last.schedule} with lr = {short(last.lr)}{note}")
+    if predicted is not None:
+        say(f"Forecast of {schedule} with lr = {short(lr)} for {last.steps} steps: {predicted}")
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    for text, (key, _, value) in zip(texts, pairs, strict=True):
+        if not key or not value:
+            raise ValueError(f"--group must be of the form KEY=VALUE, got {text!r}")
+    return {key: value for key, _, value in pairs}
 
 
 def _group(fitted: Forecast, chosen: dict[str, str]) -> dict[str, Any] | None:
     """The group whose values print as those on the command line."""
     if not chosen:
         return None
-    matches = [
-        group
-        for group in [*fitted.groups, *map(dict, fitted.refused)]
-        if all(key in group and str(group[key]) == value for key, value in chosen.items())
-    ]
-    if len(matches) != 1:
+    known = [*fitted.groups, *map(dict, fitted.refused)]
+    fits = [group for group in known if all(str(group.get(key)) == value for key, value in chosen.items())]
+    if len(fits) != 1:
         raise ValueError(
-            f"--group must fit one group of runs, got {chosen} (fits {len(matches)}); there are {fitted.groups}"
+            f"--group must fit one group of runs, got {chosen} (fits {len(fits)}); there are {fitted.groups}"
         )
-    return matches[0]
+    return fits[0]

@@ -1,4 +1,4 @@
-"""What commands print: JSON for machines, tables for people."""
+"""What commands print: JSON for machines, tables and sentences for people."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Column, Table
@@ -15,10 +16,15 @@ from rich.text import Text
 from surefoot._base.text import visible
 
 
-def print_json(value: Any) -> None:
-    """Print a value, with ∞ and NaN as strings, because JSON has neither.
+def say(text: object) -> None:
+    """Print a line; names, paths and titles of somebody else in it are shown, not obeyed."""
+    typer.echo(visible(text))
 
-    >>> print_json({"loss": [1.0, float("inf")]})
+
+def print_json(value: Any) -> None:
+    """Print a value as strict JSON, which has neither ∞ nor NaN: they become the strings "inf", "-inf" and "nan".
+
+    >>> print_json({"loss": (1.0, float("inf"))})
     {
       "loss": [
         1.0,
@@ -26,7 +32,7 @@ def print_json(value: Any) -> None:
       ]
     }
     """
-    typer.echo(json.dumps(_without_nonfinite(value), indent=2, ensure_ascii=False, default=str))
+    typer.echo(json.dumps(_strict(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_table(head: Iterable[str], rows: Iterable[Iterable[str | Text]], title: str | None = None) -> None:
@@ -38,9 +44,13 @@ def print_table(head: Iterable[str], rows: Iterable[Iterable[str | Text]], title
     Console().print(table)
 
 
-def _without_nonfinite(value: Any) -> Any:
+def _strict(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nonfinite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_nonfinite(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _strict(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if isinstance(value, str | int | None) else str(value)

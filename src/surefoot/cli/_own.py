@@ -1,4 +1,4 @@
-"""Commands for one's own training: init, study, tune, forecast, watch, report."""
+"""Commands for one's own training: study, tune, watch, report."""
 
 from __future__ import annotations
 
@@ -12,49 +12,16 @@ import typer
 from typer import Argument, Option
 
 from surefoot._base.text import visible
-from surefoot.cli._app import OWN, Address, Cpus, Engine, Gpus, Handover, Json, Quiet, Silent, Store, app, completing
+from surefoot.cli._app import OWN, Address, Cpus, Engine, Gpus, Handover, Json, Quiet, Silent, Store, app
+from surefoot.cli._errors import resumable
 
 if TYPE_CHECKING:
     from surefoot.study import Study
 
 
 @app.command(rich_help_panel=OWN)
-def init(
-    spec: Annotated[Path, Argument(metavar="SPEC.toml", help="The file to write.")] = Path("SPEC.toml"),
-    problem: Annotated[
-        str,
-        Option(
-            "--problem",
-            "-p",
-            metavar="NAME",
-            help="What to start from: logistic-regression, linear-regression, digits-mlp, digits-cnn, resnet20, "
-            "characters; or MODULE:FACTORY of yours.",
-            autocompletion=completing("surefoot.cli._init:STARTS"),
-        ),
-    ] = "logistic-regression",
-    force: Annotated[bool, Option("--force", "-f", help="Overwrite the file if it exists.")] = False,
-    quiet: Silent = False,
-) -> None:
-    """Write a commented spec, which study and tune run as it is.
-
-    For a problem MODULE:FACTORY it also writes MODULE.py beside the spec, unless it is there: a network to replace.
-
-    [bold]Examples[/]
-
-      surefoot init
-      surefoot init digits.toml --problem digits-mlp
-      surefoot init mine.toml --problem my_network:make
-    """
-    from surefoot.cli._init import init as run
-
-    written = run(spec, problem, force)
-    if not quiet:
-        typer.echo(f"written: {', '.join(map(str, written))}; next: surefoot study {spec}")
-
-
-@app.command(rich_help_panel=OWN)
 def study(
-    spec: Annotated[Path, Argument(metavar="SPEC.toml", help="What to run; `surefoot init` writes one.")],
+    spec: Annotated[Path, Argument(metavar="SPEC.toml", help="What to run.")],
     store: Store = None,
     engine: Engine = "auto",
     address: Address = None,
@@ -67,35 +34,43 @@ def study(
 
     Only what its store does not hold yet is computed: after Ctrl-C, or a change of the spec, the same line goes on.
 
+    [bold]A spec[/] (docs/command.md explains every key)
+
+      problem = "logistic-regression"     # or "module:factory" of yours
+      data = "dna"
+      methods = \\["sgd", "sps", "ngn"]
+      lrs = { from = 1e-2, to = 1e2, count = 9 }
+      seeds = 3
+      epochs = 10
+      batch_size = 16
+
     [bold]Examples[/]
 
       surefoot study SPEC.toml
       surefoot study SPEC.toml --store results.db
       surefoot study SPEC.toml --engine dask --address tcp://10.0.0.1:8786
     """
-    from rich.console import Console
-
-    from surefoot.cli._output import print_json, print_table
+    from surefoot.cli._output import print_json, print_table, say
     from surefoot.report import prepare
     from surefoot.study import table, windows
 
-    sweep = _read(spec)
-    path = store or spec.with_suffix(".db")
+    sweep, path = _read(spec), store or spec.with_suffix(".db")
     plan = sweep.plan(path)
     shown = not quiet and not as_json
     if shown:
-        line = f"{plan.total} runs of {sweep.steps} steps; {plan.done} are in {visible(str(path))} already"
-        Console(stderr=True).print(line, markup=False)
-    result = sweep.run(path, progress=shown, engine=engine, address=address, cpus=cpus, gpus=gpus)
-    prepare(result)  # so that a report can be written from the store alone
+        done = f"{plan.done} are in {visible(path)} already"
+        typer.echo(f"{plan.total} runs of {sweep.steps} steps; {done}", err=True)
+    with resumable(f"finished runs are kept in {path}"):
+        result = sweep.run(path, progress=shown, engine=engine, address=address, cpus=cpus, gpus=gpus)
+        prepare(result)  # so that a report can be written from the store alone
     rows = windows(result)
     if as_json:
-        print_json({"store": str(path), "methods": [asdict(row) for row in rows]})
+        print_json({"store": path, "methods": [asdict(row) for row in rows]})
         return
     head, *lines = table(result, rows)
     title = f"{result.settings['problem']['name']}: rates with f(x_T) ≤ best + 0.1 (f(x_1) − f⋆)"
     print_table(head, lines, title)
-    typer.echo(f"All traces are in {path}; `surefoot report {path}` makes a page of them.")
+    say(f"All traces are in {path}; `surefoot report {path}` makes a page of them.")
 
 
 @app.command(rich_help_panel=OWN)
@@ -104,7 +79,7 @@ def tune(
     store: Store = None,
     processes: Annotated[
         int | None,
-        Option("--processes", min=1, help="Worker processes; by default one a core where it pays. 1: only this."),
+        Option("--processes", min=1, help="Worker processes; by default one per core where it pays. 1: only this."),
     ] = None,
     engine: Engine = "auto",
     address: Address = None,
@@ -120,70 +95,27 @@ def tune(
       surefoot tune SPEC.toml
       surefoot tune SPEC.toml --engine dask --address tcp://10.0.0.1:8786
     """
-    from surefoot.cli._output import print_json
+    from surefoot.cli._output import print_json, say
     from surefoot.search import tune as search
 
-    result = search(
-        _read(spec),
-        store=store or spec.with_suffix(".db"),
-        processes=processes,
-        engine=engine,
-        address=address,
-        cpus=cpus,
-        gpus=gpus,
-        progress=not quiet and not as_json,
-    )
+    path = store or spec.with_suffix(".db")
+    with resumable(f"what has run is kept in {path} and {path}.states"):
+        result = search(
+            _read(spec),
+            store=path,
+            processes=processes,
+            engine=engine,
+            address=address,
+            cpus=cpus,
+            gpus=gpus,
+            progress=not quiet and not as_json,
+        )
     if as_json:
-        kept = ("method", "lr", "loss", "cost", "confidence")
+        kept = ("method", "lr", "loss", "cost", "confidence", "warnings")
         answer = {name: getattr(result, name) for name in kept}
-        print_json({**answer, "warnings": list(result.warnings), "table": [asdict(row) for row in result.table]})
-        return
-    typer.echo(result)
-
-
-@app.command(rich_help_panel=OWN)
-def forecast(
-    runs: Annotated[
-        Path,
-        Argument(
-            metavar="RUNS.csv",
-            help="One row a run: lr, steps, schedule, final_loss; optional are run, warmup, decay_fraction, "
-            "decay_shape, weight_decay, and what tells models and data apart, such as model and dataset.",
-        ),
-    ],
-    curves: Annotated[
-        Path | None,
-        Option("--curves", help="Losses along the way, .csv or .csv.gz: run, step, valid_loss, and rates as lr."),
-    ] = None,
-    steps: Annotated[
-        int | None, Option("--steps", help="The length to plan; by default the longest run's, and twice that.")
-    ] = None,
-    lr: Annotated[float | None, Option("--lr", help="Forecast one run with this rate; needs --schedule.")] = None,
-    schedule: Annotated[
-        str | None, Option("--schedule", help="constant, cosine, linear, 'wsd(cooldown=0.1)', …; needs --lr.")
-    ] = None,
-    group: Annotated[
-        list[str] | None,
-        Option("--group", metavar="KEY=VALUE", help="Which model or data set, if there are several; may repeat."),
-    ] = None,
-    picture: Annotated[Path | None, Option("--plot", help="Draw the fit and the forecast to this file.")] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Forecast the final loss of other rates, schedules and lengths from a table of finished runs.
-
-    A handful of short runs is enough: two or more rates, schedules and lengths. Intervals say how sure it is.
-
-    [bold]Examples[/]
-
-      surefoot forecast RUNS.csv
-      surefoot forecast RUNS.csv --curves curves.csv.gz --steps 100000
-      surefoot forecast RUNS.csv --steps 50000 --lr 0.001 --schedule "wsd(cooldown=0.2)"
-      surefoot forecast RUNS.csv --group dataset=mine --json
-    """
-    from surefoot.cli._forecast import run
-
-    run(runs, curves, steps, lr, schedule, group or [], picture, quiet, as_json)
+        print_json({**answer, "table": [asdict(row) for row in result.table]})
+    else:
+        say(result)
 
 
 @app.command(
@@ -236,11 +168,12 @@ def report(
       surefoot report SPEC.db
       surefoot report SPEC.db -o page.html --title "My network"
     """
+    from surefoot.cli._output import say
     from surefoot.report import from_store
 
     page = from_store(store, out, title=title)
     if not quiet:
-        typer.echo(f"report: {visible(page)}")
+        say(f"report: {page}")
 
 
 def _read(spec: Path) -> Study:
@@ -257,9 +190,9 @@ def _read(spec: Path) -> Study:
     module, colon, _ = Spec.from_toml(spec).problem.partition(":")
     if colon:
         try:
-            module_spec = importlib.util.find_spec(module.partition(".")[0])  # a module in a package would be imported
+            found = importlib.util.find_spec(module.partition(".")[0])  # a module in a package would be imported
         except (ImportError, ValueError):  # the study says what is wrong with it
-            module_spec = None
-        if module_spec is not None:
-            sys.stderr.write(f"the spec imports the module {visible(module)} from {visible(module_spec.origin)}\n")
+            found = None
+        if found is not None:
+            sys.stderr.write(f"the spec imports the module {visible(module)} from {visible(found.origin)}\n")
     return Study.from_spec(spec)

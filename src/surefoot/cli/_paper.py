@@ -10,6 +10,7 @@ import typer
 from typer import Argument, Option
 
 from surefoot.cli._app import PAPER, Json, Quiet, app, completing
+from surefoot.cli._errors import resumable
 
 if TYPE_CHECKING:
     from surefoot.pep import WorstCase
@@ -69,7 +70,8 @@ def reproduce(
     """
     from surefoot.cli._reproduce import reproduce as run
 
-    run(figures or [], out, preset, device, data, quiet)
+    with resumable(f"figures that are done are in {out}, finished runs of networks in {out / 'studies'}"):
+        run(figures or [], out, preset, device, data, quiet)
 
 
 @app.command(rich_help_panel=PAPER)
@@ -129,7 +131,8 @@ def pep(
     from surefoot.cli._output import print_json, print_table
     from surefoot.pep import run, summary, table
 
-    rows = run(names or None, progress=False if quiet or as_json else None)
+    with resumable("cases that are solved are kept in the cache"):
+        rows = run(names or None, progress=False if quiet or as_json else None)
     if as_json:
         print_json([_numbers(row) for row in rows])
     else:

@@ -107,7 +107,7 @@ def _report(studies: Path, path: Path, console: Console) -> None:
     steps = {
         f"open {write_many(results, path)}": "the studies as one page to click through, in any browser, offline",
         "surefoot watch train.py": "runs a training script of yours unchanged and says whether its rate is right",
-        "surefoot init && surefoot study SPEC.toml": "a sweep of your own: which rates work, as a table",
+        "surefoot study SPEC.toml": "a sweep of your own: which rates work, as a table",
     }
     console.print("\n[bold]Three things to do next[/]")
     for place, (what, words) in enumerate(steps.items(), 1):

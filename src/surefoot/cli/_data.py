@@ -1,4 +1,4 @@
-"""Commands about this installation: doctor, data."""
+"""``surefoot data``: data sets, those that are here and those that can be had."""
 
 from __future__ import annotations
 
@@ -9,29 +9,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from surefoot._base.text import visible
 from surefoot.cli._app import MACHINE, Group, Json, Quiet, app, completing
-
-
-@app.command(rich_help_panel=MACHINE)
-def doctor(as_json: Json = False) -> None:
-    """Say what is installed, which extras and data sets are there, and how to get what is missing.
-
-    An extra is a group of packages that only some features need: pip install 'surefoot\\[pep]'.
-
-    [bold]Example[/]
-
-      surefoot doctor
-    """
-    from surefoot.cli import _doctor
-    from surefoot.cli._output import print_json
-
-    facts = _doctor.findings()
-    if as_json:
-        print_json(facts)
-    else:
-        _doctor.show(facts)
-
 
 data = typer.Typer(
     cls=Group,
@@ -101,7 +79,8 @@ def get_(
       surefoot data get cifar10
       surefoot data get cifar10 --from cifar-10-batches-bin
     """
+    from surefoot.cli._output import say
     from surefoot.data import get
 
     for path in get(name, path=source, progress=not quiet):
-        typer.echo(visible(path))
+        say(path)
