@@ -50,7 +50,7 @@ def reproduce(
     device: Annotated[str, Option("--device", help="Where networks train: cpu, cuda, …")] = "cpu",
     data: Annotated[
         str | None,
-        Option("--data", help="CIFAR-10's folder or archive, or a text file; else what the data folders hold."),
+        Option("--data", help="CIFAR-10's folder, or a text file; else what the data folders hold."),
     ] = None,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No progress bar and no table.")] = False,
 ) -> None:

@@ -80,7 +80,7 @@ def sweep(name: str, preset: str, *, device: str = "cpu", data: str | None = Non
         name: ``cifar10``, ``cifar10-geometries`` or ``characters``.
         preset: ``smoke``, ``small``, ``medium`` or ``paper``.
         device: Where the runs train.
-        data: Folder or archive of CIFAR-10, or a text file; by default what the data folders hold.
+        data: Folder of CIFAR-10, or a text file; by default what the data folders hold.
 
     >>> cifar = sweep("cifar10", "paper")
     >>> {part: settings["methods"] for part, settings in cifar.items()}
