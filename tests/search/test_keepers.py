@@ -11,9 +11,9 @@ from tests.runs.torch_recipe import X, Y, batches, recipe, squared
 from torch import nn
 
 from surefoot.problems import LinearRegression
-from surefoot.runs import Key, States, Told
+from surefoot.runs import States
 from surefoot.search import ProblemRun, SearchError, TorchRun, tune
-from surefoot.study import Result, StoreError, Study
+from surefoot.study import Result, Study
 
 LRS = np.geomspace(1e-3, 1e2, 9)
 SEARCHES = [{}, {"seeds": 2, "refine": 1}]
@@ -117,16 +117,6 @@ def test_a_folder_with_other_things_is_left_alone(regression, tmp_path):
         tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 50, store=tmp_path / "no" / "search")
 
 
-@pytest.mark.parametrize("damage", [lambda data: b"broken", lambda data: data[:100], lambda data: data[:-9000]])
-def test_a_damaged_store_is_named(regression, tmp_path, damage):
-    runs = ProblemRun(regression, "sgd", batch_size=5)
-    tune(runs, LRS, 50, store=tmp_path / "search")
-    store = tmp_path / "search" / "runs.db"
-    store.write_bytes(damage(store.read_bytes()))
-    with pytest.raises(StoreError, match=r"runs\.db: (not a surefoot study|the file is damaged)"):
-        tune(runs, LRS, 50, store=tmp_path / "search")
-
-
 @pytest.mark.parametrize(
     "cut", [lambda data: data[:100], lambda data: data[100:], lambda data: b"", lambda data: b"hi"]
 )
@@ -137,25 +127,6 @@ def test_a_damaged_run_is_named(regression, tmp_path, cut):
         path.write_bytes(cut(path.read_bytes()))
     with pytest.raises(SearchError, match=r"\.state is damaged.*; delete .*, and its run is computed anew"):
         tune(runs, LRS, 50, store=tmp_path / "search")
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"x": np.arange(3.0), "n": 3, "name": "a", "none": None, "yes": True},
-        {"nested": {1: [np.ones(2), (2.5, "b")], "deep": {"big": 2**80}}},
-    ],
-)
-def test_states_come_back_as_they_were(tmp_path, state):
-    states, key = States(str(tmp_path)), Key("", 0.1, 0)
-    states.save(key, Told(0, np.ones(2)), state)
-    assert repr(states.load(key)) == repr((Told(0, np.ones(2)), state))
-
-
-def test_a_state_that_would_need_pickle_is_refused(tmp_path):
-    with pytest.raises(TypeError, match="state_dict must hold arrays, tensors, numbers and strings"):
-        States(str(tmp_path)).save(Key("", 0.1, 0), Told(0, np.ones(2)), {"f": lambda: 1})
-    assert not list(tmp_path.iterdir())
 
 
 class TestStudies:

@@ -110,11 +110,6 @@ def test_networks_with_random_numbers_and_buffers_too(tmp_path):
     assert_equal_where_known(tmp_path / "s.db", study)
 
 
-def test_the_store_changes_nothing(tmp_path):
-    study = make_study()
-    assert tune(study, store=tmp_path / "s.db").table == tune(study).table
-
-
 def test_a_complete_study_answers_without_a_step(tmp_path, monkeypatch):
     study = make_study()
     result = study.run(tmp_path / "s.db", processes=1)
@@ -147,11 +142,6 @@ def test_rules_of_the_study_are_refused():
 
     with pytest.raises(ValueError, match="stop must be empty for a search, which ends runs by its own rules"):
         tune(make_study(stop=NonFinite()))
-
-
-def test_thinned_traces_are_refused():
-    with pytest.raises(ValueError, match="every must be 1 for a search"):
-        tune(make_study(every=2))
 
 
 def test_the_command_tunes_a_network_of_the_user_s(tmp_path, monkeypatch):
