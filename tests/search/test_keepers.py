@@ -1,6 +1,8 @@
 """Killed and resumed: the same answer, and no step taken twice."""
 
 import signal
+import subprocess
+import sys
 import textwrap
 
 import numpy as np
@@ -318,3 +320,43 @@ def test_a_study_removes_what_a_search_has_left_of_its_runs(tmp_path):
     assert list(tmp_path.glob("*.states/*.state"))
     study.run(tmp_path / "s.db")
     assert not list(tmp_path.glob("*.states"))
+
+
+TWO = """
+    import sys
+    import torch
+    from surefoot.search import TorchRun, tune
+
+    X = torch.randn(256, 6, generator=torch.Generator().manual_seed(0))
+
+    def batches(seed):
+        return X[torch.randperm(256, generator=torch.Generator().manual_seed(seed))].split(16)
+
+    def loss(model, batch):
+        return (model(batch) - batch.sum(1, keepdim=True).sin()).square().mean()
+
+    def make():
+        return torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+
+    runs = TorchRun(make, batches, loss, torch.optim.SGD, evaluate=lambda model: loss(model, X))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    found = tune(runs, [0.001, 0.01, 0.1], horizon=400, store=sys.argv[1])
+    print(found.lr, found.loss, float(loss(found.run.model, X)))
+"""
+
+
+def test_of_two_processes_with_one_store_each_gets_the_trained_model(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(TWO))
+    command = [sys.executable, str(path), str(tmp_path / "search")]
+    both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        assert process.stdout.readline() == "ready\n"
+    for process in both:  # at once
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    answers = [process.communicate(timeout=120)[0].split() for process in both]
+    assert answers[0] == answers[1]
+    _, told, measured = answers[0]
+    assert float(told) == pytest.approx(float(measured), rel=1e-5)
