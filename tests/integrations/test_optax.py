@@ -107,7 +107,7 @@ def test_every_step_is_that_of_torch(name, wide):
 
 @pytest.mark.parametrize(
     ("name", "options", "wide"),
-    [("sps", {}, True), ("ngn", {"share": 0.5, "first": 0.3, "smoothing": 0.5}, True), ("log_ngn", {}, False)],
+    [("sps", {}, True), ("ngn", {"share": 0.5, "first": 0.3, "smoothing": 0.5}, True), ("ngn", {}, False)],
     indirect=["wide"],
 )
 def test_a_level_is_that_of_torch(name, options, wide):
