@@ -223,7 +223,7 @@ def train(recipe: Recipe, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
                 group["lr"] = float(rates[i, step])
             if recipe.clip is not None:
                 torch.nn.utils.clip_grad_norm_(runs[i], recipe.clip)
-            if isinstance(optimizers[i], sfo.ModelBased):
+            if isinstance(optimizers[i], sfo.LossOptimizer):
                 optimizers[i].step(loss=values[i])
             else:
                 optimizers[i].step()

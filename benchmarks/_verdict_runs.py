@@ -200,7 +200,7 @@ def record(spec: Spec) -> dict[str, Any]:
         loss.backward()
         if spec.clip is not None:
             nn.utils.clip_grad_norm_(made.model.parameters(), spec.clip)
-        if isinstance(optimizer, sfo.ModelBased):
+        if isinstance(optimizer, sfo.LossOptimizer):
             optimizer.step(loss=loss)
         else:
             monitor.record(loss)

@@ -92,7 +92,7 @@ def final_loss(
         optimizer.zero_grad()
         loss = problem.batch_loss(model, draw.integers(problem.n_rows, size=task.batch_size))
         loss.backward()
-        if isinstance(optimizer, sfo.ModelBased):
+        if isinstance(optimizer, sfo.LossOptimizer):
             optimizer.step(loss=loss)
         else:
             optimizer.step()

@@ -96,7 +96,7 @@ def on_resnet(make: Callable[..., Any], batch: int = 128) -> tuple[float, float]
     optimizer = make(model.parameters(), lr=0.01)
     monitor = StabilityMonitor(optimizer, horizon=10_000, distance=10.0, stop=RULES)
     watch = Watch(monitor)
-    ours = isinstance(optimizer, sfo.ModelBased)
+    ours = isinstance(optimizer, sfo.LossOptimizer)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -123,7 +123,7 @@ def on_gradients(make: Callable[..., Any], width: int = 768, layers: int = 12) -
     optimizer = make(parameters, lr=1e-9)
     monitor = StabilityMonitor(optimizer)
     watch = Watch(monitor)
-    ours = isinstance(optimizer, sfo.ModelBased)
+    ours = isinstance(optimizer, sfo.LossOptimizer)
     passes = []
 
     def step() -> None:

@@ -30,7 +30,7 @@ Params = list[torch.nn.Parameter]
 Step = Callable[[], Any]
 Factory = Callable[[Params], Step]
 
-ADAMS = ("SPSAdam", "NGNAdam", "MoMoAdam", "NGNMomentumAdam")
+ADAMS = ("NGNAdam", "MoMoAdam", "NGNMomentumAdam")
 
 GOALS = {  # (shapes, optimizer): (baseline, must, aim)
     ("gpt2", "SPS"): ("SGD", 1.5, 1.35),

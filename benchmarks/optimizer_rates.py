@@ -53,7 +53,7 @@ def final_loss(
         optimizer.zero_grad()
         loss = loss_of(net(inputs[rows]), labels[rows])
         loss.backward()
-        if isinstance(optimizer, sfo.ModelBased):
+        if isinstance(optimizer, sfo.LossOptimizer):
             optimizer.step(loss=loss)
         else:
             optimizer.step()

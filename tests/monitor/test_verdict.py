@@ -34,7 +34,7 @@ def watched(another, make, lr, steps=HORIZON // 10, horizon=HORIZON, scheduler=N
     problem = another()
     optimizer = make(problem.model.parameters(), lr)
     schedule = None if scheduler is None else scheduler(optimizer)
-    style = "loss" if isinstance(optimizer, sfo.ModelBased) else "record"
+    style = "loss" if isinstance(optimizer, sfo.LossOptimizer) else "record"
     with StabilityMonitor(optimizer, horizon=horizon, **options) as monitor:
         for _ in range(steps):
             problem.train(optimizer, 1, monitor, style)

@@ -41,7 +41,7 @@ def worker(rank: int, folder: str, names: list[str], steps: int, process_group: 
     torch.set_num_threads(1)
     path = Path(folder)
     distributed.init_process_group("gloo", init_method=f"file://{path / 'rendezvous'}", rank=rank, world_size=RANKS)
-    results: dict[str, Any] = {"joined": joined(rank), "partitioned": partitioned(), "SPP": spp_on(rank)}
+    results: dict[str, Any] = {"partitioned": partitioned(), "SPP": spp_on(rank)}
     for name in names:
         net = torch.nn.parallel.DistributedDataParallel(network())
         optimizer = make(name, net.parameters(), lr=rate(name), process_group=process_group)
@@ -59,21 +59,6 @@ def worker(rank: int, folder: str, names: list[str], steps: int, process_group: 
 def run(folder: Path, names: list[str], steps: int, process_group: Any = "auto") -> list[dict[str, Any]]:
     run_ranks(worker, (str(folder), names, steps, process_group), RANKS)
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(RANKS)]
-
-
-def joined(rank: int) -> list[Tensor]:
-    """Parameters and losses where rank 1 has fewer batches than rank 0."""
-    from torch.distributed.algorithms.join import Join
-
-    net = torch.nn.parallel.DistributedDataParallel(network())
-    optimizer = sfo.NGN(net.parameters(), lr=0.1)
-    losses = []
-    with Join([net, optimizer]):  # type: ignore[list-item]
-        for index in range(5 if rank == 0 else 3):
-            optimizer.zero_grad()
-            loss_of(net, *batch(index, rank)).backward()
-            losses.append(optimizer.step())
-    return [*(p.detach() for p in net.parameters()), torch.stack(losses)]
 
 
 def partitioned() -> str:

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
 import surefoot.optim as sfo
-from surefoot.optim._arithmetic import Device
 from surefoot.optim._distributed import whole
 from surefoot.theory import models
 
@@ -36,12 +35,6 @@ class Heaviest(sfo.Geometry):
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Any) -> Tensor:
         return gradient.abs().sum() * gradient.sign() / buffers[0].mean()
 
-    def dual_norm_sq(self, gradient: Tensor, direction: Tensor) -> Tensor:
-        return (gradient * direction).sum()
-
-    def norm_sq(self, parameter: Tensor, buffers: Sequence[Tensor], count: Any) -> Tensor:
-        return parameter.abs().max() ** 2 * buffers[0].mean()
-
 
 def heaviest(params: Any, **options: Any) -> sfo.ModelBased:
     return sfo.ModelBased(params, 0.02, model=models.Truncated(), geometry=Heaviest(), **options)
@@ -56,47 +49,34 @@ class Case(NamedTuple):
     """``fsdp`` or ``mixed``: all layers sharded, or only the first. With four ranks ``hybrid``: two copies of two
     shards each, or ``tensor-parallel``: two shards of two parts of each layer."""
     groups: bool = False
-    device: bool = False
-    """Forced onto the accelerators' path."""
     compiled: bool = False
     """On the ranks."""
 
     @property
     def id(self) -> str:
         words = [self.name, *(f"{key}={value}" for key, value in self.options.items()), self.layout]
-        flags = {"groups": self.groups, "device": self.device, "compiled": self.compiled}
+        flags = {"groups": self.groups, "compiled": self.compiled}
         return "-".join(words + [name for name, on in flags.items() if on])
 
-    def build(self, net: torch.nn.Module) -> sfo.ModelBased:
+    def build(self, net: torch.nn.Module) -> Any:
         params: Any = list(net.parameters())
         lr = 0.2 * RATES.get(self.name, 0.1)
         if self.groups:
             params = [{"params": params[:3], "weight_decay": 0.02}, {"params": params[3:], "lr": 0.5 * lr}]
-        optimizer = (
-            heaviest(params, **self.options)
-            if self.name == "Heaviest"
-            else make(self.name, params, lr=lr, **self.options)
-        )
-        if self.device:
-            arithmetic = Device(optimizer._settings.foreach, torch.device("cpu"), torch.float64)
-            optimizer._arithmetic = lambda: arithmetic  # type: ignore[method-assign]
-        return optimizer
+        if self.name == "Heaviest":
+            return heaviest(params, **self.options)
+        return make(self.name, params, lr=lr, **self.options)
 
 
-SCHEDULE_FREE = {"averaging": sfo.ScheduleFree(0.9)}
-PROXIMAL = {"weight_decay": 0.1, "weight_decay_mode": "prox"}
+SCHEDULE_FREE = {"momentum": sfo.ScheduleFree(0.9)}
 CASES = [
     *(Case(name) for name in ("NGN", "MoMoAdam", "SPSMuon")),
     *(Case(name, layout="mixed", groups=True) for name in KINDS),
-    *(Case(name, {"fused": True}, "mixed") for name in ("SPSAdam", "NGNMomentumAdam")),
-    *(Case(name, {"foreach": False}) for name in ("NGN", "MoMoAdam")),
     *(Case(name, {"weight_decay": 0.1, "max_grad_norm": 0.5}) for name in ("SPS", "MoMo", "NGNAdam", "NGNMomentum")),
-    *(Case(name, PROXIMAL, "mixed") for name in ("SGD", "NGN", "MoMo", "MoMoAdam")),
-    *(Case(name, {"lower_bound": "estimate"}) for name in ("MoMo", "SPSAdam")),
-    *(Case(name, layout="mixed", groups=True, device=True) for name in ("SPS", "MoMoAdam", "NGNMomentum", "Heaviest")),
-    *(Case("Heaviest", options, "mixed") for options in ({}, {"beta": 0.5}, PROXIMAL)),
+    *(Case("Surefoot", layout=layout, groups=True) for layout in ("fsdp", "mixed")),
+    *(Case(name, {"lower_bound": "estimate"}) for name in ("MoMo", "NGNAdam")),
+    *(Case("Heaviest", options, "mixed") for options in ({}, {"momentum": sfo.Linearisations(0.5)})),
     *(Case(name, SCHEDULE_FREE, "mixed", groups=True) for name in ("NGN", "SPSMuon")),
-    Case("NGN", SCHEDULE_FREE, "mixed", groups=True, device=True),
 ]
 CHECKPOINTS = [
     *(Case(name, layout="mixed", groups=True) for name in ("NGN", "NGNMomentum", "MoMoAdam", "SPSMuon")),
@@ -157,7 +137,7 @@ def outcome(net: torch.nn.Module, optimizer: sfo.ModelBased) -> list[Tensor]:
     return [
         *values(net),
         *(note.reshape(1) for note in notes),
-        *(group["size"].reshape(1) for group in optimizer.param_groups),
+        optimizer.last_step.size.reshape(-1),
     ]
 
 

@@ -55,12 +55,6 @@ def test_without_communication_the_ranks_drift_apart(tmp_path: Path) -> None:
     assert not equal(first, second)
 
 
-def test_a_rank_that_runs_out_of_batches_joins(ranks: Ranks) -> None:
-    (*first, losses), (*second, fewer) = (rank["joined"] for rank in ranks)
-    assert (len(losses), len(fewer)) == (5, 3)
-    assert equal(first, second)
-
-
 def test_a_partition_of_the_parameters_is_refused(ranks: Ranks) -> None:
     for rank in ranks:
         assert "needs the norm of all of them" in rank["partitioned"]

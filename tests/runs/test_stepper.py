@@ -160,7 +160,7 @@ def test_going_on_from_a_state(optimizer, tmp_path):
 
 
 def test_schedule_free_optimizers_are_evaluated_at_their_average():
-    stepper = start(sfo.SGD, averaging=sfo.ScheduleFree())
+    stepper = start(sfo.SGD, momentum=sfo.ScheduleFree())
     take(stepper)
     trained = point(stepper)
     with stepper.evaluating():
@@ -324,8 +324,7 @@ def test_the_scale_of_float16_grows_while_all_is_well(optimizer):
 
 @pytest.mark.parametrize("optimizer", [sfo.SGD, torch.optim.SGD, torch.optim.Adam])
 def test_a_rate_beyond_the_parameters_numbers_diverges(optimizer):
-    (reading,) = take(start(optimizer, lr=1e39), 1)
-    assert torch.isfinite(reading.loss)
+    *_, reading = take(start(optimizer, lr=1e39), 2)
     assert torch.isinf(reading.delta)
     (reading,) = take(start(sfo.NGN, lr=1e39), 1)
     assert torch.isfinite(reading.delta)

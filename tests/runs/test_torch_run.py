@@ -28,7 +28,6 @@ def test_it_finds_a_rate_that_learns(optimizer):
         (sfo.NGN, True),
         (torch.optim.SGD, True),
         (sfo.MoMo, False),
-        (sfo.SPSAdam, False),
         (sfo.NGNMomentum, False),
         (lambda p, lr: sfo.SPS(p, lr=lr, lower_bound="estimate"), False),
         (lambda p, lr: sfo.SGD(p, lr=lr, weight_decay=0.1), False),
@@ -351,7 +350,7 @@ def test_the_first_epoch_is_that_of_the_seed_too():
 
 def test_a_model_is_evaluated_where_its_optimizer_says():
     def optimizer(parameters, lr):
-        return sfo.SGD(parameters, lr=lr, averaging=sfo.ScheduleFree())
+        return sfo.SGD(parameters, lr=lr, momentum=sfo.ScheduleFree())
 
     def distance(model):
         return sum(p.detach().square().sum() for p in model.parameters()).item()

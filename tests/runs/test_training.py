@@ -249,7 +249,7 @@ def test_models_and_optimizers_of_lambdas_go_to_other_processes():
 
 
 def test_a_schedule_free_optimizer_is_evaluated_at_its_average():
-    method = Method("free", optimizer=lambda p, lr: sfo.SGD(p, lr=lr, averaging=sfo.ScheduleFree()))
+    method = Method("free", optimizer=lambda p, lr: sfo.SGD(p, lr=lr, momentum=sfo.ScheduleFree()))
     data = one(make_study(methods=[method], lrs=[0.1]).run(processes=1).dataset)
     assert data.train_loss[-1] < data.train_loss[0]
 

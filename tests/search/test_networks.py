@@ -94,7 +94,7 @@ def test_it_finds_a_rate_that_learns():
     assert found.loss < 0.8 * first
     assert found.run.step == study.steps
     assert study.problem.full_loss(found.run.model) < 0.8 * first
-    assert isinstance(found.run.optimizer, sfo.ModelBased)
+    assert isinstance(found.run.optimizer, sfo.LossOptimizer)
 
 
 def test_finished_runs_are_those_of_the_study(tmp_path):

@@ -19,7 +19,7 @@ from surefoot.monitor._records import OVERFLOW, Records
 from surefoot.monitor._sample import StepSample
 from surefoot.monitor._trace import SOURCES, counterfactual, own_index, parse_models, peak_rate, planned_rates
 from surefoot.monitor._verdict import State, Verdict
-from surefoot.optim import Losses, ModelBased, scalar
+from surefoot.optim import Losses, LossOptimizer, scalar
 from surefoot.rules import Floats, History, Stop, StopRule, check_rules, first_stop
 from surefoot.theory import schedules
 from surefoot.theory.bounds import Bound
@@ -126,7 +126,7 @@ class StabilityMonitor:
         self._device = params[0].device if params else torch.device("cpu")
         self._records = Records(checks.whole("flush_every", flush_every, 1), self._device, process_group)
         self._sample = StepSample()
-        self._is_ours = isinstance(optimizer, ModelBased)
+        self._is_ours = isinstance(optimizer, LossOptimizer)
         self._is_sharded = _optimizers.is_sharded(params)
         self._listens = listen and not self._is_ours
         self._source = "model" if self._is_ours else "linear stand-in"
@@ -302,7 +302,7 @@ class StabilityMonitor:
     def pending(self) -> Any:
         """The loss that belongs to the gradients in place, as far as it is known; None if it is not."""
         optimizer = self.optimizer
-        if isinstance(optimizer, ModelBased):
+        if isinstance(optimizer, LossOptimizer):
             return optimizer.pending_loss
         loss = None if self.losses is None else self.losses.pending
         scale = getattr(optimizer, "grad_scale", None)  # of a GradScaler that leaves the division to a fused step

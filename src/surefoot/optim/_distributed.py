@@ -1,27 +1,20 @@
-"""Several ranks that train one model: the loss that they agree on, and parameters that lie in pieces on them.
+"""Several ranks that train one model: the loss that they agree on, and parameters that are sharded over them.
 
-The pieces are the DTensors of FSDP2 and of tensor parallelism. The optimizer works on those that this rank holds.
+The shards are the DTensors of FSDP2 and of tensor parallelism. An optimizer works on those that this rank holds.
 Everything elementwise needs nothing else; a sum over elements (a squared norm, an inner product) is this rank's part
-until :meth:`Spread.total` has added it up over the ranks; and what needs a tensor as a whole gathers it with
-:func:`whole` or :func:`gathered` and keeps its :func:`piece`.
+until :meth:`Shards.total` has added it up over the ranks; and what needs a tensor as a whole gathers it with
+:func:`gathered` and keeps its :func:`shard`.
 
-DTensors are recognised by what they have, not by their class: importing it takes half a second, and who has no DTensor
-should not pay for it.
+DTensors are recognised by what they have, not by their class: importing it takes half a second.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import torch
 import torch.distributed as distributed
 from torch import Tensor
-
-from surefoot.optim._arithmetic import Scalar, scalar_dtype
-
-if TYPE_CHECKING:
-    from surefoot.optim._settings import Settings
 
 _ZERO = "torch.distributed.optim.zero_redundancy_optimizer"
 
@@ -32,7 +25,7 @@ def is_distributed(tensor: Tensor) -> bool:
 
 
 def local(tensor: Any) -> Tensor:
-    """The piece of a DTensor that this rank holds, in the same memory; any other tensor itself."""
+    """The shard of a DTensor that this rank holds, in the same memory; any other tensor itself."""
     held: Tensor = tensor.to_local() if is_distributed(tensor) else tensor
     return held
 
@@ -43,29 +36,25 @@ def whole(tensor: Any) -> Tensor:
     return full
 
 
-class Spread(NamedTuple):
-    """The ranks over which the elements of a tensor are spread: some dimensions of a device mesh."""
+class Shards(NamedTuple):
+    """The ranks over which the elements of a tensor are sharded: some dimensions of a device mesh."""
 
     mesh: Any
     dims: tuple[int, ...]
 
-    def total(self, value: Any) -> Any:
-        """A sum over the elements of this rank, added up over the ranks; a Python float or a 0-d tensor.
-
-        Every rank gets the same bits, so that all of them take the same decisions. All of them have to call it.
-        """
-        on_device = isinstance(value, Tensor)
-        sums = value.clone() if on_device else torch.tensor(value, dtype=torch.float64)
+    def total(self, value: Tensor) -> Tensor:
+        """A sum over the elements of this rank, added up over the ranks: the same bits on each. All have to call it."""
+        sums = value.clone()
         for dim in self.dims:
             distributed.all_reduce(sums, group=self.mesh.get_group(dim))
-        return sums if on_device else sums.item()
+        return sums
 
 
-def spread(tensor: Any) -> Spread | None:
-    """Over which ranks a tensor is spread; None if this rank has all of it, copies elsewhere or not."""
+def shards_of(tensor: Any) -> Shards | None:
+    """Over which ranks a tensor is sharded; None if this rank has all of it, copies elsewhere or not."""
     placements = tensor.placements if is_distributed(tensor) else ()
     dims = tuple(dim for dim, placement in enumerate(placements) if not placement.is_replicate())
-    return Spread(tensor.device_mesh, dims) if dims else None
+    return Shards(tensor.device_mesh, dims) if dims else None
 
 
 def placed_as(grad: Any, p: Any) -> Tensor:
@@ -76,20 +65,20 @@ def placed_as(grad: Any, p: Any) -> Tensor:
 
 
 def gathered(part: Tensor, original: Any) -> Tensor:
-    """The tensor, on every rank, of which ``part`` is this rank's piece; it is spread as the DTensor ``original``."""
+    """The tensor, on every rank, of which ``part`` is this rank's shard; it is sharded as the DTensor ``original``."""
     from torch.distributed.tensor import DTensor
 
     mesh, placements, shape, stride = original.device_mesh, original.placements, original.shape, original.stride()
     return whole(DTensor.from_local(part, mesh, placements, run_check=False, shape=shape, stride=stride))
 
 
-def piece(tensor: Tensor, original: Any) -> Tensor:
-    """A copy of this rank's piece of a tensor that every rank has; to be spread as the DTensor ``original``."""
+def shard(tensor: Tensor, original: Any) -> Tensor:
+    """A copy of this rank's shard of a tensor that every rank has; to be sharded as the DTensor ``original``."""
     from torch.distributed.tensor import DTensor, Replicate
 
     mesh = original.device_mesh
     copies = DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
-    # A copy, or the piece would keep all of the tensor alive.
+    # A copy, or the shard would keep all of the tensor alive.
     return local(copies.redistribute(placements=original.placements)).clone()
 
 
@@ -106,7 +95,13 @@ def check_parameter(p: Any) -> None:
         raise TypeError(f"parameters must be sharded or replicated, got a DTensor with placements {p.placements}")
 
 
-def mean_over_ranks(process_group: Any, *values: Scalar) -> tuple[Scalar, ...]:
+def check_process_group(group: Any) -> None:
+    """Refuse what is no process group: ``"auto"``, None, or a group of torch.distributed."""
+    if isinstance(group, str) and group != "auto":
+        raise ValueError(f'process_group must be "auto", None or a process group, got {group!r}')
+
+
+def mean_over_ranks(process_group: Any, values: Tensor) -> Tensor:
     """Means over a process group in one small all-reduce; ``"auto"`` is the default group, None stays alone."""
     if process_group is None or not distributed.is_available() or not distributed.is_initialized():
         return values
@@ -114,10 +109,9 @@ def mean_over_ranks(process_group: Any, *values: Scalar) -> tuple[Scalar, ...]:
     size = distributed.get_world_size(group)
     if size == 1:
         return values
-    on_host = not isinstance(values[0], Tensor)
-    sums = torch.tensor(values, dtype=torch.float64) if on_host else torch.stack(values)
+    sums = values.clone()
     distributed.all_reduce(sums, group=group)
-    return tuple((sums / size).tolist() if on_host else sums / size)
+    return sums / size
 
 
 def refuse_partition() -> None:
@@ -133,50 +127,3 @@ def refuse_partition() -> None:
                 "torch.distributed.fsdp.fully_shard (FSDP2), and its optimizer is sharded too"
             )
         frame = frame.f_back
-
-
-class Joining:
-    """The ranks' agreement on the loss, as torch's ``Join`` wants it for uneven inputs: ``Join([model, optimizer])``.
-
-    A rank that has run out of batches takes part with a loss of 0, as ``DistributedDataParallel`` does with its
-    gradients, so that loss and gradient stay means over the same number of ranks.
-    """
-
-    _settings: Settings
-    param_groups: list[dict[str, Any]]
-    _join_config: Any = None
-
-    def agree(self, loss: Scalar, bound: Scalar | None) -> tuple[Scalar, Scalar | None]:
-        """Loss and lower bound as means over the process group."""
-        if self._join_config is not None:
-            from torch.distributed.algorithms.join import Join
-
-            Join.notify_join_context(self)  # type: ignore[arg-type]
-        loss, mean = mean_over_ranks(self._settings.process_group, loss, 0.0 * loss if bound is None else bound)
-        return loss, None if bound is None else mean
-
-    @property
-    def join_device(self) -> torch.device:
-        """The device on which the ranks talk about joining."""
-        device: torch.device = self.param_groups[0]["count"].device
-        return device
-
-    @property
-    def join_process_group(self) -> Any:
-        """The process group whose ranks talk about joining."""
-        group = self._settings.process_group
-        return distributed.group.WORLD if group is None or group == "auto" else group
-
-    def join_hook(self, **options: Any) -> Any:
-        """What a rank does that has run out of batches."""
-        from torch.distributed.algorithms.join import JoinHook
-
-        optimizer, device = self, self.join_device
-
-        class Hook(JoinHook):
-            def main_hook(self) -> None:
-                on_host = device.type == "cpu"
-                zero = 0.0 if on_host else torch.zeros((), dtype=scalar_dtype(device), device=device)
-                mean_over_ranks(optimizer._settings.process_group, zero, zero)
-
-        return Hook()

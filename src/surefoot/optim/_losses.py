@@ -1,12 +1,13 @@
-"""Hearing the loss: what ``loss.backward()`` differentiates is what the coming ``step()`` wants to know.
+"""Receiving the loss: what ``loss.backward()`` differentiates is what the coming ``step()`` wants to know.
 
-While an optimizer listens, ``torch.autograd.backward`` (which ``Tensor.backward`` calls) is wrapped. After a backward
-pass the wrapper looks which optimizers' parameters have received gradients, and notes the loss for them. When the last
-listening optimizer is gone, torch is as it was.
+Every parameter of a listening optimizer has a hook that autograd calls when it has received a gradient, and
+``torch.autograd.backward`` (which ``Tensor.backward`` calls) is wrapped. The hooks say which optimizers a backward pass
+concerns; after the pass the wrapper, in the thread that has called it, notes the loss for these and looks at no others.
+When the last listening optimizer is gone, torch is as it was.
 
-What was heard belongs to the gradients that are in place: it is summed as they are, divided where a ``GradScaler``
-divides them, and forgotten where they are. Where that cannot be followed, the optimizer has a *doubt*, and a step
-without an explicit loss says so.
+A loss that was received belongs to the gradients that are in place: it is summed as they are, divided where a
+``GradScaler`` divides them, and forgotten where they are. Where that cannot be followed, the optimizer has a *doubt*,
+and a step without an explicit loss says so.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.optim._clipped import Sample, serves, version
+from surefoot.optim._clipping import GradientSample, version
 from surefoot.optim._distributed import is_distributed, local, whole
-from surefoot.optim._sums import WIDE
+from surefoot.optim._tensors import WIDE
 
 _SEVERAL = "backward() was called on a tensor of several elements, which is no loss"
 _CHANGED = "the gradients were changed between two backward passes"
@@ -60,101 +61,126 @@ def check_closure(closure: Any, hint: str = "") -> None:
 
 
 class Losses:
-    """The losses that belong to an optimizer's gradients: those it was told, and those it has heard.
+    """The losses that belong to an optimizer's gradients: those that were added by hand, and those received.
 
-    Ours have one each; whoever watches a foreign optimizer can listen for it: ``Losses(optimizer, listen=True)``, to be
-    asked for ``pending`` and told to ``forget`` at every step.
+    Optimizers of surefoot have one each; whoever watches a foreign optimizer can listen for it:
+    ``Losses(optimizer, listen=True)``, to be asked for ``pending`` and told to ``forget`` at every step.
+
+    Args:
+        optimizer: the optimizer.
+        listen: receive losses from ``backward()``.
+        sample: remember a few elements of the gradients, for :meth:`clip_factor`.
     """
 
-    def __init__(self, optimizer: Optimizer, *, listen: bool) -> None:
+    def __init__(self, optimizer: Optimizer, *, listen: bool, sample: bool = False) -> None:
         self.added: Tensor | float | None = None
-        """The sum of what was told."""
-        self.heard: Tensor | None = None
-        """The sum of what was heard."""
+        """The sum of the losses that were added by hand."""
+        self.received: Tensor | None = None
+        """The sum of the losses of backward passes."""
         self.doubt: str | None = None
-        """Why what was heard cannot be used."""
-        self.era = 0
+        """Why what was received cannot be used."""
+        self.forgotten = 0
         """How often everything was forgotten."""
-        self._late = False
-        """Whether a loss was told when its gradients were in place."""
+        self.listens = listen
+        self.thread = threading.get_ident()
+        """The thread that has used the optimizer last."""
+        self._added_late = False
+        """Whether a loss was added when its gradients were in place."""
         self._mark: tuple[int, int] | None = None
-        self._sample: Sample | None = None
-        self._sampled: list[Tensor] = []
+        self._samples = sample
+        self._sample: GradientSample | None = None
         self._optimizer = weakref.ref(optimizer)
+        self._handles: list[Any] = []
+        self._hooked: dict[int, weakref.ref[Tensor]] = {}
+        self._unhooked: list[weakref.ref[Tensor]] = []
         if listen:
-            _listeners.add(self)
+            _listeners.add(self, self._handles)
+            if hasattr(optimizer, "param_groups"):
+                self.attach()
 
     @property
     def pending(self) -> Tensor | float | None:
-        """The loss of a step that is told none."""
-        return self.added if self.added is not None else None if self.doubt else self.heard
+        """The loss of a step that is given none."""
+        return self.added if self.added is not None else None if self.doubt else self.received
+
+    def attach(self) -> None:
+        """Put a hook on every parameter that has none: for new parameter groups."""
+        if not self.listens:
+            return
+        self._unhooked = []
+        for p in self._params():
+            hooked = self._hooked.get(id(p))
+            if is_distributed(p) or (hooked is not None and hooked() is p):
+                continue
+            if p.requires_grad and p.is_leaf:
+                handle = p.register_post_accumulate_grad_hook(_hook(self))  # type: ignore[no-untyped-call]
+                self._handles.append(handle)
+                self._hooked[id(p)] = weakref.ref(p)
+            else:
+                self._unhooked.append(weakref.ref(p))  # frozen as yet
 
     def add(self, loss: Tensor | float) -> None:
-        """Take a loss that is told."""
+        """Take a loss that is given by hand."""
         has_gradient = self._first_grad() is not None
-        if self.heard is not None and not has_gradient:
+        if self.received is not None and not has_gradient:
             self.forget()  # of gradients that are gone: the step was left out
-        self._late = has_gradient
+        self._added_late = has_gradient
         self.added = loss if self.added is None else self.added + loss
 
     def forget(self) -> None:
         """Forget everything."""
-        self.added, self.heard, self.doubt, self._mark, self._late = None, None, None, None, False
+        self.added, self.received, self.doubt, self._mark, self._added_late = None, None, None, None, False
         self._sample = None
-        self.era += 1
+        self.forgotten += 1
+        if torch.compiler.is_compiling():
+            return
+        self.thread = threading.get_ident()
+        if self._unhooked and any(p is not None and p.requires_grad for p in (ref() for ref in self._unhooked)):
+            self.attach()
 
-    def divide(self, optimizer: Any, scale: Tensor) -> None:
-        """Follow the gradients of an optimizer, which were divided."""
-        if self._optimizer() is optimizer and self.heard is not None:
-            self.heard = self.heard / scale.to(self.heard.device, self.heard.dtype)
-            self._mark = version(self._first_grad())
-            self._take_sample()
+    def divide(self, scale: Tensor) -> None:
+        """Follow the gradients, which were divided."""
+        if self.received is not None:
+            self.received = self.received / scale.to(self.received.device, self.received.dtype)
+            self._remember_gradients()
 
-    def shrunk(self, loss: Tensor | float) -> Tensor | float:
-        """What the gradients were multiplied by since the backward pass, clipped by hand for example: c, or 1.
+    def clip_factor(self, loss: Tensor | float) -> Tensor | None:
+        """c, if all gradients were multiplied by one c since the backward pass, clipped by hand for example; else None.
 
-        A loss that is not the one that was heard belongs to the gradients as they are.
+        A loss that is not the one that was received belongs to the gradients as they are.
         """
-        if self._sample is None or self.heard is None or self.doubt or torch.compiler.is_compiling():
-            return 1.0
+        if self._sample is None or self.received is None or self.doubt or torch.compiler.is_compiling():
+            return None
         factor = self._sample.factor()
         if factor is None:
-            return 1.0
-        heard = self.heard.to(factor)
-        another = (heard - torch.as_tensor(loss).to(factor)).abs() > 1e-3 * heard.abs()
+            return None
+        received = self.received.to(factor)
+        another = (received - torch.as_tensor(loss).to(factor)).abs() > 1e-3 * received.abs()
         return torch.where(another, 1.0, factor)
 
-    def _take_sample(self) -> None:
-        if not self._sampled or not all(map(serves, self._sampled)):
-            self._sampled = [] if self._sharded() else Sample.serving(self._params())
-        self._sample = Sample(self._sampled) if self._sampled else None
-
-    def before(self) -> list[tuple[int, int] | None] | None:
-        """What the gradients are before a backward pass; None if there are none."""
-        if self._first_grad() is None:
-            if self.added is not None and not self._late:
-                self.heard = None  # told before its backward pass, which is the one that comes
-            elif not (self.doubt is _SHARDED and self._sharded()):
+    def check(self) -> None:
+        """Before a backward pass: forget losses whose gradients are gone, and notice gradients that were changed."""
+        if self.received is None and self.doubt is None:
+            return
+        first = self._first_grad()
+        if first is None:
+            if self.added is not None and not self._added_late:
+                self.received = None  # added before its backward pass, which is the one that comes
+            elif not (self.doubt is _SHARDED and self.is_sharded()):
                 self.forget()
-            return None
-        if (self.heard is not None or self.doubt) and self._mark != version(self._first_grad()):
+        elif self._mark != version(first):
             if all(p.grad is None or not bool(local(p.grad).any()) for p in self._params()):
                 self.forget()
             else:
                 self.doubt = self.doubt or _CHANGED
+
+    def versions(self) -> list[tuple[int, int] | None]:
+        """What the gradients are: to be compared before and after a backward pass, where there are no hooks."""
         return [version(p.grad) for p in self._params()]
 
-    def after(self, before: list[tuple[int, int] | None] | None) -> bool:
-        """Whether a backward pass has changed the gradients."""
-        if before is None:
-            return self._first_grad() is not None
-        if self._optimizer() is None:  # collected meanwhile
-            return False
-        return any(version(p.grad) != old for p, old in zip(self._params(), before, strict=True))
-
-    def hear(self, roots: list[tuple[Any, Tensor | None]]) -> None:
+    def receive(self, roots: list[tuple[Any, Tensor | None]]) -> None:
         """Take the losses of a backward pass that has changed the gradients."""
-        if len(roots) > 1 and self._sharded():
+        if len(roots) > 1 and self.is_sharded():
             self.doubt = _ROOTS
             return
         param_ids = {id(p) for p in self._params()} if len(roots) > 1 else set()
@@ -164,17 +190,28 @@ class Losses:
             if not isinstance(root, Tensor) or root.numel() != 1 or root.is_complex():
                 self.doubt = _SEVERAL
                 return
-            loss = _copied(root.detach())
+            loss = _copied(whole(root.detach()))
             if gradient is not None:
                 loss = loss * gradient.detach().reshape(())
-            self.heard = loss if self.heard is None else self.heard + loss
-        self._mark = version(self._first_grad())
-        self._take_sample()
+            self.received = loss if self.received is None else self.received + loss
+        self._remember_gradients()
 
     def miss(self) -> None:
-        """Take note of a backward pass that has changed no gradients of any listening optimizer."""
-        if self._sharded():
+        """Take note of a backward pass that has changed no gradient of any listening optimizer."""
+        if self.is_sharded():
             self.doubt = _SHARDED
+
+    def is_sharded(self) -> bool:
+        """Whether the optimizer has sharded parameters, in which autograd does not accumulate by itself."""
+        return any(is_distributed(p) for p in self._params())
+
+    def belongs_to(self, optimizer: Any) -> bool:
+        """Whether these are the losses of this optimizer."""
+        return self._optimizer() is optimizer
+
+    def _remember_gradients(self) -> None:
+        self._mark = version(self._first_grad())
+        self._sample = GradientSample.of(list(self._params())) if self._samples else None
 
     def _params(self) -> Iterator[Tensor]:
         optimizer = self._optimizer()
@@ -185,25 +222,38 @@ class Losses:
         """The first gradient that there is."""
         return next((p.grad for p in self._params() if p.grad is not None), None)
 
-    def _sharded(self) -> bool:
-        return any(is_distributed(p) for p in self._params())
+
+def _hook(losses: Losses) -> Callable[[Tensor], None]:
+    """What autograd calls when a parameter has received a gradient, in whichever thread that is."""
+    reference = weakref.ref(losses)
+
+    def note(parameter: Tensor) -> None:
+        concerned = _listeners.passes.get(torch._C._current_graph_task_id())
+        losses = reference()
+        if concerned is not None and losses is not None:
+            concerned.add(losses)
+
+    return note
 
 
 class _Listeners:
     """All that listen, and the functions of torch that are wrapped for them."""
 
     def __init__(self) -> None:
+        self.passes: dict[int, set[Losses]] = {}
+        """The running backward passes by autograd's number of them, and whose gradients each has changed."""
         self._all: weakref.WeakSet[Losses] = weakref.WeakSet()
+        self._of_thread = threading.local()
         self._count = 0
         self._lock = threading.RLock()
         self._wrapped: list[tuple[Any, str, Callable[..., Any], Callable[..., Any]]] = []
         self._unscaling: set[int] = set()
 
-    def add(self, losses: Losses) -> None:
+    def add(self, losses: Losses, handles: list[Any]) -> None:
         with self._lock:
             self._all.add(losses)
             self._count += 1
-            weakref.finalize(losses, self._leave).atexit = False
+            weakref.finalize(losses, self._leave, handles).atexit = False
             if not self._wrapped:
                 self._wrap(torch.autograd, "backward", self._backward)
                 self._wrap(torch.amp.GradScaler, "__init__", self._make_scaler)
@@ -228,8 +278,10 @@ class _Listeners:
         for subclass in kind.__subclasses__():
             self._wrap_scalers(subclass)
 
-    def _leave(self) -> None:
-        """Undo the wrapping once nobody listens any more; whoever has wrapped on top of it keeps a hollow wrapper."""
+    def _leave(self, handles: list[Any]) -> None:
+        """Remove hooks, and the wrappers once nobody listens any more, unless somebody has wrapped them in turn."""
+        for handle in handles:
+            handle.remove()
         with self._lock:
             self._count -= 1
             if self._count == 0:
@@ -238,30 +290,52 @@ class _Listeners:
                         setattr(owner, name, original)
                 self._wrapped.clear()
 
+    def _recent(self) -> weakref.WeakSet[Losses]:
+        """Those that have received losses in this thread."""
+        if not hasattr(self._of_thread, "recent"):
+            self._of_thread.recent = weakref.WeakSet()
+        recent: weakref.WeakSet[Losses] = self._of_thread.recent
+        return recent
+
     def _backward(
         self, original: Callable[..., Any], tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        nested = torch._C._current_graph_task_id() != -1  # for example a checkpointed part of the network
-        listening = [] if nested else list(self._all)
-        if not listening:
-            return original(tensors, grad_tensors, *args, **kwargs)
-        before = [losses.before() for losses in listening]
+        outer = torch._C._current_graph_task_id()
+        gradients = kwargs.get("grad_variables") if grad_tensors is None else grad_tensors
+        roots = _pairs(tensors, gradients)
+        if outer != -1:  # inside of another pass: a checkpointed part of the network, for example
+            concerned = self.passes.get(outer)
+            if concerned is None:
+                return original(tensors, grad_tensors, *args, **kwargs)
+            with self._following(roots, concerned):
+                return original(tensors, grad_tensors, *args, **kwargs)
+        recent, me = self._recent(), threading.get_ident()
+        for losses in list(recent):
+            losses.check()
+            if losses.received is None and losses.doubt is None:
+                recent.discard(losses)
+        sharded = [(each, each.versions()) for each in list(self._all) if each.thread == me and each.is_sharded()]
+        concerned = set()
+        failed = True
         try:
-            result = original(tensors, grad_tensors, *args, **kwargs)
-        except BaseException:
-            for losses, old in zip(listening, before, strict=True):
-                losses.doubt = _FAILED if losses.after(old) else losses.doubt
-            raise
-        changed = [losses for losses, old in zip(listening, before, strict=True) if losses.after(old)]
-        if changed:
-            gradients = kwargs.get("grad_variables") if grad_tensors is None else grad_tensors
-            roots = _pairs(tensors, gradients)
-            for losses in changed:
-                losses.hear(roots)
-        else:
-            for losses in listening:
-                losses.miss()
+            with self._following(roots, concerned):
+                result = original(tensors, grad_tensors, *args, **kwargs)
+            failed = False
+        finally:
+            concerned.update(losses for losses, before in sharded if losses.versions() != before)
+            for losses in concerned:
+                if failed:
+                    losses.doubt = _FAILED
+                else:
+                    losses.receive(roots)
+                recent.add(losses)
+        for losses, _ in sharded if not concerned else ():
+            losses.miss()
+            recent.add(losses)
         return result
+
+    def _following(self, roots: list[tuple[Any, Tensor | None]], concerned: set[Losses]) -> _Following:
+        return _Following(self.passes, [root for root, _ in roots], concerned)
 
     def _make_scaler(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with self._lock:
@@ -279,8 +353,37 @@ class _Listeners:
                 self._unscaling.remove(id(scaler))
         if outermost and scaler.is_enabled():
             for losses in list(self._all):
-                losses.divide(optimizer, scaler._get_scale_async())
+                if losses.belongs_to(optimizer):
+                    losses.divide(scaler._get_scale_async())
         return result
+
+
+class _Following:
+    """While a backward pass runs, its number leads to the set of those whose gradients it changes."""
+
+    def __init__(self, passes: dict[int, set[Losses]], roots: list[Any], concerned: set[Losses]) -> None:
+        self._passes, self._roots, self._concerned = passes, roots, concerned
+        self._numbers: list[int] = []
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> None:
+        for root in self._roots:
+            node = getattr(root, "node", None) or getattr(root, "grad_fn", None)
+            if node is not None:
+                self._handles.append(node.register_prehook(self._begin))
+            elif isinstance(root, Tensor) and root.requires_grad:  # a parameter is the loss
+                self._handles.append(root.register_hook(self._begin))  # type: ignore[no-untyped-call]
+
+    def _begin(self, gradients: Any) -> None:
+        number = torch._C._current_graph_task_id()
+        self._numbers.append(number)
+        self._passes[number] = self._concerned
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        for number in self._numbers:
+            self._passes.pop(number, None)
 
 
 _listeners = _Listeners()
@@ -307,56 +410,3 @@ def _leaves(root: Any) -> set[int]:
             leaves.add(id(node.variable))
         todo += [following for following, _ in node.next_functions]
     return leaves
-
-
-class Listening(Optimizer):
-    """What an optimizer does about losses: it is told them, hears them, and forgets them with their gradients."""
-
-    _losses: Losses
-
-    @property
-    def pending_loss(self) -> Tensor | float | None:
-        """The loss that a ``step()`` would take now: what was added, else what was heard; None if there is none."""
-        return self._losses.pending
-
-    def add_loss(self, loss: Tensor | float) -> None:
-        """Add a loss to the one that the coming :meth:`step` uses.
-
-        For gradient accumulation, and for frameworks that call ``step()`` without a loss: call it once a micro batch,
-        with the loss as it was differentiated (divided by the number of micro batches, if the mean is meant).
-        :meth:`step` uses the sum and clears it; so does :meth:`zero_grad`.
-        """
-        self._losses.add(scalar(loss, copied=True))
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients, and the losses that belong to them."""
-        super().zero_grad(set_to_none)
-        self.forget_loss()
-
-    def forget_loss(self) -> None:
-        """Forget the losses that were told or heard since the last step."""
-        self._losses.forget()
-
-    def _loss_of_step(
-        self, closure: Callable[[], Any] | None, loss: Tensor | float | None
-    ) -> tuple[Any, Tensor | float | None]:
-        """What ``step`` returns, and the loss of the backward pass."""
-        losses = self._losses
-        if closure is None and losses.added is None and loss is not None:
-            return loss, scalar(loss)
-        returned = None
-        earlier, era = losses.heard, losses.era
-        if closure is not None:
-            with torch.enable_grad():
-                returned = closure()
-        ways = (("closure", returned), ("loss", loss), ("add_loss", losses.added))
-        given = [(name, value) for name, value in ways if value is not None]
-        if len(given) > 1:
-            raise ValueError(f"the loss was given more than once: by {' and by '.join(name for name, _ in given)}")
-        if not given:
-            return None, None if losses.pending is None else scalar(losses.pending)
-        given_loss = given[0][1]
-        value = scalar(given_loss)
-        if returned is not None and earlier is not None and era == losses.era:
-            value = value + scalar(earlier)  # gradients of earlier backward passes, which the closure has kept
-        return given_loss if losses.added is None else None, value

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from surefoot.optim._arithmetic import Arithmetic, Scalar
-from surefoot.optim._geometry import Buffers, Diagonal, Geometry, inner
-from surefoot.optim._settings import check_choice
-from surefoot.optim._sums import WIDE, Tensors, wide
+from surefoot.optim._geometry import Diagonal, Geometry
+from surefoot.optim._tensors import wide
 
 _FAST = (3.4445, -4.7750, 2.0315)
 """Coefficients of Jordan's quintic (2024): it lifts small singular values fast, and leaves all of them around 1."""
@@ -22,19 +20,19 @@ _FAST_NORM = 1.2024
 _POLISH = (15 / 8, -10 / 8, 3 / 8)
 """Coefficients of the quintic that converges: it is monotone, and of third order at 1."""
 _TINY = 1e-37
-_VANISHES = 1e-20
-"""A sum of squares below this may have lost some of them in float32, and one above its inverse may be about to
-overflow."""
-_BLOCK = 128
-"""Rows of a product that is still at full speed."""
-
+_LONG = 2
+"""From this ratio of the sides on, Newton–Schulz takes fewer operations on the smaller Gram matrix."""
 _SCALES = ("unit", "original", "match_rms_adamw")
 
 
 def orthogonalise(matrix: Tensor, steps: int = 5, polish: int = 2) -> Tensor:
     """Newton–Schulz: nearly UVᵀ of the singular value decomposition UΣVᵀ, by products of matrices alone.
 
-    Singular values below about 0.01 of the Frobenius norm stay below 1, as usual in Muon.
+        X ← aX + b(XXᵀ)X + c(XXᵀ)²X,    from X = G/‖G‖
+
+    Every step multiplies X by a polynomial of XXᵀ. For long matrices these polynomials are multiplied first, which
+    takes products of the smaller side's size only. Singular values below about 0.01 of the Frobenius norm stay below
+    1, as usual in Muon.
 
     Args:
         matrix: of two dimensions.
@@ -47,62 +45,75 @@ def orthogonalise(matrix: Tensor, steps: int = 5, polish: int = 2) -> Tensor:
     """
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.mT if tall else matrix
-    tiny = max(_TINY, torch.finfo(x.dtype).tiny)
-    x = x / x.abs().amax().clamp_min(tiny)  # squares neither overflow nor vanish
-    x = x / torch.linalg.vector_norm(x).clamp_min(tiny)
-    for a, b, c in _quintics(steps, polish):
-        gram = x @ x.mT
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    x, _ = _normalised(x)
+    coefficients = _quintics(steps, polish)
+    if x.shape[1] >= _LONG * x.shape[0]:
+        x = _product_of_polynomials(x @ x.mT, coefficients) @ x
+    else:
+        for a, b, c in coefficients:
+            gram = x @ x.mT
+            x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x
 
 
-def slope(matrix: Tensor, steps: int = 5, polish: int = 2) -> float:
-    """⟨G, O⟩ of a matrix G and its O = ``orthogonalise(G)``, which is not computed.
+def _normalised(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The matrix over its Frobenius norm, and that norm; squares neither overflow nor vanish on the way."""
+    tiny = max(_TINY, torch.finfo(x.dtype).tiny)
+    largest = x.abs().amax().clamp_min(tiny)
+    x = x / largest
+    norm = torch.linalg.vector_norm(x).clamp_min(tiny)
+    return x / norm, largest * norm
+
+
+def _product_of_polynomials(gram: Tensor, coefficients: tuple[tuple[float, float, float], ...]) -> Tensor:
+    """The matrix by which the steps multiply X with XXᵀ = ``gram``: Π (a + bA + cA²) with the A of every step."""
+    product = _polynomial(gram, *coefficients[0])
+    last = product
+    for factors in coefficients[1:]:
+        gram = last @ gram @ last
+        last = _polynomial(gram, *factors)
+        product = last @ product
+    return product
+
+
+def _polynomial(gram: Tensor, a: float, b: float, c: float) -> Tensor:
+    """a + bA + cA²."""
+    value = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+    value.diagonal().add_(a)
+    return value
+
+
+def slope(matrix: Tensor, steps: int = 5, polish: int = 2) -> Tensor:
+    """⟨G, O⟩ of a matrix G and its O = ``orthogonalise(G)``, which is not computed: a 0-d tensor.
 
     O has the singular vectors of G, and its singular values are polynomials of those of G, the square roots of the
-    eigenvalues of GGᵀ: a quarter of the work for most shapes. ⟨G, O⟩ is a smooth function of these eigenvalues: their
-    rounding in float32 changes it by 1e-6 for random matrices, and by 1e-4 at most. (On a device this would wait.) Some
-    matrices with rows of zeros, such as a unit that is off leaves, are too much for float32 in MKL: they take the way
-    over O.
+    eigenvalues of GGᵀ: a quarter of the work on the CPU. On devices, where eigenvalues are slow, and for the few
+    matrices whose eigenvalues LAPACK does not find, it is ⟨Q, GGᵀ⟩ with the product Q of the steps' polynomials.
 
-    >>> round(slope(torch.tensor([[3.0, 0.0], [0.0, -1.0]])), 2)
+    >>> round(slope(torch.tensor([[3.0, 0.0], [0.0, -1.0]])).item(), 2)
     4.0
     """
-    x = matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
-    scale, gram = 1.0, _gram(x)
-    norm_sq = float(gram.diagonal().sum(dtype=torch.float64))
-    if not _VANISHES < norm_sq < 1.0 / _VANISHES:
-        scale = float(x.abs().amax().clamp_min(_TINY))
-        gram = _gram(x / scale)
-        norm_sq = max(float(gram.diagonal().sum(dtype=torch.float64)), _TINY)
+    x, norm = _normalised(matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix)
+    gram = x @ x.mT
     values = _eigenvalues(gram)
     if values is None:
-        return float(inner(matrix, orthogonalise(matrix, steps, polish)))
-    lifted = values = values.div_(norm_sq).clamp_min_(0.0).sqrt_()
+        return norm.double() * torch.sum(_product_of_polynomials(gram, _quintics(steps, polish)) * gram)
+    lifted = values = values.clamp_min(0.0).sqrt()
     for a, b, c in _quintics(steps, polish):
         square = lifted * lifted
         lifted = lifted * (a + square * (b + square * c))
-    return float(torch.dot(values, lifted)) * math.sqrt(norm_sq) * scale
+    return norm.double() * torch.dot(values, lifted)
 
 
-def _gram(x: Tensor) -> Tensor:
-    """The lower triangle of xxᵀ, some of it in blocks that reach above: five eighths of the products."""
-    rows = x.shape[0]
-    step = max(_BLOCK, -(-rows // 4))
-    gram = x.new_zeros(rows, rows)
-    for start in range(0, rows, step):
-        end = min(start + step, rows)
-        torch.mm(x[start:end], x[:end].mT, out=gram[start:end, :end])
-    return gram
-
-
-def _eigenvalues(matrix: Tensor) -> Tensor | None:
-    """Eigenvalues in float64 of a symmetric matrix, from its lower triangle; None where LAPACK does not find them."""
+def _eigenvalues(gram: Tensor) -> Tensor | None:
+    """Eigenvalues in float64 of a symmetric matrix; None on devices, and where LAPACK does not find them."""
+    if not gram.is_cpu or torch.compiler.is_compiling():
+        return None
     try:
-        values = torch.linalg.eigvalsh(matrix).double()
+        values: Tensor = torch.linalg.eigvalsh(gram)
+        return values.double()
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
         return None
-    return values if math.isfinite(float(values.sum())) else None
 
 
 def _quintics(steps: int, polish: int) -> tuple[tuple[float, float, float], ...]:
@@ -147,8 +158,6 @@ class Spectral(Geometry):
     8.0
     """
 
-    costly: ClassVar[bool] = True
-
     rest: Geometry = field(default_factory=Diagonal)
     scale: str = "unit"
     steps: int = 5
@@ -158,7 +167,8 @@ class Spectral(Geometry):
     def __post_init__(self) -> None:
         if not isinstance(self.rest, Geometry) or isinstance(self.rest, Spectral):
             raise TypeError(f"rest must be another surefoot.optim.Geometry, got {self.rest!r}")
-        check_choice("scale", self.scale, _SCALES)
+        if self.scale not in _SCALES:
+            raise ValueError(f"scale must be one of {', '.join(map(repr, _SCALES))}, got {self.scale!r}")
         for name, value, least in (("steps", self.steps, 1), ("polish", self.polish, 0)):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= 100:
                 raise ValueError(f"{name} must be an integer from {least} to 100, got {value!r}")
@@ -173,24 +183,12 @@ class Spectral(Geometry):
         others = [p for p in parameters if p.ndim < 2 or p.numel() == 0]
         return [(self, matrices), (self.rest, others)]
 
-    def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
+    def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Tensor) -> Tensor:
         """c²(⟨G, O⟩/‖O‖²)·O."""
         factor = self._orthogonal(gradient)
-        weight = (self._scale(gradient) / self.norm_bound) ** 2
-        return (weight * inner(gradient, factor).to(factor.dtype) * factor).to(gradient.dtype)
-
-    def measure_norm(
-        self, ops: Arithmetic, gradients: Tensors, buffers: Buffers, count: Scalar, grad_sq: Scalar
-    ) -> Scalar:
-        """Σ‖G‖_*² from singular values alone, where they can be read."""
-        if not ops.reads or self.dtype not in (None, *WIDE):
-            # One direction at a time: nobody keeps them.
-            return ops.total([self.dual_norm_sq(g, self.direction(g, (), count)) for g in gradients])
-        return sum((self._norm_sq(slope(self._matrix(g), self.steps, self.polish), g) for g in gradients), 0.0)
-
-    def _norm_sq(self, slope: float, gradient: Tensor) -> float:
-        """‖G‖_*² from ⟨G, O⟩."""
-        return (self._scale(gradient) * slope / self.norm_bound) ** 2
+        weight = (layer_scale(gradient, self.scale) / self.norm_bound) ** 2
+        along = torch.sum(gradient.to(factor.dtype) * factor)
+        return (weight * along * factor).to(gradient.dtype)
 
     @property
     def norm_bound(self) -> float:
@@ -206,19 +204,17 @@ class Spectral(Geometry):
 
     def _orthogonal(self, gradient: Tensor) -> Tensor:
         """The nearly orthogonal O, of the gradient's shape."""
-        return orthogonalise(self._matrix(gradient), self.steps, self.polish).reshape(gradient.shape)
+        matrix = gradient.flatten(1).to(self.dtype or wide(gradient.dtype))
+        return orthogonalise(matrix, self.steps, self.polish).reshape(gradient.shape)
 
-    def _matrix(self, gradient: Tensor) -> Tensor:
-        """The gradient as a matrix, in the dtype of the Newton–Schulz steps."""
-        return gradient.flatten(1).to(self.dtype or wide(gradient.dtype))
 
-    def _scale(self, gradient: Tensor) -> float:
-        """The factor c of a layer."""
-        rows = gradient.shape[0]
-        columns = gradient.numel() // rows
-        if self.scale == "original":
-            return math.sqrt(max(1.0, rows / columns))
-        return 0.2 * math.sqrt(max(rows, columns)) if self.scale == "match_rms_adamw" else 1.0
+def layer_scale(gradient: Tensor, scale: str) -> float:
+    """The factor c of a layer's norm, by the shape of its matrix."""
+    rows = gradient.shape[0]
+    columns = gradient.numel() // rows
+    if scale == "original":
+        return math.sqrt(max(1.0, rows / columns))
+    return 0.2 * math.sqrt(max(rows, columns)) if scale == "match_rms_adamw" else 1.0
 
 
 @dataclass(frozen=True)
@@ -243,10 +239,6 @@ class SpectralBall(Spectral):
             [ 0.0000,  0.1000]])
     """
 
-    def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Scalar) -> Tensor:
+    def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Tensor) -> Tensor:
         """c·O."""
-        return (self._scale(gradient) * self._orthogonal(gradient)).to(gradient.dtype)
-
-    def _norm_sq(self, slope: float, gradient: Tensor) -> float:
-        """c⟨G, O⟩."""
-        return self._scale(gradient) * slope
+        return (layer_scale(gradient, self.scale) * self._orthogonal(gradient)).to(gradient.dtype)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from surefoot._base.randomness import global_random
-from surefoot.optim import ModelBased
+from surefoot.optim import LossOptimizer, ModelBased
 from surefoot.runs._types import Floats
 
 
@@ -115,7 +115,7 @@ class Stepper:
 
     def _taken(self, loss: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Let the optimizer take its step, and return ‖g‖², size and index."""
-        if not isinstance(self.optimizer, ModelBased):
+        if not isinstance(self.optimizer, LossOptimizer):
             return self._foreign_step()
         self.optimizer.step(loss=loss)
         size, delta = self.optimizer.last_step
@@ -238,9 +238,14 @@ def is_hooked(optimizer: Optimizer) -> bool:
 
 def _bends_gradients(model: nn.Module) -> bool:
     """Whether hooks of modules or parameters may change the gradients."""
-    return any(part._backward_hooks or part._backward_pre_hooks for part in model.modules()) or any(
-        p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in model.parameters()
-    )
+    if any(part._backward_hooks or part._backward_pre_hooks for part in model.modules()):
+        return True
+    for p in model.parameters():
+        after = getattr(p, "_post_accumulate_grad_hooks", None) or {}
+        # Optimizers that listen for their loss have hooks there, which change nothing.
+        if p._backward_hooks or any(not hook.__module__.startswith("surefoot.") for hook in after.values()):
+            return True
+    return False
 
 
 def _difference(left: list[Tensor], right: list[Tensor]) -> Any:

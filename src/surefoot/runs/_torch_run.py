@@ -12,7 +12,7 @@ from torch import Tensor
 
 from surefoot._base import checks
 from surefoot._identity import Identity, digest, identify, merged
-from surefoot.optim import ModelBased
+from surefoot.optim import LossOptimizer
 from surefoot.problems import Starts, seeded
 from surefoot.runs._optimizers import optimizer_from
 from surefoot.runs._run import LOOK_EVERY, Floats, Progress, Run
@@ -165,7 +165,7 @@ class TorchRun(Run):
         self.model = self._parts[0]()
         self._start = [p.detach().clone() for p in self.model.parameters() if p.requires_grad]
         self.optimizer = _optimizer(self._parts[3], self.model, self.lr)
-        if options["clip"] is not None and isinstance(self.optimizer, ModelBased):
+        if options["clip"] is not None and isinstance(self.optimizer, LossOptimizer):
             raise ValueError("clip is for other optimizers: give those of surefoot max_grad_norm, which δ knows of")
         self._stepper = Stepper(
             self.model,

@@ -86,7 +86,7 @@ def check_optimizer(factory: Factory) -> None:
 
     Args:
         factory: Makes the optimizer from an iterable of parameters or parameter groups. It takes the loss as
-            ``step(loss=loss)`` or from a closure, as :class:`surefoot.optim.ModelBased` does; one that cannot do
+            ``step(loss=loss)`` or from a closure, as :class:`surefoot.optim.LossOptimizer` does; one that cannot do
             without a closure has an attribute ``needs_closure = True``. ``add_loss``, ``last_step``, ``train`` and
             ``eval`` are checked if it has them.
 

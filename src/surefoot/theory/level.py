@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from surefoot._base.arguments import share
-from surefoot.theory.arrays import Array, Namespace, coerce, maximum
-from surefoot.theory.training import average_weight
+from surefoot.theory.arrays import Array, Namespace, coerce
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,23 @@ class Rule:
         share("share", self.share)
         share("first", self.first)
         share("smoothing", self.smoothing, or_zero=True)
+
+
+def average_weight(beta: float, count: Array, *, bias_correction: bool = False) -> Array:
+    """Weight of the newest of ``count`` terms in a running average whose weights sum to one.
+
+        1 − β (1 for the first term),    or with bias correction    (1 − β)/(1 − β^count)
+
+    The average moves to ``average + weight·(new − average)``. The second form is the usual correction of an average
+    that starts at zero, folded into the weights.
+
+    >>> average_weight(0.5, 1.0), average_weight(0.5, 2.0), average_weight(0.5, 2.0, bias_correction=True)
+    (1.0, 0.5, 0.6666666666666666)
+    """
+    xp, (count,) = coerce(count)
+    if bias_correction:
+        return (1.0 - beta) / (1.0 - beta**count)
+    return xp.where(count > 1.0, 1.0 - beta + 0.0 * count, 1.0 + 0.0 * count)
 
 
 class Seen(NamedTuple):
@@ -106,18 +122,6 @@ def height(seen: Seen, value: Array, share: float, start: float = 0.1) -> Array:
     return xp.maximum(value - best, 0.0 * value) + gained
 
 
-def progress(seen: Seen, start: float = 0.1) -> Array:
-    """How far a run has left its start, in [0, 1]: what has been gained over what its first steps ask for.
-
-    >>> seen = observe(Seen(), loss=2.0, decrease=1.0)
-    >>> progress(seen), round(progress(seen._replace(best=1.9)), 6), progress(seen._replace(best=1.0))
-    (0.0, 0.5, 1.0)
-    """
-    xp, (best, first) = coerce(seen.best, seen.first)
-    share = (first - best) / (start * _size(xp, first))
-    return xp.minimum(xp.maximum(share, 0.0 * share), 1.0 + 0.0 * share)
-
-
 def _size(xp: Namespace, loss: Array) -> Array:
     """|f|, or 1 where that is 0."""
     size = xp.maximum(loss, -loss)
@@ -141,52 +145,3 @@ def price(level: Array, comparator: Array) -> Array:
     """
     xp, (level, comparator) = coerce(level, comparator)
     return xp.maximum(level - comparator, 0.0 * level)
-
-
-def agreement(overlap: Array, promise: Array, power: Array = 0.5) -> Array:
-    """How far a new batch agrees with what the ones before have promised, as a factor of the step in [0, 1].
-
-        a = clip(⟨g, u⟩/‖d‖_*, 0, 1)^power
-
-    with running averages of both: u is the last direction, which the new batch has had no part in, and ‖d‖_* the slope
-    of the average d along its own direction. Where noise rules, batches hardly agree, and shorter steps average over
-    more of them.
-
-    >>> agreement(0.25, 1.0), agreement(-1.0, 1.0), agreement(2.0, 1.0)
-    (0.5, 0.0, 1.0)
-    """
-    xp, (overlap, promise) = coerce(overlap, promise)
-    # Clipped before the division, which overflows where the promise is tiny.
-    overlap = xp.minimum(xp.maximum(overlap, 0.0 * overlap), promise)
-    return (overlap / xp.where(promise > 0.0, promise, 1.0 + 0.0 * promise)) ** power
-
-
-def look_back(count: Array, memory: float, span: float, power: float) -> tuple[Array, Array]:
-    """Weight of the newest of ``count`` batches in the averages behind :func:`agreement`, and the power of that.
-
-    The averages look back over W = max{1/(1 − memory), span·count} batches. Their noise, which is clipped at 0, keeps
-    the agreement from falling; it falls with W, and the exponent rises with it to 1: 1 − (1 − power)/((1 − memory)W).
-
-    >>> look_back(1.0, 0.95, 0.2, 0.6)
-    (1.0, 0.6)
-    >>> [round(number, 6) for number in look_back(1000.0, 0.95, 0.2, 0.6)]
-    [0.005, 0.96]
-    """
-    longer = maximum(span * (1.0 - memory) * count, 1.0)  # times the memory
-    return average_weight(memory, count, bias_correction=True) / longer, 1.0 - (1.0 - power) / longer
-
-
-def annealed(agreed: Array, schedule: Array) -> Array:
-    """The factor of the step that agreement a and a schedule's factor η give together, between the two of them.
-
-        a^η·η^(1 − η),    a where η ≥ 1
-
-    Without a schedule (η = 1) a alone shortens the step, and averages over noise. As a schedule takes that over, a
-    counts for less: where a < η the step is longer than a, and at the end of the schedule it is η.
-
-    >>> annealed(0.25, 1.0), round(annealed(0.25, 0.5), 3), annealed(0.25, 0.0)
-    (0.25, 0.354, 0.0)
-    """
-    xp, (agreed, schedule) = coerce(agreed, schedule)
-    eta = xp.minimum(schedule, 1.0 + 0.0 * schedule)
-    return xp.where(eta < 1.0, agreed**eta * eta ** (1.0 - eta), agreed)

@@ -14,7 +14,7 @@ Linear         SGD         1                              q/2
 Truncated      SPS         min(1, 1/z)                    t(1 − t/2) q
 SquareRoot     NGN         1/(1 + z/2)                    t q/2
 Exponential    LogNGN      e^(−w), w = W₀(z)              F (1 − e^(−w)(1 + w/2))
-Power(p)       PowerStep   t = (1 − p z t)₊^(1/p − 1)     F (1 − t − (½ − p) z t²)
+Power(p)       –           t = (1 − p z t)₊^(1/p − 1)     F (1 − t − (½ − p) z t²)
 Composite      any φ, ψ    root of a scalar equation      eq. ``psi-phi-delta``
 =============  ==========  =============================  =============================
 

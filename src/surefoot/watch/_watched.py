@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from surefoot._base.text import visible
 from surefoot.monitor import Dead, StabilityMonitor, State, Verdict
-from surefoot.optim import Losses, ModelBased
+from surefoot.optim import Losses, LossOptimizer
 from surefoot.plots import short
 from surefoot.watch._chart import Curve
 from surefoot.watch._frames import outwards, package, variables
@@ -58,7 +58,7 @@ class Watched:
         """Why the last loss that is missing is not known."""
         self.monitor: StabilityMonitor | None = None
         self._next_judgement = FIRST_JUDGEMENT
-        self._losses = None if isinstance(optimizer, ModelBased) else Losses(optimizer, listen=True)
+        self._losses = None if isinstance(optimizer, LossOptimizer) else Losses(optimizer, listen=True)
 
     # -- at a step ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Slow, readable twins of the optimizers: one vector of all parameters, one formula a line.
+"""Slow, readable twins of the optimizers: one vector of all parameters, one formula per line.
 
 They exist to be read, and to be compared with: the tests hold every optimizer against its twin. All arithmetic is in
 float64, each coordinate has its own rate α and weight decay λ (that is what parameter groups are), the averages are
@@ -14,29 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.optim._averaging import AveragedDirection, Averaging, HeavyBall, Linearisations, ScheduleFree
-from surefoot.optim._geometry import Diagonal, Geometry
-from surefoot.optim._rows import ROWS
-from surefoot.optim._spectral import Spectral, SpectralBall
-from surefoot.theory.models import Linear, Model, Step, Truncated
+import surefoot.optim as sfo
+from surefoot.optim import Diagonal, Geometry, HeavyBall, Linearisations, ScheduleFree, Spectral, SpectralBall
+from surefoot.theory.models import Linear, Model, Step
 
 
 def twin(name: str, params: Iterable[Any], lr: float, **options: Any) -> Reference:
-    """The twin of a named optimizer, which is the same row of the table.
-
-    >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
-    >>> loss = 0.5 * x.square().sum()
-    >>> loss.backward()
-    >>> twin("NGN", [x], lr=1.0).step(loss).size
-    0.5
-    """
-    row = ROWS[name]
-    parts = {"model": row.model, "geometry": row.geometry, "averaging": row.averaging}
+    """The twin of a named optimizer: the same model, geometry and momentum."""
+    made = sfo.TABLE[name]([torch.nn.Parameter(torch.zeros(1))])
+    parts = {"model": made.model, "geometry": made.geometry, "momentum": made.momentum}
     return Reference(params, lr, **{**parts, **options})
 
 
 class Reference:
-    """One step of model × geometry × averaging, written out; of these parts it takes nothing but their numbers."""
+    """One step of model × geometry × momentum, written out; of these parts it takes nothing but their numbers."""
 
     def __init__(
         self,
@@ -45,15 +36,14 @@ class Reference:
         *,
         model: Model,
         geometry: Geometry | None = None,
-        averaging: Averaging | None = None,
+        momentum: Any = None,
         weight_decay: float = 0.0,
-        weight_decay_mode: str = "decoupled",
         lower_bound: float = 0.0,
         max_grad_norm: float | None = None,
     ) -> None:
         self.groups: list[dict[str, Any]] = [g if isinstance(g, dict) else {"params": [g]} for g in params]
-        self.lr, self.weight_decay, self.mode = lr, weight_decay, weight_decay_mode
-        self.model, self.geometry, self.averaging = model, geometry, averaging
+        self.lr, self.weight_decay = lr, weight_decay
+        self.model, self.geometry, self.momentum = model, geometry, momentum
         self.lower_bound, self.max_grad_norm = lower_bound, max_grad_norm
         self.params = [p for group in self.groups for p in group["params"]]
         self.k = 0
@@ -79,15 +69,13 @@ class Reference:
         x, g, f = self.vector(self.params), self.vector([p.grad for p in self.params]), float(loss)
         self.k += 1
 
-        # The model of the loss: its gradient d, and its value at x (at z, if x is schedule-free averaging's y); along
-        # is the gradient whose direction is taken.
-        averaging = self.averaging
+        # The model of the loss: its gradient d, and its value at x (at z, if x is schedule-free averaging's y).
+        averaging = self.momentum
         d, value = g, f
         if isinstance(averaging, ScheduleFree):
             x, value = self.z, f + float(g @ (self.z - x))
         elif isinstance(averaging, Linearisations) and averaging.beta:
             d, value = self.averaged(x, g, f, averaging)
-        along = self.averaged(x, g, f, averaging)[0] if isinstance(averaging, AveragedDirection) else d
 
         # The geometry: the matrices' own, and a metric D for all other parameters.
         D = torch.ones_like(x)
@@ -104,15 +92,12 @@ class Reference:
         rate = alpha if self.max_grad_norm is None else alpha * min(1.0, self.max_grad_norm / float(d.norm()))
 
         # Scale, index, and the new point.
-        if self.mode == "prox":
-            step, x_new = self.proximal(x, d, D, value, rate, lam)
-        else:
-            step = self.model.step(value - self.lower_bound, float((rate * d * direction(d)).sum()), 1.0)
-            move = step.size * rate * direction(along)
-            if isinstance(averaging, HeavyBall):
-                self.d = averaging.beta * self.d + (1 - averaging.beta) * move
-                move = self.d
-            x_new = (1 - step.size * rate * lam) * x - move
+        step = self.model.step(value - self.lower_bound, float((rate * d * direction(d)).sum()), 1.0)
+        move = step.size * rate * direction(d)
+        if isinstance(averaging, HeavyBall):
+            self.d = averaging.beta * self.d + (1 - averaging.beta) * move
+            move = self.d
+        x_new = (1 - step.size * rate * lam) * x - move
         if isinstance(averaging, ScheduleFree):
             self.write(self.interpolated(x_new, alpha, averaging))
             return Step(step.size, step.delta)
@@ -152,9 +137,7 @@ class Reference:
         self.z, self.x_bar = z, self.x_bar + weight / self.weights * (z - self.x_bar)
         return (1 - averaging.beta) * self.z + averaging.beta * self.x_bar
 
-    def averaged(
-        self, x: Tensor, g: Tensor, f: float, averaging: Linearisations | AveragedDirection
-    ) -> tuple[Tensor, float]:
+    def averaged(self, x: Tensor, g: Tensor, f: float, averaging: Linearisations) -> tuple[Tensor, float]:
         """MoMo's averages: f̄, d, γ, and the value (f̄ + ⟨d, x⟩ − γ)/ρ at x."""
         beta = averaging.beta if self.k > 1 or averaging.bias_correction else 0.0
         self.f_bar = beta * self.f_bar + (1 - beta) * f
@@ -162,30 +145,6 @@ class Reference:
         self.gamma = beta * self.gamma + (1 - beta) * float(g @ x)
         rho = 1 - averaging.beta**self.k if averaging.bias_correction else 1.0
         return self.d / rho, (self.f_bar + float(self.d @ x) - self.gamma) / rho
-
-    def proximal(self, x: Tensor, d: Tensor, D: Tensor, value: float, rate: Tensor, lam: Tensor) -> tuple[Step, Tensor]:
-        """Weight decay inside the proximal problem; δ from its definition, f + λ/2‖x‖² before minus after."""
-        F = value - self.lower_bound
-        h = rate / (1 + rate * lam)
-        q = float((h * d**2 / D).sum())
-        c = float((h * lam * d * x).sum())
-        if isinstance(self.model, Linear):
-            t = 1.0
-        elif isinstance(self.model, Truncated):
-            t = min(max((F - c) / q, 0.0), 1.0)
-        else:
-            t = max(0.0, (1 - c / (2 * F)) / (1 + q / (2 * F)))
-        x_new = (x - t * rate * d / D) / (1 + rate * lam)
-        m = float(d @ (x_new - x))
-        if isinstance(self.model, Linear):
-            after = F + m
-        elif isinstance(self.model, Truncated):
-            after = max(F + m, 0.0)
-        else:
-            after = F * max(0.0, 1 + m / (2 * F)) ** 2
-        before = F + 0.5 * float((lam * D * x**2).sum())
-        after += 0.5 * float((lam * D * x_new**2).sum()) + 0.5 * float((D * (x_new - x) ** 2 / rate).sum())
-        return Step(t, before - after), x_new
 
     def write(self, x: Tensor) -> None:
         """Put the vector back into the parameters."""
@@ -226,14 +185,7 @@ class SPP(Reference):
 
 
 class Surefoot:
-    """Twin of :class:`surefoot.optim.Surefoot`: one step, written out from top to bottom.
-
-    >>> W = torch.nn.Parameter(torch.eye(2))
-    >>> twin = Surefoot([W])
-    >>> loss = 0.5 * W.square().sum()
-    >>> loss.backward()
-    >>> twin.step(loss)
-    """
+    """Twin of :class:`surefoot.optim.Surefoot`: one step, written out from top to bottom; ``lr`` is its cap."""
 
     def __init__(self, params: Iterable[Tensor], lr: float = 10.0, *, beta: float = 0.9, share: float = 0.9) -> None:
         self.params, self.lr, self.beta, self.share = list(params), lr, beta, share

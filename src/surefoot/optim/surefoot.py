@@ -1,0 +1,401 @@
+"""Surefoot, the optimizer that needs no learning rate: all of it, from top to bottom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from surefoot.optim._distributed import gathered, shard
+from surefoot.optim._interface import LossOptimizer, Part, check_rate, is_number
+from surefoot.optim._model_based import clip_factor
+from surefoot.optim._spectral import layer_scale, orthogonalise, slope
+from surefoot.optim._tensors import inner, lerp_, move_, mul_, sum_sq, total, wide
+from surefoot.theory import level
+from surefoot.theory.models import safe_delta
+
+_START = 0.1
+"""Share of the first loss that the first steps ask for, and after whose gain agreement counts in full."""
+_SMOOTHING = 0.9
+"""Share of the past in the smoothed loss."""
+_METRIC = 0.99
+"""Share of the past in the second moments of everything that is not a matrix."""
+_EPS = 1e-12
+"""Keeps Adam's metric above zero, in units in which the first loss is 1."""
+_MEMORY, _SPAN, _POWER = 0.95, 0.2, 0.6
+"""The averages behind the agreement: share of the past, share of a long run that they look back over, exponent."""
+
+_MEANINGLESS = {
+    "betas": "momentum is beta=0.9, and no other average has a setting",
+    "eps": "there is nothing to regularise",
+    "momentum": "it has momentum, beta=0.9",
+    "dampening": "its average of gradients has weights that sum to one",
+    "nesterov": "its momentum has no such form",
+    "amsgrad": "its second moments have no such form",
+    "lower_bound": "it measures the loss from what has been gained",
+}
+"""Arguments of other optimizers, and why they have no meaning here."""
+_HARMLESS = ("fused", "foreach", "capturable", "differentiable")
+"""Arguments of other optimizers that choose an implementation: there is one here, which reads no values in a step."""
+
+
+class Matrices(NamedTuple):
+    """Parameters of a group with two dimensions or more: they move along the orthogonal factor of the average."""
+
+    group: int
+    part: Part
+    average: list[Tensor]
+    direction: list[Tensor]
+    """The directions of the last step."""
+
+
+class Vectors(NamedTuple):
+    """All other parameters of a group: they move in Adam's metric."""
+
+    group: int
+    part: Part
+    average: list[Tensor]
+    second_moment: list[Tensor]
+
+
+class Surefoot(LossOptimizer):
+    r"""Needs no learning rate: it asks for a share of what it has gained, along directions that batches agree on.
+
+        d ← running average of the gradients,    u = direction(d),    q = ‖g‖_*
+        F = (f − b)₊ + G,    G = share·(f₁ − b), at least |f₁|/10, at most b
+        x⁺ = x − min{cap, F/max{q, q̄}}·a^η·η^(1 − η)·min{1, q/q̄}·u
+
+    * **Direction**: matrices and kernels move along the orthogonal factor of d, as with Muon, everything else in Adam's
+      metric. ‖g‖_* is the slope ⟨g, direction(g)⟩ of the batch along its own direction, q̄ its running average.
+    * **Length**: f is the loss of the batch, f₁ the first one and b the best smoothed one. A Polyak step asks for the
+      decrease F, in place of the distance to a lower bound that nobody knows (:mod:`surefoot.theory.level`).
+    * **Agreement**: a compares the slope that a new batch sees along the direction of the *last* step, in which it has
+      had no part, with the slope that the average promises along its own. It is 1 where new batches keep that promise,
+      and small where the average holds little but noise: the run anneals itself. Until something has been gained it
+      counts for less, because batches of a plateau agree on nothing.
+    * **Schedule**: η is the group's rate over the largest one that any group has had in a step. A schedule anneals the
+      run, too, and takes that over from a as it falls: a^η·η^(1 − η) is a without a schedule and η at its end. So the
+      value of ``lr`` does not matter, its changes do; a warmup changes nothing, and a rate of 0 stops a group.
+
+    Any unit of the parameters and of the loss gives the same run, as long as the cap does not bind. Nothing of this is
+    proved for networks. For convex losses the base inequality holds with δ (``last_step.delta``) and the level in place
+    of a lower bound, without momentum: see docs/theory.md.
+
+    The loss has to mean the same in every step. In reinforcement learning it does not: take another optimizer there.
+
+    Args:
+        params: ``model.parameters()``, ``model.named_parameters()`` or groups. Groups with ``"spectral": False`` have
+            Adam's metric throughout; :func:`split` makes such groups of embeddings and the last layer.
+        lr: a schedule, not a rate; every scheduler of torch and every loop that sets rates works.
+        cap: no element of a matrix moves by more than about 0.2·cap in a step.
+        beta: share of the past in d.
+        share: of what has been gained, in (0, 1).
+        weight_decay: λ, in proportion to the step: x ← (1 − sλ)x with the step s·u.
+        max_grad_norm: scales the step with min{1, max_grad_norm/‖g‖}; gradients clipped by hand are recognised.
+        on_nonfinite: ``"skip"`` leaves everything untouched and counts where loss or gradient are not finite;
+            ``"raise"`` raises ``ValueError``, for which it has to wait for the device.
+        process_group: the loss is averaged over this group: ``"auto"``, None or a process group.
+        listen: receive the loss from ``loss.backward()``, so that ``step()`` needs none.
+        maximize: the loss is an objective that should grow.
+        **left_in: arguments of the optimizer that stood here before. Those that choose an implementation (``fused``,
+            ``foreach``, ``capturable``) are taken, the others are refused with a reason.
+
+    >>> import torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    >>> opt = Surefoot(net.parameters())
+    >>> for _ in range(100):
+    ...     opt.zero_grad()
+    ...     inputs = torch.randn(32, 4)
+    ...     loss = (net(inputs).squeeze(-1) - inputs.prod(-1).tanh()).square().mean()
+    ...     loss.backward()
+    ...     _ = opt.step()
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float | Tensor = 1.0,
+        *,
+        cap: float = 10.0,
+        beta: float = 0.9,
+        share: float = 0.9,
+        weight_decay: float = 0.0,
+        max_grad_norm: float | None = None,
+        on_nonfinite: str = "skip",
+        process_group: Any = "auto",
+        listen: bool = True,
+        maximize: bool = False,
+        **left_in: Any,
+    ) -> None:
+        for name, value in left_in.items():
+            if name in _MEANINGLESS and value not in (False, 0, 0.0):
+                raise TypeError(f"Surefoot needs no {name}: {_MEANINGLESS[name]}; remove {name}={value!r}")
+            if name not in _MEANINGLESS and name not in _HARMLESS:
+                raise TypeError(f"Surefoot has no argument {name!r}")
+        for name, value in (("cap", cap), ("max_grad_norm", 1.0 if max_grad_norm is None else max_grad_norm)):
+            if not is_number(value) or not 0 < value < math.inf:
+                raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+        if not is_number(beta) or not 0 <= beta < 1:
+            raise ValueError(f"beta must be a number in [0, 1), got {beta!r}")
+        if not is_number(share) or not 0 < share < 1:
+            raise ValueError(f"share must be a number in (0, 1), got {share!r}")
+        self.cap, self.share, self.max_grad_norm = float(cap), float(share), max_grad_norm
+        defaults = {"lr": check_rate("lr", lr), "weight_decay": check_rate("weight_decay", weight_decay)}
+        defaults["momentum"] = float(beta)  # under torch's name, where schedulers such as OneCycleLR change it
+        common = {"on_nonfinite": on_nonfinite, "process_group": process_group, "listen": listen, "maximize": maximize}
+        super().__init__(params, defaults, **common)
+
+    def _memory(self) -> Mapping[str, float]:
+        memory = {f"level_{name}": value for name, value in level.Seen()._asdict().items()}
+        return {
+            "count": 0.0,
+            "peak": 0.0,
+            "unit": 0.0,
+            "overlap": 0.0,
+            "slope": 0.0,
+            "q_mean": 0.0,
+            "compared": 0.0,
+            **memory,
+        }
+
+    def reset_level(self) -> None:
+        """Forget what was learned of the losses and of how batches agree: for new data, or a new phase."""
+        group = self.param_groups[0]
+        for place, (name, value) in enumerate(self._memory().items()):
+            if name not in ("count", "peak", "unit"):
+                group["memory"][place] = value
+
+    def _split(self) -> tuple[list[Matrices], list[Vectors]]:
+        """The parameters that have a gradient, with their buffers."""
+        matrices: list[Matrices] = []
+        vectors: list[Vectors] = []
+        for index, group in enumerate(self.param_groups):
+            params = group["params"]
+            spectral = [p for p in params if p.ndim >= 2 and p.numel() and group.get("spectral", True)]
+            others = params if not spectral else [p for p in params if p.ndim < 2 or not p.numel()]
+            matrices += [
+                Matrices(index, part, self._buffer("average", part), self._buffer("direction", part))
+                for part in self._parts(spectral)
+            ]
+            vectors += [
+                Vectors(index, part, self._buffer("average", part), self._buffer("second_moment", part))
+                for part in self._parts(others)
+            ]
+        return matrices, vectors
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None, *, loss: Tensor | float | None = None) -> Any:
+        """Take a step with the loss of this batch: the one that ``loss.backward()`` was called on.
+
+        A loss that is handed over wins: as ``loss=``, from the closure, or by :meth:`add_loss` beforehand. Returns the
+        loss. Without any loss it is an error, unless every rate is 0.
+        """
+        returned, value = self._loss_of_step(closure, loss)
+        matrices, vectors = self._split()
+        if value is None:
+            return returned
+        if not matrices and not vectors:
+            self._losses.forget()
+            self._notice_no_gradient()
+            return returned
+        shrunk = self._losses.clip_factor(value)
+        self._losses.forget()
+        group = self.param_groups[0]
+        past = dict(zip(group["memory_names"], group["memory"].unbind(), strict=True))
+        seen = level.Seen(*[past[f"level_{name}"] for name in level.Seen._fields])
+        f = self._scalar(-value if self.maximize else value)
+        every: list[Matrices | Vectors] = [*matrices, *vectors]
+
+        # If the loss or the gradient is not finite, on any rank, the step is skipped: everything runs as ever, and
+        # nothing changes.
+        grad_sq, largest = torch.zeros_like(f), torch.zeros_like(f)
+        for share in every:
+            grad_sq = grad_sq + share.part.total(sum_sq(share.part.grads, f))
+            held = [g for g in share.part.grads if g.numel()]
+            largest = largest + share.part.total(total(torch._foreach_norm(held, math.inf), f) if held else 0.0 * f)
+        f, finite, _ = self._agreed(f, largest, None)
+        count = past["count"] + 1.0
+        unit = torch.where(past["unit"] > 0.0, past["unit"], f.abs())
+        unit = torch.where(unit > 0.0, unit, 1.0)
+
+        # The batch: the slope along the last direction, Σ⟨g, u⟩, and along its own, q = Σ‖g‖_*.
+        overlap, q = torch.zeros_like(f), torch.zeros_like(f)
+        for of_matrices in matrices:
+            overlap = overlap + of_matrices.part.total(inner(of_matrices.part.grads, of_matrices.direction, f))
+            q = q + total([norm_of(g) for g in whole(of_matrices.part, of_matrices.part.grads)], f)
+        moments = []
+        for of_vectors in vectors:
+            u = adam_directions(of_vectors.average, of_vectors.second_moment, past["count"].clamp_min(1.0), unit)
+            overlap = overlap + of_vectors.part.total(inner(of_vectors.part.grads, u, f))
+            moments.append(
+                [new_moment(v, g, unit) for v, g in zip(of_vectors.second_moment, of_vectors.part.grads, strict=True)]
+            )
+            u = adam_directions(of_vectors.part.grads, moments[-1], count, unit)
+            q = q + of_vectors.part.total(inner(of_vectors.part.grads, u, f))
+        finite = finite & torch.isfinite(overlap + q)
+        skip = ~finite
+        for of_vectors, new_moments in zip(vectors, moments, strict=True):
+            for v, moment in zip(of_vectors.second_moment, new_moments, strict=True):
+                v.copy_(torch.where(skip.to(v.device), v, moment))
+
+        # The average, its direction, and the slope that it promises.
+        promised = torch.zeros_like(f)
+        directions = []
+        for share in every:
+            beta = self.param_groups[share.group]["momentum"]
+            weight = level.average_weight(beta, count, bias_correction=True)
+            lerp_(share.average, share.part.grads, weight, skip)
+            if isinstance(share, Matrices):
+                u = pieces(share.part, [direction_of(d) for d in whole(share.part, share.average)])
+                lerp_(share.direction, u, torch.ones_like(f), skip)
+            else:
+                u = adam_directions(share.average, share.second_moment, count, unit)
+            directions.append(u)
+            promised = promised + share.part.total(inner(share.average, u, f))
+
+        # Rates are the cap, clipped. A step along gradients cg that were clipped by hand promises ⟨g, u⟩ = ⟨cg, u⟩/c.
+        clip = None if self.max_grad_norm is None else clip_factor(grad_sq, self.max_grad_norm)
+        cap = torch.full_like(f, self.cap) if clip is None else self.cap * clip
+        worth = cap if shrunk is None else cap / shrunk
+        overlap, q, promised = worth * overlap, worth * q, worth * promised
+
+        # Polyak's step: the decrease F that is asked for, over what the cap promises.
+        seen = level.observe(seen, f, q, _SMOOTHING)
+        gap = level.height(seen, f, self.share, _START)
+        steady = level.steady_decrease(seen, q)
+        scale = torch.where(steady > gap, gap / steady, 1.0) * (gap > 0.0)
+
+        # Shorter as far as batches disagree with the last direction, once something has been gained.
+        compared = past["compared"] + 1.0
+        weight, power = look_back(compared)
+        first = compared <= 1.0  # nothing to compare the first batch with
+        overlap = past["overlap"] + weight * (torch.where(first, promised, overlap) - past["overlap"])
+        slope = past["slope"] + weight * (promised - past["slope"])
+        q_mean = past["q_mean"] + weight * (q - past["q_mean"])
+        agreed = 1.0 - progress(seen) * (1.0 - clipped_ratio(overlap, slope) ** power)
+        scale = scale * clipped_ratio(q, q_mean)
+
+        # x ← x − s·u in every group, with what its schedule makes of s.
+        rates = [self._scalar(each["lr"]) for each in self.param_groups]
+        peak = torch.stack([past["peak"], *rates]).amax()
+        schedules = [torch.where(peak > 0.0, rate / peak, 0.0) for rate in rates]
+        sizes = [scale * cap * agreed**eta * eta ** (1.0 - eta) for eta in schedules]
+        for share, u in zip(every, directions, strict=True):
+            size, decay = sizes[share.group], self.param_groups[share.group]["weight_decay"]
+            if decay:
+                mul_(share.part.params, 1.0 - size * decay, skip)
+            move_(share.part.params, u, size, skip)
+
+        # What is kept, unless the step was skipped, and what is reported in any case.
+        new = torch.stack([count, peak, unit, overlap, slope, q_mean, compared, *seen])
+        group["memory"].copy_(torch.where(skip, group["memory"], new))
+        _, _, skipped, violations, old_bound, *_ = group["report"].unbind()
+        delta = safe_delta(gap, q, torch.ones_like(f), sizes[0] / cap)
+        report = [
+            torch.where(finite, delta, math.inf),
+            grad_sq if shrunk is None else grad_sq / shrunk**2,
+            skipped + skip,
+            violations,
+            torch.where(skip, old_bound, f - gap),
+            *(torch.where(skip, 0.0, size) for size in sizes),
+        ]
+        group["report"].copy_(torch.stack(report))
+        self._notice_skipped(f, finite, None)
+        return returned
+
+
+def direction_of(average: Tensor) -> Tensor:
+    """Of a matrix or kernel: its orthogonal factor, as long as Adam's step for a matrix of this shape."""
+    matrix = average.flatten(1).to(wide(average.dtype))
+    orthogonal = orthogonalise(matrix, polish=0).reshape(average.shape)
+    return (layer_scale(average, "match_rms_adamw") * orthogonal).to(average.dtype)
+
+
+def norm_of(gradient: Tensor) -> Tensor:
+    """⟨g, direction(g)⟩ of a matrix or kernel, from its singular values alone.
+
+    (Those of the average would cost nothing, but the norm is then several times too large for small batches, whose
+    gradients have low rank.)
+    """
+    return layer_scale(gradient, "match_rms_adamw") * slope(gradient.flatten(1).to(wide(gradient.dtype)), polish=0)
+
+
+def new_moment(second_moment: Tensor, gradient: Tensor, unit: Tensor) -> Tensor:
+    """The second moment with the gradient, v + (1 − β₂)((g/unit)² − v)."""
+    dtype = wide(gradient.dtype)
+    scaled = gradient.to(dtype) * (1.0 / unit).to(gradient.device, dtype)
+    return second_moment.lerp((scaled * scaled).to(second_moment.dtype), 1.0 - _METRIC)
+
+
+def adam_directions(tensors: list[Tensor], second_moments: list[Tensor], count: Tensor, unit: Tensor) -> list[Tensor]:
+    """d/D with Adam's metric D = √(v/(1 − β₂^k)) + ε, where v averages the squares of gradients over ``unit``."""
+    directions = []
+    correction = 1.0 - _METRIC**count
+    for d, v in zip(tensors, second_moments, strict=True):
+        dtype = wide(d.dtype)
+        metric = (v.to(dtype) / correction.to(v.device, dtype)).sqrt_().add_(_EPS)
+        directions.append(((d * (1.0 / unit).to(d.device, dtype)) / metric).to(d.dtype))
+    return directions
+
+
+def look_back(count: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight of the newest of ``count`` batches in the averages behind the agreement, and the agreement's exponent.
+
+    The averages look back over W = max{20, count/5} batches. Their noise, which is clipped at 0, keeps the agreement
+    from falling; it falls with W, and the exponent rises with it to 1: 1 − 0.4·20/W.
+    """
+    longer = torch.clamp_min(_SPAN * (1.0 - _MEMORY) * count, 1.0)
+    return level.average_weight(_MEMORY, count, bias_correction=True) / longer, 1.0 - (1.0 - _POWER) / longer
+
+
+def clipped_ratio(part: Tensor, full: Tensor) -> Tensor:
+    """``part/full``, clipped to [0, 1]; 0 where ``full`` is 0."""
+    part = torch.minimum(part.clamp_min(0.0), full)  # before the division, which overflows where ``full`` is tiny
+    return torch.where(full > 0.0, part / torch.where(full > 0.0, full, 1.0), 0.0)
+
+
+def progress(seen: level.Seen) -> Tensor:
+    """How far a run has left its start, in [0, 1]: what has been gained over what its first steps ask for."""
+    size = seen.first.abs()
+    gained: Tensor = (seen.first - seen.best) / (_START * torch.where(size > 0.0, size, 1.0))
+    return gained.clamp(0.0, 1.0)
+
+
+def whole(part: Part, tensors: list[Tensor]) -> list[Tensor]:
+    """The tensors as a whole, on every rank, if this rank holds shards of them only."""
+    if part.shards is None:
+        return tensors
+    return [gathered(tensor, original) for tensor, original in zip(tensors, part.originals, strict=True)]
+
+
+def pieces(part: Part, tensors: list[Tensor]) -> list[Tensor]:
+    """This rank's shards of tensors that are whole on every rank."""
+    if part.shards is None:
+        return tensors
+    return [shard(tensor, original) for tensor, original in zip(tensors, part.originals, strict=True)]
+
+
+def split(model: nn.Module) -> list[dict[str, Any]]:
+    """Parameter groups of a network: matrices inside it, and embeddings, the last layer and vectors in Adam's metric.
+
+    For :class:`Surefoot` and the spectral optimizers, where ``model.parameters()`` puts every matrix into the spectral
+    metric.
+
+    >>> groups = split(nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 4), nn.Linear(4, 10)))
+    >>> [len(group["params"]) for group in groups], groups[1]["spectral"]
+    ([1, 4], False)
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    layers = [layer for layer in model.modules() if any(True for _ in layer.parameters(recurse=False))]
+    matrices = [layer for layer in layers if any(p.ndim >= 2 for p in layer.parameters(recurse=False))]
+    outer = {id(p) for layer in layers if isinstance(layer, nn.Embedding | nn.EmbeddingBag) for p in layer.parameters()}
+    outer |= {id(p) for layer in matrices[-1:] for p in layer.parameters(recurse=False)}
+    inside = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in outer]
+    inside_ids = {id(p) for p in inside}
+    rest = [p for p in model.parameters() if id(p) not in inside_ids]
+    groups: list[dict[str, Any]] = [{"params": inside}, {"params": rest, "spectral": False}]
+    return [group for group in groups if group["params"]]
