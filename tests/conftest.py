@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 from typing import Any
@@ -31,22 +30,6 @@ def ready_workers():
     """Processes that the package spawns are forked from a ready one; tests of workers and plain scripts do without."""
     with processes.ready_when_spawned():
         yield
-
-
-@pytest.fixture(scope="session")
-def compiled_library(tmp_path_factory):
-    """The compiled library, built in a cache folder of its own; skips where that cannot be done."""
-    from surefoot._base import kernels
-
-    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
-        pytest.skip("there is no C compiler to build the library with")
-    if kernels.place() is None:
-        pytest.skip("the library is not written for this machine")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("CC", raising=False)
-        path = kernels.build(lambda library: None)
-    return ctypes.CDLL(str(path))
 
 
 @pytest.fixture(scope="session")
