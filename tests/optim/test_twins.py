@@ -114,7 +114,7 @@ def test_norms_of_large_tensors_are_accurate(dtype: torch.dtype, size: int) -> N
     x.grad = torch.randn(size, generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(dtype)
     optimizer = make("SGD", [x], lr=1.0)
     optimizer.step(loss=1.0)
-    assert optimizer.last_step.delta.item() == pytest.approx(0.5 * float(x.grad.double().square().sum()), rel=1e-6)
+    assert optimizer.last_step.delta.item() == pytest.approx(0.5 * float(x.grad.double().square().sum()), rel=1e-5)
 
 
 def test_training_works_through_a_scheduler() -> None:

@@ -201,42 +201,6 @@ def test_a_steady_decrease_is_no_less_than_the_batchs(decreases: list[float]) ->
     assert steady <= max(decreases) * (1 + 1e-12)
 
 
-@given(overlap=st.floats(-1e6, 1e6), promise=st.floats(0, 1e6), power=st.floats(0.01, 1))
-def test_agreement_is_a_factor_between_zero_and_one(overlap: float, promise: float, power: float) -> None:
-    factor = level.agreement(overlap, promise, power)
-    assert 0 <= factor <= 1
-    if overlap >= promise > 0:
-        assert factor == 1
-    if overlap <= 0 or promise == 0:
-        assert factor == 0
-
-
-@given(values=losses, start=share)
-def test_progress_begins_at_zero_and_ends_when_the_start_is_left(values: list[float], start: float) -> None:
-    seen = functools.reduce(lambda before, loss: level.observe(before, loss, 1.0), values, level.Seen())
-    assert level.progress(level.observe(level.Seen(), values[0], 1.0), start) == 0.0
-    assert 0.0 <= level.progress(seen, start) <= 1.0
-    asked = start * (abs(values[0]) or 1.0)
-    assert level.progress(seen._replace(best=values[0] - 2.0 * asked), start) == 1.0
-
-
-@given(agreed=st.floats(0, 1), schedule=st.floats(0, 1))
-def test_annealing_lies_between_agreement_and_schedule(agreed: float, schedule: float) -> None:
-    factor = level.annealed(agreed, schedule)
-    assert min(agreed, schedule) * (1 - 1e-12) <= factor <= max(agreed, schedule) * (1 + 1e-12)
-
-
-@given(agreed=st.floats(0, 1), schedule=st.floats(1, 1e6))
-def test_without_a_schedule_agreement_alone_anneals(agreed: float, schedule: float) -> None:
-    assert level.annealed(agreed, schedule) == agreed
-
-
-@given(agreed=st.floats(1e-3, 1))
-def test_a_schedule_has_the_last_word(agreed: float) -> None:
-    assert level.annealed(agreed, 1e-6) == pytest.approx(1e-6, rel=1e-4)
-    assert level.annealed(agreed, 0.0) == 0.0
-
-
 SEQUENCES = np.array(
     [[3.0, 2.0, 50.0, 1.0], [0.0, 0.0, 1.0, 0.5], [-1.0, -2.0, 5.0, -3.0], [0.0, -1.0, 2.0, 1.0], [1e6, 1.0, 1e-6, 0.0]]
 )
@@ -250,8 +214,6 @@ def everything(values: Any, decreases: Any) -> list[Any]:
         seen = level.observe(seen, value, decrease, smoothing=0.7)
         height = level.height(seen, value, share=0.3, start=0.05)
         found += [*seen, height, level.steady_decrease(seen, decrease), level.price(value - height, seen.best)]
-        agreed = level.agreement(value, decrease, 0.6)
-        found += [agreed, level.annealed(agreed, 0.3 + 0.0 * agreed), level.annealed(agreed, decrease)]
     return found
 
 

@@ -241,6 +241,47 @@ def test_a_line_does_not_cut_into_a_progress_bar(watch):
     assert "100%" in found.stderr
 
 
+TWO_THREADS = """
+import threading, torch
+torch.set_num_threads(1)
+
+def train(seed):
+    generator = torch.Generator().manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(0.3 * torch.randn(p.shape, generator=generator))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(300):
+        x = torch.randn(16, 8, generator=generator)
+        optimizer.zero_grad()
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        loss.backward()
+        optimizer.step()
+    last[seed] = loss.item()
+
+last = {}
+threads = [threading.Thread(target=train, args=(seed,)) for seed in (1, 2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(last[1], last[2])
+"""
+
+
+def test_a_script_with_two_training_threads(watch, alone):
+    found = watch(TWO_THREADS)
+    assert (found.stdout, found.code) == (alone(TWO_THREADS), 0), found.stderr
+    losses = {name: [row["loss"] for row in found.trace if row["optimizer"] == name] for name in NAMES}
+    assert [len(values) for values in losses.values()] == [300, 300]
+    assert sorted(values[-1] for values in losses.values()) == sorted(found.stdout.split())
+    assert "Unknown" not in found.stderr
+
+
+NAMES = ("optimizer (SGD)", "optimizer (SGD) 2")
+
+
 # What is asked for and cannot be: a sentence and exit code 2, before anything runs.
 
 

@@ -307,8 +307,8 @@ class LossOptimizer(Optimizer):
 
     def _parts(self, params: list[Tensor]) -> list[Part]:
         """Parameters of one group with their gradients: one part, or one per way of being sharded."""
-        pairs = [(p, grad) for p in params if (grad := p.grad) is not None]
-        params, grads = [p for p, _ in pairs], [grad for _, grad in pairs]
+        params = [p for p in params if p.grad is not None]
+        grads = [p.grad for p in params if p.grad is not None]
         for layout in {grad.layout for grad in grads}:
             if layout is not torch.strided:
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients (layout {layout})")

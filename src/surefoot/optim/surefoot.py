@@ -76,9 +76,10 @@ class Surefoot(LossOptimizer):
       had no part, with the slope that the average promises along its own. It is 1 where new batches keep that promise,
       and small where the average holds little but noise: the run anneals itself. Until something has been gained it
       counts for less, because batches of a plateau agree on nothing.
-    * **Schedule**: η is the group's rate over the largest one that any group has had in a step. A schedule anneals the
+    * **Schedule**: η is the largest rate of the groups over the largest one of all steps so far. A schedule anneals the
       run, too, and takes that over from a as it falls: a^η·η^(1 − η) is a without a schedule and η at its end. So the
-      value of ``lr`` does not matter, its changes do; a warmup changes nothing, and a rate of 0 stops a group.
+      value of ``lr`` does not matter, its changes do; a warmup changes nothing. A group with a tenth of another one's
+      rate moves a tenth as far, and a rate of 0 stops a group.
 
     Any unit of the parameters and of the loss gives the same run, as long as the cap does not bind. Nothing of this is
     proved for networks. For convex losses the base inequality holds with δ (``last_step.delta``) and the level in place
@@ -278,11 +279,13 @@ class Surefoot(LossOptimizer):
         agreed = 1.0 - progress(seen) * (1.0 - clipped_ratio(overlap, slope) ** power)
         scale = scale * clipped_ratio(q, q_mean)
 
-        # x ← x − s·u in every group, with what its schedule makes of s.
+        # x ← x − s·u, with what schedule and groups make of s.
         rates = [self._scalar(each["lr"]) for each in self.param_groups]
-        peak = torch.stack([past["peak"], *rates]).amax()
-        schedules = [torch.where(peak > 0.0, rate / peak, 0.0) for rate in rates]
-        sizes = [scale * cap * agreed**eta * eta ** (1.0 - eta) for eta in schedules]
+        highest = torch.stack(rates).amax()
+        peak = torch.maximum(past["peak"], highest)
+        eta = clipped_ratio(highest, peak)
+        size_of_highest = scale * cap * agreed**eta * eta ** (1.0 - eta)
+        sizes = [size_of_highest * clipped_ratio(rate, highest) for rate in rates]
         for share, u in zip(every, directions, strict=True):
             size, decay = sizes[share.group], self.param_groups[share.group]["weight_decay"]
             if decay:
