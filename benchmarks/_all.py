@@ -24,7 +24,6 @@ _QUICK = {
     "forecast": "--no-curves",
     "geometries": "--quick --task digits-cnn",
     "inputs": "--batches 10 --steps 1 --turns 2",
-    "level_rows": "--quick",
     "networks": "--steps 1 --turns 2 --layouts 1",
     "no_rate": "--quick",
     "optim": "--quick",

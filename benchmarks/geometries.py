@@ -4,7 +4,7 @@
 
 A small convolutional network on the 8x8 digits and a small transformer on characters, both bundled; batches drawn
 independently, constant rate, one thread. Embeddings, output layers and everything that is no matrix have Adam's
-geometry in the three Muons, at the same rate. Every cell is the loss over the evaluated rows after the last step,
+geometry in the Muons, at the same rate. Every cell is the loss over the evaluated rows after the last step,
 divided by that before the first; an optimizer *holds* at a rate if its final loss is within 10 % of the way back from
 its best to the start. ``ball`` stands for the ball-constrained form, whose rate is a length.
 """
@@ -65,9 +65,7 @@ OPTIMIZERS: dict[str, Factory] = {
     "NGNAdam": lambda model, lr, bound: sfo.NGNAdam(model.parameters(), lr, lower_bound=bound),
     "Muon": lambda model, lr, bound: sfo.Muon(layers(model), lr),
     "SPSMuon, ball": lambda model, lr, bound: sfo.SPSMuon(layers(model), lr, geometry=ball(), lower_bound=bound),
-    "NGNMuon, ball": lambda model, lr, bound: sfo.NGNMuon(layers(model), lr, geometry=ball(), lower_bound=bound),
     "SPSMuon": lambda model, lr, bound: sfo.SPSMuon(layers(model), lr, lower_bound=bound),
-    "NGNMuon": lambda model, lr, bound: sfo.NGNMuon(layers(model), lr, lower_bound=bound),
 }
 
 

@@ -66,6 +66,11 @@ def muon(model: nn.Module, lr: float) -> torch.optim.Optimizer:
     return sfo.Muon(model.parameters(), lr)
 
 
+def surefoot(model: nn.Module, cap: float) -> torch.optim.Optimizer:
+    """Surefoot, which has a cap in the place of a rate."""
+    return sfo.Surefoot(model.parameters(), cap=cap)
+
+
 def torch_muon(model: nn.Module, lr: float) -> torch.optim.Optimizer:
     """torch's Muon for the matrices inside the network, AdamW at the same rate for everything else."""
     matrices, rest = halves(model.named_parameters())
@@ -115,10 +120,10 @@ TUNED = {
     "Muon, torch's": Method(torch_muon, tuple(HALF_DECADES[2:])),
 }
 DEFAULTS = {
-    "Surefoot": Method(peer("surefoot.optim", "Surefoot"), (10.0,)),
-    "Surefoot, cap × 0.1": Method(peer("surefoot.optim", "Surefoot"), (1.0,)),
-    "Surefoot, cap × 10": Method(peer("surefoot.optim", "Surefoot"), (100.0,)),
-    "Surefoot, clipped by hand": Method(peer("surefoot.optim", "Surefoot"), (10.0,), clip=1.0),
+    "Surefoot": Method(surefoot, (10.0,)),
+    "Surefoot, cap × 0.1": Method(surefoot, (1.0,)),
+    "Surefoot, cap × 10": Method(surefoot, (100.0,)),
+    "Surefoot, clipped by hand": Method(surefoot, (10.0,), clip=1.0),
     "AdamW, default": Method(plain("AdamW"), (1e-3,)),
     "schedule-free AdamW": Method(peer("schedulefree", "AdamWScheduleFree"), (0.0025,)),
     "Prodigy": Method(peer("prodigyopt", "Prodigy"), (1.0,)),
