@@ -1,4 +1,4 @@
-"""Private names stay in their rooms; the order of the rooms is held by ``test_architecture.py``."""
+"""Private names stay in their packages, and packages import only those below them."""
 
 import ast
 from pathlib import Path
@@ -7,9 +7,12 @@ import surefoot
 
 ROOT = Path(surefoot.__file__).parent
 ORDER = (
-    "theory", "data", "plots", "problems", "optim", "rules", "monitor", "runs", "study", "search", "forecasting", "pep",
-    "report", "paper", "integrations", "watch", "testing", "cli",
+    "_base", "_identity", "theory", "data", "plots", "problems", "optim", "rules", "monitor", "runs", "study", "search",
+    "forecasting", "pep", "report", "paper", "integrations", "watch", "testing", "cli",
 )  # fmt: skip
+"""From the lowest to the highest, as in docs/architecture.md."""
+UPWARD = {("study", "report")}
+"""``Result.report()`` imports the report when it is called."""
 
 
 def imports():
@@ -32,7 +35,7 @@ def test_private_names_stay_in_their_rooms():
     found = set()
     for room, module, names in imports():
         other, *rest = module.split(".")
-        if room in ORDER and other in ORDER and other != room:
+        if room in ORDER and other in ORDER and other != room and not other.startswith("_"):
             if any(part.startswith("_") for part in rest):
                 found.add((room, module))
             found |= {(room, f"{module}.{name}") for name in names if name.startswith("_")}
@@ -48,3 +51,12 @@ def test_only_runs_asks_what_kind_of_problem_it_is():
 def test_rules_need_no_torch():
     for path in [ROOT / "rules.py"]:
         assert "import torch" not in path.read_text(encoding="utf-8"), path
+
+
+def test_packages_import_only_those_below_them():
+    found = set()
+    for package, module, _ in imports():
+        other = module.split(".")[0]
+        if package in ORDER and other in ORDER and ORDER.index(other) > ORDER.index(package):
+            found.add((package, other))
+    assert found <= UPWARD
