@@ -42,6 +42,19 @@ def test_a_monitor_sees_every_point_and_changes_nothing(another, name, style):
     assert monitor.steps == 12
 
 
+def test_the_losses_of_a_new_group_are_received(problem):
+    """Also where its parameters are the only ones that get a gradient from then on."""
+    first, _, last = problem.model
+    optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
+    with StabilityMonitor(optimizer) as monitor:
+        problem.train(optimizer, 2, style="plain")
+        optimizer.add_param_group({"params": last.parameters()})
+        problem.train(optimizer, 1, style="plain")
+        first.requires_grad_(False)
+        losses = problem.train(optimizer, 3, style="plain")
+    assert monitor.trace().loss.values[-3:] == pytest.approx(losses, rel=1e-6)
+
+
 @pytest.mark.parametrize("style", ["loss", "add_loss", "closure"])
 @pytest.mark.parametrize("kind", [sfo.SGD, sfo.NGN])
 def test_our_optimizers_give_their_loss_and_their_own_step(problem, kind, style):

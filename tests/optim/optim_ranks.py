@@ -42,6 +42,7 @@ def worker(rank: int, folder: str, names: list[str], steps: int, process_group: 
     path = Path(folder)
     distributed.init_process_group("gloo", init_method=f"file://{path / 'rendezvous'}", rank=rank, world_size=RANKS)
     results: dict[str, Any] = {"partitioned": partitioned(), "SPP": spp_on(rank)}
+    results |= {f"{name} with a NaN": [bad_gradient(name, rank, process_group)] for name in ("NGN", "Surefoot")}
     for name in names:
         net = torch.nn.parallel.DistributedDataParallel(network())
         optimizer = make(name, net.parameters(), lr=rate(name), process_group=process_group)
@@ -70,6 +71,21 @@ def partitioned() -> str:
     except TypeError as error:
         return str(error)
     return ""
+
+
+def bad_gradient(name: str, rank: int, process_group: Any) -> Tensor:
+    """Five steps; at the third, a rank writes a NaN into the gradient that DDP has averaged."""
+    net = torch.nn.parallel.DistributedDataParallel(network())
+    optimizer = make(name, net.parameters(), lr=rate(name), process_group=process_group)
+    points = []
+    for index in range(5):
+        optimizer.zero_grad()
+        loss_of(net, *batch(index, rank)).backward()
+        if (index, rank) == (2, 1):
+            next(net.parameters()).grad[0, 0] = torch.nan  # type: ignore[index]
+        optimizer.step()
+        points.append(torch.cat([p.detach().reshape(-1) for p in net.parameters()]))
+    return torch.stack([torch.cat([point, optimizer.skipped.reshape(1)]) for point in points])
 
 
 def spp_on(rank: int) -> list[Tensor]:

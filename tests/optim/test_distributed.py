@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.optim.optim_problem import NAMES, distance, equal, make
 from tests.optim.optim_ranks import joint_batch, loss_of, network, rate, run, spp_steps
 from torch import Tensor
@@ -53,6 +54,15 @@ def test_two_ranks_stay_together_for_a_thousand_steps(tmp_path: Path) -> None:
 def test_without_communication_the_ranks_drift_apart(tmp_path: Path) -> None:
     first, second = (rank["NGN"] for rank in run(tmp_path, ["NGN"], 20, process_group=None))
     assert not equal(first, second)
+
+
+@pytest.mark.parametrize("name", ["NGN", "Surefoot"])
+def test_a_nan_in_the_gradient_of_one_rank_makes_all_ranks_skip(ranks: Ranks, name: str) -> None:
+    (first,), (second,) = (rank[f"{name} with a NaN"] for rank in ranks)
+    assert torch.equal(first, second), "the ranks drifted apart"
+    moved = (first[1:, :-1] != first[:-1, :-1]).any(dim=1)
+    assert moved.tolist() == [True, False, True, True]
+    assert first[:, -1].tolist() == [1.0] * 5
 
 
 def test_a_partition_of_the_parameters_is_refused(ranks: Ranks) -> None:

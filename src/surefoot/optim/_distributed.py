@@ -19,6 +19,11 @@ from torch import Tensor
 _ZERO = "torch.distributed.optim.zero_redundancy_optimizer"
 
 
+def has_ranks() -> bool:
+    """Whether this process is one of several that train together."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
 def is_distributed(tensor: Tensor) -> bool:
     """Whether the tensor is a DTensor."""
     return hasattr(tensor, "device_mesh")
@@ -103,7 +108,7 @@ def check_process_group(group: Any) -> None:
 
 def mean_over_ranks(process_group: Any, values: Tensor) -> Tensor:
     """Means over a process group in one small all-reduce; ``"auto"`` is the default group, None stays alone."""
-    if process_group is None or not distributed.is_available() or not distributed.is_initialized():
+    if process_group is None or not has_ranks():
         return values
     group = None if process_group == "auto" else process_group
     size = distributed.get_world_size(group)

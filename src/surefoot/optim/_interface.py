@@ -16,6 +16,7 @@ from surefoot.optim._distributed import (
     Shards,
     check_parameter,
     check_process_group,
+    has_ranks,
     is_distributed,
     local,
     mean_over_ranks,
@@ -297,7 +298,7 @@ class LossOptimizer(Optimizer):
         All ranks get the same bits, so that all of them take the same step or none.
         """
         probe = loss + grad_sq
-        if self._process_group is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        if self._process_group is not None and has_ranks():
             sent = torch.stack([loss, 0.0 * probe, loss if bound is None else bound])
             loss, probe, mean_bound = mean_over_ranks(self._process_group, sent).unbind()
             bound = None if bound is None else mean_bound

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from surefoot.optim._clipping import GradientSample, version
-from surefoot.optim._distributed import is_distributed, local, whole
+from surefoot.optim._distributed import has_ranks, is_distributed, local, whole
 from surefoot.optim._tensors import WIDE
 
 _SEVERAL = "backward() was called on a tensor of several elements, which is no loss"
@@ -93,6 +93,7 @@ class Losses:
         self._handles: list[Any] = []
         self._hooked: dict[int, weakref.ref[Tensor]] = {}
         self._unhooked: list[weakref.ref[Tensor]] = []
+        self._attached = 0
         if listen:
             _listeners.add(self, self._handles)
             if hasattr(optimizer, "param_groups"):
@@ -107,8 +108,9 @@ class Losses:
         """Put a hook on every parameter that has none: for new parameter groups."""
         if not self.listens:
             return
-        self._unhooked = []
+        self._unhooked, self._attached = [], 0
         for p in self._params():
+            self._attached += 1
             hooked = self._hooked.get(id(p))
             if is_distributed(p) or (hooked is not None and hooked() is p):
                 continue
@@ -136,7 +138,10 @@ class Losses:
             return
         self.thread = threading.get_ident()
         if self._unhooked and any(p is not None and p.requires_grad for p in (ref() for ref in self._unhooked)):
-            self.attach()
+            self.attach()  # frozen parameters that are no longer
+        optimizer = self._optimizer()
+        if optimizer is not None and self._attached != sum(len(group["params"]) for group in optimizer.param_groups):
+            self.attach()  # a new group of an optimizer that is not ours
 
     def divide(self, scale: Tensor) -> None:
         """Follow the gradients, which were divided."""
@@ -314,7 +319,8 @@ class _Listeners:
             losses.check()
             if losses.received is None and losses.doubt is None:
                 recent.discard(losses)
-        sharded = [(each, each.versions()) for each in list(self._all) if each.thread == me and each.is_sharded()]
+        candidates = list(self._all) if has_ranks() else []  # without ranks nothing is sharded
+        sharded = [(each, each.versions()) for each in candidates if each.thread == me and each.is_sharded()]
         concerned = set()
         failed = True
         try:
