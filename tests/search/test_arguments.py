@@ -48,6 +48,7 @@ def test_bad_rates(lrs, message):
         ({"horizon": 0}, "horizon must be a whole number of at least 1, got 0"),
         ({"horizon": 2.5}, "horizon must be a whole number of at least 1, got 2.5"),
         ({"horizon": None}, "horizon must be given"),
+        ({"horizon": 10**9}, "horizon must be at most 100000000, got 1000000000"),
         ({"seeds": 0}, "seeds must be a whole number of at least 1, got 0"),
         ({"seeds": [1, 1]}, "seeds must be distinct"),
         ({"tolerance": -0.1}, "tolerance must be at least 0, got -0.1"),

@@ -342,7 +342,7 @@ def test_a_study_in_which_nothing_is_finite_can_be_shown():
     [
         ({"methods": ["sgd", "ngn"]}, "methods must be 'sgd', 'sps' or 'spp' with PartialBound, got 'ngn'"),
         ({"methods": "sps(lower_bound=level)"}, "with PartialBound, got 'sps\\(lower_bound=level\\)'"),
-        ({"every": 2}, "every must be 1 with PartialBound, which sums the indices of all steps, got 2"),
+        ({"every": 2}, "every must be 1 with PartialBound, which needs the index of every step, got 2"),
         ({"problem": "digits-mlp"}, "stop must not hold PartialBound on '.*': its proof needs a convex loss"),
     ],
 )
@@ -357,6 +357,11 @@ def test_a_partial_bound_is_refused_where_it_proves_nothing(change, message):
     [
         ({"lrs": {"from": 1e-3, "to": 1.0, "count": 10**9}}, "lrs.count must be at most 100000, got 1000000000"),
         ({"seeds": 10**9}, "seeds must be at most 100000, or a list of them, got 1000000000"),
+        ({"epochs": 10**9}, "epochs must be at most 10000000, which are 100000000 steps, got 1000000000"),
+        (
+            {"epochs": 10**7},
+            "every must be at least 10 for runs of 100000000 steps",
+        ),
     ],
 )
 def test_numbers_that_would_fill_the_memory_are_refused(change, message):

@@ -16,6 +16,10 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 MOST_RATES = 100_000
 """More rates, or seeds, than any study has: a slip of the pen would fill the memory."""
+MOST_STEPS = 100_000_000
+"""More steps than any run here has."""
+MOST_KEPT = 10_000_000
+"""Steps of a run whose numbers can be kept: they take 48 bytes each."""
 LARGEST_SEED = 2**31 - 1
 """The largest whole number that every file format of results can hold."""
 
@@ -57,6 +61,14 @@ def seeds(value: Any) -> tuple[int, ...]:
         raise ValueError(f"seeds must be at most {LARGEST_SEED}, got {max(checked)}")
     _distinct("seeds", checked)
     return tuple(checked)
+
+
+def horizon(value: Any) -> int:
+    """The steps of a run."""
+    steps = whole("horizon", value, 1)
+    if steps > MOST_STEPS:
+        raise ValueError(f"horizon must be at most {MOST_STEPS}, got {steps}")
+    return steps
 
 
 def _log_spaced(value: Mapping[str, Any]) -> list[float]:

@@ -127,7 +127,7 @@ def tune(
     factories = factories_of(run_factory, len(all_seeds))
     if horizon is None:
         raise ValueError("horizon must be given: the steps of a whole run")
-    horizon = checks.whole("horizon", horizon, 1)
+    horizon = checks.horizon(horizon)
     rates = OWN_RATES if lrs is None else list(checks.rates(lrs))
     extend = lrs is None if extend is None else bool(extend)
     factors = schedule_of(schedule, factories, horizon)

@@ -132,12 +132,11 @@ class Study:
                 raise ValueError(f"methods must not hold {method.name!r} on {self.problem.name!r}: it is for networks")
         self.steps_per_epoch = self.problem.n_rows // self.batch_size
         self.every = checks.whole("every", every, 1)
+        self._check_length()
         self.stop = check_rules(stop, self.every)
         self.schedule, self.factors = schedules.factors(schedule, self.steps)
         if any(isinstance(rule, PartialBound) for rule in self.stop):
             self._check_bound()
-        if self.every > self.steps:
-            raise ValueError(f"every must be at most the {self.steps} steps of a run, got {self.every}")
 
     @classmethod
     def from_spec(cls, path: str | os.PathLike[str]) -> Study:
@@ -152,14 +151,26 @@ class Study:
                 raise  # whoever has an error class of their own names the file that matters
             raise type(error)(f"{path}: {error}") from error
 
+    def _check_length(self) -> None:
+        """Refuse runs whose numbers would fill the memory, and those of which none are kept."""
+        if self.steps > checks.MOST_STEPS:
+            raise ValueError(
+                f"epochs must be at most {checks.MOST_STEPS // self.steps_per_epoch}, which are {checks.MOST_STEPS} "
+                f"steps, got {self.epochs}"
+            )
+        if self.every > self.steps:
+            raise ValueError(f"every must be at most the {self.steps} steps of a run, got {self.every}")
+        least = -(-self.steps // checks.MOST_KEPT)
+        if self.every < least:
+            raise ValueError(
+                f"every must be at least {least} for runs of {self.steps} steps, of which {checks.MOST_KEPT} can be "
+                f"kept, got {self.every}"
+            )
+
     def _check_bound(self) -> None:
         """Refuse a partial bound as a stop rule where it proves nothing."""
         if is_network(self.problem):
             raise ValueError(f"stop must not hold PartialBound on {self.problem.name!r}: its proof needs a convex loss")
-        if self.every != 1:
-            raise ValueError(
-                f"every must be 1 with PartialBound, which sums the indices of all steps, got {self.every}"
-            )
         for method in self.methods:
             if not (method.is_exact or (method.level is None and type(method.model) in (Linear, Truncated))):
                 raise ValueError(f"methods must be 'sgd', 'sps' or 'spp' with PartialBound, got {method.name!r}")
