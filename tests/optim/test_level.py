@@ -110,7 +110,7 @@ def test_a_loss_that_falls_to_zero_stops_in_peace() -> None:
 def test_a_loss_that_can_be_fitted_converges_to_zero() -> None:
     x = torch.nn.Parameter(torch.tensor([2.0, -1.0], dtype=torch.float64))
     optimizer = sfo.SPS([x], lr=10.0, lower_bound="level")
-    for _ in range(2000):
+    for _ in range(800):
         optimizer.zero_grad()
         loss = 0.5 * x.square().sum()
         loss.backward()
@@ -306,8 +306,8 @@ def test_in_long_runs_noise_alone_shortens_the_step() -> None:
     x = torch.nn.Parameter(torch.zeros(8, dtype=torch.float64))
     optimizer, generator = sfo.Surefoot([x], listen=False), torch.Generator().manual_seed(0)
     sizes = []
-    for index in range(4000):
+    for index in range(1200):
         x.grad = torch.randn(8, generator=generator, dtype=torch.float64)
         optimizer.step(loss=1.0 if index == 0 else 0.1)
         sizes.append(optimizer.last_step.size.item())
-    assert sum(sizes[3000:]) < 0.5 * sum(sizes[200:1200])
+    assert sum(sizes[900:]) < 0.6 * sum(sizes[100:400])
