@@ -4,12 +4,14 @@ import math
 import tempfile
 from datetime import datetime
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import xarray as xr
 from tests.processes import Program
+from tests.runs.network_cases import make_study
 
 from surefoot.monitor import DeltaExplosion, NonFinite, PartialBound
 from surefoot.problems import Problem, SimpleProblem
@@ -396,3 +398,16 @@ def test_the_last_study_is_told_by_its_order_in_the_file_not_by_the_clock(tmp_pa
         monkeypatch.setattr("surefoot.runs._store.datetime", clock)
         Study("linear-regression", methods="sgd", lrs=lr, seeds=1, epochs=1, batch_size=5).run(tmp_path / "s.db")
     assert Result.load(tmp_path / "s.db").lrs.tolist() == [0.2]
+
+
+def test_networks_in_two_threads_draw_their_own_random_numbers(tmp_path, assert_same_bits):
+    """The networks have dropout; what is stored is what each study computes alone."""
+    studies = {lr: make_study(methods=["sgd"], lrs=[lr], epochs=6, batch_size=4) for lr in (0.01, 0.1)}
+    threads = [Thread(target=study.run, args=(tmp_path / f"{lr}.db",)) for lr, study in studies.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for lr, study in studies.items():
+        assert study.plan(tmp_path / f"{lr}.db").todo == 0
+        assert_same_bits(Result.load(tmp_path / f"{lr}.db").dataset, study.run().dataset)
