@@ -13,7 +13,7 @@ from surefoot.optim._distributed import gathered, shard
 from surefoot.optim._interface import LossOptimizer, Part, check_rate, is_number
 from surefoot.optim._model_based import clip_factor
 from surefoot.optim._spectral import layer_scale, orthogonalise, slope
-from surefoot.optim._tensors import inner, lerp_, move_, mul_, sum_sq, total, wide
+from surefoot.optim._tensors import WIDE, inner, lerp_, move_, mul_, sum_sq, total, wide
 from surefoot.theory import level
 from surefoot.theory.models import safe_delta
 
@@ -231,16 +231,13 @@ class Surefoot(LossOptimizer):
         for of_vectors in vectors:
             u = adam_directions(of_vectors.average, of_vectors.second_moment, past["count"].clamp_min(1.0), unit)
             overlap = overlap + of_vectors.part.total(inner(of_vectors.part.grads, u, f))
-            moments.append(
-                [new_moment(v, g, unit) for v, g in zip(of_vectors.second_moment, of_vectors.part.grads, strict=True)]
-            )
+            moments.append(new_moments(of_vectors.second_moment, of_vectors.part.grads, unit))
             u = adam_directions(of_vectors.part.grads, moments[-1], count, unit)
             q = q + of_vectors.part.total(inner(of_vectors.part.grads, u, f))
         finite = finite & torch.isfinite(overlap + q)
         skip = ~finite
-        for of_vectors, new_moments in zip(vectors, moments, strict=True):
-            for v, moment in zip(of_vectors.second_moment, new_moments, strict=True):
-                v.copy_(torch.where(skip.to(v.device), v, moment))
+        for of_vectors, learned in zip(vectors, moments, strict=True):
+            lerp_(of_vectors.second_moment, learned, torch.ones_like(f), skip)
 
         # The average, its direction, and the slope that it promises.
         promised = torch.zeros_like(f)
@@ -326,22 +323,34 @@ def norm_of(gradient: Tensor) -> Tensor:
     return layer_scale(gradient, "match_rms_adamw") * slope(gradient.flatten(1).to(wide(gradient.dtype)), polish=0)
 
 
-def new_moment(second_moment: Tensor, gradient: Tensor, unit: Tensor) -> Tensor:
-    """The second moment with the gradient, v + (1 − β₂)((g/unit)² − v)."""
-    dtype = wide(gradient.dtype)
-    scaled = gradient.to(dtype) * (1.0 / unit).to(gradient.device, dtype)
-    return second_moment.lerp((scaled * scaled).to(second_moment.dtype), 1.0 - _METRIC)
+def new_moments(second_moments: list[Tensor], gradients: list[Tensor], unit: Tensor) -> list[Tensor]:
+    """The second moments with the gradients, v + (1 − β₂)((g/unit)² − v)."""
+    squares = over(gradients, unit)
+    torch._foreach_mul_(squares, squares)
+    return list(torch._foreach_lerp(wider(second_moments), squares, 1.0 - _METRIC))
 
 
 def adam_directions(tensors: list[Tensor], second_moments: list[Tensor], count: Tensor, unit: Tensor) -> list[Tensor]:
     """d/D with Adam's metric D = √(v/(1 − β₂^k)) + ε, where v averages the squares of gradients over ``unit``."""
-    directions = []
-    correction = 1.0 - _METRIC**count
-    for d, v in zip(tensors, second_moments, strict=True):
-        dtype = wide(d.dtype)
-        metric = (v.to(dtype) / correction.to(v.device, dtype)).sqrt_().add_(_EPS)
-        directions.append(((d * (1.0 / unit).to(d.device, dtype)) / metric).to(d.dtype))
-    return directions
+    metrics = over(second_moments, 1.0 - _METRIC**count)
+    torch._foreach_sqrt_(metrics)
+    torch._foreach_add_(metrics, _EPS)
+    directions = over(tensors, unit)
+    torch._foreach_div_(directions, metrics)
+    return [u if u.dtype is d.dtype else u.to(d.dtype) for u, d in zip(directions, tensors, strict=True)]
+
+
+def wider(tensors: list[Tensor]) -> list[Tensor]:
+    """The tensors in float32 or better."""
+    return [a if a.dtype in WIDE else a.float() for a in tensors]
+
+
+def over(tensors: list[Tensor], divisor: Tensor) -> list[Tensor]:
+    """The tensors over a number, in float32 or better."""
+    factor = 1.0 / divisor
+    if len({(a.device, wide(a.dtype)) for a in tensors}) == 1:
+        return list(torch._foreach_mul(wider(tensors), factor.to(tensors[0].device, wide(tensors[0].dtype))))
+    return [a * factor.to(a.device, a.dtype) for a in wider(tensors)]
 
 
 def look_back(count: Tensor) -> tuple[Tensor, Tensor]:
