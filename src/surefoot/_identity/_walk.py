@@ -201,7 +201,12 @@ class Walk:
 
         hooks = [
             *(value._backward_hooks or {}).values(),
-            *(getattr(value, "_post_accumulate_grad_hooks", None) or {}).values(),
+            # Optimizers that listen for their loss have hooks there, which change nothing.
+            *(
+                hook
+                for hook in (getattr(value, "_post_accumulate_grad_hooks", None) or {}).values()
+                if not getattr(hook, "__module__", "").startswith("surefoot.optim.")
+            ),
         ]
         about = [type(value), vars(value), str(value.dtype), value.device.type, value.requires_grad, hooks]
         if torch.nn.parameter.is_lazy(value):  # it has neither a shape nor numbers before its first batch

@@ -141,12 +141,11 @@ class TorchRun(Run):
     def identity(self) -> Identity:
         """What the numbers of the runs depend on: the model at its start, the code of all parts, the first batch."""
         model = self._parts[0]()
+        start = identify(model)  # before an optimizer puts hooks on its parameters
         optimizer = _optimizer(self._parts[3], model, 1e-3)
         groups = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
         first = _first_batch(self._data_of(0))
-        return merged(
-            [identify(model), *map(identify, self._parts[1:]), identify(self._options, type(optimizer), groups, first)]
-        )
+        return merged([start, *map(identify, self._parts[1:]), identify(self._options, type(optimizer), groups, first)])
 
     def factors(self, horizon: int) -> Floats | None:
         """The factors of the rate over a horizon; None if they are constant, or not known in advance."""
