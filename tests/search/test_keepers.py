@@ -62,8 +62,8 @@ def test_interrupted_and_resumed(runs, search, tmp_path, share):
     again = tune(Nearest(runs), LRS, 100, store=tmp_path / "search", **options)
     assert (again.lr, again.loss, again.steps) == (whole.lr, whole.loss, whole.steps)
     assert again.table == whole.table
-    assert not runs.repeated
-    assert runs.counts["total"] == whole.steps
+    assert len({key for key, _ in runs.repeated}) <= 1  # what was in flight may be taken again
+    assert runs.counts["total"] - len(runs.repeated) == whole.steps
 
 
 def test_a_finished_search_costs_nothing_when_asked_again(runs, tmp_path):
@@ -183,7 +183,6 @@ SCRIPT = """
     import sys, time
     import numpy as np
     from surefoot.problems import LinearRegression
-from surefoot.runs import Key, States, Told
     from surefoot.search import ProblemRun, tune
 
     class Slow(ProblemRun):

@@ -150,7 +150,14 @@ class Executor:
     def run(
         self, work: Work, tasks: Sequence[Task], tick: Callable[[], None] = lambda: None
     ) -> Iterator[tuple[Task, list[Told]]]:
-        """Do tasks, and give the result of each as soon as it is there."""
+        """Do tasks, and give the result of each as soon as it is there; an interruption saves the runs at hand."""
+        try:
+            yield from self._run(work, tasks, tick)
+        except BaseException:
+            work.leave()
+            raise
+
+    def _run(self, work: Work, tasks: Sequence[Task], tick: Callable[[], None]) -> Iterator[tuple[Task, list[Told]]]:
         waiting, busy = deque(tasks), 0
         again: deque[Task] = deque()
         tried: set[int] = set()
