@@ -23,7 +23,7 @@ def write(tmp_path, text):
 
 def test_a_spec_becomes_the_study_that_python_would_write(tmp_path):
     options = 'schedule = "warmup(steps=5)"\nsampling = "iid"\nlower_bound = -1\nevery = 2\ndistance = 3\n'
-    table = "[problem_options]\nn = 20\nd = 3\nnoise = 1.0\nseed = 4\n"
+    table = "[problem_options]\nn = 20\nd = 3\nnoise = 1.0\ndata_seed = 4\n"
     study = Study.from_spec(write(tmp_path, SPEC.replace('"sgd"', '"ngn"') + options + table))
     same = Study(
         "linear-regression",
@@ -37,7 +37,7 @@ def test_a_spec_becomes_the_study_that_python_would_write(tmp_path):
         lower_bound=-1,
         every=2,
         distance=3.0,
-        problem_options={"n": 20, "d": 3, "noise": 1.0, "seed": 4},
+        problem_options={"n": 20, "d": 3, "noise": 1.0, "data_seed": 4},
     )
     assert study._settings() == same._settings()
     assert study._context() == same._context()
