@@ -151,5 +151,5 @@ def test_transformers(parts: int, tmp_path: Any) -> None:
     optimizer = sfo.NGN(model.parameters(), lr=5.0)
     trainer = transformers.Trainer(model, arguments, train_dataset=rows, optimizers=(optimizer, None))
     trainer.train()
-    assert optimizer.param_groups[0]["count"] == 6 / parts
+    assert optimizer.param_groups[0]["memory"][0] == 6 / parts  # its steps
     check(model.net, parts)

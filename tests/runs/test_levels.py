@@ -69,7 +69,7 @@ def test_networks_hand_it_to_the_optimizer():
 
     for spec in ("ngn(lower_bound=level(share=0.3))", "ngn-adam(lower_bound=level(share=0.3))"):
         optimizer = build(parse_method(spec), [torch.nn.Parameter(torch.zeros(2))], 0.1)
-        assert sfo.Level(share=0.3) == optimizer._settings.height
+        assert optimizer.lower_bound_rule == sfo.Level(share=0.3)
         assert not optimizer.certifies
 
 

@@ -78,7 +78,7 @@ class StabilityMonitor:
     ...         loss.backward()
     ...         optimizer.step()
     >>> print(monitor.verdict())
-    Too large: after 10 steps the loss is 8.2e+04 times the first. Best near 0.066 (0.012 to 0.36).
+    Too large: after 10 steps the loss is 82000 times the first. Best near 0.065 (0.012 to 0.36).
     """
 
     def __init__(

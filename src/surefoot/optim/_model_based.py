@@ -216,6 +216,11 @@ class ModelBased(LossOptimizer):
         return self._momentum
 
     @property
+    def lower_bound_rule(self) -> float | LowerBound:
+        """What the gap is measured from: a number, or a rule."""
+        return self._bound
+
+    @property
     def certifies(self) -> bool:
         """Whether δ may stand in a bound: Euclidean, a fixed lower bound, no momentum, clipping or weight decay."""
         plain = isinstance(self._momentum, Linearisations) and not self._beta_of(self.param_groups)

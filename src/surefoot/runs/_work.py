@@ -26,8 +26,6 @@ _SAVE_SHARE = 0.01
 """The least time between two times that a run is saved on its way, and the share of the time that this may take."""
 _LOOK_SECONDS = 0.1
 """The time between two looks at the clock."""
-_FIRST_PART = 16
-"""Steps before the first look at the clock; as many again as fit into its time afterwards."""
 
 Stop = Callable[[], bool]
 """Asked now and then whether work should end."""
@@ -219,7 +217,7 @@ class RunWork(Work):
         return live
 
     def _advance(self, live: _Live, end: int, stop: Stop | None) -> None:
-        lane, pace, last = live.lane, _FIRST_PART, time.monotonic()
+        lane, pace, last = live.lane, 1, time.monotonic()
         while lane.is_behind(end):
             k = end - lane.recorded
             if self.states.lasts or stop is not None:

@@ -73,8 +73,8 @@ def data(name: str, studies: Path | None = None, sweep: xr.Dataset | None = None
         studies: The folder.
         sweep: The numbers of a figure's sweep; by default of the most trusted one that is there.
 
-    >>> data("power-law").sizes
-    Frozen({'nu': 6, 'lr': 101})
+    >>> dict(sorted(data("power-law").sizes.items()))
+    {'lr': 101, 'nu': 6}
     """
     recipe = FIGURES[one_of("figure", name, FIGURES)]
     if not recipe.sweep:
