@@ -122,7 +122,8 @@ def test_a_group_whose_rate_was_zero_at_first_moves_when_it_is_raised() -> None:
 
 @pytest.mark.parametrize("name", ["fused", "foreach", "capturable", "differentiable"])
 def test_arguments_that_choose_an_implementation_are_taken(name: str) -> None:
-    sfo.Surefoot([torch.nn.Parameter(torch.ones(2))], lr=1e-3, **{name: True})
+    optimizer = sfo.Surefoot([torch.nn.Parameter(torch.ones(2))], lr=1e-3, **{name: True})
+    assert name not in optimizer.param_groups[0]
 
 
 @pytest.mark.parametrize(
