@@ -346,6 +346,8 @@ class Store:
         """Say in words what SQLite reports; every finished run that was committed stays in the file."""
         try:
             yield
+        except UnicodeDecodeError as error:  # Python cannot read SQLite's message, which quotes damaged text
+            raise self._damaged("its tables cannot be read") from error
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind of error
             if code in _DAMAGE:
