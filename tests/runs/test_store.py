@@ -299,9 +299,9 @@ def test_a_message_that_quotes_damaged_text_is_a_clear_error(tmp_path):
     fill(tmp_path / "s.db", make(0.1))
     content = (tmp_path / "s.db").read_bytes()
     (tmp_path / "s.db").write_bytes(content.replace(b"NOT NULL REFERENCES", b"NOT N\xd5LL REFERENCES"))
-    for open_store in (Store.read, Store.write):
+    for use in (Store.write, stored):
         with pytest.raises(StoreError, match="the file is damaged"):
-            open_store(tmp_path / "s.db")
+            use(tmp_path / "s.db")
 
 
 def test_an_error_inside_a_chunk_keeps_the_chunks_before(tmp_path):
