@@ -50,9 +50,9 @@ def test_the_archive_is_downloaded_and_unpacked_once(folder, site, monkeypatch):
     monkeypatch.setattr(cifar, "ARCHIVE_SHA256", hashlib.sha256((place / cifar.ARCHIVE).read_bytes()).hexdigest())
     monkeypatch.setenv("SUREFOOT_CIFAR_URL", address)
     assert available()[-1].where == "downloadable"
-    assert len(cifar10("train", progress=False)) == 20
+    assert len(cifar10("train")) == 20
     (place / cifar.ARCHIVE).unlink()
-    assert len(cifar10("test", progress=False)) == 4
+    assert len(cifar10("test")) == 4
 
 
 def test_a_pickle_holds_the_place_of_the_files(folder):

@@ -48,7 +48,7 @@ def test_arrays_are_read_only_copies():
         (X * np.nan, Y, {}, "X has an entry that is not finite"),
         (X, ["a", "b"] * 3, {}, "y must be numbers, one for each row of X, got 'a'"),
         (X, [1, 2, np.inf, 1, 2, 3], {}, "y has a label that is not finite in row 2"),
-        (X, Y, {"task": "ranking"}, "task must be 'classification' or 'regression', got 'ranking'"),
+        (X, Y, {"task": "ranking"}, "task must be one of classification, regression, got 'ranking'"),
         (X, [1] * 6, {}, "all rows have the label 1"),
     ],
 )
@@ -136,7 +136,7 @@ def test_fraction_that_leaves_no_training_row():
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.5, 2, float("nan")])
 def test_fraction_out_of_range(fraction):
-    with pytest.raises(ValueError, match=f"fraction must be over 0 and under 1, got {fraction}"):
+    with pytest.raises(ValueError, match=rf"fraction must be a number in \(0, 1\), got {fraction}"):
         train_validation_split(load("vowel"), fraction)
 
 

@@ -28,27 +28,36 @@ def test_reading(file, change):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "line", "shown"),
     [
-        (b"1 1:2\n\xc2\xa0\n", r"line 2: label is '\\xa0', not a number"),
-        (b"1 1:2\nx 1:2\n", "line 2: label is 'x', not a number"),
-        (b"1,2 1:2\n", "line 1: label is '1,2', not a number .several labels per row"),
-        (b"1 1:2\n\n1 0:2\n", "line 3: feature '0:2' has index 0, but indices start at 1"),
-        (b"1 2:2 1:3\n", "line 1: feature '1:3' comes after index 2"),
-        (b"1 2:2 2:3\n", "line 1: feature '2:3' comes after index 2"),
-        (b"1 2:2 3\n", "line 1: feature '3' is not of the form index:value"),
-        (b"1 2:two\n", "line 1: value of feature '2:two' is 'two', not a number"),
-        (b"1 1:2\n1 2:nan\n", "line 2: value of feature '2:nan' is 'nan', must be finite"),
-        (b"inf 1:2\n", "line 1: label is 'inf', must be finite"),
-        (b"1 1:1\n1 9:2\n", "line 2: feature '9:2' has an index over the number of features, 8"),
-        (b"# nothing\n", "no rows in this file"),
-        (gzip.compress(TEXT)[:-5], "damaged or cut compressed file"),
+        (b"1 1:2\n\xc2\xa0\n", 2, r"\\xa0"),
+        (b"1 1:2\nx 1:2\n", 2, "x 1:2"),
+        (b"1,2 1:2\n", 1, "1,2 1:2"),
+        (b"1 1:2\n\n1 0:2\n1 1:1\n", 3, "1 0:2"),
+        (b"1 2:2 1:3\n", 1, "1 2:2 1:3"),
+        (b"1 2:2 2:3\n", 1, "1 2:2 2:3"),
+        (b"1 2:2 3\n", 1, "1 2:2 3"),
+        (b"1 1:1\n1 1:1\n1 2:two\nx\n", 3, "1 2:two"),
+        (b"1 1:2\n1 2:nan\n", 2, "1 2:nan"),
+        (b"inf 1:2\n", 1, "inf 1:2"),
+        (b"1 1:1\n1 9:2\n", 2, "1 9:2"),
     ],
 )
-def test_bad_lines_are_named(file, text, message):
+def test_bad_lines_are_named(file, text, line, shown):
     file.write_bytes(text)
-    with pytest.raises(ValueError, match=rf"data(:|,) {message}"):
+    rule = "must be a finite label, then index:value with increasing indices from 1 up to 8 and finite values"
+    with pytest.raises(ValueError, match=f"data, line {line}: {rule}, got '{shown}'"):
         read_libsvm(file, n_features=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(b"# nothing\n", "no rows in this file"), (gzip.compress(TEXT)[:-5], "damaged or cut compressed file")],
+)
+def test_bad_files_are_named(file, text, message):
+    file.write_bytes(text)
+    with pytest.raises(ValueError, match=f"data: {message}"):
+        read_libsvm(file)
 
 
 def test_the_number_of_features_is_a_whole_number(file):

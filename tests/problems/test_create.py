@@ -77,14 +77,14 @@ def test_a_factory_must_give_a_problem():
             "must have real targets, but .c. has classes",
         ),
         (lambda: LogisticRegression("vowel", ridge=float("nan")), ValueError, "ridge must be a finite number"),
-        (lambda: LogisticRegression("vowel", validation=1.5), ValueError, "under 1, got 1.5"),
+        (lambda: LogisticRegression("vowel", validation=1.5), ValueError, r"in \[0, 1\), got 1.5"),
         (
             lambda: LogisticRegression(Dataset.from_arrays("r", [[1.0]], [0.5], task="regression")),
             ValueError,
             "must have classes, but .* has real targets",
         ),
-        (lambda: LogisticRegression("vowel", validation="a"), ValueError, "^validation must be .* under 1, got 'a'"),
-        (lambda: LinearRegression(validation=-0.5), ValueError, "^validation must be at least 0 and under 1, got -0.5"),
+        (lambda: LogisticRegression("vowel", validation="a"), ValueError, "^validation must be a number .* got 'a'"),
+        (lambda: LinearRegression(validation=-0.5), ValueError, "^validation must be a number .* got -0.5"),
         (lambda: LogisticRegression("vowel", split_seed=-1), ValueError, "^split_seed must be a whole number"),
         (lambda: LogisticRegression("vowel", start_seed=1.5), ValueError, "start_seed must be a whole number"),
         (

@@ -82,5 +82,9 @@ def get_(
     from surefoot.cli._output import say
     from surefoot.data import get
 
-    for path in get(name, path=source, progress=not quiet):
+    if quiet:
+        import pooch
+
+        pooch.get_logger().setLevel("WARNING")
+    for path in get(name, path=source):
         say(path)

@@ -1,8 +1,6 @@
-"""The folders of data files, and the way a file gets there: downloaded by pooch, which checks and caches it."""
+"""The folders of data files. pooch downloads into them, checks and caches."""
 
-import logging
 import os
-import sys
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -19,13 +17,12 @@ class ChecksumError(ValueError):
 
 
 def folders() -> list[Path]:
-    """Return the folders searched for data, in order: ``$SUREFOOT_DATA`` if set, then the user's cache folder.
+    """The folders searched for data, in order: ``$SUREFOOT_DATA`` if set, then the user's cache folder.
 
     The latter is ``$XDG_CACHE_HOME/surefoot``, or ``~/.cache/surefoot`` if that variable is not set.
 
-    Example:
-        >>> folders()[-1].name
-        'surefoot'
+    >>> folders()[-1].name
+    'surefoot'
     """
     chosen = os.environ.get(DATA_VARIABLE)
     xdg = os.environ.get("XDG_CACHE_HOME", "")
@@ -34,51 +31,26 @@ def folders() -> list[Path]:
 
 
 def bundled(file: str) -> Traversable:
-    """Return the compressed file inside the package."""
+    """The compressed file inside the package."""
     return resources.files("surefoot.data") / "files" / f"{file}.xz"
 
 
-def download(url: str, *, sha256: str, progress: bool = True) -> Path:
-    """Return the file of ``url`` in the first of `folders` that can be written to, downloaded if it is not there.
-
-    Args:
-        url: What to fetch.
-        sha256: The checksum it must have, downloaded now or before.
-        progress: Say on standard error what is downloaded.
+def download(url: str, *, sha256: str) -> Path:
+    """The file of ``url`` in the first of :func:`folders`, downloaded if it is not there; pooch logs the download.
 
     Raises:
-        DownloadError: It is not there, and the server cannot be reached or does not give it.
-        ChecksumError: What arrived is another file; nothing is kept of it.
-        PermissionError: None of the folders can be written to.
+        DownloadError: It is not there, and the server does not give it or the folder cannot be written to.
+        ChecksumError: What arrived has another checksum; nothing is kept of it.
     """
     import pooch
-    from requests import RequestException
 
-    name = url.rpartition("/")[2]
-    writable = next((folder for folder in folders() if _is_writable(folder)), None)
-    if writable is None:
-        raise PermissionError(
-            f"no folder to store {name} in: cannot write to {' or '.join(map(str, folders()))}; "
-            f"set {DATA_VARIABLE} to a folder that can be written to"
-        )
-    if progress and not (writable / name).is_file():
-        print(f"downloading {url} to {writable}", file=sys.stderr)
-    pooch.get_logger().setLevel(logging.WARNING)
+    folder, name = folders()[0], url.rpartition("/")[2]
     try:
-        stored = pooch.retrieve(url, f"sha256:{sha256}", name, writable, downloader=pooch.HTTPDownloader(timeout=30))
+        return Path(pooch.retrieve(url, f"sha256:{sha256}", name, folder, downloader=pooch.HTTPDownloader(timeout=30)))
     except ValueError as error:
         raise ChecksumError(f"{url} has not the published SHA-256 {sha256}; nothing was stored: {error}") from error
-    except (RequestException, OSError) as error:
+    except OSError as error:  # those of requests, too
         raise DownloadError(
-            f"could not download {url}: {error}. Without a connection, get this file by other means and put it at "
-            f"{writable / name}, or set {DATA_VARIABLE} to a folder that has it"
+            f"could not download {url} to {folder}: {error}. Get this file by other means and put it at "
+            f"{folder / name}, or set {DATA_VARIABLE} to a folder that has it or can be written to"
         ) from error
-    return Path(stored)
-
-
-def _is_writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK)

@@ -31,57 +31,44 @@ MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 
 
-def cifar10(
-    split: Literal["train", "test"] = "train", path: str | os.PathLike[str] | None = None, *, progress: bool = True
-) -> Images:
-    """Return the 50,000 training or the 10,000 test images of CIFAR-10.
+def cifar10(split: Literal["train", "test"] = "train", path: str | os.PathLike[str] | None = None) -> Images:
+    """The 50,000 training or the 10,000 test images of CIFAR-10.
 
-    They are read from ``path``, or from ``cifar-10-batches-bin`` in a data folder (see `surefoot.data.folders`); if
-    there is none, the authors' archive is downloaded and unpacked there. Every batch must have its published MD5.
+    They are read from ``path``, or from ``cifar-10-batches-bin`` in a data folder (see :func:`surefoot.data.folders`);
+    if there is none, the authors' archive is downloaded and unpacked there (``SUREFOOT_CIFAR_URL`` may name a mirror of
+    their site). Every batch must have its published MD5.
 
     Args:
         split: Training or test images.
         path: The folder ``cifar-10-batches-bin``, or one that holds it.
-        progress: Say what is downloaded. ``SUREFOOT_CIFAR_URL`` may name a mirror of the authors' site.
 
     Raises:
         FileNotFoundError: ``path`` has no CIFAR-10, or lacks a batch.
-        ValueError: An unknown split.
         ChecksumError: A batch is not what was published.
         DownloadError: It is not on this machine and cannot be downloaded.
 
-    Example:
-        >>> images = cifar10("test")  # doctest: +SKIP
-        >>> images.shape, images.classes[images.labels[0]]  # doctest: +SKIP
-        ((3, 32, 32), 'cat')
+    >>> images = cifar10("test")  # doctest: +SKIP
+    >>> images.shape, images.classes[images.labels[0]]  # doctest: +SKIP
+    ((3, 32, 32), 'cat')
     """
     check_split(split)
-    folder = located(path, progress=progress)
+    folder = located(path)
     names = [name for name in MD5 if name.startswith("test") == (split == "test")]
     rows = np.concatenate([_batch(folder / name) for name in names])
-    return Images(
-        name=f"cifar10-{split}",
-        images=rows[:, 1:].reshape(-1, 3, 32, 32),
-        labels=rows[:, 0].astype(np.int64),
-        classes=CLASSES,
-        mean=MEAN,
-        std=STD,
-        checksum=" ".join(MD5[name] for name in names),
-        reopen=partial(_reopened, split, folder),
-    )
+    pixels, labels = rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64)
+    checksum = " ".join(MD5[name] for name in names)
+    # A process on another machine looks for the files there, unless their folder was named.
+    return Images(f"cifar10-{split}", pixels, labels, CLASSES, MEAN, STD, checksum, partial(cifar10, split, path))
 
 
-def located(path: str | os.PathLike[str] | None = None, *, progress: bool = True) -> Path:
-    """Return the folder with the batches, downloaded and unpacked first if it is not there."""
-    if path is not None:
-        folder = _folder_in(Path(path).expanduser())
-        if folder is None:
-            raise FileNotFoundError(f"path must be a folder {FOLDER!r} or one that holds it, got {os.fspath(path)!r}")
-        return folder
-    folder = found()
+def located(path: str | os.PathLike[str] | None = None) -> Path:
+    """The folder with the batches, downloaded and unpacked first if it is not there."""
+    folder = found() if path is None else _folder_in(Path(path).expanduser())
+    if folder is None and path is not None:
+        raise FileNotFoundError(f"path must be a folder {FOLDER!r} or one that holds it, got {os.fspath(path)!r}")
     if folder is None:
         base = os.environ.get(URL_VARIABLE) or URL
-        archive = cache.download(f"{base.rstrip('/')}/{ARCHIVE}", sha256=ARCHIVE_SHA256, progress=progress)
+        archive = cache.download(f"{base.rstrip('/')}/{ARCHIVE}", sha256=ARCHIVE_SHA256)
         with tarfile.open(archive) as tar:
             tar.extractall(archive.parent, filter="data")
         folder = archive.parent / FOLDER
@@ -89,7 +76,7 @@ def located(path: str | os.PathLike[str] | None = None, *, progress: bool = True
 
 
 def found() -> Path | None:
-    """Return the folder with the batches in one of the data folders, None if there is none."""
+    """The folder with the batches in one of the data folders, None if there is none."""
     return next((folder for place in cache.folders() if (folder := _folder_in(place)) is not None), None)
 
 
@@ -112,8 +99,3 @@ def _batch(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
     if md5 != MD5[path.name]:
         raise ChecksumError(f"{path} has MD5 {md5}, but the published one has {MD5[path.name]}: changed or damaged")
     return np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
-
-
-def _reopened(split: Literal["train", "test"], folder: Path) -> Images:
-    """Return the images in another process, which on another machine may have the files elsewhere."""
-    return cifar10(split, folder if folder.is_dir() else None)

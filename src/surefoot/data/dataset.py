@@ -3,32 +3,29 @@
 import hashlib
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot._base.arguments import whole
+from surefoot._base.arguments import one_of, share, whole
 
 Task = Literal["classification", "regression"]
 Labels: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 
 
 def fingerprint(*arrays: NDArray[Any]) -> str:
-    """Return the SHA-256 (hex) of the shapes, types and entries of some arrays.
+    """SHA-256 (hex) of the shapes, types and entries of some arrays: whether two computations had the same data.
 
-    It says whether two computations had the same data.
-
-    Example:
-        >>> fingerprint(np.zeros(2)) == fingerprint(np.zeros(2)), fingerprint(np.zeros(2)) == fingerprint(np.zeros(3))
-        (True, False)
+    >>> fingerprint(np.zeros(2)) == fingerprint(np.zeros(2)), fingerprint(np.zeros(2)) == fingerprint(np.zeros(3))
+    (True, False)
     """
     digest = hashlib.sha256()
     for array in arrays:
         # Byte order is fixed, so that the same data have one fingerprint on every machine.
-        piece = np.asarray(array, array.dtype.newbyteorder("<"))
-        digest.update(f"dense {array.shape} {piece.dtype.str} {piece.size};".encode())
-        digest.update(np.ascontiguousarray(piece).data)
+        content = np.asarray(array, array.dtype.newbyteorder("<"))
+        digest.update(f"dense {array.shape} {content.dtype.str} {content.size};".encode())
+        digest.update(np.ascontiguousarray(content).data)
     return digest.hexdigest()
 
 
@@ -36,14 +33,14 @@ def fingerprint(*arrays: NDArray[Any]) -> str:
 class Dataset:
     """Rows ``X`` with labels ``y``, not to be changed in place: the arrays are read-only.
 
-    Make one with `load` or, from arrays of your own, with `Dataset.from_arrays`.
+    Make one with :func:`load` or, from arrays of your own, with :meth:`from_arrays`.
 
     Attributes:
         name: What it is called.
         X: Features, float64, one row per example.
         y: For classification the classes 0 … C−1 (int64), for regression the targets (float64).
         labels: For classification the label that each class has in the file, in increasing order; else empty.
-        fingerprint: SHA-256 of ``X``, ``y`` and ``labels`` (see `fingerprint`).
+        fingerprint: SHA-256 of ``X``, ``y`` and ``labels``.
     """
 
     name: str
@@ -76,9 +73,8 @@ class Dataset:
         *,
         task: Task = "classification",
         labels: tuple[float, ...] | None = None,
-        copy: bool = True,
     ) -> "Dataset":
-        """Return a data set of one's own, checked, with the labels moved to 0 … C−1.
+        """A data set of one's own, checked and copied, with the labels moved to 0 … C−1.
 
         Args:
             name: What it is called.
@@ -86,31 +82,31 @@ class Dataset:
             y: Labels of shape (n,), finite numbers.
             task: What the labels mean.
             labels: All labels that may occur, for a part that may lack some; by default those in ``y``.
-            copy: Copy the arrays; otherwise they are handed over, and become read-only.
 
-        Example:
-            >>> data = Dataset.from_arrays("mine", [[1.0], [2.0], [3.0]], [-1, 1, 1])
-            >>> data.y.tolist(), data.labels
-            ([0, 1, 1], (-1.0, 1.0))
+        >>> data = Dataset.from_arrays("mine", [[1.0], [2.0], [3.0]], [-1, 1, 1])
+        >>> data.y.tolist(), data.labels
+        ([0, 1, 1], (-1.0, 1.0))
         """
-        matrix = _checked_matrix(X, copy)
+        matrix = np.array(X, np.float64, order="C")
+        if matrix.ndim != 2 or 0 in matrix.shape:
+            raise ValueError(f"X must have shape (n, d) with at least one row and one column, got {matrix.shape}")
+        if not np.isfinite(matrix).all():
+            raise ValueError("X has an entry that is not finite")
         try:
-            targets = np.array(y, np.float64, copy=copy or None)
+            targets = np.array(y, np.float64)
         except (TypeError, ValueError):
+            values = np.asarray(y, object).reshape(-1).tolist()
+            first = next((value for value in values if not isinstance(value, int | float)), y)
             raise ValueError(
-                f"y must be numbers, one for each row of X, got {_first_that_is_no_number(y)!r}; "
+                f"y must be numbers, one for each row of X, got {first!r}; "
                 "np.unique(y, return_inverse=True)[1] numbers labels of any kind"
             ) from None
-        if targets.shape != (matrix.shape[0],):
-            raise ValueError(
-                f"y must have shape ({matrix.shape[0]},), one label for each row of X, got {targets.shape}"
-            )
+        if targets.shape != matrix.shape[:1]:
+            raise ValueError(f"y must have shape ({len(matrix)},), one label for each row of X, got {targets.shape}")
         if not np.isfinite(targets).all():
             raise ValueError(f"y has a label that is not finite in row {int(np.argmin(np.isfinite(targets)))}")
-        if task == "regression":
+        if one_of("task", task, get_args(Task)) == "regression":
             return cls(name, matrix, targets)
-        if task != "classification":
-            raise ValueError(f"task must be 'classification' or 'regression', got {task!r}")
         known = np.unique(targets if labels is None else np.array(labels, np.float64))
         foreign = np.setdiff1d(targets, known)
         if len(foreign):
@@ -121,27 +117,22 @@ class Dataset:
 
 
 def train_validation_split(dataset: Dataset, fraction: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
-    """Hold out a part of the rows, drawn at random, for validation.
+    """The rows for training, and those held out for validation, drawn at random; both with all classes.
 
     Args:
         dataset: What to divide.
         fraction: Share of the rows to hold out, rounded up to whole rows; over 0 and under 1.
-        seed: Of the shuffle; the same seed gives the same parts.
-
-    Returns:
-        The training part and the validation part, both with the classes of ``dataset``.
+        seed: Of the shuffle.
 
     Raises:
         ValueError: An argument out of range, an empty part, or a class of ``dataset`` that no training row has.
 
-    Example:
-        >>> from surefoot.data import load
-        >>> train, validation = train_validation_split(load("vowel"))
-        >>> len(train.y), len(validation.y)
-        (422, 106)
+    >>> from surefoot.data import load
+    >>> train, validation = train_validation_split(load("vowel"))
+    >>> len(train.y), len(validation.y)
+    (422, 106)
     """
-    if not 0 < fraction < 1:
-        raise ValueError(f"fraction must be over 0 and under 1, got {fraction}")
+    share("fraction", fraction)
     whole("seed", seed, 0)
     n_rows = len(dataset.y)
     held_out = max(1, math.ceil(round(fraction * n_rows, 9)))  # rounding first: 0.07 * 100 is 7.000000000000001
@@ -154,28 +145,13 @@ def train_validation_split(dataset: Dataset, fraction: float = 0.2, seed: int = 
         Dataset(dataset.name, dataset.X[rows], dataset.y[rows], dataset.labels)
         for rows in (order[held_out:], order[:held_out])
     )
-    present = np.unique(train.y)
-    if dataset.n_classes is not None and len(present) < dataset.n_classes:
-        missing = sorted(set(range(dataset.n_classes)) - set(present.tolist()))
+    missing = np.setdiff1d(np.arange(len(dataset.labels)), train.y)
+    if missing.size:
         raise ValueError(
             f"{dataset.name}: no row of the training part has the label "
             f"{_listed([dataset.labels[k] for k in missing])}; use another seed or a smaller fraction than {fraction}"
         )
     return train, validation
-
-
-def _checked_matrix(X: ArrayLike, copy: bool) -> NDArray[np.float64]:
-    matrix = np.array(X, np.float64, order="C", copy=copy or None)
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise ValueError(f"X must have shape (n, d) with at least one row and one column, got {matrix.shape}")
-    if not np.isfinite(matrix).all():
-        raise ValueError("X has an entry that is not finite")
-    return matrix
-
-
-def _first_that_is_no_number(y: ArrayLike) -> object:
-    values = np.asarray(y, object).reshape(-1).tolist()
-    return next((value for value in values if not isinstance(value, int | float)), y)
 
 
 def _listed(labels: list[float]) -> str:

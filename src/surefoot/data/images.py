@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 from surefoot.data.dataset import fingerprint
 
 Pixels = NDArray[np.uint8]
-Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
     """Images of one size with a class each, not to be changed in place: the arrays are read-only.
 
-    `cifar10` and `digits` return one; from arrays of your own make one directly. Those of CIFAR-10 are pickled as the
-    place of their files, so that they go to worker processes quickly.
+    :func:`cifar10` and :func:`digits` return one; from arrays of your own make one directly.
 
     Attributes:
         name: What they are called.
@@ -28,13 +26,12 @@ class Images:
         classes: The names of the classes.
         mean: Mean of each channel over the training images, as shares of 255. If None, `statistics` computes it.
         std: Standard deviation of each channel, likewise.
-        checksum: Stands for all pixels and labels where somebody has published one; makes `fingerprint` cheap.
+        checksum: Stands for all pixels and labels where somebody has published one; makes the fingerprint cheap.
         reopen: Returns these images again in another process; replaces the arrays in a pickle.
 
-    Example:
-        >>> images = Images("mine", np.zeros((4, 3, 8, 8), np.uint8), np.array([0, 1, 1, 0]), ("cat", "dog"))
-        >>> len(images), images.shape
-        (4, (3, 8, 8))
+    >>> images = Images("mine", np.zeros((4, 3, 8, 8), np.uint8), np.array([0, 1, 1, 0]), ("cat", "dog"))
+    >>> len(images), images.shape
+    (4, (3, 8, 8))
     """
 
     name: str
@@ -82,43 +79,28 @@ class Images:
         return channels, height, width
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 (hex) that stands for pixels and labels: of the published checksum, or else of them all.
-
-        Example:
-            >>> from surefoot.data import digits
-            >>> digits("train").fingerprint() == digits("test").fingerprint()
-            False
-        """
+        """SHA-256 (hex) that stands for pixels and labels: of the published checksum, or else of them all."""
         if self.checksum is not None:
             return hashlib.sha256(f"images {self.images.shape} {self.checksum}".encode()).hexdigest()
         return fingerprint(self.images, self.labels)
 
-    def statistics(self) -> Statistics:
-        """Return mean and standard deviation of each channel, as shares of 255: those given, or else computed.
+    def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of each channel, as shares of 255: those given, or else computed.
 
-        Example:
-            >>> gray = Images("gray", np.full((2, 1, 4, 4), 51, np.uint8), np.zeros(2, np.int64), ("gray",))
-            >>> gray.statistics()
-            ((0.2,), (0.0,))
+        >>> Images("gray", np.full((2, 1, 4, 4), 51, np.uint8), np.zeros(2, np.int64), ("gray",)).statistics()
+        ((0.2,), (0.0,))
         """
         if self.mean is not None and self.std is not None:
             return self.mean, self.std
-        # Counting the 256 values is exact, whatever the number of images, and needs no copy of them as floats.
-        counts = np.stack([_counts(self.images, channel) for channel in range(self.images.shape[1])])
-        values = np.arange(256) / 255
-        shares = counts / counts.sum(axis=1, keepdims=True)
+        # Counting the 256 values is exact and needs no copy of all images as floats; bincount makes its input int64.
+        counts = np.zeros((self.shape[0], 256))
+        for begin in range(0, len(self), 1000):
+            for channel, pixels in enumerate(self.images[begin : begin + 1000].swapaxes(0, 1)):
+                counts[channel] += np.bincount(pixels.ravel(), minlength=256)
+        values, shares = np.arange(256) / 255, counts / counts.sum(axis=1, keepdims=True)
         means = shares @ values
         deviations = np.sqrt((shares * (values - means[:, None]) ** 2).sum(axis=1))
         return tuple(means.tolist()), tuple(deviations.tolist())
-
-
-def _counts(images: Pixels, channel: int) -> NDArray[np.int64]:
-    """Count each of the 256 values of a channel, a block of images at a time: `bincount` makes its input int64."""
-    blocks = range(0, len(images), 1000)
-    return sum(
-        (np.bincount(images[start : start + 1000, channel].ravel(), minlength=256) for start in blocks),
-        np.zeros(256, np.int64),
-    )
 
 
 def check_split(split: str) -> None:
@@ -128,18 +110,14 @@ def check_split(split: str) -> None:
 
 
 def digits(split: Literal["train", "test"] = "train") -> Images:
-    """Return images of handwritten digits, 8 by 8 pixels of one channel, from scikit-learn; nothing is downloaded.
+    """Images of handwritten digits, 8 by 8 pixels of one channel, from scikit-learn; nothing is downloaded.
 
     The first 1437 of the 1797 images are the training images, the other 360 the test images. Pixels are scaled from
     0 … 16 to 0 … 255.
 
-    Args:
-        split: Training or test images.
-
-    Example:
-        >>> images = digits("test")
-        >>> len(images), images.shape, images.classes[images.labels[0]]
-        (360, (1, 8, 8), '2')
+    >>> images = digits("test")
+    >>> len(images), images.shape, images.classes[images.labels[0]]
+    (360, (1, 8, 8), '2')
     """
     from sklearn.datasets import load_digits
 

@@ -20,7 +20,7 @@ class LinearRegressionData:
         x_hat: The solution that made ``b``, of norm 1. It minimises the loss if there is no noise.
         noise: Standard deviation of the noise on ``b``.
         seed: Seed of everything random.
-        fingerprint: SHA-256 of ``A`` and ``b`` (see `surefoot.data.fingerprint`).
+        fingerprint: SHA-256 of ``A`` and ``b``.
     """
 
     A: NDArray[np.float64]
@@ -52,17 +52,13 @@ def linear_regression(n: int = 50, d: int = 10, noise: float = 0.0, seed: int = 
 
     Args:
         n: Rows, at least 2.
-        d: Columns, at least 1.
-        noise: Standard deviation of the noise on ``b``, 0 or more.
-        seed: Of the random numbers, 0 or more.
+        d: Columns.
+        noise: Standard deviation of the noise on ``b``.
+        seed: Of the random numbers.
 
-    Raises:
-        ValueError: An argument out of range.
-
-    Example:
-        >>> data = linear_regression()
-        >>> data.A.shape, bool(np.allclose(data.A @ data.x_hat, data.b))
-        ((50, 10), True)
+    >>> data = linear_regression()
+    >>> data.A.shape, bool(np.allclose(data.A @ data.x_hat, data.b))
+    ((50, 10), True)
     """
     for argument, value, least in (("n", n, 2), ("d", d, 1), ("seed", seed, 0)):
         whole(argument, value, least)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from surefoot._base.arguments import share
 from surefoot.data.cache import bundled
 from surefoot.data.dataset import fingerprint
 
@@ -29,10 +30,9 @@ class Characters:
         validation: The rest, likewise.
         vocabulary: All characters of the text, sorted.
 
-    Example:
-        >>> text = characters()
-        >>> text.decode(text.train[:13])
-        'First Citizen'
+    >>> text = characters()
+    >>> text.decode(text.train[:13])
+    'First Citizen'
     """
 
     name: str
@@ -45,53 +45,33 @@ class Characters:
             part.flags.writeable = False
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 (hex) of both parts and the vocabulary."""
+        """SHA-256 (hex) of both parts and the vocabulary."""
         letters = np.array([ord(letter) for letter in self.vocabulary], np.int64)
         return fingerprint(self.train, self.validation, letters)
 
-    def encode(self, text: str) -> Codes:
-        """Return the numbers of the characters of a text.
-
-        Raises:
-            ValueError: A character is not in the vocabulary.
-
-        Example:
-            >>> characters().encode("To be").tolist()
-            [30, 49, 1, 36, 39]
-        """
-        unknown = sorted(set(text) - set(self.vocabulary))
-        if unknown:
-            raise ValueError(f"text has the character {unknown[0]!r}, which is not in the vocabulary of {self.name!r}")
-        return np.searchsorted(_numbers(self.vocabulary), _numbers(text)).astype(self.train.dtype)
-
     def decode(self, codes: ArrayLike) -> str:
-        """Return the text that the numbers stand for."""
+        """The text that the numbers stand for."""
         return "".join(self.vocabulary[code] for code in np.asarray(codes).tolist())
 
 
-def characters(
-    path: str | os.PathLike[str] | None = None, *, validation: float = 0.1, encoding: str = "utf-8"
-) -> Characters:
-    """Return the characters of a text file as numbers.
+def characters(path: str | os.PathLike[str] | None = None, *, validation: float = 0.1) -> Characters:
+    """The characters of a text file as numbers.
 
     Args:
-        path: Any text file; by default some scenes of Shakespeare that are part of the package (100 kB).
+        path: Any text file in UTF-8; by default some scenes of Shakespeare that are part of the package (100 kB).
         validation: Share of the text, from its end, for validation; at least 0 and under 1.
-        encoding: Of the file.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is not text in this encoding, or too short; ``validation`` is out of range.
+        ValueError: The file is not text in UTF-8, or too short; ``validation`` is out of range.
 
-    Example:
-        >>> text = characters()
-        >>> len(text.train), len(text.validation), len(text.vocabulary)
-        (89859, 9984, 61)
+    >>> text = characters()
+    >>> len(text.train), len(text.validation), len(text.vocabulary)
+    (89859, 9984, 61)
     """
-    if not isinstance(validation, int | float | np.floating) or not 0 <= validation < 1:
-        raise ValueError(f"validation must be at least 0 and under 1, got {validation!r}")
-    name, text = _text(path, encoding)
-    letters, places = np.unique(_numbers(text), return_inverse=True)
+    share("validation", validation, or_zero=True)
+    name, text = _text(path)
+    letters, places = np.unique(np.frombuffer(text.encode("utf-32-le"), "<u4"), return_inverse=True)
     codes: Codes = places.astype(np.min_scalar_type(len(letters) - 1))
     n_train = len(codes) - round(validation * len(codes))
     if n_train == 0:
@@ -100,21 +80,16 @@ def characters(
     return Characters(name, codes[:n_train].copy(), codes[n_train:].copy(), vocabulary)
 
 
-def _text(path: str | os.PathLike[str] | None, encoding: str) -> tuple[str, str]:
+def _text(path: str | os.PathLike[str] | None) -> tuple[str, str]:
     if path is None:
         return FILE, lzma.decompress(bundled(FILE).read_bytes()).decode()
     file = Path(path).expanduser()
     if not file.is_file():
         raise FileNotFoundError(f"path must be a text file, got {str(file)!r}, where there is none")
     try:
-        text = file.read_text(encoding).removeprefix("\ufeff")
+        text = file.read_text("utf-8-sig")
     except UnicodeError as error:
-        raise ValueError(f"{file} is not text in the encoding {encoding}: {error}") from error
+        raise ValueError(f"{file} is not text in UTF-8: {error}") from error
     if len(text) < 2:
         raise ValueError(f"{file} must have at least 2 characters, got {len(text)}")
     return file.name, text
-
-
-def _numbers(text: str) -> NDArray[np.uint32]:
-    """Return the Unicode numbers of the characters."""
-    return np.frombuffer(text.encode("utf-32-le"), "<u4")

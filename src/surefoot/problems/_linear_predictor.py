@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot._base.arguments import number, whole
+from surefoot._base.arguments import number, share, whole
 from surefoot.data import Dataset, load, train_validation_split
 from surefoot.problems._problem import ArrayProblem, Floats, Rows, Start, check_start
 
@@ -188,9 +188,7 @@ def labelled(data: Any, task: Literal["classification", "regression"]) -> Datase
 
 def rows_of(dataset: Dataset, validation: float, seed: int = 0) -> tuple[Floats, Any, tuple[Floats, Any] | None]:
     """Features and targets, and those of the share of the rows that is held out."""
-    if not isinstance(validation, int | float | np.floating) or not 0 <= validation < 1:
-        raise ValueError(f"validation must be at least 0 and under 1, got {validation!r}")
-    if not validation:
+    if not share("validation", validation, or_zero=True):
         return dataset.X, dataset.y, None
     whole("split_seed", seed, 0)
     dataset, held_out = train_validation_split(dataset, validation, seed)
