@@ -19,7 +19,7 @@ RATES = arrays(float, st.integers(1, 400), elements=st.floats(1e-6, 1.0))
 def test_noise_is_that_of_the_bound_for_all_horizons_at_once(name):
     factors = schedules.from_name(name, 20_000)
     horizons = [1, 7, 500, 5_000, 20_000]
-    exact = bounds.last_iterate(factors, factors, 1.0, horizons=horizons).noise
+    exact = [bounds.last_iterate(factors[:T], factors[:T], 1.0).noise for T in horizons]
     np.testing.assert_allclose(curve.sums(curve.trace(factors, horizons)).noise, exact, rtol=0.005)
 
 

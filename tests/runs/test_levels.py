@@ -29,11 +29,10 @@ def test_sizes_and_indices_are_those_of_the_level(result, position, model, rule)
         seen, losses, grad_sqs = level.Seen(), data["loss"].values[rate], data["grad_sq"].values[rate]
         assert len(losses) > 128
         for step, (loss, grad_sq) in enumerate(zip(losses, grad_sqs, strict=True)):
-            seen = level.observe(seen, float(loss), float(lr * grad_sq), rule.smoothing)
-            height = level.height(seen, float(loss), rule.share, rule.first)
-            scale = model.step(height, level.steady_decrease(seen, float(lr * grad_sq)), 1.0).size
+            seen, gap, steady = level.observe(rule, seen, float(loss), float(lr * grad_sq))
+            scale = model.step(gap, steady, 1.0).size
             assert data["size"].values[rate, step] == pytest.approx(scale * lr, rel=1e-10)
-            delta = models.safe_delta(height, float(lr * grad_sq), 1.0, scale)
+            delta = models.safe_delta(gap, float(lr * grad_sq), 1.0, scale)
             assert data["delta"].values[rate, step] == pytest.approx(delta, rel=1e-9, abs=1e-15)
 
 

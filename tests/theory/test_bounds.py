@@ -75,24 +75,6 @@ def test_broadcasting_over_leading_axes():
             assert bound.total[i, j] == pytest.approx(single.total, rel=1e-14)
 
 
-def test_several_horizons_in_one_call():
-    rng = np.random.default_rng(1)
-    lrs, deltas = rng.random(9) + 0.1, rng.random((2, 9))
-    bound = bounds.last_iterate(lrs, deltas, 2.0, horizons=[1, 4, 9])
-    for column, T in enumerate([1, 4, 9]):
-        single = bounds.last_iterate(lrs[:T], deltas[:, :T], 2.0)
-        np.testing.assert_allclose(bound.noise[:, column], single.noise)
-        np.testing.assert_allclose(bound.bias[column], single.bias)
-    with pytest.raises(ValueError, match=r"horizons must be a sequence of whole numbers from 1 to 9, got \[10\]"):
-        bounds.last_iterate(lrs, deltas, 2.0, horizons=[10])
-
-
-@pytest.mark.parametrize("horizons", [[], 2])
-def test_horizons_that_are_no_sequence_of_some_are_named(horizons):
-    with pytest.raises(ValueError, match="horizons must be a sequence of whole numbers from 1 to 3"):
-        bounds.last_iterate(np.ones(3), np.ones(3), 1.0, horizons=horizons)
-
-
 def test_rates_that_end_in_zero_bound_nothing():
     """x²/2 from 1 with SGD: the last step overshoots to 6.48 = f(x_3), which no finite number of its indices bounds."""
     x, rates, deltas = 1.0, np.array([0.1, 5.0, 0.0]), []
@@ -131,8 +113,9 @@ def test_divergence_gives_infinity_never_nan():
 @pytest.mark.parametrize(
     ("lrs", "deltas", "distance", "message"),
     [
-        ([1.0, -1.0], [1.0, 1.0], 1.0, "lrs must be finite and at least 0, got -1"),
-        ([1.0, math.nan], [1.0, 1.0], 1.0, "lrs must be finite and at least 0, got nan"),
+        ([1.0, -1.0], [1.0, 1.0], 1.0, "lrs must be finite and at least 0, and so must their sum, got -1"),
+        ([1.0, math.nan], [1.0, 1.0], 1.0, "lrs must be finite and at least 0, and so must their sum, got nan"),
+        ([1e308, 1e308], [1.0, 1.0], 1.0, "lrs must be finite and at least 0, and so must their sum, got 1e\\+308"),
         ([0.0, 0.0], [1.0, 1.0], 1.0, "at least one positive rate"),
         ([1.0, 1.0], [1.0], 1.0, "same number of steps"),
         ([1.0, 1.0], [1.0, math.nan], 1.0, "deltas must not contain NaN"),
@@ -258,21 +241,3 @@ class TestConstants:
         deltas = models.Truncated().step(losses, losses**2, lr).delta
         limit = bounds.expected_delta_sps(lr, (losses**2).mean(), losses.mean(), 0.0, 0.0)
         assert deltas.mean() <= limit * (1 + 1e-12)
-
-    def test_exponent_is_one_for_sgd_and_flattens_for_ngn(self):
-        lrs = np.geomspace(1e-3, 1e5, 41)
-        linear = bounds.local_exponent(lrs, models.Linear().step(1.0, 1.0, lrs).delta)
-        root = bounds.local_exponent(lrs, models.SquareRoot().step(1.0, 1.0, lrs).delta)
-        np.testing.assert_allclose(linear, 1.0)
-        assert root[0] == pytest.approx(1.0, abs=1e-2)
-        assert root[-1] < 1e-3
-
-    def test_exponent_never_is_nan(self):
-        values = bounds.local_exponent([1.0, 2.0, 3.0, 4.0], [0.0, 1.0, math.inf, math.inf])
-        assert not np.isnan(values).any()
-
-
-def test_rates_whose_sum_overflows_have_the_weights_of_smaller_ones():
-    rates, deltas = np.array([1.0, 3.0, 2.0]), [0.5, 1.0, 2.0]
-    for bound in (bounds.last_iterate, bounds.average_iterate):
-        assert bound(rates * 2.0**1022, deltas, 1.0).noise == bound(rates, deltas, 1.0).noise

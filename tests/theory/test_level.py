@@ -117,18 +117,26 @@ def test_the_index_of_sps_is_the_safe_one_at_any_level(value: float, bound: floa
     assert safe == pytest.approx(step.delta, rel=1e-9, abs=1e-12)
 
 
-def run(values: Any, decrease: Any = 1.0, smoothing: float = 0.9) -> level.Seen:
+RULE = level.Rule()
+
+
+def run(values: Any, rule: level.Rule = RULE, decreases: Any = None) -> level.Seen:
     """What is remembered of losses in turn."""
     seen = level.Seen()
-    for value in values:
-        seen = level.observe(seen, value, decrease, smoothing)
+    for value, decrease in zip(values, [1.0] * len(values) if decreases is None else decreases, strict=True):
+        seen = level.observe(rule, seen, value, decrease).seen
     return seen
+
+
+def gap(seen: level.Seen, value: float, rule: level.Rule = RULE) -> float:
+    """F at a value, after one more batch of the best smoothed loss, which changes nothing else."""
+    return float(level.observe(rule, seen, seen.best, 1.0, value).gap)
 
 
 @given(values=losses, smoothing=st.floats(0, 0.99))
 def test_what_is_remembered_is_what_was_seen(values: list[float], smoothing: float) -> None:
     averages = [np.average(values[:k], weights=smoothing ** np.arange(k)[::-1]) for k in range(1, len(values) + 1)]
-    seen = run(values, smoothing=smoothing)
+    seen = run(values, level.Rule(smoothing=smoothing))
     assert (seen.count, seen.first, seen.lowest) == (len(values), values[0], min(values))
     assert seen.smooth == pytest.approx(averages[-1], rel=1e-9, abs=1e-9)
     assert seen.best == pytest.approx(min(averages), rel=1e-9, abs=1e-9)
@@ -136,69 +144,75 @@ def test_what_is_remembered_is_what_was_seen(values: list[float], smoothing: flo
 
 
 @given(values=losses, share=share, start=share, value=st.floats(-1e3, 1e3))
-def test_height_is_what_the_docstring_says(values: list[float], share: float, start: float, value: float) -> None:
-    seen = run(values)
+def test_the_gap_is_what_the_docstring_says(values: list[float], share: float, start: float, value: float) -> None:
+    rule = level.Rule(share, start)
+    seen, found, _ = level.observe(rule, run(values[:-1], rule), values[-1], 1.0, value)
     gain = max(share * (seen.first - seen.best), start * (abs(seen.first) or 1.0))
     if min(values) >= 0 and values[0] > 0:
         gain = min(gain, seen.best)
-    height = level.height(seen, value, share, start)
-    assert height == pytest.approx(max(value - seen.best, 0.0) + gain, rel=1e-12)
-    assert height >= gain >= 0
+    assert found == pytest.approx(max(value - seen.best, 0.0) + gain, rel=1e-12)
+    assert found >= gain >= 0
 
 
-@given(values=losses, share=share, spike=st.floats(0, 1e6))
-def test_after_a_spike_the_height_is_that_of_the_spike(values: list[float], share: float, spike: float) -> None:
+@given(values=losses, away=st.floats(0, 1e6))
+def test_after_a_spike_the_gap_is_the_spike_and_a_lucky_batch_has_that_of_the_best_loss(
+    values: list[float], away: float
+) -> None:
     seen = run(values)
-    floor = level.height(seen, seen.best, share)
-    assert level.height(seen, seen.best + spike, share) == pytest.approx(floor + spike, rel=1e-9, abs=1e-9)
-
-
-@given(values=losses, share=share, luck=st.floats(0, 1e6))
-def test_a_lucky_batch_has_the_height_of_the_best_loss(values: list[float], share: float, luck: float) -> None:
-    seen = run(values)
-    assert level.height(seen, seen.best - luck, share) == level.height(seen, seen.best, share)
+    least = gap(seen, seen.best)
+    assert gap(seen, seen.best + away) == pytest.approx(least + away, rel=1e-9, abs=1e-9)
+    assert gap(seen, seen.best - away) == least
 
 
 @given(values=nonnegative, share=share, above=st.floats(0, 1e3))
 def test_losses_that_were_never_negative_have_no_negative_level(
     values: list[float], share: float, above: float
 ) -> None:
-    seen = run([1.0, *values])
+    seen, rule = run([1.0, *values]), level.Rule(share)
     value = seen.best + above
-    assert level.height(seen, seen.best, share) <= seen.best
-    assert value - level.height(seen, value, share) >= -1e-12 * (1 + value)
+    assert gap(seen, seen.best, rule) <= seen.best
+    assert value - gap(seen, value, rule) >= -1e-12 * (1 + value)
 
 
-def test_losses_that_fall_to_zero_have_heights_that_do() -> None:
-    heights = [level.height(run([0.5**k for k in range(n)], smoothing=0.0), 0.5 ** (n - 1), 0.2) for n in (2, 20, 60)]
-    assert heights[0] > heights[1] > heights[2] > 0
-    assert heights[-1] == pytest.approx(0.5**59)
+def test_losses_that_fall_to_zero_have_gaps_that_do() -> None:
+    rule = level.Rule(smoothing=0.0)
+    gaps = [level.observe(rule, run([0.5**k for k in range(n)], rule), 0.5**n, 1.0).gap for n in (1, 19, 59)]
+    assert gaps[0] > gaps[1] > gaps[2] > 0
+    assert gaps[-1] == pytest.approx(0.5**59)
 
 
 def test_a_first_loss_of_zero_counts_as_one_and_takes_zero_for_no_bound() -> None:
-    assert level.height(run([0.0]), 0.0, share=0.2, start=0.1) == pytest.approx(0.1)
-    assert level.height(run([0.0, -1e-9]), 0.0, share=0.2, start=0.1) == pytest.approx(0.1)
+    assert gap(run([0.0]), 0.0) == pytest.approx(0.1)
+    assert gap(run([0.0, -1e-9]), 0.0) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("first", [-3.0, -1e-3])
 def test_a_negative_first_loss_asks_for_a_share_of_its_size(first: float) -> None:
-    assert level.height(run([first]), first, share=0.2, start=0.1) == pytest.approx(0.1 * abs(first))
+    assert gap(run([first]), first) == pytest.approx(0.1 * abs(first))
 
 
-@given(values=losses.filter(lambda values: values[0] != 0), share=share, unit=st.sampled_from([2.0**-20, 2.0**20]))
-def test_height_has_the_unit_of_the_loss(values: list[float], share: float, unit: float) -> None:
-    plain, scaled = run(values), run([unit * value for value in values])
-    assert level.height(scaled, unit, share) == pytest.approx(unit * level.height(plain, 1.0, share), rel=1e-9)
+@given(values=losses.filter(lambda values: values[0] != 0), unit=st.sampled_from([2.0**-20, 2.0**20]))
+def test_the_gap_has_the_unit_of_the_loss(values: list[float], unit: float) -> None:
+    plain, scaled = (level.observe(level.Rule(), run([u * v for v in values]), u, 1.0).gap for u in (1.0, unit))
+    assert scaled == pytest.approx(unit * plain, rel=1e-9)
 
 
 @given(decreases=st.lists(st.floats(0, 1e6), min_size=1, max_size=8))
 def test_a_steady_decrease_is_no_less_than_the_batchs(decreases: list[float]) -> None:
-    seen = level.Seen()
-    for decrease in decreases:
-        seen = level.observe(seen, 1.0, decrease)
-    steady = level.steady_decrease(seen, decreases[-1])
-    assert steady == max(decreases[-1], seen.promise)
-    assert steady <= max(decreases) * (1 + 1e-12)
+    seen = run([1.0] * (len(decreases) - 1), decreases=decreases[:-1])
+    found = level.observe(level.Rule(), seen, 1.0, decreases[-1])
+    assert found.decrease == max(decreases[-1], found.seen.promise)
+    assert found.decrease <= max(decreases) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_batch_that_is_not_finite_gives_no_step_and_is_not_remembered(bad: float) -> None:
+    seen = run([2.0, 1.0])
+    for loss, decrease in ((bad, 1.0), (1.0, bad)):
+        with np.errstate(all="ignore"):
+            kept, step = level.step(models.Truncated(), level.Rule(), seen, np.float64(loss), np.float64(decrease))
+        assert kept == seen
+        assert step == (0.0, math.inf)
 
 
 SEQUENCES = np.array(
@@ -209,11 +223,11 @@ DECREASES = np.array([[1.0, 0.0, 3.0, 1e-9]] * len(SEQUENCES))
 
 def everything(values: Any, decreases: Any) -> list[Any]:
     """All numbers of this module, of losses and decreases in turn."""
-    seen, found = level.Seen(), []
+    seen, found, rule = level.Seen(), [], level.Rule(0.3, 0.05, 0.7)
     for value, decrease in zip(values, decreases, strict=True):
-        seen = level.observe(seen, value, decrease, smoothing=0.7)
-        height = level.height(seen, value, share=0.3, start=0.05)
-        found += [*seen, height, level.steady_decrease(seen, decrease), level.price(value - height, seen.best)]
+        step = level.step(models.SquareRoot(), rule, seen, value, decrease)[1]
+        seen, gap, steady = level.observe(rule, seen, value, decrease)
+        found += [*seen, gap, steady, *step, level.price(value - gap, seen.best)]
     return found
 
 

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,17 +73,3 @@ def test_warmup_longer_than_the_run_is_cut():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_bridge_to_torch_gives_the_same_rates():
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
-    factors = schedules.warmup(6, steps=3, start=0.1)
-    scheduler = schedules.to_torch(optimizer, factors)
-    seen = []
-    for _ in range(8):
-        seen.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        with warnings.catch_warnings():
-            scheduler.step()
-    np.testing.assert_allclose(seen[:6], 2.0 * factors)
-    assert seen[6:] == [2.0, 2.0]

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._base.arguments import number
-from surefoot.theory.bounds import horizons_within, rates_over_time
+from surefoot.theory.bounds import rates_over_time
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -118,7 +118,9 @@ def trace(lrs: ArrayLike, horizons: Sequence[int] | None = None, *, weight_decay
     """
     rates = rates_over_time(lrs)
     steps = rates.shape[-1]
-    ends = horizons_within([steps] if horizons is None else horizons, steps)
+    ends = np.array([steps] if horizons is None else horizons)
+    if ends.ndim != 1 or not len(ends) or ends.dtype.kind not in "iu" or ends.min() < 1 or ends.max() > steps:
+        raise ValueError(f"horizons must be a sequence of whole numbers from 1 to {steps}, got {horizons!r}")
     edges = np.maximum(ends[:, None] - _offsets(int(ends.max())), 0)
     counts = np.diff(-edges).astype(float)
     mean, growth = _means(rates, edges), _means(weight_growth(rates, weight_decay), edges)

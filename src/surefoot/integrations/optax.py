@@ -33,7 +33,7 @@ import numpy as np
 
 from surefoot._base.missing import missing
 from surefoot.theory import level
-from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated, safe_delta
+from surefoot.theory.models import Exponential, Linear, Model, Power, SquareRoot, Truncated
 
 try:
     import jax
@@ -211,12 +211,8 @@ def _transformation(
         seen: Any = ()
         if isinstance(rule, Level):
             decrease = rate * grad_sq
-            new = level.observe(state.level, loss, decrease, rule.smoothing)
-            gap = level.height(new, loss, rule.share, rule.first)
-            scale = make(0.0).step(gap, level.steady_decrease(new, decrease), jnp.ones_like(loss)).size
+            seen, (scale, delta) = level.step(make(0.0), rule, state.level, loss, decrease)
             size = jnp.where(finite, rate * scale, 0.0)
-            delta = jnp.where(finite, safe_delta(gap, decrease, 1.0, scale), jnp.inf)
-            seen = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, state.level)
             below = jnp.zeros((), bool)
         else:
             model = make(jnp.asarray(rule, dtype))

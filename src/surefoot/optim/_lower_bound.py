@@ -163,10 +163,9 @@ class Level(level.Rule, LowerBound):
 
     def observe(self, loss: Tensor, value: Tensor, decrease: Tensor, memory: Mapping[str, Tensor]) -> Bounded:
         """The level C = f − F, and the larger one of q and its running average."""
-        seen = level.observe(level.Seen(*[memory[name] for name in _LEVEL]), loss, decrease, self.smoothing)
-        bound = value - level.height(seen, value, self.share, self.first)
-        kept = dict(zip(_LEVEL, seen, strict=True))
-        return Bounded(bound, level.steady_decrease(seen, decrease), kept)
+        before = level.Seen(*[memory[name] for name in _LEVEL])
+        seen, gap, steady = level.observe(self, before, loss, decrease, value)
+        return Bounded(value - gap, steady, dict(zip(_LEVEL, seen, strict=True)))
 
 
 LOWER_BOUNDS: dict[str, type[LowerBound]] = {"estimate": Estimate, "level": Level}

@@ -261,9 +261,7 @@ class Surefoot(LossOptimizer):
         overlap, q, promised = worth * overlap, worth * q, worth * promised
 
         # Polyak's step: the decrease F that is asked for, over what the cap promises.
-        seen = level.observe(seen, f, q, _SMOOTHING)
-        gap = level.height(seen, f, self.share, _START)
-        steady = level.steady_decrease(seen, q)
+        seen, gap, steady = level.observe(level.Rule(self.share, _START, _SMOOTHING), seen, f, q)
         scale = torch.where(steady > gap, gap / steady, 1.0) * (gap > 0.0)
 
         # Shorter as far as batches disagree with the last direction, once something has been gained.

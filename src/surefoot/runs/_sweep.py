@@ -41,7 +41,7 @@ from surefoot.runs._types import (
 from surefoot.runs._work import Piece, Stop, Stopped, Work
 from surefoot.theory import level
 from surefoot.theory.arrays import NUMPY
-from surefoot.theory.models import Linear, Model, Point, exact_delta, safe_delta
+from surefoot.theory.models import Linear, Model, Point, exact_delta
 
 NUMERICS_VERSION = 3
 """Changes whenever the numbers of a run do, so that stored runs of other versions are computed anew."""
@@ -520,14 +520,10 @@ class Levels:
             here = where[slots]
             before = level.Seen(*(values[slots] for values in self._seen))
             value, decrease = loss[here], rates[here] * grad_sq[here]
-            seen = level.observe(before, value, decrease, rule.smoothing)
-            height = level.height(seen, value, rule.share, rule.first)
-            scale = model.step(height, level.steady_decrease(seen, decrease), 1.0).size
-            finite = np.isfinite(value + decrease)
-            size[here] = np.where(finite, scale * rates[here], 0.0)
-            delta[here] = np.where(finite, safe_delta(height, decrease, 1.0, scale), np.inf)
-            for kept, old, new in zip(self._seen, before, seen, strict=True):
-                kept[slots] = np.where(finite, new, old)
+            seen, (scale, delta[here]) = level.step(model, rule, before, value, decrease)
+            size[here] = scale * rates[here]
+            for kept, new in zip(self._seen, seen, strict=True):
+                kept[slots] = new
 
 
 class StepSizes:

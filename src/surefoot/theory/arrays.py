@@ -150,18 +150,6 @@ def coerce(*values: Array) -> tuple[Namespace, list[Array]]:
     return xp, xp.coerce(values)
 
 
-def minimum(a: Array, b: Array) -> Array:
-    """The smaller of two numbers; of arrays, element by element."""
-    xp, values = coerce(a, b)
-    return xp.minimum(*values)
-
-
-def maximum(a: Array, b: Array) -> Array:
-    """The larger of two numbers; of arrays, element by element."""
-    xp, values = coerce(a, b)
-    return xp.maximum(*values)
-
-
 def scalar(values: Any) -> Any:
     """A Python float for a single number, an array as it is."""
     return float(values) if np.ndim(values) == 0 else values

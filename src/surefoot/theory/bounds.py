@@ -10,7 +10,6 @@ convex loss, and a model below it; :func:`~surefoot.theory.models.safe_delta` is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +20,6 @@ from surefoot._base.arguments import number, numbers, whole
 from surefoot.theory.arrays import scalar
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-_SMALLER = 2.0**-64
-"""For rates whose sum overflows: weights do not depend on the scale of the rates."""
 
 
 @dataclass(frozen=True)
@@ -37,35 +34,25 @@ class Bound:
         """bias + noise."""
         return self.bias + self.noise
 
-    def with_bias(self, bias: ArrayLike) -> Bound:
-        """The same noise with another bias."""
-        return Bound(scalar(np.asarray(bias, float)), self.noise)
 
-
-def average_iterate(
-    lrs: ArrayLike, deltas: ArrayLike, distance: ArrayLike, *, horizons: Sequence[int] | None = None
-) -> Bound:
+def average_iterate(lrs: ArrayLike, deltas: ArrayLike, distance: ArrayLike) -> Bound:
     """Ω_avg of Theorem 3.3: bounds f at the α-weighted average of x_1 … x_T, and the smallest E f(x_t), above f(x⋆).
 
         bias = D²/(2 S_1),    noise = Σ_t α_t E[δ_t] / S_1
 
-    With ``horizons`` the last axis of the result runs over bounds for these values of T.
-
     >>> average_iterate([1.0, 1.0], [0.5, 0.25], distance=2.0)
     Bound(bias=1.0, noise=0.375)
     """
-    return _at_horizons(_average_weights, lrs, deltas, distance, horizons)
+    rates, indices = _check(lrs, deltas)
+    return Bound(distance_bias(rates, distance), _sum(rates / rates.sum(axis=-1, keepdims=True), indices))
 
 
-def last_iterate(
-    lrs: ArrayLike, deltas: ArrayLike, distance: ArrayLike, *, horizons: Sequence[int] | None = None
-) -> Bound:
+def last_iterate(lrs: ArrayLike, deltas: ArrayLike, distance: ArrayLike) -> Bound:
     """Ω_last of Theorem 3.4: bounds E f(x_T) − f(x⋆), at the point x_T *before* the T-th step.
 
         bias = D²/(2 S_1),    noise = E[δ_T] + Σ_{k<T} α_k E[δ_k] / S_{k+1}
 
-    This is the theorem's double sum, telescoped into one pass. With ``horizons`` the last axis of the result runs over
-    these values of T.
+    This is the theorem's double sum, telescoped into one pass.
 
     If the last rates are 0 the bound is ∞: x_T is then the point *after* the last step that moves, and nothing bounds
     what that step does. Leave the zeros at the end out to bound the point before it.
@@ -75,7 +62,8 @@ def last_iterate(
     >>> last_iterate([1.0, 1.0, 0.0], [0.5, 0.25, 0.0], distance=2.0).total
     inf
     """
-    return _at_horizons(last_iterate_weights, lrs, deltas, distance, horizons)
+    rates, indices = _check(lrs, deltas)
+    return Bound(distance_bias(rates, distance), _sum(last_iterate_weights(rates), indices))
 
 
 def last_iterate_terms(lrs: ArrayLike, deltas: ArrayLike) -> Floats:
@@ -98,16 +86,11 @@ def last_iterate_weights(lrs: ArrayLike) -> Floats:
     array([0.33333333, 0.5       , 1.        ])
     """
     rates = _rates(lrs)
-    weights = np.empty_like(rates)
-    weights[..., -1] = 1.0
-    if rates.shape[-1] > 1:
-        # S_{k+1} for k < T, summed from the end: differences of running totals would cancel.
-        with np.errstate(over="ignore"):
-            tails = np.cumsum(rates[..., :0:-1], axis=-1)[..., ::-1]
-        if np.isinf(tails[..., 0]).any():
-            return last_iterate_weights(rates * _SMALLER)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            np.divide(rates[..., :-1], tails, out=weights[..., :-1])
+    # S_{k+1} for k < T, summed from the end: differences of running totals would cancel.
+    tails = np.cumsum(rates[..., :0:-1], axis=-1)[..., ::-1]
+    weights = np.ones_like(rates)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        np.divide(rates[..., :-1], tails, out=weights[..., :-1])
     if (rates[..., -1] == 0).any():  # the last step that moves has the weight α/0, and the zeros behind it none
         last = rates.shape[-1] - 1 - np.argmax(rates[..., ::-1] > 0, axis=-1)[..., None]
         position = np.arange(rates.shape[-1])
@@ -122,7 +105,7 @@ def distance_bias(lrs: ArrayLike, distance: ArrayLike) -> Any:
     >>> distance_bias([0.5, 0.5], 2.0)
     2.0
     """
-    return scalar(_half_square(numbers("distance", distance), _total(_rates(lrs))[..., 0]))
+    return scalar(_half_square(numbers("distance", distance), _rates(lrs).sum(axis=-1)))
 
 
 def envelope_bias(lrs: ArrayLike, losses: ArrayLike, distances: ArrayLike) -> Any:
@@ -135,7 +118,7 @@ def envelope_bias(lrs: ArrayLike, losses: ArrayLike, distances: ArrayLike) -> An
     >>> envelope_bias([1.0, 1.0], losses=[1.0, 0.1], distances=[0.0, 1.0])
     0.35
     """
-    added = _half_square(numbers("distances", distances), _total(_rates(lrs)))
+    added = _half_square(numbers("distances", distances), _rates(lrs).sum(axis=-1, keepdims=True))
     return scalar((np.asarray(losses, float) + added).min(axis=-1))
 
 
@@ -172,12 +155,8 @@ def weakly_convex(
     gap = np.asarray(envelope_gap, float)
     if np.isnan(gap).any():
         raise ValueError(f"envelope_gap must not be NaN, got {envelope_gap!r}")
-    bias = factor * gap
-    noise = factor * rho_bar * _noise(weights, indices)
-    if mean:
-        total = weights.sum(axis=-1)
-        bias, noise = bias / total, noise / total
-    return Bound(scalar(bias), scalar(noise))
+    share = factor / (weights.sum(axis=-1) if mean else 1.0)
+    return Bound(scalar(share * gap), scalar(share * rho_bar * _sum(weights, indices)))
 
 
 def power_law(lr: ArrayLike, steps: int, distance: ArrayLike, exponent: ArrayLike) -> Bound:
@@ -188,7 +167,8 @@ def power_law(lr: ArrayLike, steps: int, distance: ArrayLike, exponent: ArrayLik
     """
     rate = numbers("lr", lr, positive=True)
     harmonic = math.fsum(1.0 / k for k in range(1, whole("steps", steps, 1)))
-    return Bound(_bias(rate, steps, distance), scalar(rate ** np.asarray(exponent, float) * (1.0 + harmonic)))
+    bias = numbers("distance", distance) ** 2 / (2.0 * rate * steps)
+    return Bound(scalar(bias), scalar(rate ** np.asarray(exponent, float) * (1.0 + harmonic)))
 
 
 def loizou_sps(
@@ -301,33 +281,8 @@ def worst_delta_spp(gap: ArrayLike, grad_sq: ArrayLike, lr: ArrayLike, *, weak_c
     return scalar(np.where(meets_floor, np.minimum(flattened, bound), bound))
 
 
-def local_exponent(lrs: ArrayLike, deltas: ArrayLike) -> Any:
-    """ν in E[δ] ∝ α^ν around each rate: the slope of log E[δ] over log α along the last axis.
-
-    1 for SGD at a fixed point; near 0 where the index has flattened. Between two infinite indices the exponent is ∞,
-    between two zeros 0; it is never NaN.
-
-    >>> local_exponent([0.1, 1.0, 10.0], [0.2, 2.0, 20.0]).round(12)
-    array([1., 1., 1.])
-    """
-    rates, indices = np.asarray(lrs, float), np.asarray(deltas, float)
-    if rates.ndim != 1 or rates.size < 2 or not (rates > 0).all() or not (np.diff(rates) > 0).all():
-        raise ValueError("lrs must be an increasing array of at least two positive rates")
-    numbers("deltas", indices)
-    x = np.log(rates)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        y = np.log(indices)
-        chords = np.diff(y, axis=-1) / np.diff(x)
-        chords = np.where(np.isnan(chords), np.where(y[..., 1:] > 0, np.inf, 0.0), chords)
-        # A point between two chords gets their mean, weighted by closeness; the ends have one chord each.
-        left, right = np.diff(x)[:-1], np.diff(x)[1:]
-        inner = (chords[..., :-1] * right + chords[..., 1:] * left) / (left + right)
-        inner = np.where(np.isnan(inner), np.inf, inner)
-    return np.concatenate([chords[..., :1], inner, chords[..., -1:]], axis=-1)
-
-
 def rates_over_time(lrs: ArrayLike) -> Floats:
-    """Finite rates of at least 0, with time on the last axis.
+    """Rates of at least 0 whose sum is finite, with time on the last axis.
 
     >>> rates_over_time([0, 1])
     array([0., 1.])
@@ -336,21 +291,11 @@ def rates_over_time(lrs: ArrayLike) -> Floats:
     if rates.ndim == 0 or rates.shape[-1] == 0:
         raise ValueError(f"lrs must have a last axis of at least one step, got the shape {rates.shape}")
     lowest, highest = rates.min(), rates.max()
-    if not (lowest >= 0 and highest < math.inf):
-        raise ValueError(f"lrs must be finite and at least 0, got {highest if lowest >= 0 else lowest}")
+    if not (lowest >= 0 and float(highest) * rates.shape[-1] < math.inf):
+        raise ValueError(
+            f"lrs must be finite and at least 0, and so must their sum, got {highest if lowest >= 0 else lowest}"
+        )
     return rates
-
-
-def horizons_within(horizons: Sequence[int], steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Numbers of steps from 1 to ``steps``, as an array.
-
-    >>> horizons_within([1, 3], 3)
-    array([1, 3])
-    """
-    ends = np.array(horizons)
-    if ends.ndim != 1 or not len(ends) or ends.dtype.kind not in "iu" or ends.min() < 1 or ends.max() > steps:
-        raise ValueError(f"horizons must be a sequence of whole numbers from 1 to {steps}, got {horizons!r}")
-    return ends
 
 
 def product(rate: Floats, value: Floats) -> Floats:
@@ -363,43 +308,14 @@ def product(rate: Floats, value: Floats) -> Floats:
         return np.where(value == 0, 0.0, rate * value)
 
 
-def _at_horizons(
-    weights: Callable[[Floats], Floats],
-    lrs: ArrayLike,
-    deltas: ArrayLike,
-    distance: ArrayLike,
-    horizons: Sequence[int] | None,
-) -> Bound:
-    rates, indices = _check(lrs, deltas)
-    if horizons is None:
-        return Bound(distance_bias(rates, distance), scalar(_noise(weights(rates), indices)))
-    parts = [(rates[..., :h], indices[..., :h]) for h in horizons_within(horizons, rates.shape[-1])]
-    biases = np.stack(np.broadcast_arrays(*[distance_bias(a, distance) for a, _ in parts]), axis=-1)
-    return Bound(biases, np.stack([_noise(weights(a), d) for a, d in parts], axis=-1))
-
-
-def _total(rates: Floats) -> Floats:
-    """S_1, infinity where it overflows, with a last axis of length one."""
-    with np.errstate(over="ignore"):
-        return np.asarray(rates.sum(axis=-1, keepdims=True))
-
-
-def _average_weights(rates: Floats) -> Floats:
-    total = _total(rates)
-    if np.isinf(total).any():
-        return _average_weights(rates * _SMALLER)
-    weights: Floats = rates / total
-    return weights
-
-
 def _half_square(distance: Floats, total: Floats) -> Floats:
     """D²/(2S), and 0 where D is, whatever S."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(distance == 0, 0.0, 0.5 * distance * (distance / total))
 
 
-def _noise(weights: Floats, indices: Floats) -> Floats:
-    return np.asarray(_weighted(weights, indices).sum(axis=-1))
+def _sum(weights: Floats, indices: Floats) -> Any:
+    return scalar(_weighted(weights, indices).sum(axis=-1))
 
 
 def _weighted(weights: Floats, indices: Floats) -> Floats:
@@ -425,7 +341,3 @@ def _check(lrs: ArrayLike, deltas: ArrayLike) -> tuple[Floats, Floats]:
     if np.isnan(indices.min()):
         raise ValueError("deltas must not contain NaN; a diverged run has the index infinity")
     return rates, indices
-
-
-def _bias(rate: Any, steps: int, distance: ArrayLike) -> Any:
-    return scalar(numbers("distance", distance) ** 2 / (2.0 * rate * whole("steps", steps, 1)))

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from surefoot._base.arguments import share
-from surefoot.theory.arrays import Array, Namespace, coerce
+from surefoot.theory.arrays import Array, coerce
+from surefoot.theory.models import Model, Step, safe_delta
 
 
 @dataclass(frozen=True)
@@ -82,59 +83,74 @@ class Seen(NamedTuple):
     """Running average of the decrease q that the linear model promises for a full step."""
 
 
-def observe(seen: Seen, loss: Array, decrease: Array, smoothing: float = 0.9) -> Seen:
-    """Update what a level remembers by a batch with this loss and promised decrease q = α‖g‖².
+class Observed(NamedTuple):
+    """What a level makes of a batch."""
 
-    >>> seen = observe(Seen(), loss=2.0, decrease=1.0)
-    >>> seen.best, observe(seen, loss=1.0, decrease=1.0).best < 2.0
-    (2.0, True)
-    """
-    xp, (loss, decrease, count, smooth, best, first, lowest, promise) = coerce(loss, decrease, *seen)
-    count = count + 1.0
-    weight = average_weight(smoothing, count, bias_correction=True)
-    smooth = smooth + weight * (loss - smooth)
-    return Seen(
-        count,
-        smooth,
-        xp.minimum(best, smooth),
-        xp.where(count > 1.0, first, loss),
-        xp.minimum(lowest, loss),
-        promise + weight * (decrease - promise),
-    )
+    seen: Seen
+    """What is remembered from now on."""
+    gap: Array
+    """F, how far the loss is above the level."""
+    decrease: Array
+    """The promised decrease for which the step is chosen."""
 
 
-def height(seen: Seen, value: Array, share: float, start: float = 0.1) -> Array:
-    """How high a loss is above the level, F = (f − b)₊ + G with b the best smoothed loss.
+def observe(rule: Rule, seen: Seen, loss: Array, decrease: Array, value: Array | None = None) -> Observed:
+    """A batch with this loss and promised decrease q = α‖g‖²: F = (f − b)₊ + G, with b the best smoothed loss.
 
-    G is a ``share`` of what has been gained so far, f₁ − b, and at least ``start`` times the first loss (whatever its
-    sign; a first loss of 0 counts as 1). If the first loss was above zero and none was
-    ever below, zero is taken for a lower bound: G is at most b, so that losses that can be fitted converge to zero.
+    G is a ``share`` of what has been gained so far, f₁ − b, and at least ``first`` times the first loss (whatever its
+    sign; a first loss of 0 counts as 1). If the first loss was above zero and none was ever below, zero is taken for a
+    lower bound: G is at most b, so that losses that can be fitted converge to zero. After a spike F is as large as the
+    spike, which leads back down; a lucky batch has at least G.
 
-    After a spike F is as large as the spike is high, which leads back down; a lucky batch has at least G.
+    The step is chosen for the larger of q and its running average: a batch that happens to be fitted promises almost
+    nothing, and a Polyak step for it would be as long as the rate allows.
 
-    >>> seen = observe(Seen(), loss=2.0, decrease=1.0)
-    >>> height(seen, 2.0, share=0.5), height(seen, 5.0, share=0.5)
+    Args:
+        rule: The numbers of the level.
+        seen: What is remembered of the losses before.
+        loss: The loss of the batch.
+        decrease: q.
+        value: f in F, where that is not the loss of the batch but that of averaged linearisations.
+
+    >>> rule = Rule(share=0.5)
+    >>> seen, gap, _ = observe(rule, Seen(), loss=2.0, decrease=1.0)
+    >>> gap, observe(rule, seen, loss=2.0, decrease=1.0, value=5.0).gap
     (0.2, 3.2)
     """
-    xp, (value, best, first, lowest) = coerce(value, seen.best, seen.first, seen.lowest)
-    gained = xp.maximum(share * (first - best), start * _size(xp, first))
+    value = loss if value is None else value
+    xp, numbers = coerce(loss, decrease, value, *seen)
+    loss, decrease, value, count, smooth, best, first, lowest, promise = numbers
+    count = count + 1.0
+    weight = average_weight(rule.smoothing, count, bias_correction=True)
+    smooth = smooth + weight * (loss - smooth)
+    best, lowest = xp.minimum(best, smooth), xp.minimum(lowest, loss)
+    first = xp.where(count > 1.0, first, loss)
+    promise = promise + weight * (decrease - promise)
+
+    size = xp.maximum(first, -first)
+    size = xp.where(size > 0.0, size, 1.0 + 0.0 * size)
+    gained = xp.maximum(rule.share * (first - best), rule.first * size)
     gained = xp.where((lowest < 0.0) | (first <= 0.0), gained, xp.minimum(gained, xp.maximum(best, 0.0 * best)))
-    return xp.maximum(value - best, 0.0 * value) + gained
+    gap = xp.maximum(value - best, 0.0 * value) + gained
+    return Observed(Seen(count, smooth, best, first, lowest, promise), gap, xp.maximum(decrease, promise))
 
 
-def _size(xp: Namespace, loss: Array) -> Array:
-    """|f|, or 1 where that is 0."""
-    size = xp.maximum(loss, -loss)
-    return xp.where(size > 0.0, size, 1.0 + 0.0 * size)
+def step(model: Model, rule: Rule, seen: Seen, loss: Array, decrease: Array) -> tuple[Seen, Step]:
+    """The step of a model at a level, as a share of the rate, and its index, which is the safe one.
 
+    A loss or decrease that is not finite gives no step (0, and δ = ∞), and is not remembered.
 
-def steady_decrease(seen: Seen, decrease: Array) -> Array:
-    """The larger of a batch's promised decrease and its running average.
-
-    A batch that happens to be fitted promises almost nothing; a Polyak step for it would be as long as the rate allows.
+    >>> from surefoot.theory.models import Truncated
+    >>> step(Truncated(), Rule(), Seen(), loss=2.0, decrease=1.0)[1]
+    Step(size=0.2, delta=0.18000000000000002)
     """
-    xp, (decrease, promise) = coerce(decrease, seen.promise)
-    return xp.maximum(decrease, promise)
+    new, gap, steady = observe(rule, seen, loss, decrease)
+    xp, (loss, decrease, *old) = coerce(loss, decrease, *seen)
+    finite = xp.isfinite(loss) & xp.isfinite(decrease)
+    size = model.step(gap, steady, 1.0).size
+    delta = xp.where(finite, safe_delta(gap, decrease, 1.0, size), math.inf)
+    kept = Seen(*(xp.where(finite, *both) for both in zip(new, old, strict=True)))
+    return kept, Step(xp.where(finite, size, 0.0), delta)
 
 
 def price(level: Array, comparator: Array) -> Array:

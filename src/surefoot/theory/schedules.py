@@ -12,14 +12,11 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from surefoot._base.arguments import number, one_of, parse_call, whole
-
-if TYPE_CHECKING:
-    import torch
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -184,20 +181,3 @@ def factors(schedule: Any, steps: int | None, *, may_rest: bool = False) -> tupl
         allowed = "finite factors of at least 0, and one above 0" if may_rest else "positive, finite factors only"
         raise ValueError(f"schedule must have {allowed}: the last-iterate bound is infinite otherwise")
     return "custom", values
-
-
-def to_torch(optimizer: torch.optim.Optimizer, factors: Floats) -> torch.optim.lr_scheduler.LambdaLR:
-    """A torch scheduler that multiplies each group's rate by the factors; the last one stays in force after T steps.
-
-    >>> import torch
-    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
-    >>> scheduler = to_torch(optimizer, linear(4))
-    >>> optimizer.step(); scheduler.step(); scheduler.get_last_lr()
-    [1.5]
-    """
-    from torch.optim.lr_scheduler import LambdaLR
-
-    values = [float(factor) for factor in np.asarray(factors, float).ravel()]
-    if not values or not all(0 < value < math.inf for value in values):
-        raise ValueError("factors must be a non-empty array of positive, finite numbers")
-    return LambdaLR(optimizer, lambda step: values[min(step, len(values) - 1)])
