@@ -112,7 +112,7 @@ def test_the_models_index_is_too_small_for_ngn():
         (pep.last_iterate, {"lr": 1.0, "steps": 0}, "steps"),
         (pep.last_iterate, {"lr": 1.0, "steps": 2, "schedule": "sideways"}, "sideways"),
         (pep.average_iterate, {"lr": -1.0, "steps": 2}, "lr"),
-        (pep.stochastic_last_iterate, {"lr": 1.0, "steps": 4}, "steps"),
+        (pep.last_iterate, {"lr": 1.0, "steps": 4, "losses": 2}, "steps"),
     ],
 )
 def test_bad_arguments_are_named(function, arguments, named):

@@ -49,13 +49,13 @@ def test_worst_case_is_at_least_that_of_the_absolute_value():
 
 @pytest.mark.parametrize("iterate", ["last_iterate", "average_iterate"])
 def test_drawing_one_of_two_losses_is_no_worse_than_one_loss(iterate):
-    random = getattr(pep, f"stochastic_{iterate}")(lr=0.8, steps=2)
+    random = getattr(pep, iterate)(lr=0.8, steps=2, losses=2)
     alone = getattr(pep, iterate)(lr=0.8, steps=2)
     assert random.worst_case == pytest.approx(alone.worst_case, rel=1e-6)
 
 
 def test_stochastic_worst_case_of_three_steps_is_at_most_the_bound():
-    assert pep.stochastic_last_iterate(lr=0.8, steps=3, schedule="linear").agrees
+    assert pep.last_iterate(lr=0.8, steps=3, schedule="linear", losses=2).agrees
 
 
 @pytest.mark.parametrize(("method", "first"), [("sps", 0.3), ("ngn", 0.6)])
@@ -76,7 +76,7 @@ def test_the_sharpest_rate_under_interpolation_is_that_of_a_quadratic(steps):
 @pytest.mark.parametrize("name", ["last_iterate", "average_iterate"])
 def test_random_draws_cost_nothing_in_any_registered_case(name):
     cases = pep.STATEMENTS[f"stochastic-{name.replace('_', '-')}"].cases
-    random = [getattr(pep, f"stochastic_{name}")(**case).worst_case for case in cases]
+    random = [getattr(pep, name)(**case, losses=2).worst_case for case in cases]
     alone = [getattr(pep, name)(**case).worst_case for case in cases]
     np.testing.assert_allclose(random, alone, rtol=1e-6)
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from surefoot import pep
-from surefoot.pep import _solver
+from surefoot.pep import _solver, _verify
 from surefoot.pep._solver import SMALL, attempts, new_problem, solve
 
 STOPPED_EARLY = ("CLARABEL", {"max_iter": 2})
@@ -86,7 +86,7 @@ def test_a_missing_package_names_the_extra(monkeypatch, package):
     assert package in str(raised.value)
 
 
-def test_run_names_the_extra_before_any_work(monkeypatch, tmp_path):
-    monkeypatch.setattr(_solver, "PACKAGES", ("no-such-package-at-all",))
+def test_run_names_the_extra_before_any_work(monkeypatch):
+    monkeypatch.setattr(_verify, "PACKAGES", ("no-such-package-at-all",))
     with pytest.raises(ImportError, match=re.escape("surefoot[pep]")):
-        pep.run(["spp"], progress=False, cache=tmp_path)
+        pep.run(["spp"], progress=False)

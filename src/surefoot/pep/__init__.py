@@ -12,15 +12,15 @@ spp-weakly-convex           spp_index_weakly_convex         the same, weakly con
 one-step                    one_step_index                  the base inequality for SGD, SPS and NGN
 last-iterate                last_iterate                    f(x_T) − f⋆ against Ω_last
 average-iterate             average_iterate                 f at the averaged iterate against Ω_avg
-stochastic-last-iterate     stochastic_last_iterate         the same with two losses drawn at random
-stochastic-average-iterate  stochastic_average_iterate
+stochastic-last-iterate     last_iterate(losses=2)          the same with two losses drawn at random
+stochastic-average-iterate  average_iterate(losses=2)
 average-rate                average_rate                    the rates of SPS and NGN on smooth losses
 interpolation-rate          interpolation_rate              the rate of SPS under interpolation
 one-step-level              one_step_level                  the base inequality with a level
 last-iterate-level          last_iterate_level              Ω_last with a level, its price paid or left out
 ==========================  ==============================  ===================================================
 
-:func:`run` verifies them by name on many cases, in worker processes, and keeps the results.
+:func:`run` verifies them by name on many cases, and keeps the results.
 A status other than ``optimal`` is never taken as a number: the other solver is tried, and if that fails too,
 :class:`SolverError` is raised (``run`` reports it in the result).
 """
@@ -32,15 +32,12 @@ from surefoot.pep._runs import (
     interpolation_rate,
     last_iterate,
     last_iterate_level,
-    stochastic_average_iterate,
-    stochastic_last_iterate,
 )
 from surefoot.pep._solver import SolverError, WorstCase
-from surefoot.pep._verify import CACHE_VARIABLE, STATEMENTS, Statement, run, summary, table, verify
+from surefoot.pep._verify import CACHE_VARIABLE, STATEMENTS, Statement, run, summary, table
 
 __all__ = [
     "CACHE_VARIABLE", "STATEMENTS", "SolverError", "Statement", "WorstCase", "average_iterate", "average_rate",
-    "interpolation_rate", "last_iterate",
-    "last_iterate_level", "one_step_index", "one_step_level", "run", "spp_index", "spp_index_weakly_convex",
-    "stochastic_average_iterate", "stochastic_last_iterate", "summary", "table", "verify",
+    "interpolation_rate", "last_iterate", "last_iterate_level", "one_step_index", "one_step_level", "run", "spp_index",
+    "spp_index_weakly_convex", "summary", "table",
 ]  # fmt: skip

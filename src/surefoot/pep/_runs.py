@@ -20,64 +20,57 @@ PRICES = ("paid", "left out")
 
 
 def last_iterate(
-    *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
+    *,
+    lr: float,
+    steps: int,
+    schedule: str = "constant",
+    lipschitz: float = 1.0,
+    distance: float = 1.0,
+    losses: int = 1,
 ) -> WorstCase:
-    """The worst f(x_T) − f⋆ of subgradient descent x_{t+1} = x_t − α_t g_t, against Ω_last (Theorem 3.4).
+    """The worst E f(x_T) − f⋆ of subgradient descent x_{t+1} = x_t − α_t g_t, against Ω_last (Theorem 3.4).
 
     Over convex, G-Lipschitz f with a minimiser within distance D of x_1; α_t = lr·η_t for a ``schedule`` of T =
     ``steps`` factors, given by name. Ω_last has δ_t = ½ α_t G². It is an upper bound, and in general not a tight one.
+    With ``losses=2`` f = ½(f_1 + f_2), and one of the two is drawn in every step: all paths of up to three steps are
+    written out as a tree. f_1 = f_2 is the case of one loss, which cannot be worse.
 
     >>> last_iterate(lr=1.0, steps=1).verdict
     'tight'
     """
-    return _descent("last-iterate", lr, steps, schedule, lipschitz, distance)
+    return _descent("last-iterate", lr, steps, schedule, lipschitz, distance, losses)
 
 
 def average_iterate(
-    *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
+    *,
+    lr: float,
+    steps: int,
+    schedule: str = "constant",
+    lipschitz: float = 1.0,
+    distance: float = 1.0,
+    losses: int = 1,
 ) -> WorstCase:
-    """The worst f(x̄) − f⋆ at the α-weighted average x̄ of x_1 … x_T, against Ω_avg (Theorem 3.3).
+    """The worst E f(x̄) − f⋆ at the α-weighted average x̄ of x_1 … x_T, against Ω_avg (Theorem 3.3).
 
     The setting is that of :func:`last_iterate`. For constant rates of at least D/(G√T) and T > 1 the bound is exact.
 
     >>> average_iterate(lr=1.0, steps=2).verdict
     'tight'
     """
-    return _descent("average-iterate", lr, steps, schedule, lipschitz, distance)
+    return _descent("average-iterate", lr, steps, schedule, lipschitz, distance, losses)
 
 
-def stochastic_last_iterate(
-    *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
+def _descent(
+    name: str, lr: float, steps: int, schedule: str, lipschitz: float, distance: float, count: int
 ) -> WorstCase:
-    """The worst E f(x_T) − f⋆ of stochastic subgradient descent on f = ½(f_1 + f_2), against Ω_last (Theorem 3.4).
-
-    Both losses are convex and G-Lipschitz, and drawn independently in every step; all paths of up to three steps are
-    written out as a tree. f_1 = f_2 is the case of :func:`last_iterate`, which cannot be worse.
-
-    >>> stochastic_last_iterate(lr=1.0, steps=2).agrees
-    True
-    """
-    return _descent("stochastic-last-iterate", lr, steps, schedule, lipschitz, distance)
-
-
-def stochastic_average_iterate(
-    *, lr: float, steps: int, schedule: str = "constant", lipschitz: float = 1.0, distance: float = 1.0
-) -> WorstCase:
-    """The worst E f(x̄) − f⋆ in the setting of :func:`stochastic_last_iterate`, against Ω_avg (Theorem 3.3).
-
-    >>> stochastic_average_iterate(lr=1.0, steps=2).verdict
-    'tight'
-    """
-    return _descent("stochastic-average-iterate", lr, steps, schedule, lipschitz, distance)
-
-
-def _descent(name: str, lr: float, steps: int, schedule: str, lipschitz: float, distance: float) -> WorstCase:
     """All paths of stochastic subgradient descent on the mean of the losses; with one loss there is one path."""
     case: dict[str, Any] = positive(lr=lr, lipschitz=lipschitz, distance=distance)
     case |= {"steps": whole("steps", steps, 1), "schedule": schedule}
-    count, last = 2 if name.startswith("stochastic") else 1, name.endswith("last-iterate")
-    if count > 1 and steps > LONGEST_TREE:
-        raise ValueError(f"steps must be at most {LONGEST_TREE}: the tree doubles with every step, got {steps!r}")
+    last = name == "last-iterate"
+    if whole("losses", count, 1) > 1:
+        name = f"stochastic-{name}"
+        if steps > LONGEST_TREE:
+            raise ValueError(f"steps must be at most {LONGEST_TREE}: the tree doubles with every step, got {steps!r}")
     factors = schedules.from_name(schedule, steps)
     rates = (lr * factors).tolist()
     deltas = models.Linear().step(np.zeros(steps), lipschitz**2, np.array(rates)).delta
@@ -168,10 +161,10 @@ def last_iterate_level(
                 metric = metric - (weights[1] - 0.5) / 2 * excess(problem, level, at_start)
             slopes, _ = losses.evaluate(start - lr * gradient)
             for slope, drawn in zip(slopes, losses.points, strict=True):
-                height = drawn[-1][2]
-                problem.add_constraint(height >= level)
-                index = (1 - scale) * (height - level) + scale**2 * lr / 2 * slope**2
-                metric = metric + height / 4 - weights[1] / 4 * index
+                value = drawn[-1][2]
+                problem.add_constraint(value >= level)
+                index = (1 - scale) * (value - level) + scale**2 * lr / 2 * slope**2
+                metric = metric + value / 4 - weights[1] / 4 * index
         problem.set_performance_metric(metric)
         for points in losses.points:
             interpolate(problem, points, lowest=0.0)

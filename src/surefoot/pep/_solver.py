@@ -10,7 +10,6 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any, Literal
 
 from surefoot._base.arguments import number
@@ -205,14 +204,3 @@ def positive(**values: float) -> dict[str, float]:
     for name, value in values.items():
         number(name, value, positive=True)
     return values
-
-
-def versions() -> dict[str, str]:
-    """Versions of the modelling packages and the solvers; raises ImportError if one is missing."""
-    installed = {}
-    for package in PACKAGES:
-        try:
-            installed[package] = metadata.version(package)
-        except metadata.PackageNotFoundError as error:
-            raise missing("worst-case verification", f"{package} is not installed", "pep") from error
-    return installed
