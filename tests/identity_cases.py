@@ -636,6 +636,12 @@ os.environ["OWN_SCALE"] = "VALUE"
 def loss(outputs, targets):
     return float(os.environ["OWN_SCALE"]) * outputs.mean()
 """, "1.0", "3.0"),
+    ("operator in torch.ops", """
+if not hasattr(torch.ops.surefoot_tests, "one"):
+    torch.library.custom_op("surefoot_tests::one", lambda x: x * VALUE, mutates_args=(), schema="(Tensor x) -> Tensor")
+def loss(outputs, targets):
+    return torch.ops.surefoot_tests.one(outputs.mean())
+""", "1.0", "3.0"),
     ("argument of the program", """
 sys.argv[1:] = ["VALUE"]
 def loss(outputs, targets):

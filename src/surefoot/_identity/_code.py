@@ -101,7 +101,8 @@ def _followed(name: str, value: Any, steps: list[dis.Instruction], place: int) -
 
 
 def _is_dynamic(value: Any) -> bool:
-    return any(value is one for one in _DYNAMIC)
+    is_operator = type(value).__name__ in ("OpOverloadPacket", "OpOverload")  # torch.ops.aten.relu
+    return (is_operator and not str(value).startswith(("aten.", "prims."))) or any(value is one for one in _DYNAMIC)
 
 
 def _imported(name: str, level: Any, attributes: Any, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
