@@ -31,6 +31,7 @@ def test_scripts_of_frameworks(watch, package, script, length, error):
     assert " 128 steps. Holds" in found.stderr
 
 
+@pytest.mark.slow
 def test_ranks_that_the_script_spawns_have_one_voice(watch):
     found = watch(RANKS, "0.05")
     assert found.code == 0, found.stderr

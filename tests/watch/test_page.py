@@ -13,22 +13,19 @@ from hypothesis import strategies as st
 
 import surefoot.optim as sfo
 from surefoot.watch import Script, Settings
-from surefoot.watch._chart import LIMIT, Curve, chart
+from surefoot.watch._chart import POINTS, chart, points
 from surefoot.watch._files import Folder
 from surefoot.watch._page import page
 from surefoot.watch._session import Session
 from surefoot.watch._watched import Watched
 
 
-@given(st.lists(st.floats(width=32), max_size=300), st.integers(1, 12))
-def test_a_curve_is_bounded_and_keeps_extremes(part, times):
+@given(st.lists(st.floats(width=32), min_size=1, max_size=300), st.integers(1, 12))
+def test_a_line_has_few_points_and_keeps_extremes(part, times):
     values = np.array(times * part, float)
-    curve = Curve.of(values)
     finite = values[np.isfinite(values)]
-    rows = curve.rows
-    assert len(rows) <= LIMIT
-    assert curve.count == len(values)
-    assert curve.bad == np.isinf(values).sum()
+    rows = points(values)
+    assert len(rows) <= POINTS
     if len(finite):
         assert np.nanmin(rows[:, 1]) == finite.min()
         assert np.nanmax(rows[:, 3]) == finite.max()
@@ -36,13 +33,24 @@ def test_a_curve_is_bounded_and_keeps_extremes(part, times):
         assert (known[:, 1] <= known[:, 2] + 1e-6 * abs(known[:, 2])).all()
 
 
-@given(st.lists(st.floats(), min_size=1, max_size=40), st.one_of(st.none(), st.integers(1, 10**6)))
-def test_every_chart_is_sound(values, horizon):
-    figure = chart("loss <of> it", Curve.of(np.array(values, float)), horizon)
+@given(
+    st.lists(st.floats(), min_size=1, max_size=40),
+    st.one_of(st.none(), st.integers(1, 10**6)),
+    st.one_of(st.none(), st.tuples(st.floats(1e-6, 1.0), st.floats(2.0, 1e3))),
+)
+def test_every_chart_is_sound(values, horizon, suggested):
+    figure = chart("loss <of> it", np.array(8 * values, float), horizon, suggested)
     ElementTree.fromstring(figure)  # well-formed
-    for attribute in re.findall(r'(?:points|[xy][12]?|c[xy])="([^"]*)"', figure):
-        numbers = [float(word) for word in re.split("[ ,]", attribute)]
-        assert np.isfinite(numbers).all()
+    for attribute in re.findall(r' (?:d|[xy][12]?|width|height)="([^"]*)"', figure):
+        assert np.isfinite([float(word) for word in re.split("[ ,MLVh]+", attribute) if word]).all()
+
+
+def test_the_chart_of_the_rate_shows_the_suggested_range():
+    figure = chart("learning rate", np.full(9, 1e-4), None, (1e-3, 1e-2))
+    (box,) = re.findall(r'<rect class="suggested" [^>]*y="([\d.]+)" height="([\d.]+)"', figure)
+    (line,) = re.findall(r'<path class="line" d="M[\d.]+,([\d.]+)h0L', figure)
+    assert float(box[0]) + float(box[1]) < float(line)  # it lies above the rate
+    assert "suggested 0.001 to 0.01" in figure
 
 
 @pytest.fixture
@@ -159,7 +167,7 @@ def test_an_optimizer_that_is_gone_leaves_its_rows_and_its_verdict(make):
     watched.ask(None)
     before = watched.verdict
     del optimizer
-    assert watched.lost().count("\n") == 60
+    assert watched.conclude().count("\n") == 60
     assert watched.trouble is None
     assert before is not None
     assert watched.verdict == before

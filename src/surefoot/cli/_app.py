@@ -90,7 +90,7 @@ def _bare(parameters: Any) -> Any:
 app = typer.Typer(
     name="surefoot",
     cls=Group,
-    help="""Tells which learning rates of stochastic training hold, and finds the best one.
+    help="""Train without tuning the learning rate.
 
     [bold]Start here[/]: two commands, from a spec to an answer.
 

@@ -15,12 +15,10 @@ class Folder:
     """The folder of page and trace; unless the user has chosen one, it is made when it is first needed."""
 
     def __init__(self, stem: str, chosen: Path | None) -> None:
-        self._parent = Path(os.path.abspath("surefoot-watch"))  # the script may change the working directory
-        self._stem = stem
-        self.path: Path | None = None
+        self._stem = Path(os.path.abspath("surefoot-watch"), stem)  # the script may change the working directory
+        self.path: Path | None = None if chosen is None else Path(os.path.abspath(chosen))
         """The folder, once it is there."""
-        if chosen is not None:
-            self.path = Path(os.path.abspath(chosen))
+        if self.path is not None:
             if self.path.exists() and not self.path.is_dir():
                 raise NotADirectoryError(f"--out must be a folder, {str(chosen)!r} is a file")
             if self.trace.exists():
@@ -41,7 +39,7 @@ class Folder:
         """The folder, which is made if it is not there."""
         number = 1
         while self.path is None:
-            path = self._parent / f"{self._stem}-{number}"
+            path = self._stem.with_name(f"{self._stem.name}-{number}")
             try:
                 path.mkdir(parents=True)  # fails if another run has taken it: the first free one is ours
                 self.path = path
@@ -53,10 +51,8 @@ class Folder:
         """Add rows to the trace, in one write: whoever reads it sees whole rows."""
         if not self.trace.exists():
             rows = ",".join(COLUMNS) + "\n" + rows
-        data = rows.encode()
         with open(self.trace, "ab", buffering=0) as file:
-            while data:
-                data = data[file.write(data) :]
+            file.write(rows.encode())
 
     def replace_page(self, text: str) -> None:
         """Put a page in the place of the last one, which a reader has seen whole or not at all."""

@@ -6,7 +6,7 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any
 
@@ -101,51 +101,36 @@ def _then(owner: type, name: str, then: Callable[[Any], None]) -> None:
     setattr(owner, name, wrapper)
 
 
-@dataclass(frozen=True)
-class FirstRank:
+def _first_rank(function: Callable[..., Any], script: Script, settings: Settings, rank: int, *args: Any) -> Any:
     """What processes run that the script starts with ``torch.multiprocessing``: its function, watched in the first."""
-
-    function: Callable[..., Any]
-    script: Script
-    settings: Settings
-
-    def __call__(self, rank: int, *args: Any) -> Any:
-        """Run the function of a rank."""
-        if rank != 0:
-            return self.function(rank, *args)
-        session = Session(self.script, self.settings)
-        observe(session)
-        try:
-            return self.function(rank, *args)
-        except BaseException as error:
-            session.ended(error)
-            raise
-        finally:
-            session.finish()  # such a process runs no exit handlers
-
-
-def follow(session: Session) -> None:
-    """Watch the first of the processes that the script starts."""
-
-    def wrapped(start: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(start)
-        def started(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if session.muted or isinstance(fn, FirstRank):
-                return start(fn, *args, **kwargs)
-            session.has_followed = True
-            settings = replace(session.settings, out=session.folder.take())
-            return start(FirstRank(fn, session.script, settings), *args, **kwargs)
-
-        return started
-
-    module = sys.modules["torch.multiprocessing.spawn"]  # the package has a function of this name
-    module.start_processes = wrapped(module.start_processes)  # type: ignore[attr-defined]
-    torch.multiprocessing.start_processes = wrapped(torch.multiprocessing.start_processes)  # type: ignore[attr-defined]
+    if rank != 0:
+        return function(rank, *args)
+    session = Session(script, settings)
+    observe(session)
+    try:
+        return function(rank, *args)
+    except BaseException as error:
+        session.ended(error)
+        raise
+    finally:
+        session.finish()  # such a process runs no exit handlers
 
 
 def observe(session: Session) -> None:
-    """Start to observe; torch has been imported."""
+    """Start to observe this process, and the first of the ranks that it starts; torch has been imported."""
     session.has_torch = True
-    if not session.muted:
-        Observer(session)
-        follow(session)
+    if session.muted:
+        return
+    Observer(session)
+    module: Any = sys.modules["torch.multiprocessing.spawn"]  # the package has a function of this name
+    start = module.start_processes
+
+    @functools.wraps(start)
+    def started(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not session.muted:
+            session.has_followed = True
+            settings = replace(session.settings, out=session.folder.take())
+            fn = functools.partial(_first_rank, fn, session.script, settings)
+        return start(fn, *args, **kwargs)
+
+    module.start_processes = torch.multiprocessing.start_processes = started  # type: ignore[attr-defined]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from html import escape
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from surefoot._base.text import html_table, visible
 from surefoot.monitor import State
 from surefoot.plots import pages
 from surefoot.watch._chart import chart
-from surefoot.watch._session import latest
 
 if TYPE_CHECKING:
     from surefoot.watch._session import Session
@@ -35,7 +37,7 @@ def page(session: Session) -> str:
         tab=escape(visible(f"{_short(session)} · {session.script.stem}")),
         title=escape(visible(session.script.title)),
         status=escape(session.status.capitalize()),
-        when=f"{_clock(session.begun)} to {_clock(now)}, {_duration(now - session.begun)}",
+        when=f"{_clock(session.begun)} to {_clock(now)}, {timedelta(seconds=int(now - session.begun))} h",
         optimizers=left_out + "".join(_section(watched) for watched in session.watched[-_SHOWN:]),
     )
 
@@ -57,13 +59,19 @@ def _section(watched: Watched) -> str:
     earlier = (
         f"<details><summary>How the verdict has changed</summary>{table}</details>" if len(watched.changes) > 1 else ""
     )
-    lost = watched.curves["batch loss"].bad
+    lost = int(np.isinf(watched.curves["batch loss"]).sum())
     bad = f" The loss was not finite at {lost} steps." if lost else ""
-    horizon = None if known is None else known.steps
-    figures = "".join(chart(title, curve, horizon) for title, curve in watched.curves.items())
+    horizon, rates = (
+        None if known is None else known.steps,
+        None if watched.verdict is None else watched.verdict.lr_range,
+    )
+    figures = "".join(
+        chart(title, values, horizon, rates if title == "learning rate" else None)
+        for title, values in watched.curves.items()
+    )
     return f"""<section>
 <h2>{escape(watched.name)} <span class="soft">{watched.parameters:,} parameters</span></h2>
-<p class="verdict {kind}">{escape(latest(watched))}</p>
+<p class="verdict {kind}">{escape(visible(watched.summary))}</p>
 <p class="soft">Step {watched.steps}{length}.{bad}</p>
 <div class="charts">{figures}</div>
 {earlier}
@@ -73,9 +81,3 @@ def _section(watched: Watched) -> str:
 
 def _clock(moment: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(moment))
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -48,14 +48,8 @@ class Script:
             raise ValueError(f"SCRIPT must be a Python file, {self.name!r} does not exist")
         if path.is_dir():
             raise ValueError(f"SCRIPT must be a Python file, {self.name!r} is a folder; -m runs a package")
-        with open(path, "rb") as file:
-            start = file.read(1 << 12)
-        is_named = path.suffix in (".py", ".pyw")
-        is_python = is_named or (start.startswith(b"#!") and b"python" in start.split(b"\n", 1)[0])
-        if not is_python or b"\0" in start:
-            raise ValueError(
-                f"SCRIPT must be a Python file (.py, or one that begins with #!…python), got {self.name!r}"
-            )
+        if path.suffix not in (".py", ".pyw", ""):
+            raise ValueError(f"SCRIPT must be a Python file (.py), got {self.name!r}")
 
     @property
     def title(self) -> str:
@@ -74,7 +68,10 @@ class Script:
             has_torch: Called once it has imported torch.
             ended: Called with an exception that it lets through.
         """
-        _AfterTorch(has_torch)
+        if "torch" in sys.modules:
+            has_torch()
+        else:
+            sys.meta_path.insert(0, _AfterTorch(has_torch))
         sys.argv = [self.name, *self.arguments]
         self._set_path()
         main = ModuleType("__main__")
@@ -95,13 +92,12 @@ class Script:
 
     def _check_module(self) -> None:
         before = list(sys.path)
+        self._set_path()
         try:
-            self._set_path()
             spec, reason = importlib.util.find_spec(self.name), "there is none"
-        except (ImportError, ValueError, AttributeError) as error:
+        except (ImportError, ValueError) as error:
             spec, reason = None, str(error)
-        finally:
-            sys.path[:] = before
+        sys.path[:] = before
         if spec is None:
             raise ValueError(f"MODULE after -m must be one that can be imported, got {self.name!r}: {reason}")
 
@@ -121,29 +117,27 @@ def _execute(script: Script, main: ModuleType) -> None:
 
 
 def _without_us(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """An ``excepthook`` that takes our frames out of the traceback, and hands it to the one that was in place."""
+    """An ``excepthook`` that takes our frames out of the tracebacks, and calls the one that was in place."""
 
     def shown(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> Any:
-        start = traceback
-        while start is not None and start.tb_frame.f_code is not _execute.__code__:
-            start = start.tb_next
-        kept = _cleaned(traceback if start is None else start.tb_next)
         seen: set[int] = set()
-        chained = error.__cause__ or error.__context__
-        while chained is not None and id(chained) not in seen:
-            seen.add(id(chained))
-            chained.__traceback__ = _cleaned(chained.__traceback__)
-            chained = chained.__cause__ or chained.__context__
-        return hook(kind, error.with_traceback(kept), kept)
+        each: BaseException | None = error
+        while each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = _cleaned(each.__traceback__)
+            each = each.__cause__ or each.__context__
+        return hook(kind, error, error.__traceback__)
 
     return shown
 
 
 def _cleaned(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback without our frames."""
-    entries = []
+    """A traceback without our frames, and without those before the script's first."""
+    entries: list[TracebackType] = []
     while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(_OURS):
+        if traceback.tb_frame.f_code is _execute.__code__:
+            entries = []
+        elif not traceback.tb_frame.f_code.co_filename.startswith(_OURS):
             entries.append(traceback)
         traceback = traceback.tb_next
     kept: TracebackType | None = None
@@ -160,30 +154,22 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
-        if "torch" in sys.modules:
-            then()
-        else:
-            sys.meta_path.insert(0, self)
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """Let the others find torch, and continue after its loader."""
         if name != "torch":
             return None
         found = (other.find_spec(name, path, target) for other in sys.meta_path if other is not self)
         spec = next((spec for spec in found if spec is not None), None)
         loader: Any = None if spec is None else spec.loader
-        if loader is None:
-            return spec
-        load = loader.exec_module
+        if loader is not None:
+            load = loader.exec_module
 
-        def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # the loader's own is back
-            load(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-                self._then()
+            def exec_module(module: ModuleType) -> None:
+                load(module)
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    self._then()
 
-        loader.exec_module = exec_module
+            loader.exec_module = exec_module
         return spec

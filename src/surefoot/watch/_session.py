@@ -35,7 +35,7 @@ _MENTIONED = 8
 
 
 class Hopeless(SystemExit):
-    """Ends the script: its ``finally`` blocks and exit handlers run, and ``except Exception`` does not hold it."""
+    """Ends the script: its ``finally`` blocks and exit handlers run, and ``except Exception`` does not catch it."""
 
 
 @dataclass(frozen=True)
@@ -50,35 +50,6 @@ class Settings:
     def __post_init__(self) -> None:
         if self.horizon is not None and self.horizon < 1:
             raise ValueError(f"--horizon must be a whole number of at least 1, got {self.horizon}")
-
-
-class _Stderr:
-    """Lines on stderr that cut into no progress bar; nothing happens where stderr is closed.
-
-    It is a descriptor of its own: whatever the script does to its stderr, a line never fails and goes nowhere else.
-    """
-
-    def __init__(self) -> None:
-        self._descriptor: int | None = None
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or None
-            self._descriptor = os.dup(sys.stderr.fileno())
-
-    def write(self, text: str) -> None:
-        if self._descriptor is None:
-            return
-        line = visible(text).replace("\n", "\\n") + "\n"
-        with contextlib.suppress(Exception), self._without_bars():
-            is_terminal = os.isatty(self._descriptor)
-            if is_terminal and type(sys.stderr).__module__ == "rich.file_proxy":
-                sys.stderr.write(line)  # a live display of rich, which prints above itself
-                return
-            sys.stderr.flush()
-            os.write(self._descriptor, (("\r\x1b[K" if is_terminal else "") + line).encode())
-
-    def _without_bars(self) -> contextlib.AbstractContextManager[Any]:
-        """Take the bars of tqdm away for a moment."""
-        tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
-        return contextlib.nullcontext() if tqdm is None else tqdm.external_write_mode(file=sys.stderr)
 
 
 class Session:
@@ -102,19 +73,29 @@ class Session:
         self._lock = threading.RLock()
         self._names: dict[str, int] = {}
         self._home = Path.cwd()
-        self._stderr = _Stderr()
+        self._stderr = sys.stderr  # the script may put another one in its place; None if it is closed
         self._next_page = 0.0
-        self._is_over = False
-        self._length_was_asked_for = False
+        self._is_over = self._length_was_asked_for = False
         os.register_at_fork(after_in_child=functools.partial(setattr, self, "muted", True))
         # The first to be registered is the last to be called: the script's own exit handlers, and threads of its that
         # go on when its last line is done, come before.
         atexit.register(self.finish)
 
     def say(self, text: str, *, always: bool = False) -> None:
-        """Write a line to stderr."""
-        if not self.muted and (always or not self.settings.quiet):
-            self._stderr.write(f"surefoot: {text}")
+        """Write a line to stderr, beside progress bars and not into them; it never fails."""
+        if self.muted or (self.settings.quiet and not always):
+            return
+        line = "surefoot: " + visible(text).replace("\n", "\\n") + "\n"
+        tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+        with contextlib.suppress(Exception):
+            stream: Any = self._stderr
+            if type(sys.stderr).__module__ == "rich.file_proxy":  # a live display, which prints above itself
+                stream = sys.stderr
+            elif stream.isatty():
+                line = f"\r\x1b[K{line}"
+            with contextlib.nullcontext() if tqdm is None else tqdm.external_write_mode(file=stream):
+                stream.write(line)
+                stream.flush()
 
     def announce(self, watched: Watched) -> None:
         """Say that an optimizer is watched."""
@@ -129,9 +110,10 @@ class Session:
             return
         from surefoot.watch._watched import ROW
 
+        memory, more = (f"{max(number / 1e6, 0.1):.2g} MB" for number in (watched.memory, 1000 * ROW))
         self.say(
-            f"watching {watched.name}, {watched.parameters:,} parameters; this takes about "
-            f"{_bytes(watched.memory)} of memory, and {_bytes(1000 * ROW)} more every 1000 steps"
+            f"watching {watched.name}, {watched.parameters:,} parameters; this takes about {memory} of memory, and "
+            f"{more} more every 1000 steps"
         )
         if len(self.watched) == 1:
             self.draw()
@@ -164,8 +146,7 @@ class Session:
         if not is_time and watched.steps < watched.next_ask:
             return
         begun = time.thread_time()
-        asked = self.watched if is_time else [watched]
-        for each in asked:
+        for each in self.watched if is_time else [watched]:
             self.folder.append(each.rows())
             had_trouble = each.trouble is not None
             verdict = each.ask(frame if each is watched else None)
@@ -179,7 +160,7 @@ class Session:
             self._next_page = time.monotonic() + pause
         if watched.hopeless is not None and self.settings.stop:
             self.status = f"stopped at step {watched.steps}: {watched.hopeless}"
-            self.say(f"{self._prefix(watched)}stopped at step {watched.steps}: {watched.hopeless}", always=True)
+            self.say(f"{self._prefix(watched)}{self.status}", always=True)
             raise Hopeless(HOPELESS)
 
     def draw(self) -> None:
@@ -190,7 +171,7 @@ class Session:
 
     def keep(self, watched: Watched) -> None:
         """Keep the numbers and the verdict of an optimizer that is gone now."""
-        self.folder.append(watched.lost())
+        self.folder.append(watched.conclude())
 
     def _pronounce(self, watched: Watched, verdict: Verdict) -> None:
         known = watched.planned.known
@@ -214,12 +195,9 @@ class Session:
         """Take note of an exception that the script has let through."""
         if getattr(error, "exit_code", None) == HOPELESS:  # of a process whose rank was hopeless
             raise Hopeless(HOPELESS) from None
-        if isinstance(error, Hopeless):
-            return
         if isinstance(error, SystemExit):
-            if error.code not in (None, 0):
-                code = error.code if isinstance(error.code, int) else 1
-                self.status = f"ended with exit code {code}"
+            if error.code not in (None, 0) and not isinstance(error, Hopeless):
+                self.status = f"ended with exit code {error.code if isinstance(error.code, int) else 1}"
         elif isinstance(error, KeyboardInterrupt):
             self.status = "interrupted"
         else:
@@ -235,15 +213,16 @@ class Session:
         if self.status == "running":
             self.status = "ended"
         for watched in self.watched:
-            self.folder.append(watched.rows())
-            if self.status == "ended":
-                watched.planned.settle(watched.steps)
-            watched.conclude()
+            self.folder.append(watched.conclude(is_complete=self.status == "ended"))
         for line in self.summary():
             self.say(line)
         if self.watched:
             self.draw()
-            self.say(f"page {self._shown(self.folder.page)}, trace {self._shown(self.folder.trace)}")
+            page, trace = (
+                path.relative_to(self._home) if path.is_relative_to(self._home) else path
+                for path in (self.folder.page, self.folder.trace)
+            )
+            self.say(f"page {page}, trace {trace}")
 
     def summary(self) -> list[str]:
         """What there is to say at the end, one line per optimizer."""
@@ -257,43 +236,18 @@ class Session:
             kinds = ", ".join(dict.fromkeys(self.built))
             return [f"{name} has built {kinds}, and made no step with it: there was nothing to judge"]
         lines = [
-            f"{watched.name}: {watched.steps} step{'s' * (watched.steps != 1)}. {latest(watched)}"
+            f"{watched.name}: {watched.steps} step{'s' * (watched.steps != 1)}. {watched.summary}"
             for watched in self.watched[:_MENTIONED]
         ]
         if len(self.watched) > _MENTIONED:
             lines.append(f"and {len(self.watched) - _MENTIONED} more optimizers: see the page")
         return lines
 
-    def _shown(self, path: Path) -> str:
-        """A path as one would type it where the command was started."""
-        return str(path.relative_to(self._home)) if path.is_relative_to(self._home) else str(path)
-
-
-def latest(watched: Watched) -> str:
-    """What there is to say about an optimizer now."""
-    if watched.trouble is not None:
-        return f"It could not be judged: {watched.trouble}"
-    if watched.steps and not watched.has_losses:
-        return f"It could not be judged, because its loss is not known: {watched.missing or 'no step was measured'}"
-    if watched.verdict is None:
-        return "It was not judged" if watched.is_over else "Not judged yet"
-    if watched.is_over and watched.verdict.state == "unknown":
-        return f"Unknown: {watched.verdict.reason}."
-    return str(watched.verdict)
-
 
 def _is_other_rank() -> bool:
     """Whether a launcher has started this process as one of several, and not as the first."""
-    for rank, size in (
-        ("RANK", "WORLD_SIZE"),
-        ("SLURM_PROCID", "SLURM_NTASKS"),
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ):
+    for rank, size in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")):
         number, total = os.environ.get(rank, ""), os.environ.get(size, "1")
         if number.isdigit() and total.isdigit() and int(total) > 1:
             return int(number) > 0
     return False
-
-
-def _bytes(number: float) -> str:
-    return f"{max(number / 1e6, 0.1):.2g} MB"

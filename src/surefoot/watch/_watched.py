@@ -1,9 +1,10 @@
-"""One optimizer of the script: its monitor, its verdicts, and its curves."""
+"""One optimizer of the script: its monitor, its numbers and its verdicts."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -15,9 +16,7 @@ from surefoot._base.text import visible
 from surefoot.monitor import Dead, StabilityMonitor, State, Verdict
 from surefoot.optim import Losses, LossOptimizer
 from surefoot.plots import short
-from surefoot.watch._chart import Curve
-from surefoot.watch._frames import outwards, package, variables
-from surefoot.watch._horizon import Planned
+from surefoot.watch._horizon import Planned, outwards, package, variables
 
 SAMPLE = 1 << 18
 """Elements of the parameters that a monitor measures, at most; it keeps four vectors of them."""
@@ -32,7 +31,7 @@ CURVES = ("batch loss", "learning rate", "gradient norm")
 
 
 class Watched:
-    """What is known of one optimizer; it holds the optimizer weakly, and outlives it."""
+    """What is known of one optimizer; it refers to the optimizer weakly, and outlives it."""
 
     def __init__(self, optimizer: Optimizer, horizon: int | None) -> None:
         self.kind = visible(type(optimizer).__name__)
@@ -52,9 +51,9 @@ class Watched:
         """Why going on is no use."""
         self.next_ask = 2
         """The step at which to look again."""
-        self.curves = dict.fromkeys(CURVES, Curve.of(np.empty(0)))
-        """Loss, rate and gradient norm over the steps, as they were when last asked for."""
-        self.missing: str | None = None
+        self.curves = dict.fromkeys(CURVES, np.empty(0))
+        """Loss, rate and gradient norm of every step that is in the trace."""
+        self.missing = "no step was measured"
         """Why the last loss that is missing is not known."""
         self.monitor: StabilityMonitor | None = None
         self._next_judgement = FIRST_JUDGEMENT
@@ -63,7 +62,7 @@ class Watched:
     # -- at a step ----------------------------------------------------------------------------------------------------
 
     def begin(self, optimizer: Optimizer, frame: FrameType | None) -> None:
-        """Attach a monitor at the first step, when the optimizer has all its parameters."""
+        """Attach a monitor at the first step, when the optimizer has its parameters."""
         self.parameters = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
         name = _name_of(optimizer, frame)
         self.name = self.kind if name is None else f"{name} ({self.kind})"
@@ -72,34 +71,35 @@ class Watched:
             return
         self.monitor = StabilityMonitor(optimizer, models=(), stop=Dead(), process_group=None, listen=False)
         self.monitor.losses = self._losses
-        optimizer.register_step_pre_hook(torch.compiler.disable(self._before))  # type: ignore[no-untyped-call]
-        optimizer.register_step_post_hook(torch.compiler.disable(self._after))  # type: ignore[no-untyped-call]
+        optimizer.register_step_pre_hook(self._guarded(self._before))
+        optimizer.register_step_post_hook(self._guarded(self._after))
 
     @property
     def memory(self) -> float:
         """Bytes that watching takes, about."""
         return 4 * 8 * min(self.parameters, SAMPLE) + ROW * self.steps
 
-    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        """Let the monitor look before the step; whatever fails, the step does not."""
-        if self.monitor is None or self.trouble is not None:
+    def _guarded(self, hook: Callable[[StabilityMonitor, Optimizer, Any, Any], Any]) -> Callable[..., Any]:
+        """A hook of a step that looks while the monitor can; whatever fails in it, the step does not."""
+
+        def guarded(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+            if self.monitor is not None and self.trouble is None:
+                try:
+                    return hook(self.monitor, optimizer, args, kwargs)
+                except Exception as error:
+                    self._give_up(error)
             return None
+
+        return torch.compiler.disable(guarded)  # type: ignore[no-untyped-call, no-any-return]
+
+    def _before(self, monitor: StabilityMonitor, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         if self._losses is not None and self._losses.pending is None:
             self.missing = self._losses.doubt or "there was no backward() of a loss before the step"
-        try:
-            return self.monitor.before_step(optimizer, args, kwargs)
-        except Exception as error:
-            self._give_up(error)
-        return None
+        return monitor.before_step(optimizer, args, kwargs)
 
-    def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Let the monitor look after the step."""
-        if self.monitor is not None and self.trouble is None:
-            try:
-                self.monitor.after_step(optimizer, args, kwargs)
-            except Exception as error:
-                self._give_up(error)
+    def _after(self, monitor: StabilityMonitor, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
+        monitor.after_step(optimizer, args, kwargs)
 
     def _give_up(self, error: Exception) -> None:
         self.trouble = f"{type(error).__name__}: {error}"
@@ -107,15 +107,15 @@ class Watched:
     # -- between steps ------------------------------------------------------------------------------------------------
 
     def rows(self) -> str:
-        """The steps that were not asked for yet, as rows of the trace."""
+        """The steps that are not in the trace yet, as rows of it."""
         if self.monitor is None:
             return ""
         numbers = self.monitor.numbers()
-        columns = [numbers["loss"], numbers["rate"], np.sqrt(numbers["grad_sq"])]
-        since = self.curves["batch loss"].count
-        self.curves = {title: Curve.of(values) for title, values in zip(CURVES, columns, strict=True)}
-        text = io.StringIO()
+        columns = [numbers["loss"].copy(), numbers["rate"].copy(), np.sqrt(numbers["grad_sq"])]
+        since = len(self.curves["batch loss"])
+        self.curves = dict(zip(CURVES, columns, strict=True))
         fresh = zip(*(values[since:].tolist() for values in columns), strict=True)
+        text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(
             [self.name, step, *("" if cell != cell else cell for cell in cells)]
             for step, cells in enumerate(fresh, since)
@@ -140,10 +140,10 @@ class Watched:
         before = self.verdict
         try:
             self.verdict = verdict = self.monitor.verdict()
-            self.hopeless = self._why_hopeless(verdict) or self.hopeless
         except Exception as error:
             self._give_up(error)
             return None
+        self.hopeless = self._why_hopeless(self.monitor, verdict, loss) or self.hopeless
         if verdict.more_steps:
             self.next_ask = self.steps + verdict.more_steps
         if verdict.state is (State.UNKNOWN if before is None else before.state) or verdict.more_steps:
@@ -151,37 +151,45 @@ class Watched:
         self.changes.append((self.steps, verdict))
         return verdict
 
-    def conclude(self) -> None:
-        """Ask for the last time; a run that was broken off is judged by what there is of it."""
+    def conclude(self, *, is_complete: bool = True) -> str:
+        """Judge for the last time, and let go of the monitor: the optimizer is gone, or the script is over.
+
+        Args:
+            is_complete: Whether it has made all its steps; else it is judged by what there is of it.
+
+        Returns:
+            What is left to write to the trace.
+        """
+        rows = self.rows()
         self.is_over = True
+        if is_complete:
+            self.planned.settle(self.steps)
         self.ask(None)
         if self.verdict is not None and self.verdict.more_steps:
             self.planned.known = None
             self.ask(None)
-
-    def lost(self) -> str:
-        """Take what is left of an optimizer that is gone, as rows of the trace, and let go of the monitor."""
-        rows = self.rows()
-        self.is_over = True
-        self.planned.settle(self.steps)
-        self.ask(None)
         self.monitor = self._losses = None
         return rows
 
     @property
-    def has_losses(self) -> bool:
-        """Whether any loss is known."""
-        curve = self.curves["batch loss"]
-        return bool(curve.bad) or bool(np.isfinite(curve.rows[:, 2]).any())
+    def summary(self) -> str:
+        """What there is to say about it now."""
+        if self.trouble is not None:
+            return f"It could not be judged: {self.trouble}"
+        if self.steps and np.isnan(self.curves["batch loss"]).all():
+            return f"It could not be judged, because its loss is not known: {self.missing}"
+        if self.verdict is None:
+            return "It was not judged" if self.is_over else "Not judged yet"
+        if self.is_over and self.verdict.state == "unknown":
+            return f"Unknown: {self.verdict.reason}."
+        return str(self.verdict)
 
-    def _why_hopeless(self, verdict: Verdict) -> str | None:
+    def _why_hopeless(self, monitor: StabilityMonitor, verdict: Verdict, loss: Any) -> str | None:
         """Why going on is no use; None while it may be."""
-        assert self.monitor is not None
-        loss = self.monitor.numbers()["loss"]
         if len(loss) >= _LOST and np.isinf(loss[-_LOST:]).all():
             return f"the loss has not been finite for {_LOST} steps and more"
-        if self.monitor.stopped is not None:
-            return self.monitor.stopped.reason
+        if monitor.stopped is not None:
+            return monitor.stopped.reason
         finite = loss[np.isfinite(loss)]
         if verdict.state is State.TOO_LARGE and len(finite):
             first, now = float(finite[:5].mean()), float(finite[-20:].mean())
@@ -197,8 +205,7 @@ def _name_of(optimizer: Optimizer, frame: FrameType | None) -> str | None:
         if package(outer) in ("torch", "surefoot", "accelerate", "lightning"):
             continue
         local = variables(outer)
-        owner = local.get("self")
-        attributes = vars(owner) if hasattr(owner, "__dict__") else {}
+        attributes = getattr(local.get("self"), "__dict__", {})
         names = [name for name, value in local.items() if _is_it(value, optimizer)]
         names += [f"self.{name}" for name, value in attributes.items() if value is optimizer]
         outermost = names[0] if names else outermost
