@@ -26,7 +26,7 @@ from rich.table import Table
 
 from _timing import Turns
 from surefoot.problems import LinearRegression, LogisticRegression, Problem
-from surefoot.runs import Executor, Lane, RunPlan, Settings, SweepWork, Trace
+from surefoot.runs import Executor, Record, RunPlan, Settings, SweepWork, Trace
 from surefoot.runs._methods import parse_method
 
 BASE_LRS = np.logspace(-3, 2, 16)
@@ -60,9 +60,9 @@ def batched(
 
     def advance() -> list[Trace]:
         traces: list[Trace] = []
-        lanes = [Lane(key, settings.steps) for key in keys]
+        records = [Record(key, settings.steps) for key in keys]
         with Executor(processes=1) as executor:
-            executor.advance(work, lanes, settings.steps, traces.extend)
+            executor.advance(work, records, settings.steps, traces.extend)
         return traces
 
     return advance
@@ -241,7 +241,7 @@ def sweep_only(study: Any) -> None:
     settings = Settings(study.steps_per_epoch, study.epochs, study.batch_size, study.factors, "shuffle", 1)
     work = SweepWork(study.problem, {run.method.name: run.method for run in study.runs}, settings)
     with Executor(processes=1) as executor:
-        executor.advance(work, [Lane(run.key, settings.steps) for run in study.runs], settings.steps)
+        executor.advance(work, [Record(run.key, settings.steps) for run in study.runs], settings.steps)
 
 
 def in_fresh_process(count: int) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from surefoot.cli._main import app
-from surefoot.runs import Key, States, Told
+from surefoot.runs import Key, Record, States
 from surefoot.study import Study
 
 
@@ -24,7 +24,7 @@ def store(tmp_path):
         study = Study("linear-regression", methods=methods, lrs=[0.1, 0.2], seeds=1, epochs=1, batch_size=5)
         study.run(path)
     for context, lr in ((study._context(), 0.3), ("gone" * 5, 0.4)):
-        States(f"{path}.states", context).save(Key("sps", lr, 0), Told(0, [1.0]), {"x": 1.0})
+        States(f"{path}.states", context).save(Record(Key("sps", lr, 0), 10, [1.0]), {"x": 1.0})
     return path
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
-from surefoot.runs import Executor, Lane, Settings, SweepWork
+from surefoot.runs import Executor, Record, Settings, SweepWork
 from surefoot.runs._methods import parse_method
 from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, RunPlan
 
@@ -45,9 +45,9 @@ def run_batched(
         steps_per_epoch, epochs, batch_size, np.asarray(schedule), sampling, every, tuple(rules), distance
     )
     work = SweepWork(problem, {run.method.name: run.method for run in runs}, settings)
-    lanes = [Lane(run.key, settings.steps) for run in runs]
+    records = [Record(run.key, settings.steps) for run in runs]
     with Executor(processes=processes) as executor:
-        executor.advance(work, lanes, settings.steps, on_chunk)
+        executor.advance(work, records, settings.steps, on_chunk)
 
 
 def sweep(problem, runs, batch_size, epochs=2, schedule=None, **options):

@@ -8,6 +8,7 @@ import pickle
 import re
 import signal
 import sys
+from concurrent.futures import CancelledError
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +20,8 @@ from tests.processes import Program, wait_until
 from tests.runs.network_cases import TRAIN, Noisy, make_problem, make_study
 
 from surefoot.problems import NetworkProblem, networks
-from surefoot.runs import Key, States, Told, _states, _training, _work, work_of
+from surefoot.runs import Key, Record, States, _states, _training, _work, work_of
 from surefoot.runs._training import NetworkRun
-from surefoot.runs._work import Piece, Stopped
 from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrupted
 
 
@@ -29,7 +29,7 @@ def states_of(study, folder):
     return States(str(folder), study._context(), study._seen.identities)
 
 
-def bench_of(study, folder):
+def work_in(study, folder):
     return work_of(study.problem, study.methods, study.shared, states_of(study, folder))
 
 
@@ -39,14 +39,14 @@ def key_of(run):
 
 def do(study, folder, run=0, stop=None):
     """Take a run to its end, from wherever it is."""
-    (told,) = bench_of(study, folder).do([Piece(key_of(study.runs[run]), 0, study.steps)], stop)
-    return told.trace
+    (record,) = work_in(study, folder).do([(key_of(study.runs[run]), 0, study.steps)], stop)
+    return record.trace
 
 
 def stopped_in_the_middle(study, folder, run=0):
     """Begin a run, and leave it after some steps; the file that it leaves."""
     looks = iter([False, True])
-    with pytest.raises(Stopped):
+    with pytest.raises(CancelledError):
         do(study, folder, run, lambda: next(looks))
     (path,) = Path(folder).glob("*.state")
     return path
@@ -61,7 +61,7 @@ def test_a_run_that_is_stopped_at_every_look_ends_with_the_same_bits(method, tmp
         looks = iter([False, True])
         try:
             trace = do(study, tmp_path, stop=lambda looks=looks: next(looks, False))
-        except Stopped:
+        except CancelledError:
             times += 1
             torch.rand(3)  # whatever else goes on
     assert times == 47
@@ -97,9 +97,9 @@ def test_ctrl_c_keeps_finished_runs_and_leaves_nothing_behind_in_the_end(tmp_pat
 def test_a_run_that_was_killed_before_its_result_was_stored_is_stored(tmp_path, monkeypatch, assert_same_bits):
     study, taken = make_study(), []
     last = study.runs[3]
-    work = bench_of(study, tmp_path / "s.db.states")
+    work = work_in(study, tmp_path / "s.db.states")
     work._saves = True  # as a process does that hands its runs over
-    work.do([Piece(key_of(last), 0, study.steps)])
+    work.do([(key_of(last), 0, study.steps)])
     advance = NetworkRun.take_steps
     monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(self.run), advance(self, k))[1])
     found = study.run(tmp_path / "s.db", processes=1)
@@ -162,8 +162,10 @@ def test_a_killed_program_goes_on_inside_its_run(tmp_path, whole, assert_same_bi
 
         kill_when(written, PROGRAM, store, "1")
     study = make_study(**SWEEP)
-    loaded = [states_of(study, folder).load(key_of(run)) for run in study.runs]
-    saved = [len(told.losses) for told, _ in filter(None, loaded)]
+    records = [Record(key_of(run), study.steps) for run in study.runs]
+    for record in records:
+        states_of(study, folder).load(record)
+    saved = [record.taken for record in records if record.taken]
     done = study.plan(store).done
     advance = NetworkRun.take_steps
     monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(k), advance(self, k))[1])
@@ -228,8 +230,8 @@ def test_nothing_is_unpickled_from_a_checkpoint(tmp_path):
         def __reduce__(self):
             return Path.touch, (tmp_path / "sprung",)
 
-    run = key_of(study.runs[0])
-    states_of(study, tmp_path).save(run, Told(0, np.ones(3)), {"model": Trap(), "random": torch.zeros(1)})
+    record = Record(key_of(study.runs[0]), study.steps, np.ones(3))
+    states_of(study, tmp_path).save(record, {"model": Trap(), "random": torch.zeros(1)})
     with pytest.raises(CheckpointError, match=f"{path.name} cannot be read"):
         do(study, tmp_path)
     assert not (tmp_path / "sprung").exists()
@@ -339,7 +341,7 @@ def test_a_model_that_raises_in_the_middle_keeps_finished_runs(tmp_path):
 
 def test_networks_of_the_package_can_be_sent_to_other_processes():
     problem = NetworkProblem(partial(networks.MLP, 6, (8,), 3), TRAIN)
-    assert b"__main__" not in pickle.dumps(bench_of(make_study(problem), "folder"))
+    assert b"__main__" not in pickle.dumps(work_in(make_study(problem), "folder"))
 
 
 def test_workers_take_one_gpu_each(monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from tests.processes import Program, wait_until
 
 from surefoot.problems import LinearRegression
-from surefoot.runs import Executor, Key, Lane, Progress, Run, RunError, RunWork, States
+from surefoot.runs import Executor, Key, Progress, Record, Run, RunError, RunWork, States
 from surefoot.search import ProblemRun
 from surefoot.study import Result, RunFailed, Study
 
@@ -38,18 +38,18 @@ class Line(Run):
 
 def advance(folder, happens, lrs, processes=2, steps=(10,)):
     work = RunWork({"": lambda lr, seed: Line(lr, seed, happens)}, 20, States(str(folder)), 8)
-    lanes = [Lane(Key("", lr, 0), 20) for lr in lrs]
+    records = [Record(Key("", lr, 0), 20) for lr in lrs]
     with Executor(processes=processes) as executor:
         for step in steps:
-            executor.advance(work, lanes, step)
-    return lanes
+            executor.advance(work, records, step)
+    return records
 
 
 def test_two_processes_give_the_numbers_of_one(tmp_path):
     for processes in (1, 2):
-        for lane in advance(tmp_path / str(processes), lambda lr, x: None, [0.1, 0.2, 0.3], processes, (5, 12, 20)):
-            np.testing.assert_array_equal(lane.losses, np.arange(20.0))
-            assert lane.complete
+        for record in advance(tmp_path / str(processes), lambda lr, x: None, [0.1, 0.2, 0.3], processes, (5, 12, 20)):
+            np.testing.assert_array_equal(record.losses, np.arange(20.0))
+            assert record.complete
 
 
 def test_a_worker_that_dies_costs_its_task_alone(tmp_path):
@@ -59,14 +59,14 @@ def test_a_worker_that_dies_costs_its_task_alone(tmp_path):
         if lr == 0.2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    lanes = [Lane(Key("", lr, 0), 20) for lr in (0.1, 0.2, 0.3, 0.4, 0.5)]
+    records = [Record(Key("", lr, 0), 20) for lr in (0.1, 0.2, 0.3, 0.4, 0.5)]
     work = RunWork({"": lambda lr, seed: Line(lr, seed, die)}, 20, States(str(tmp_path / "states")), 8)
     with (
         Executor(processes=2) as executor,
         pytest.raises(RunError, match=r"ended twice .* lr=0\.2, seed 0\. All"),
     ):
-        executor.advance(work, lanes, 20)
-    assert [lane.recorded for lane in lanes] == [20, 0, 20, 20, 20]
+        executor.advance(work, records, 20)
+    assert [record.taken for record in records] == [20, 0, 20, 20, 20]
     assert {lr: len((tmp_path / f"{lr}").read_text()) for lr in (0.1, 0.2)} == {0.1: 1, 0.2: 2}
 
 
@@ -76,7 +76,7 @@ def test_a_worker_that_dies_once_is_forgiven(tmp_path):
             (tmp_path / "died").touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    assert all(lane.recorded == 10 for lane in advance(tmp_path / "states", die, [0.1, 0.2, 0.3]))
+    assert all(record.taken == 10 for record in advance(tmp_path / "states", die, [0.1, 0.2, 0.3]))
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -93,8 +93,8 @@ def test_a_run_that_raises_is_named_with_its_cause(tmp_path, processes):
 def test_what_cannot_be_sent_stays_in_this_process(tmp_path, caplog):
     lock = threading.Lock()
     with caplog.at_level(logging.WARNING, "surefoot"):
-        lanes = advance(tmp_path, lambda lr, x: lock.locked(), [0.1, 0.2])
-    assert all(lane.recorded == 10 for lane in lanes)
+        records = advance(tmp_path, lambda lr, x: lock.locked(), [0.1, 0.2])
+    assert all(record.taken == 10 for record in records)
     assert "all runs stay in one process: what makes the runs cannot be sent to others" in caplog.text
 
 
@@ -102,13 +102,13 @@ def test_a_run_found_is_where_its_record_stands(tmp_path):
     """Its file may be of an earlier step."""
     states = States(str(tmp_path))
     work = RunWork({"": Line}, 20, states, 1)
-    lane = Lane(Key("", 0.1, 0), 20)
+    record = Record(Key("", 0.1, 0), 20)
     with Executor(processes=1) as executor:
-        executor.advance(work, [lane], 5)
+        executor.advance(work, [record], 5)
         work.leave()
-        executor.advance(work, [lane], 20)
+        executor.advance(work, [record], 20)
     work._live.clear()
-    assert work.run_of(lane).x == 20.0
+    assert work.run_of(record).x == 20.0
 
 
 PROGRAM = """
@@ -175,11 +175,11 @@ def test_a_study_whose_worker_dies_has_the_other_runs():
 
 def test_runs_that_are_advanced_together_stay_here(tmp_path, caplog):
     work = RunWork({"sgd": ProblemRun(LinearRegression(), "sgd", batch_size=5)}, 20, States(str(tmp_path)), 8)
-    lanes = [Lane(Key("sgd", lr, 0), 20) for lr in (0.01, 0.1)]
+    records = [Record(Key("sgd", lr, 0), 20) for lr in (0.01, 0.1)]
     with caplog.at_level(logging.WARNING, "surefoot"), Executor(processes=2) as executor:
-        executor.advance(work, lanes, 20)
+        executor.advance(work, records, 20)
     assert "stay in this process" in caplog.text
-    assert all(lane.complete for lane in lanes)
+    assert all(record.complete for record in records)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from surefoot.runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key, States, Store, Told, Trace
+from surefoot.runs import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key, Record, States, Store, Trace
 from surefoot.study import StoreError
 
 
@@ -193,7 +193,7 @@ def test_a_study_that_is_deleted_takes_its_runs_and_states_with_it(tmp_path):
         for context in ("a", "b"):
             store.register(context, {"name": context})
             store.add(context, [make(0.1)])
-            States(str(store.states), context).save(Key("sgd", 0.2, 0), Told(0, np.ones(3)), {"x": 1.0})
+            States(str(store.states), context).save(Record(Key("sgd", 0.2, 0), 20, np.ones(3)), {"x": 1.0})
         store.delete(store.studies()[0])
         assert [entry.settings["name"] for entry in store.studies()] == ["b"]
         assert (store.done("a"), len(store.done("b")), len(store.unfinished())) == (set(), 1, 1)

@@ -75,7 +75,7 @@ def test_the_numbers_are_those_of_the_convex_run():
 
 @pytest.mark.parametrize("optimizer", [sfo.NGN, sfo.MoMoAdam, torch.optim.AdamW])
 def test_going_on_from_a_state_on_disk(tmp_path, optimizer):
-    from surefoot.runs import Key, States, Told
+    from surefoot.runs import Key, Record, States
 
     def noisy():
         return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
@@ -85,9 +85,9 @@ def test_going_on_from_a_state_on_disk(tmp_path, optimizer):
     straight.advance(12)
     first.advance(7)
     torch.manual_seed(99)  # others use random numbers, too
-    key, states = Key("", 0.01, 1), States(str(tmp_path / "states"), "context")
-    states.save(key, Told(0, np.zeros(7)), first.state_dict())
-    second.load_state_dict(states.load(key)[1])
+    record, states = Record(Key("", 0.01, 1), 12, np.zeros(7)), States(str(tmp_path / "states"), "context")
+    states.save(record, first.state_dict())
+    second.load_state_dict(states.load(record))
     second.advance(5)
     assert same(straight, second)
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import surefoot.optim as sfo
 from surefoot.cli._main import app
 from surefoot.problems import NetworkProblem
-from surefoot.runs import Key, NetworkRuns, States, _work
+from surefoot.runs import Key, NetworkRuns, Record, States, _work
 from surefoot.runs._training import NetworkRun
 from surefoot.search import RunError, tune
 from surefoot.study import Result, Study
@@ -203,7 +203,9 @@ def test_what_a_study_has_begun_serves_a_search(tmp_path, monkeypatch, taken):
         with pytest.raises(RunError, match="Stop"):
             study.run(tmp_path / "s.db", processes=1)
     states = States(str(tmp_path / "s.db.states"), study._context(), study._seen.identities)
-    done = len(states.load(Key("ngn", lr, 0))[0].losses)
+    record = Record(Key("ngn", lr, 0), study.steps)
+    states.load(record)
+    done = record.taken
     assert 0 < done < study.steps
     taken.clear()
     found = tune(study, processes=1, store=tmp_path / "s.db")

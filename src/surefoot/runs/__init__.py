@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from surefoot._base.progress import Tell, reporter, tell
 from surefoot.runs._executor import ClusterError, Executor
 from surefoot.runs._kinds import factory_of, is_network, work_of
-from surefoot.runs._lane import Lane, Told
 from surefoot.runs._methods import EXACT, Method, has_level, parse_method, parse_methods
 from surefoot.runs._run import Floats, Progress, Run, RunError, RunFactory, SearchError
 from surefoot.runs._states import CheckpointError, States
@@ -25,6 +24,7 @@ from surefoot.runs._types import (
     FINAL_FIELDS,
     STEP_FIELDS,
     Key,
+    Record,
     RunPlan,
     Settings,
     Trace,
@@ -43,9 +43,9 @@ _NEED_TORCH = {
 
 __all__ = [
     "EPOCH_FIELDS", "EXACT", "FINAL_FIELDS", "IDENTITY_RULE", "NUMERICS_VERSION", "STEP_FIELDS", "CheckpointError",
-    "ClusterError", "Executor", "Floats", "Key", "Lane", "Method", "NetworkRun", "NetworkRuns", "ProblemRun",
-    "Progress", "Run", "RunError", "RunFactory", "RunPlan", "RunWork", "SearchError", "Settings", "States", "Store",
-    "StoreError", "StudyEntry", "SweepWork", "Tell", "Told", "TorchRun", "Trace", "Work", "factory_of", "has_level",
+    "ClusterError", "Executor", "Floats", "Key", "Method", "NetworkRun", "NetworkRuns", "ProblemRun", "Progress",
+    "Record", "Run", "RunError", "RunFactory", "RunPlan", "RunWork", "SearchError", "Settings", "States", "Store",
+    "StoreError", "StudyEntry", "SweepWork", "Tell", "TorchRun", "Trace", "Work", "factory_of", "has_level",
     "is_network", "parse_method", "parse_methods", "reporter", "tell", "work_of",
 ]  # fmt: skip
 

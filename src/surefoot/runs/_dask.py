@@ -17,6 +17,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from types import ModuleType
@@ -32,8 +33,8 @@ try:
 except ImportError as error:
     raise missing("engine='dask'", error, "dask") from error
 
-from surefoot.runs._executor import Answer, ClusterError, Task, WorkerDied, named, sendable
-from surefoot.runs._work import Work
+from surefoot.runs._executor import ClusterError, named, received, sendable
+from surefoot.runs._work import Task, Work
 
 _CONNECT_SECONDS = 10
 _LONELY_SECONDS = 60.0
@@ -100,8 +101,8 @@ class DaskPool:
         self._tasks[future] = task
         self._completed.add(future)
 
-    def completed(self, seconds: float) -> list[Answer]:
-        """The answers that have come, or that come within some seconds."""
+    def completed(self, seconds: float) -> list[tuple[Task, Any, BaseException | None]]:
+        """The tasks that are done now or within some seconds: with their records, or with an error."""
         deadline = time.monotonic() + seconds
         while self._tasks and not self._completed.has_ready() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -111,8 +112,7 @@ class DaskPool:
             task = self._tasks.pop(future)
             future.release()  # else it would be computed again if its worker were lost now
             is_answer = isinstance(result, tuple) and len(result) == 2  # Dask's own errors have a traceback
-            value, error = result if is_answer else (None, self._lost(task, result))
-            answers.append(Answer(task, value, error))
+            answers.append((task, *received(*result)) if is_answer else (task, None, self._lost(task, result)))
         return answers
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class DaskPool:
         error: Any = result[1] if isinstance(result, tuple) else result
         failure: BaseException
         if isinstance(error, KilledWorker):
-            failure = WorkerDied(f"the run {named(task)} lost its worker {error.allowed_failures + 1} times")
+            failure = BrokenExecutor(f"the run {named(task)} lost its worker {error.allowed_failures + 1} times")
         else:
             failure = ClusterError(
                 f"the scheduler {self._client.scheduler.address} was lost, or has dropped the run {named(task)}; "

@@ -18,15 +18,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
 
 from surefoot._base import checks
 from surefoot._base.processes import cores, keep_memory
-from surefoot.runs._lane import Lane, Told
 from surefoot.runs._run import RunError
 from surefoot.runs._states import CheckpointError
-from surefoot.runs._types import Trace
-from surefoot.runs._work import Piece, Work
+from surefoot.runs._types import Record, Trace
+from surefoot.runs._work import Stop, Task, Work
+
+if TYPE_CHECKING:
+    from surefoot.runs._dask import DaskPool
 
 _PAYS_SECONDS = 4.0
 """Seconds of a whole run from which on other processes pay: about twice what it takes until they are ready."""
@@ -34,45 +37,9 @@ _LOOK_SECONDS = 0.2
 """Seconds of computing after which it is known how long a whole run takes."""
 _WAIT_SECONDS = 0.2
 
-Task = Sequence[Piece]
-"""Runs that are advanced in one go."""
-
 
 class ClusterError(RuntimeError):
     """A Dask cluster cannot be reached or used, or was lost on the way."""
-
-
-class WorkerDied(RuntimeError):
-    """A worker process ended before its task was done."""
-
-
-class CannotTravel(TypeError):
-    """Something cannot be sent to other processes; the message says why."""
-
-
-class Answer(NamedTuple):
-    """The result of a task, or its error."""
-
-    task: Task
-    value: Any
-    """One :class:`Told` per run; None with an error."""
-    error: BaseException | None = None
-
-
-class Pool(Protocol):
-    """Workers: loky's processes, or those of a Dask cluster."""
-
-    def free(self) -> int:
-        """How many more tasks they can be given now; so the number of tasks under way is bounded."""
-
-    def submit(self, task: Task) -> None:
-        """Let a worker do a task."""
-
-    def completed(self, seconds: float) -> list[Answer]:
-        """The answers that have come, or that come within some seconds."""
-
-    def close(self) -> None:
-        """End the workers, also in the middle of a task."""
 
 
 class Executor:
@@ -109,66 +76,61 @@ class Executor:
             import surefoot.runs._dask  # noqa: F401  # an extra that is missing is reported before any work starts
         self.is_dask = engine == "dask"
         self._processes, self._address, self._cpus, self._gpus = processes, address, cpus, gpus
-        self._pool: Pool | None = None
+        self._pool: LokyPool | DaskPool | None = None
         self._spent, self._steps, self._is_warm = 0.0, 0, False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        if self._pool is not None:
+            self._pool.close()
 
     def advance(
         self,
         work: Work,
-        lanes: Sequence[Lane],
+        records: Sequence[Record],
         step: int,
         finished: Callable[[list[Trace]], None] | None = None,
-        tick: Callable[[], None] | None = None,
     ) -> None:
-        """Take runs to a step; what is recorded already is not computed again.
+        """Take runs to a step; what was computed already is not computed again. An interruption saves what is at hand.
 
         Args:
             work: What takes them there, the same at every call.
-            lanes: The runs.
+            records: The runs.
             step: Where to.
-            finished: Receives what a study keeps of runs that have come to their end.
-            tick: Called now and then while tasks are under way.
+            finished: Receives what a study keeps of runs that have ended.
         """
-        groups = work.groups([lane for lane in lanes if lane.is_behind(step)])
-        lane_of = {lane.key: lane for group in groups for lane in group}
-        tasks = [[Piece(lane.key, lane.recorded, step) for lane in group] for group in groups]
-        for task, reports in self.run(work, tasks, tick or (lambda: None)):
-            for piece, told in zip(task, reports, strict=True):
-                lane_of[piece.key].take(told)
-            traces = [told.trace for told in reports if told.trace is not None]
-            if traces and finished is not None:
-                finished(traces)
-        for lane in lanes:
-            lane.ask(step)
-
-    def run(
-        self, work: Work, tasks: Sequence[Task], tick: Callable[[], None] = lambda: None
-    ) -> Iterator[tuple[Task, list[Told]]]:
-        """Do tasks, and give the result of each as soon as it is there; an interruption saves the runs at hand."""
+        groups = work.groups([record for record in records if record.is_behind(step)])
+        record_of = {record.key: record for group in groups for record in group}
         try:
-            yield from self._run(work, tasks, tick)
+            for found in self._run(work, [[(one.key, one.taken, step) for one in group] for group in groups]):
+                for record in found:
+                    record_of[record.key].take(record)
+                traces = [record.trace for record in found if record.trace is not None]
+                if traces and finished is not None:
+                    finished(traces)
         except BaseException:
             work.leave()
             raise
+        for record in records:
+            record.done = max(record.done, min(step, record.taken))
 
-    def _run(self, work: Work, tasks: Sequence[Task], tick: Callable[[], None]) -> Iterator[tuple[Task, list[Told]]]:
+    def _run(self, work: Work, tasks: Sequence[Task]) -> Iterator[list[Record]]:
+        """Do tasks, and give what each has found as soon as it is there."""
         waiting, busy = deque(tasks), 0
         again: deque[Task] = deque()
         tried: set[int] = set()
         lost: list[Task] = []
         while waiting or again or busy:
             if self._pool is None:
-                self._pool = self._started(work, waiting or again)
+                self._pool = self._started(work, waiting)
             if self._pool is None:
-                task = waiting.popleft() if waiting else again.popleft()
-                yield task, self._done_here(work, task)
-                tick()
+                with _interrupt_noted() as is_interrupted:
+                    found = self._done_here(work, waiting.popleft(), is_interrupted)
+                yield found
+                if is_interrupted():
+                    raise KeyboardInterrupt
                 continue
             while waiting and self._pool.free():
                 self._pool.submit(waiting.popleft())
@@ -176,38 +138,36 @@ class Executor:
             if not waiting and not busy:  # a task whose worker has died is tried once more, alone
                 self._pool.submit(again.popleft())
                 busy += 1
-            for task, value, error in sorted(self._pool.completed(_WAIT_SECONDS), key=lambda a: a.error is not None):
+            for task, found, error in sorted(self._pool.completed(_WAIT_SECONDS), key=lambda a: a[2] is not None):
                 busy -= 1
                 if error is None:
-                    yield task, value
-                elif isinstance(error, WorkerDied):
+                    yield found
+                elif isinstance(error, concurrent.futures.BrokenExecutor):
                     (lost if id(task) in tried else again).append(task)
                     tried.add(id(task))
-                elif isinstance(error, CannotTravel) and not self.is_dask:
-                    self._stay(str(error))
-                    waiting, busy = deque(tasks), 0  # it was the first answer
-                    break
                 elif isinstance(error, RunError | ClusterError | CheckpointError):
                     raise error
                 else:
                     raise RunError(f"the run at {named(task)} raised {error}") from error
-            tick()
         if lost:
             names = "; ".join(named(task) for task in lost)
             raise RunError(
                 f"the worker process ended twice (out of memory?) while it computed {names}. All other runs are done"
             )
 
-    def _done_here(self, work: Work, task: Task) -> list[Told]:
+    def _done_here(self, work: Work, task: Task, stop: Stop) -> list[Record]:
         begin = time.process_time()
-        reports = work.do(task)
+        try:
+            found = work.do(task, stop)
+        except concurrent.futures.CancelledError:
+            raise KeyboardInterrupt from None
         if self._is_warm:  # the first steps of a process load libraries
             self._spent += time.process_time() - begin
-            self._steps += sum(piece.end - piece.known for piece in task)
+            self._steps += sum(end - known for _, known, end in task)
         self._is_warm = True
-        return reports
+        return found
 
-    def _started(self, work: Work, tasks: Sequence[Task]) -> Pool | None:
+    def _started(self, work: Work, tasks: Sequence[Task]) -> LokyPool | DaskPool | None:
         """Workers, if they pay off and can be started."""
         if work.stays:
             if self.is_dask or (self._processes or 1) > 1:
@@ -222,7 +182,7 @@ class Executor:
             copy = work.copy(count)
             try:
                 payload = packed(copy)
-            except CannotTravel as error:
+            except pickle.PickleError as error:
                 raise TypeError(f"what makes the runs cannot be sent to other processes: {error}") from error
             return DaskPool(copy, payload, min(count, len(tasks)), address=self._address, resources=resources)
         count = self._processes or work.workers(tasks)
@@ -240,25 +200,15 @@ class Executor:
                 return None
         try:
             pool = LokyPool(packed(work.copy(count)), count)
-        except CannotTravel as error:
-            self._stay(f"what makes the runs cannot be sent to others ({error})")
+        except pickle.PickleError as error:
+            _warn(f"all runs stay in one process: what makes the runs cannot be sent to others ({error})")
+            self._become_single()
             return None
         work.leave()  # the workers go on with what is at hand here
         return pool
 
-    def _stay(self, reason: str) -> None:
-        """Go on in this process alone, and say why."""
-        _warn(f"all runs stay in one process: {reason}")
-        self._close()
-        self._become_single()
-
     def _become_single(self) -> None:
         self.is_dask, self._processes = False, 1
-
-    def _close(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
 
 
 class LokyPool:
@@ -280,7 +230,7 @@ class LokyPool:
         return ProcessPoolExecutor(1, initializer=_begin, initargs=(self._payload, os.getpid()))
 
     def free(self) -> int:
-        """How many workers have nothing to do."""
+        """How many workers have nothing to do; so the number of tasks under way is bounded."""
         return len(self._idle)
 
     def submit(self, task: Task) -> None:
@@ -288,8 +238,8 @@ class LokyPool:
         worker = self._idle.pop()
         self._busy[worker.submit(_do, task)] = task, worker
 
-    def completed(self, seconds: float) -> list[Answer]:
-        """The answers that have come, or that come within some seconds."""
+    def completed(self, seconds: float) -> list[tuple[Task, Any, BaseException | None]]:
+        """The tasks that are done now or within some seconds: with their records, or with an error."""
         done, _ = concurrent.futures.wait(self._busy, seconds, concurrent.futures.FIRST_COMPLETED)
         answers = []
         for future in done:
@@ -297,14 +247,13 @@ class LokyPool:
             error = future.exception()
             if isinstance(error, concurrent.futures.BrokenExecutor):
                 worker.shutdown(kill_workers=True)
-                worker, error = self._worker(), WorkerDied("a worker process ended early (out of memory?)")
+                worker = self._worker()
             self._idle.append(worker)
-            value, error = (None, error) if error is not None else future.result()
-            answers.append(Answer(task, value, error))
+            answers.append((task, *received(*future.result())) if error is None else (task, None, error))
         return answers
 
     def close(self) -> None:
-        """End the workers: nothing they hold is worth waiting for."""
+        """End the workers, also in the middle of a task."""
         for worker in (*self._idle, *(worker for _, worker in self._busy.values())):
             worker.shutdown(kill_workers=True)
 
@@ -316,7 +265,7 @@ def packed(value: Any) -> bytes:
     try:
         return bytes(cloudpickle.dumps(value))
     except Exception as error:  # objects may raise anything
-        raise CannotTravel(f"{type(error).__name__}: {error}") from error
+        raise pickle.PicklingError(f"{type(error).__name__}: {error}") from error
 
 
 _work: Any = None
@@ -324,7 +273,7 @@ _work: Any = None
 
 
 def _begin(payload: bytes, parent: int) -> None:
-    """Prepare a worker: Ctrl-C is for the parent, which ends its workers; without a parent nobody takes answers."""
+    """Prepare a worker: Ctrl-C is for the parent, which ends its workers; without a parent nobody takes results."""
     global _work
     _work = payload
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -338,46 +287,59 @@ def _end_without(parent: int) -> None:
     os._exit(1)
 
 
-def _do(task: Task) -> tuple[Any, BaseException | None]:
-    """Do a task in a worker; errors come as values, with their cause, which pickling forgets."""
+def _do(task: Task) -> tuple[Any, Any]:
+    """Do a task in a worker."""
     global _work
     try:
         if isinstance(_work, bytes):
-            try:
-                _work = pickle.loads(_work)
-            except Exception as error:
-                raise CannotTravel(f"{type(error).__name__}: {error}") from error
+            _work = pickle.loads(_work)
         return _work.do(task), None
     except Exception as error:
         return None, sendable(error)
 
 
-def sendable(error: Exception) -> Exception:
-    """An error as another process can raise it, with its cause."""
+def sendable(error: Exception) -> tuple[Exception, BaseException | None]:
+    """An error as another process can receive it, beside its cause, which pickling forgets."""
     try:
-        wrapped = _WithCause(error, error.__cause__)
-        pickle.loads(packed(wrapped))  # which some errors do not survive
-        return wrapped
+        pickle.loads(packed((error, error.__cause__)))  # which some errors do not survive
+        return error, error.__cause__
     except Exception:
-        return RunError(str(error)) if isinstance(error, RunError) else RuntimeError(f"{type(error).__name__}: {error}")
+        text = str(error)
+        return RunError(text) if isinstance(error, RunError) else RuntimeError(f"{type(error).__name__}: {text}"), None
 
 
-class _WithCause(Exception):
-    """An error with its cause, which pickling forgets; it comes out as that error."""
+def received(found: Any, error: Any) -> tuple[Any, BaseException | None]:
+    """What a worker has sent: records, or an error."""
+    if error is None:
+        return found, None
+    error[0].__cause__ = error[1]
+    return None, error[0]
 
-    def __reduce__(self) -> Any:
-        return _joined, self.args
 
+@contextmanager
+def _interrupt_noted() -> Iterator[Stop]:
+    """Let Ctrl-C wait until a run can be saved, so that no step is taken twice; a second one does not wait."""
+    noted: list[int] = []
 
-def _joined(error: BaseException, cause: BaseException | None) -> BaseException:
-    error.__cause__ = cause
-    return error
+    def note(number: int, _: object) -> None:
+        noted.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    is_ours = threading.current_thread() is threading.main_thread()
+    is_ours = is_ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_ours:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def named(task: Task) -> str:
     """What a task is called in messages."""
     beside = f" and {len(task) - 1} runs beside it" if len(task) > 1 else ""
-    return f"{task[0].key}{beside}"
+    return f"{task[0][0]}{beside}"
 
 
 def _warn(text: str) -> None:

@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 
 from surefoot._base.files import replacing
-from surefoot.runs._lane import Told
 from surefoot.runs._run import SearchError
-from surefoot.runs._types import Key
+from surefoot.runs._types import Key, Record
 
 _ADVICE = "delete it, and its run is computed anew. All other runs are kept"
 _SKELETON = "skeleton"
 _ARRAY = "array of NumPy"
 _CHECKSUM_BYTES = 32
+_KEPT = ("losses", "lost_at", "evaluation")
+"""What a file has of a record."""
 
 
 class CheckpointError(SearchError):
@@ -66,10 +67,10 @@ class States:
         """Whether there is a file of a run."""
         return self.path(key).exists()
 
-    def save(self, key: Key, told: Told, state: Any) -> None:
+    def save(self, record: Record, state: Any) -> None:
         """Write the file of a run; None in place of a state for one that has ended."""
-        path, record = self.path(key), told._replace(trace=None)._asdict()
-        content = packed({"run": self._name(key), "record": record, "state": state})
+        path, numbers = self.path(record.key), {name: getattr(record, name) for name in _KEPT}
+        content = packed({"run": self._name(record.key), "record": numbers, "state": state})
         try:
             path.parent.mkdir(parents=True, exist_ok=True)  # another machine may have no such folder
             with replacing(path, "a state", sync=False) as file:
@@ -78,9 +79,9 @@ class States:
             reason = os.strerror(error.errno) if error.errno else error
             raise CheckpointError(f"cannot write the checkpoint {path}: {reason}; finished runs are kept") from error
 
-    def load(self, key: Key) -> tuple[Told, Any] | None:
-        """The numbers of a run and its state; None if there is no file."""
-        path = self.path(key)
+    def load(self, record: Record) -> Any:
+        """Fill the record of a run with what its file has; the state to go on from, None without."""
+        path = self.path(record.key)
         try:
             content = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -94,9 +95,12 @@ class States:
             values = unpacked(content)
         except Exception as error:  # torch raises many kinds for what it does not read
             raise CheckpointError(f"{path} cannot be read ({error}); {_ADVICE}") from error
-        if values["run"] != self._name(key):
+        if values["run"] != self._name(record.key):
             raise CheckpointError(f"{path} is of another run; {_ADVICE}")
-        return Told(**values["record"]), values["state"]
+        for name in _KEPT:
+            setattr(record, name, values["record"][name])
+        record.saved = record.taken
+        return values["state"]
 
     def remove(self, key: Key) -> None:
         """Remove a run's file."""

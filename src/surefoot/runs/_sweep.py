@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from surefoot._base.processes import cores
 from surefoot._identity import Identity, digest, identify, merged
 from surefoot.problems import ArrayProblem, Problem, one_blas_thread
 from surefoot.rules import History, first_stop
-from surefoot.runs._lane import Lane, Told
 from surefoot.runs._methods import Method, parse_method
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import Progress, Run
@@ -33,12 +33,13 @@ from surefoot.runs._types import (
     TRACED,
     Floats,
     Key,
+    Record,
     RunPlan,
     Settings,
     Trace,
     close,
 )
-from surefoot.runs._work import Piece, Stop, Stopped, Work
+from surefoot.runs._work import Stop, Task, Work
 from surefoot.theory import level
 from surefoot.theory.arrays import NUMPY
 from surefoot.theory.models import Linear, Model, Point, exact_delta
@@ -91,34 +92,31 @@ class SweepWork(Work):
         """What the numbers depend on, as text."""
         return self.problem.fingerprint()
 
-    def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
+    def groups(self, records: Sequence[Record]) -> list[list[Record]]:
         """The runs in chunks, in the order in which they should be done."""
-        plans = [self._plan(lane.key) for lane in lanes]
-        lane_of = {id(plan): lane for plan, lane in zip(plans, lanes, strict=True)}
+        plans = [self._plan(record.key) for record in records]
+        record_of = {id(plan): record for plan, record in zip(plans, records, strict=True)}
         chunks = chunks_of(self.problem, plans, self.settings)
-        return [[lane_of[id(run)] for tile in tiles for run in tile] for tiles in chunks]
+        return [[record_of[id(run)] for tile in tiles for run in tile] for tiles in chunks]
 
-    def workers(self, tasks: Sequence[Sequence[Piece]]) -> int:
+    def workers(self, tasks: Sequence[Task]) -> int:
         """One process per core for sweeps that take more than a few seconds, else one in all."""
         seconds = 0.0
         for task in tasks:
-            tiles = sum(-(-count // WIDTH) for count in Counter(piece.key.seed for piece in task).values())
-            exact = self.methods[task[0].key.method].model is None
+            tiles = sum(-(-count // WIDTH) for count in Counter(key.seed for key, _, _ in task).values())
+            exact = self.methods[task[0][0].method].model is None
             per_tile = _tile_seconds(self.problem, self.settings, exact)
             seconds += self.settings.steps * (_STEP_SECONDS + tiles * per_tile)
         return cores() if seconds > _PARALLEL_SECONDS else 1
 
-    def do(self, task: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
+    def do(self, task: Task, stop: Stop | None = None) -> list[Record]:
         """Run a chunk to its end."""
-        plans = [self._plan(piece.key) for piece in task]
+        plans = [self._plan(key) for key, _, _ in task]
         # Overflow is how a run diverges: a result, not a warning.
         with one_blas_thread(), np.errstate(all="ignore"):
             chunk = Chunk(self.problem, tiles_of(plans), self.settings)
             chunk.run(stop)
-            traces = chunk.traces()
-        trace_of = {trace.key: trace for trace in traces}
-        nothing = np.empty(0)
-        return [Told(0, nothing, trace=trace_of[piece.key]) for piece in task]
+            return [Record(trace.key, self.horizon, trace=trace) for trace in chunk.traces()]
 
     def _plan(self, key: Key) -> RunPlan:
         return RunPlan(self.methods[key.method], key.lr, key.seed)
@@ -229,7 +227,7 @@ class Chunk:
             rows = {seed: np.concatenate([next(orders[seed]) for _ in range(count)]) for seed in set(self.seeds)}
             for begin in range(0, count * settings.steps_per_epoch, _BLOCK):
                 if stop is not None and stop():
-                    raise Stopped
+                    raise CancelledError
                 self._run_block(
                     epoch * settings.steps_per_epoch + begin,
                     np.stack([rows[seed][begin : begin + _BLOCK] for seed in self.seeds], axis=1),

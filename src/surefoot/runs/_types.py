@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -95,6 +95,63 @@ class Trace(NamedTuple):
     """One number for each of FINAL_FIELDS."""
     violations: int = 0
     """Steps whose loss was below the method's lower bound."""
+
+
+@dataclass(eq=False)
+class Record:
+    """What was computed of a run, and how much of that was asked for.
+
+    Other processes send records, and files hold them. ``done`` and what was computed differ after a resumption: what is
+    there is not computed again. A search looks at ``done`` steps only, so that its decisions do not depend on when what
+    was computed.
+    """
+
+    key: Key
+    horizon: int
+    """T, the steps of a whole run."""
+    losses: Floats = field(default_factory=lambda: np.empty(0))
+    """The batch losses of the steps that were taken; of a run of a study that has ended, only its trace is sent."""
+    lost_at: int | None = None
+    """Index of the first step that was not finite, asked for or not."""
+    evaluation: float | None = None
+    """The loss that counts, at the end."""
+    trace: Trace | None = None
+    """What a study keeps of a run that has ended."""
+    done: int = 0
+    """Steps that were asked for."""
+    saved: int = 0
+    """Steps that its file holds."""
+
+    @property
+    def taken(self) -> int:
+        """Steps that were taken."""
+        return len(self.losses)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has no further step: it is at its end, or a step was not finite, or a rule has ended it."""
+        return self.taken == self.horizon or self.lost_at is not None or self.trace is not None
+
+    @property
+    def ended_at(self) -> int | None:
+        """Index of the first step asked for that was not finite."""
+        return self.lost_at if self.lost_at is not None and self.done > self.lost_at else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all steps were taken, and asked for."""
+        return self.done == self.horizon and self.ended_at is None
+
+    def is_behind(self, step: int) -> bool:
+        """Whether steps before ``step`` have to be computed."""
+        return self.taken < step and not self.ended
+
+    def take(self, other: Record) -> None:
+        """Take over what another process, or a file, knows of the run."""
+        if other.taken >= self.taken:
+            self.losses, self.lost_at, self.evaluation, self.trace = (
+                other.losses, other.lost_at, other.evaluation, other.trace,
+            )  # fmt: skip
 
 
 def close(

@@ -7,41 +7,30 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 
 from surefoot._base.processes import cores
 from surefoot._base.randomness import global_random
 from surefoot.problems import one_blas_thread
-from surefoot.runs._lane import Lane, Told
 from surefoot.runs._run import Run, RunError, RunFactory
 from surefoot.runs._states import States
-from surefoot.runs._types import Key, Trace
+from surefoot.runs._types import Key, Record
 
 _SAVE_SECONDS = 1.0
 _SAVE_SHARE = 0.01
 """The least time between two times that a run is saved on its way, and the share of the time that this may take."""
 _LOOK_SECONDS = 0.1
-"""The time between two looks at the clock."""
+"""About the time between two looks at the clock, and at whether to stop."""
 
+Task = Sequence[tuple[Key, int, int]]
+"""Runs that are advanced in one go: each with the steps that the caller knows of, and the step to take it to."""
 Stop = Callable[[], bool]
 """Asked now and then whether work should end."""
-
-
-class Stopped(Exception):
-    """Work was asked to stop."""
-
-
-class Piece(NamedTuple):
-    """A part of a task: take a run to a step."""
-
-    key: Key
-    known: int
-    """Steps whose numbers the caller knows already."""
-    end: int
 
 
 class Work(ABC):
@@ -61,16 +50,16 @@ class Work(ABC):
         """What the numbers depend on, as text."""
 
     @abstractmethod
-    def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
+    def groups(self, records: Sequence[Record]) -> list[list[Record]]:
         """The runs that are advanced in one go, in the order in which they should be done."""
 
     @abstractmethod
-    def workers(self, tasks: Sequence[Sequence[Piece]]) -> int:
+    def workers(self, tasks: Sequence[Task]) -> int:
         """How many processes pay off for some tasks."""
 
     @abstractmethod
-    def do(self, task: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
-        """Take the runs of a task to their steps; raise :class:`Stopped` if ``stop`` says so on the way."""
+    def do(self, task: Task, stop: Stop | None = None) -> list[Record]:
+        """Take the runs of a task to their steps; raise ``CancelledError`` if ``stop`` says so on the way."""
 
     def copy(self, count: int) -> Self:
         """A copy for one of ``count`` processes."""
@@ -78,17 +67,6 @@ class Work(ABC):
 
     def leave(self) -> None:  # noqa: B027  # where nothing is at hand there is nothing to do
         """Save the runs at hand, so that other processes go on with them."""
-
-
-@dataclass
-class _Live:
-    """A run at hand."""
-
-    run: Run
-    lane: Lane
-    saved: int
-    """The step at which it was saved last."""
-    trace: Trace | None = None
 
 
 class RunWork(Work):
@@ -115,8 +93,11 @@ class RunWork(Work):
         self.takes_all = takes_all
         self._saves = False
         """Whether runs are saved after every task, because another process may go on with them."""
-        self._live: OrderedDict[Key, _Live] = OrderedDict()
+        self._live: OrderedDict[Key, tuple[Run, Record]] = OrderedDict()
+        """The runs at hand."""
         self._pause = _SAVE_SECONDS
+        self._pace: dict[str, int] = {}
+        """Steps of a method's runs that take about as long as it may last between two looks."""
 
     @property
     def needs_torch(self) -> bool:  # type: ignore[override]
@@ -132,7 +113,7 @@ class RunWork(Work):
         """The fingerprints of the factories that have one."""
         return " ".join(str(getattr(factory, "fingerprint", str)()) for factory in self.factories.values())
 
-    def workers(self, tasks: Sequence[Sequence[Piece]]) -> int:
+    def workers(self, tasks: Sequence[Task]) -> int:
         """How many processes pay off."""
         return min(getattr(factory, "workers", cores)() for factory in self.factories.values())
 
@@ -146,123 +127,120 @@ class RunWork(Work):
     def leave(self) -> None:
         """Save the runs at hand, so that other processes go on with them."""
         while self._live:
-            self._save(self._live.popitem(last=False)[1])
+            self._save(*self._live.popitem(last=False)[1])
 
-    def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
+    def groups(self, records: Sequence[Record]) -> list[list[Record]]:
         """The runs that are advanced in one go: of one method as many as fit, where its factory can do that."""
-        result, places = [], {id(lane): place for place, lane in enumerate(lanes)}
+        result, places = [], {record.key: place for place, record in enumerate(records)}
         for method, factory in self.factories.items():
-            own_lanes = [lane for lane in lanes if lane.key.method == method]
+            own = [record for record in records if record.key.method == method]
             size = self.max_states if hasattr(factory, "advance_together") else 1
-            result += [own_lanes[i : i + size] for i in range(0, len(own_lanes), size)]
-        return sorted(result, key=lambda group: places[id(group[0])])
+            result += [own[i : i + size] for i in range(0, len(own), size)]
+        return sorted(result, key=lambda group: places[group[0].key])
 
-    def do(self, task: Sequence[Piece], stop: Stop | None = None) -> list[Told]:
+    def do(self, task: Task, stop: Stop | None = None) -> list[Record]:
         """Take runs of one method to a step, in one go if the factory can do that and they are at the same step."""
         if stop is not None and stop():
-            raise Stopped
-        factory: Any = self.factories[task[0].key.method]
+            raise CancelledError
+        factory: Any = self.factories[task[0][0].method]
         try:
             # Trainings in other threads wait: torch's number of threads and random numbers are those of the process.
             with self._alone(), nullcontext() if getattr(factory, "keeps_threads", False) else _one_thread():
-                runs = [self._at_hand(piece.key, piece.known) for piece in task]
-                if hasattr(factory, "advance_together") and len(task) > 1:
-                    for piece, live in zip(task, runs, strict=True):
-                        self._advance(live, piece.known, stop)  # where its state is gone
-                    self._advance_together(factory, runs, task[0].end)
-                else:
-                    for piece, live in zip(task, runs, strict=True):
-                        self._advance(live, piece.end, stop)
-                return [self._answer(piece, live) for piece, live in zip(task, runs, strict=True)]
+                runs = [self._at_hand(key, known) for key, known, _ in task]
+                together = hasattr(factory, "advance_together") and len(task) > 1
+                for (_, known, end), (run, record) in zip(task, runs, strict=True):
+                    self._advance(run, record, known if together else end, stop)  # to known where its state is gone
+                if together:
+                    self._advance_together(factory, runs, task[0][2])
+                return [self._answer(run, record) for run, record in runs]
         except BaseException:
-            for piece in task:  # nobody knows where they are
-                self._live.pop(piece.key, None)
+            for key, _, _ in task:  # nobody knows where they are
+                self._live.pop(key, None)
             raise
 
-    def run_of(self, lane: Lane) -> Run | None:
+    def run_of(self, record: Record) -> Run | None:
         """A run where its record stands; None if it has left no state."""
-        key = lane.key
-        if key not in self._live or self._live[key].lane.recorded < lane.recorded:
-            loaded = self.states.load(key)
-            if loaded is None or loaded[1] is None:
-                return None
+        key = record.key
+        is_at_hand = key in self._live and self._live[key][1].taken >= record.taken
+        if not is_at_hand and self.states.load(Record(key, self.horizon)) is None:
+            return None
         with self._alone(), _one_thread():
-            live = self._at_hand(key, lane.recorded)
-            self._advance(live, lane.recorded, None)  # what is saved may be of an earlier step
-        return live.run
+            run, own = self._at_hand(key, record.taken)
+            self._advance(run, own, record.taken, None)  # what is saved may be of an earlier step
+        return run
 
     def _alone(self) -> AbstractContextManager[Any]:
         return global_random if "torch" in sys.modules else nullcontext()
 
-    def _at_hand(self, key: Key, known: int) -> _Live:
+    def _at_hand(self, key: Key, known: int) -> tuple[Run, Record]:
         """A run, from memory, from its file, or new; if it has taken fewer steps than known, its state was lost."""
-        live = self._live.get(key)
-        if live is None or live.lane.recorded < known:
-            lane, loaded = Lane(key, self.horizon), self.states.load(key)
-            with _named(lane):
+        if key not in self._live or self._live[key][1].taken < known:
+            record = Record(key, self.horizon)
+            state = self.states.load(record)
+            record = record if state is not None else Record(key, self.horizon)
+            with _named(Record(key, self.horizon)):
                 run = self.factories[key.method](key.lr, key.seed)
             if not isinstance(run, Run):
                 raise TypeError(
                     "run_factory(lr, seed) must return a surefoot.search.Run, with advance(k), state_dict() and "
                     f"load_state_dict(state), got {run!r}"
                 )
-            if loaded is not None and loaded[1] is not None:
-                lane.take(loaded[0])
-                with _named(lane):
-                    run.load_state_dict(loaded[1])
-            live = self._live[key] = _Live(run, lane, lane.recorded, run.trace() if lane.ended else None)
+            if state is not None:
+                with _named(record):
+                    run.load_state_dict(state)
+            record.trace = run.trace() if record.ended else None
+            self._live[key] = run, record
         self._live.move_to_end(key)
+        found = self._live[key]
         while len(self._live) > self.max_states:
-            self._save(self._live.popitem(last=False)[1])
-        return live
+            self._save(*self._live.popitem(last=False)[1])
+        return found
 
-    def _advance(self, live: _Live, end: int, stop: Stop | None) -> None:
-        lane, pace, last = live.lane, 1, time.monotonic()
-        while lane.is_behind(end):
-            k = end - lane.recorded
-            if self.states.lasts or stop is not None:
-                k = min(k, pace)
+    def _advance(self, run: Run, record: Record, end: int, stop: Stop | None) -> None:
+        """Take a run to a step, in parts between which it can be saved, or stopped."""
+        last, lasts = time.monotonic(), self.states.lasts
+        while record.is_behind(end):
+            k = end - record.taken
+            if lasts or stop is not None:
+                k = min(k, self._pace.get(record.key.method, 1))
             begin = time.monotonic()
-            with _named(lane):
-                progress = live.run.advance(k)
-            self._read(live, progress, k)
+            with _named(record):
+                progress = run.advance(k)
+            self._read(run, record, progress, k)
             now = time.monotonic()
-            if now - begin < _LOOK_SECONDS:
-                pace *= 2
-            stops = stop is not None and stop() and not lane.ended
-            if self.states.lasts and (stops or (now - last > self._pause and not lane.ended)):
-                self._save(live)
+            self._pace[record.key.method] = max(1, min(2 * k, int(k * _LOOK_SECONDS / max(now - begin, 1e-9))))
+            stops = stop is not None and stop() and not record.ended
+            if lasts and (stops or (now - last > self._pause and not record.ended)):
+                self._save(run, record)
                 last = time.monotonic()
                 self._pause = max(_SAVE_SECONDS, (last - now) / _SAVE_SHARE)
             if stops:
-                raise Stopped
+                raise CancelledError
 
-    def _advance_together(self, factory: Any, runs: Sequence[_Live], end: int) -> None:
+    def _advance_together(self, factory: Any, runs: Sequence[tuple[Run, Record]], end: int) -> None:
         """Advance runs that are at the same step."""
-        while left := [live for live in runs if live.lane.is_behind(end)]:
-            k = end - left[0].lane.recorded
-            with _named(left[0].lane, " and runs beside it"):
-                all_progress = list(factory.advance_together([live.run for live in left], k))
-            for live, progress in zip(left, all_progress, strict=True):
-                self._read(live, progress, k)
+        while left := [pair for pair in runs if pair[1].is_behind(end)]:
+            first = left[0][1]
+            k = end - first.taken
+            with _named(first, " and runs beside it"):
+                all_progress = list(factory.advance_together([run for run, _ in left], k))
+            for (run, record), progress in zip(left, all_progress, strict=True):
+                self._read(run, record, progress, k)
 
-    def _answer(self, piece: Piece, live: _Live) -> Told:
-        lane = live.lane
+    def _answer(self, run: Run, record: Record) -> Record:
         if self._saves or (self.states.lasts and not self.takes_all):
-            self._save(live)
-        if lane.lost_at is not None or (self.takes_all and lane.ended):
-            self._live.pop(piece.key, None)
-        return lane.told(min(piece.known, lane.recorded))._replace(trace=live.trace)
+            self._save(run, record)
+        if record.lost_at is not None or (self.takes_all and record.ended):
+            self._live.pop(record.key, None)
+        return replace(record, losses=np.empty(0)) if self.takes_all and record.trace is not None else replace(record)
 
-    def _save(self, live: _Live) -> None:
-        if live.lane.recorded > live.saved:
-            live.saved = live.lane.recorded
-            state = None if live.lane.lost_at is not None else live.run.state_dict()
-            self.states.save(live.lane.key, live.lane.told(), state)
+    def _save(self, run: Run, record: Record) -> None:
+        if record.taken > record.saved:
+            record.saved = record.taken
+            self.states.save(record, None if record.lost_at is not None else run.state_dict())
 
-    def _read(self, live: _Live, progress: Any, k: int) -> None:
+    def _read(self, run: Run, record: Record, progress: Any, k: int) -> None:
         """Record what a run has returned about k steps, checked."""
-        run, lane = live.run, live.lane
         try:
             losses, deltas = (np.array(values, float) for values in progress)
             fits = losses.ndim == 1 and losses.shape == deltas.shape and 1 <= len(losses) <= k
@@ -270,34 +248,36 @@ class RunWork(Work):
             fits = False
         if not fits:
             raise RunError(
-                f"{lane.key}: advance({k}) must return two sequences of {k} numbers, the losses and the stability "
+                f"{record.key}: advance({k}) must return two sequences of {k} numbers, the losses and the stability "
                 f"indices, got {progress!r}"
             )
         bad = ~(np.isfinite(losses) & np.isfinite(deltas))
         lost = bool(bad.any())
         if lost:
             losses = losses[: int(bad.argmax()) + 1]
-        begin, end = lane.recorded, lane.recorded + len(losses)
-        with _named(lane):
-            live.trace = run.trace()
-            if not lost and len(losses) < k and live.trace is None:
-                raise RunError(f"{lane.key}: advance({k}) returned {len(losses)} steps, all of them finite")
-            evaluation = None
-            if not lost and end == self.horizon and (evaluation := run.evaluate()) is not None:
+            losses[-1] = np.inf
+        with _named(record):
+            trace, evaluation = run.trace(), None
+            if not lost and len(losses) < k and trace is None:
+                raise RunError(f"{record.key}: advance({k}) returned {len(losses)} steps, all of them finite")
+            if not lost and record.taken + len(losses) == self.horizon:
+                evaluation = run.evaluate()
+            if evaluation is not None:
                 evaluation = float(evaluation) if np.isfinite(float(evaluation)) else np.inf
-        lost_at = end - 1 if lost else None
-        lane.take(Told(begin, losses, lost_at, evaluation, live.trace))
+        record.losses = np.concatenate([record.losses, losses])
+        record.lost_at = record.taken - 1 if lost else None
+        record.trace, record.evaluation = trace, evaluation
 
 
 @contextmanager
-def _named(lane: Lane, more: str = "") -> Iterator[None]:
+def _named(record: Record, more: str = "") -> Iterator[None]:
     """Say in errors which run they come from."""
     try:
         yield
     except RunError:
         raise
     except Exception as error:
-        where = f"{lane.key}, after {lane.recorded} steps{more}"
+        where = f"{record.key}, after {record.taken} steps{more}"
         raise RunError(f"the run at {where} raised {type(error).__name__}: {error}") from error
 
 

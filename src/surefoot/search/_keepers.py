@@ -17,7 +17,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from surefoot._identity import Identity, digest, identify, require
-from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Key, Lane, States, Store, Told, Trace, factory_of, tell
+from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Key, Record, States, Store, Trace, factory_of, tell
 from surefoot.search._arguments import OfRate
 from surefoot.study import Study
 
@@ -49,18 +49,17 @@ class Kept:
         traces = [trace._replace(key=self.states.stored(trace.key)) for trace in traces]
         self.store.add(self.states.context, traces)
 
-    def restore(self, lanes: Iterable[Lane]) -> None:
+    def restore(self, records: Iterable[Record]) -> None:
         """Fill records with what is kept of their runs."""
         done = self.done()
-        for lane in lanes:
-            loaded = self.states.load(lane.key) if self.states.lasts else None
-            if loaded is not None:
-                lane.take(loaded[0])
-            elif (key := self.states.stored(lane.key)) in done:
+        for record in records:
+            if self.states.lasts:
+                self.states.load(record)
+            if not record.taken and (key := self.states.stored(record.key)) in done:
                 trace = next(self.store.traces(self.states.context, key))
-                lost = trace.diverged_at if trace.diverged_at >= 0 else None
-                losses = trace.steps["loss"][: None if lost is None else lost + 1]
-                lane.take(Told(0, losses, lost, None if lost is not None else trace.final["last_loss"]))
+                record.lost_at = trace.diverged_at if trace.diverged_at >= 0 else None
+                record.losses = trace.steps["loss"][: None if record.lost_at is None else record.lost_at + 1]
+                record.evaluation = trace.final["last_loss"] if record.lost_at is None else None
 
 
 @contextmanager

@@ -205,7 +205,7 @@ class Search:
     def add(self, method: str, lrs: Sequence[float]) -> list[Candidate]:
         """Add candidates, with what the store has of their runs."""
         new = [Candidate.make(method, lr, self.work.horizon, self.seeds) for lr in lrs]
-        self.kept.restore(lane for candidate in new for lane in candidate.lanes)
+        self.kept.restore(record for candidate in new for record in candidate.records)
         self.candidates = sorted([*self.candidates, *new], key=lambda c: (self.methods.index(c.method), c.lr))
         return new
 
@@ -235,12 +235,12 @@ class Search:
 
     def read_finished(self) -> None:
         """Read the runs that a store has finished: they count, even where the race has not been."""
-        finished = [c for c in self.candidates if all(lane.recorded == lane.horizon for lane in c.lanes)]
+        finished = [c for c in self.candidates if all(record.taken == record.horizon for record in c.records)]
         self._advance(finished, self.work.horizon)
 
     def _advance(self, candidates: Sequence[Candidate], step: int) -> None:
-        lanes = [lane for candidate in candidates for lane in candidate.lanes]
-        self.executor.advance(self.work, lanes, step, self.kept.finish if self.kept.states.lasts else None)
+        records = [record for candidate in candidates for record in candidate.records]
+        self.executor.advance(self.work, records, step, self.kept.finish if self.kept.states.lasts else None)
 
     def best(self) -> Candidate | None:
         """The best of those that are complete."""
@@ -271,7 +271,7 @@ def _answer(search: Search, winner: Candidate, steps: int, lower_bound: float) -
         horizon=horizon,
         seeds=search.seeds,
         table=Table(tuple(_row(candidate, winner, search.maximize) for candidate in search.candidates)),
-        run=search.work.run_of(winner.lanes[0]),
+        run=search.work.run_of(winner.records[0]),
     )
 
 
@@ -295,7 +295,7 @@ def _failure(candidates: list[Candidate]) -> str:
         else f"{candidate}: not finite at step {candidate.diverged_at}"
         for candidate in candidates
     ]
-    spoiled = spoiled_by([lane.ended_at for candidate in candidates for lane in candidate.lanes if lane.done])
+    spoiled = spoiled_by([record.ended_at for candidate in candidates for record in candidate.records if record.done])
     return f"no rate works: none of {len(candidates)} candidates ended with a finite loss. {spoiled}{'; '.join(ends)}"
 
 

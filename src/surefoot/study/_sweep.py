@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from surefoot.runs import Executor, Key, Lane, Method, Settings, States, Store, Tell, Trace, Work, reporter
+from surefoot.runs import Executor, Key, Method, Record, Settings, States, Store, Tell, Trace, Work, reporter
 
 
 class StudyInterrupted(KeyboardInterrupt):
@@ -45,9 +45,9 @@ def compute(
     if not keys:
         return
     violations: dict[str, tuple[int, int]] = {}
-    lanes = [Lane(key, settings.steps) for key in keys]
+    records = [Record(key, settings.steps) for key in keys]
     if store.unfinished(context):
-        lanes.sort(key=lambda lane: not states.exists(lane.key))  # begun ones first
+        records.sort(key=lambda record: not states.exists(record.key))  # begun ones first
     done = 0
     with reporter(progress, total=len(keys)) as report:
 
@@ -63,7 +63,7 @@ def compute(
             report(done)
 
         try:
-            executor.advance(work, lanes, settings.steps, finished)
+            executor.advance(work, records, settings.steps, finished)
         except KeyboardInterrupt:
             advice = f"finished runs are kept: run the same study with the store {store.name!r} to resume"
             if store.path is None:
