@@ -34,6 +34,7 @@ import _forecast_networks as networks
 import surefoot as sf
 from surefoot.forecasting import _fit, _read, _solve
 from surefoot.forecasting import curve as form
+from surefoot.theory import schedules
 
 PARAMETERS, DATASET = 123_587_328, "slimpajama"
 MUST = {"horizon": 0.35, "schedule": 0.28, "regret": 0.005, "coverage": (0.80, 0.97), "rank": 0.9}
@@ -175,9 +176,9 @@ def language_models(folder: Path, with_curves: bool) -> None:
         everything = [_read.Run(**{**run.__dict__, "curve": empty}) for run in everything]
     main = [run for run in everything if {("parameters", PARAMETERS), ("dataset", DATASET)} <= set(run.group)]
     main = [run for run in main if run.lr < 0.005]  # the one that diverged
-    is_wsd20 = {run.name: run.schedule == "wsd(cooldown=0.2)" for run in main}
+    cooldown = {run.name: schedules.parse(run.schedule)[1].get("cooldown") for run in main}
     short, longer = [r for r in main if r.steps <= 25_000], [r for r in main if r.steps > 25_000]
-    wsd20, other = [r for r in main if is_wsd20[r.name]], [r for r in main if not is_wsd20[r.name]]
+    wsd20, other = [r for r in main if cooldown[r.name] == 0.2], [r for r in main if cooldown[r.name] != 0.2]
     splits = {"horizon": (short, longer), "schedule": (wsd20, other)}
     print(f"{len(main)} runs; final losses{' and curves' if with_curves else ' only'}; mean error in %")
     head = "| forecast | " + " | ".join(f"{name} ({len(a)} → {len(b)})" for name, (a, b) in splits.items())
@@ -201,8 +202,7 @@ def language_models(folder: Path, with_curves: bool) -> None:
         print(f"{split}: {inside.mean():.0%} of {len(test)} runs lie in the 90 % interval, of ±{wide:.2f} % on average")
         by_kind: dict[str, list[float]] = {}
         for run, value in zip(test, found[:, 0], strict=True):
-            constant = run.schedule == "wsd(cooldown=0)"
-            kind = "constant" if constant else "cosine" if run.schedule == "cosine" else "wsd"
+            kind = "constant" if cooldown[run.name] == 0 else schedules.parse(run.schedule)[0]
             by_kind.setdefault(kind, []).append(100 * (value - run.loss) / run.loss)
         words = (f"{kind} {np.mean(np.abs(v)):.2f} ({np.mean(v):+.2f})" for kind, v in sorted(by_kind.items()))
         print(f"  error (and its mean) by schedule: {', '.join(words)}")
@@ -217,7 +217,7 @@ def other_models(everything: Runs, main: Runs) -> None:
         members = [run for run in everything if run.group == group]
         if len(members) < 5:
             continue
-        last = max(members, key=lambda run: (run.schedule == "cosine", run.steps))
+        last = max(members, key=lambda run: (run.schedule.startswith("cosine"), run.steps))
         train = [run for run in members if run is not last and run.steps < last.steps]
         named = dict(group)
         for_all = [_fit.fit(train), _fit.fit(train, prior)]
