@@ -170,7 +170,7 @@ def regret(forecast: np.ndarray, runs: Runs) -> float:
 
 
 def language_models(folder: Path, with_curves: bool) -> None:
-    everything = _read.read(folder / "runs.csv", folder / "curves.csv.gz")  # rates as logged, for every forecast
+    everything, _ = _read.read(folder / "runs.csv", folder / "curves.csv.gz")  # rates as logged, for every forecast
     if not with_curves:
         empty = (np.empty(0), np.empty(0))
         everything = [_read.Run(**{**run.__dict__, "curve": empty}) for run in everything]

@@ -74,3 +74,15 @@ def test_errors_are_one_sentence(runs, arguments, code, message):
     assert found.exit_code == code
     (line,) = found.stderr.splitlines()
     assert message in line
+
+
+def test_an_export_of_an_experiment_tracker(tmp_path):
+    lines = [
+        f"run-{number},{step},{lr},{measured(lr, step, 'constant')}"
+        for number, lr in enumerate([0.01, 0.02, 0.05, 0.1])
+        for step in range(10, 401, 10)
+    ]
+    (tmp_path / "export.csv").write_text("\n".join(["Name,step,learning_rate,loss", *lines]) + "\n")
+    found = invoke(tmp_path / "export.csv", "--steps", 800, "--lr", 0.02, "--schedule", "constant", "--json")
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["forecast"]["loss"] == pytest.approx(measured(0.02, 800, "constant"), rel=0.02)

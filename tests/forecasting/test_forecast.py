@@ -153,7 +153,7 @@ def test_plot_shows_the_fit_and_the_forecast(fit):
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        ({"lr": 0}, "lr must be a positive number, got 0"),
+        ({"lr": 0}, "lr must be above 0, got 0"),
         ({"lr": 10.0}, "lr must be between .* got 10: add runs with such rates"),
         ({"steps": 10**6}, r"steps must be at most 10 times the longest run \(1200\), got 1000000"),
         ({"steps": 20}, "warmup must be less than the T=20 steps of the schedule, got 20"),

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from tests.forecasting.forecast_cases import curves_of, make, row
+from tests.forecasting.forecast_cases import curves_of, make, row, true_loss
 
 import surefoot as sf
 from surefoot.forecasting import _read, _schedules
@@ -76,7 +76,7 @@ def test_logged_rates_count_more_than_the_schedules_name(rows):
     steps = np.arange(50, 1201, 50)
     logged = 0.01 * _schedules.factors("cosine", 1200, warmup=20, end=0.1)[steps - 1]
     log = pd.DataFrame({"run": 1, "step": steps, "lr": logged, "valid_loss": 3.0})
-    (run,) = _read.read([row(0.01, "cosine", 1200, 1)], log)
+    ((run,), _) = _read.read([row(0.01, "cosine", 1200, 1)], log)
     assert run.rates[-1] == pytest.approx(0.001, rel=0.05)
     assert run.rates[600] == pytest.approx(0.01 * _schedules.factors("cosine", 1200, warmup=20, end=0.1)[600], rel=0.01)
 
@@ -86,13 +86,13 @@ def test_a_last_logged_rate_of_zero_is_an_artefact_unless_the_rates_lead_there(d
     steps = np.arange(0, 1001, 50).astype(float)
     rates = _schedules.factors("wsd", 1000, cooldown=decay)
     logged = np.append(rates[steps[:-1].astype(int)], 0.0)
-    np.testing.assert_allclose(_schedules.from_log(np.ones(1000), steps, logged), rates, atol=0.01)
+    np.testing.assert_allclose(_read.from_log(np.ones(1000), steps, logged), rates, atol=0.01)
 
 
 def test_unknown_schedules_are_taken_from_the_log():
     steps = np.arange(0, 1001, 50)
     log = pd.DataFrame({"run": 0, "step": steps, "lr": np.where(steps < 500, 0.01, 0.002), "valid_loss": 3.0})
-    (run,) = _read.read([{**row(0.01, "constant", 1000, 0), "schedule": "wsd_twostage"}], log)
+    ((run,), _) = _read.read([{**row(0.01, "constant", 1000, 0), "schedule": "wsd_twostage"}], log)
     assert (run.schedule, run.rates[300], run.rates[800]) == ("wsd_twostage", 0.01, 0.002)
 
 
@@ -104,6 +104,51 @@ def test_studies_are_runs_with_methods_as_groups():
     assert [group["algorithm"] for group in fit.groups] == ["sps", "sgd"] or len(fit.groups) == 2
     assert any("Left out as diverged: sgd, lr 10" in note for note in fit.notes)
     assert math.isfinite(fit.predict(lr=0.01, schedule="linear", steps=200, group={"algorithm": "sgd"}).loss)
+
+
+def tracked(run_of=lambda run: {"run": run}):
+    """Logs of constant and cosine runs, every 20 steps, as an experiment tracker exports them."""
+    names = [(lr, schedule) for lr in (0.003, 0.01, 0.03) for schedule in ("constant", "cosine", "linear")]
+    return [
+        {
+            **run_of(f"sunny-{run}"),
+            "_step": step,
+            "learning_rate": lr * rate,
+            "loss": true_loss(lr, schedule, 600, at=step),
+        }
+        for run, (lr, schedule) in enumerate(names)
+        for rates in [_schedules.factors(schedule, 600, warmup=20)]
+        for step, rate in zip(range(20, 601, 20), rates[19::20], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("run_of", [lambda run: {"run": run}, lambda run: {"Name": run}, lambda run: {}])
+def test_exports_of_experiment_trackers_are_logs_of_runs(run_of, tmp_path):
+    pd.DataFrame(tracked(run_of)).to_csv(tmp_path / "export.csv", index=False)
+    fit = sf.forecast(tmp_path / "export.csv")
+    assert len(fit.fits[()].runs) == 9
+    for schedule in ("cosine", "wsd(cooldown=0.3)"):
+        found = fit.predict(lr=0.01, schedule=schedule, steps=1200, warmup=20)
+        assert found.loss == pytest.approx(true_loss(0.01, schedule, 1200), rel=0.01)
+    assert any("9 runs, each from where 'step' begins anew" in note for note in fit.notes) == (run_of(0) == {})
+
+
+def test_a_log_may_lack_losses_and_rates_at_some_steps():
+    sparse = [
+        {key: value for key, value in each.items() if key != ("loss" if number % 3 else "learning_rate")}
+        for number, each in enumerate(tracked())
+    ]
+    found, _ = _read.read(sparse)
+    assert [run.steps for run in found] == [600] * 9
+    assert all(math.isnan(run.loss) and len(run.curve[0]) == 10 for run in found)
+
+
+def test_one_row_per_run_may_have_the_names_of_a_tracker(rows, expected):
+    names = {"lr": "learning_rate", "steps": "step", "final_loss": "loss"}
+    renamed = [{names.get(key, key): value for key, value in each.items()} for each in rows]
+    assert sf.forecast(renamed).predict(**ASK) == expected
+    nameless = [{key: value for key, value in each.items() if key != "run"} for each in renamed]
+    assert sf.forecast(nameless).predict(**ASK) == expected
 
 
 @pytest.mark.parametrize(
@@ -133,7 +178,7 @@ def changed(**values):
 @pytest.mark.parametrize(
     ("runs", "message"),
     [
-        ([], "at least one run"),
+        ([], "runs must have at least one row"),
         (make()[:1], "wants at least 4 runs that did not diverge.*; got 1$"),
         ([{**each, "final_loss": math.inf} for each in make()], r"got 0 \(18 more diverged\)"),
         ([make()[0]] * 6, "all 6 runs have one schedule and lr=0.003: nothing tells noise from progress"),
@@ -142,14 +187,16 @@ def changed(**values):
         (without("steps"), "runs must have a column 'steps'"),
         (without("final_loss"), "runs must have a column of final losses"),
         (without("schedule"), "got no schedule and no logged rates in run 0"),
-        (changed(final_loss=math.nan), "final_loss must be a number.*NaN in run 0"),
+        (changed(final_loss=math.nan), "final_loss must be a number.*nan in run 0"),
         (changed(lr=math.nan), "lr must be a positive number, got nan in run 0"),
         (changed(lr=-1.0), "lr must be a positive number, got -1.0 in run 0"),
         (changed(steps=10.5), "steps must be a whole number.*10.5 in run 0"),
-        (changed(warmup=600), "more than the warmup, got 600 steps and a warmup of 600 in run 0"),
+        (changed(warmup=600), "warmup must be at least 0, and less than the steps, got 600 in run 0"),
         (changed(schedule="wsd_twostage"), "got the schedule 'wsd_twostage' and no logged rates in run 0"),
         (changed(schedule=np.ones(5)), "a name or 600 factors, one per step.* in run 0"),
         (changed(weight_decay=-1.0), "weight_decay must be at least 0"),
+        (changed(warmup="few"), "warmup must be .*, got 'few' in run 0"),
+        (changed(cooldown=20), "cooldown must be from 0 to 1, got 20.* in run 0"),
     ],
 )
 def test_bad_runs_are_named(runs, message):
@@ -188,8 +235,8 @@ def test_a_curve_that_ends_in_nothing_is_that_of_a_lost_run(rows, lost):
     logged = curves_of(rows)
     last = max(each["step"] for each in logged if each["run"] == 0)
     ended = [{**each, "valid_loss": lost} if (each["run"], each["step"]) == (0, last) else each for each in logged]
-    assert _read.read(table, ended)[0].loss == math.inf
-    assert math.isnan(_read.read(table, logged)[0].loss)
+    assert _read.read(table, ended)[0][0].loss == math.inf
+    assert math.isnan(_read.read(table, logged)[0][0].loss)
 
 
 def test_options_of_tables_are_refused_for_studies():
@@ -211,16 +258,16 @@ def many(count, **columns):
 def test_a_table_of_a_million_runs_is_read_in_seconds_and_fitted_with_some_of_all_kinds(tmp_path):
     many(1_000_000).to_csv(tmp_path / "runs.csv", index=False)
     begun = time.process_time()
-    runs, left_out = _read.read_all(tmp_path / "runs.csv")
+    runs, notes = _read.read(tmp_path / "runs.csv")
     assert time.process_time() - begun < 30
     assert len({(run.lr, run.steps) for run in runs}) == 9
     assert len(runs) <= _read.MOST
-    assert len(runs) + left_out == 1_000_000
+    assert notes[-1].endswith(f"{1_000_000 - len(runs)} are left out.")
 
 
 def test_a_forecast_says_that_runs_were_left_out():
     fit = sf.forecast(many(3_000))
-    assert fit.notes[-1].endswith("2505 are left out.")
+    assert fit.notes[-1].endswith("2500 are left out.")
     assert fit.predict(0.03, "linear", 400).loss == pytest.approx(1 + 12**-0.5 + 0.06, abs=0.02)
 
 

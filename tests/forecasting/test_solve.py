@@ -56,7 +56,7 @@ def test_a_steep_noise_is_found_where_the_prior_expects_weights_that_grow():
 
 @pytest.mark.parametrize("table", [make, lambda: plain(0)[0]])
 def test_with_enough_runs_another_prior_changes_little(table):
-    runs = _read.read(table(), None)
+    runs = _read.read(table())[0]
     other = {name: (centre + width, width) for name, (centre, width) in _solve.PRIOR.items()}
     ends = form.stack([form.trace(run.rates, [run.steps], weight_decay=run.weight_decay) for run in runs])
     one, two = (_fit.fit(runs, prior) for prior in (_solve.PRIOR, other))
@@ -64,7 +64,7 @@ def test_with_enough_runs_another_prior_changes_little(table):
 
 
 def test_derivatives_are_those_of_the_residuals(rows):
-    runs = _read.read(rows, None)
+    runs = _read.read(rows)[0]
     data = _solve.points(runs)
     values, problem = _solve.solve(data, form.Reference(0.01, 0.005, 5.0, 3.0), _solve.PRIOR)
     moved = values + np.array([0.1, 0.2, 0.3, -0.2, 0.3, 0.4, -0.1, -4.0, 0.01])
@@ -74,7 +74,7 @@ def test_derivatives_are_those_of_the_residuals(rows):
 
 
 def test_a_large_scale_has_its_price(rows):
-    data = _solve.points(_read.read(rows, None))
+    data = _solve.points(_read.read(rows)[0])
     reference = form.Reference(0.01, 0.005, 5.0, 3.0)
     values, problem = _solve.solve(data, reference, _solve.PRIOR)
     worse = _solve.Problem(data, reference, _solve.PRIOR, 100 * problem.scale)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     "One line per run: lr, steps, schedule, final_loss; optional are run, warmup, decay_fraction, decay_shape, "
-    "weight_decay, and what tells models and data apart, such as model and dataset."
+    "weight_decay, and what tells models and data apart, such as model and dataset. Or a log as trackers export "
+    "it: run, step, learning_rate, loss."
 )
 
 

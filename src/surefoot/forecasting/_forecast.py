@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from surefoot._base.arguments import number, whole
 from surefoot._base.progress import Tell, reporter
 from surefoot.forecasting import _fit, _read, _schedules
 from surefoot.forecasting import curve as form
@@ -32,13 +33,13 @@ Group = tuple[tuple[str, Any], ...]
 class Forecast:
     """Fitted runs. Comes from :func:`surefoot.forecasting.forecast`."""
 
-    def __init__(self, fits: dict[Group, Fit], refused: dict[Group, str], *, share: bool) -> None:
+    def __init__(self, fits: dict[Group, Fit], refused: dict[Group, str], *, share: bool, notes: list[str]) -> None:
         self.fits = fits
         """One fit per group of runs (model, data set, …)."""
         self.refused = refused
         """Groups that could not be fitted, and why."""
-        self.notes = self._noted(share)
-        """Notes on the fit: groups that could not be fitted, runs that were left out, a bad fit."""
+        self.notes = [*self._notes(share), *notes]
+        """Notes on the fit: groups that could not be fitted, runs that were left out, a bad fit, what was guessed."""
 
     @property
     def groups(self) -> list[dict[str, Any]]:
@@ -76,12 +77,12 @@ class Forecast:
             **options: Of a named schedule, in place of those in its name; ``warmup`` is by default that of the runs.
         """
         fit = self._fit(group)
-        rate = _schedules.positive("lr", lr)
+        rate = number("lr", lr, positive=True)
         if steps is None:
             if isinstance(schedule, str) or callable(schedule):
                 raise ValueError("steps must be given, unless the schedule is an array of factors")
             steps = len(schedule) + (0 if resume is None else len(resume))
-        total = _schedules.whole("steps", steps, 1)
+        total = _schedules.length(steps)
         fit.reach(total, rate)
         if resume is None:
             return fit.predict(rate * _schedules.factors(schedule, total, default_warmup=fit.warmup, **options))
@@ -110,7 +111,7 @@ class Forecast:
             **options: Of all named schedules, such as ``warmup``.
         """
         fit = self._fit(group)
-        total = _schedules.whole("steps", steps, 1)
+        total = _schedules.length(steps)
         fit.reach(total)
         chosen = [schedules] if isinstance(schedules, str) else SCHEDULES if schedules is None else schedules
         named = dict(chosen) if isinstance(chosen, Mapping) else _named(chosen, fit.warmup, options)
@@ -118,7 +119,7 @@ class Forecast:
             raise ValueError("schedules must have at least one schedule, got none")
         candidates = fit.candidates()
         if lrs is not None:
-            candidates = np.array([_schedules.positive("lrs", lr) for lr in lrs])
+            candidates = np.array([number("lrs", lr, positive=True) for lr in lrs])
             if not len(candidates):
                 raise ValueError("lrs must have at least one rate, got none")
             for lr in (candidates.min(), candidates.max()):
@@ -156,11 +157,11 @@ class Forecast:
         from surefoot.forecasting._shape import optimise
 
         fit = self._fit(group)
-        total = _schedules.whole("steps", steps, 2)
-        rate = None if lr is None else _schedules.positive("lr", lr)
+        total = _schedules.length(steps, 2)
+        rate = None if lr is None else number("lr", lr, positive=True)
         fit.reach(total, rate)
         done = np.empty(0) if resume is None else _done(resume, total)
-        ramp = (fit.warmup if resume is None else 0) if warmup is None else _schedules.whole("warmup", warmup, 0)
+        ramp = (fit.warmup if resume is None else 0) if warmup is None else whole("warmup", warmup, 0)
         if len(done) + ramp >= total:
             raise ValueError(f"steps must be more than the {len(done) + ramp} of warmup and resume, got {total}")
         candidates = fit.candidates() if rate is None else np.array([rate])
@@ -177,7 +178,7 @@ class Forecast:
         import pandas as pd
 
         rows = []
-        for run in _read.read(runs, curves, **options):
+        for run in _read.read(runs, curves, **options)[0]:
             fit = next(iter(self.fits.values())) if len(self.fits) == 1 else self.fits.get(run.group)
             if fit is not None:
                 forecast = fit.predict(run.rates)
@@ -202,14 +203,14 @@ class Forecast:
         from surefoot.forecasting._plot import draw
 
         fit = self._fit(group)
-        total = _schedules.whole("steps", 2 * self.longest(group) if steps is None else steps, 2)
+        total = _schedules.length(2 * self.longest(group) if steps is None else steps, 2)
         fit.reach(total)
         return draw(fit, total)
 
     def __repr__(self) -> str:
         return f"Forecast of\n{self.summary()}"
 
-    def _noted(self, share: bool) -> list[str]:
+    def _notes(self, share: bool) -> list[str]:
         notes = []
         if len(self.fits) > 1:
             how = "exponents lean on those of the largest" if share else "fitted apart"
@@ -276,7 +277,6 @@ def forecast(
     *,
     curves: Any = None,
     loss: str | None = None,
-    curve_loss: str | None = None,
     groups: Sequence[str] | None = None,
     share: bool = True,
     seed: int = 0,
@@ -291,13 +291,12 @@ def forecast(
             ``steps``, the final loss (``final_valid_loss``, ``final_loss`` or ``loss``; ∞ if it diverged, empty if it
             is not finished and has a curve), ``schedule`` (a name; arrays and functions of T too, in lists of dicts);
             optional are ``run``, ``warmup`` (steps), ``decay_fraction``, ``decay_shape``, ``end``, ``weight_decay``,
-            ``losses`` ({step: loss}), and columns that identify model and data. Or a table of curves alone, or the
-            result of a study.
+            ``losses`` ({step: loss}), and columns that identify model and data. Or a table of curves alone, as
+            experiment trackers export it (``run``, ``step``, ``learning_rate``, ``loss``), or the result of a study.
         curves: Losses along the way, a table or a CSV file (also .csv.gz) with ``run``, ``step``, a loss
             (``valid_loss``, ``loss`` or ``train_loss``) and, better than any name of a schedule, the rates ``lr``.
             They may be measured on another set than the final losses: the offset is fitted.
-        loss: Column of the final losses, if it has another name.
-        curve_loss: Column of the curves' losses, if it has another name.
+        loss: Column of the losses, if it has another name.
         groups: Columns that identify model and data set; by default those of dataset, model, parameters,
             batch, sequence, optimizer, algorithm and weight_decay that are there.
         share: Whether exponents of the largest group are the prior of smaller ones; else all are fitted apart.
@@ -313,31 +312,26 @@ def forecast(
     >>> low < measured(0.05, 1600) < high
     True
     """
+    found, notes = _read.read(runs, curves, loss=loss, groups=groups)
     members: dict[Group, list[Run]] = {}
-    found, left_out = _read.read_all(runs, curves, loss=loss, curve_loss=curve_loss, groups=groups)
     for run in found:
         members.setdefault(run.group, []).append(run)
-    ordered = sorted(members, key=lambda group: -len(members[group]))
     fits: dict[Group, Fit] = {}
     refused: dict[Group, str] = {}
     prior = None
-    shown = sys.stderr.isatty() and len(ordered) > 1 if progress is None else progress
-    with reporter(shown, total=len(ordered), unit="fits") as tell:
-        for done, group in enumerate(ordered):
+    shown = sys.stderr.isatty() and len(members) > 1 if progress is None else progress
+    with reporter(shown, total=len(members), unit="fits") as report:
+        for done, group in enumerate(sorted(members, key=lambda group: -len(members[group])), start=1):
             try:
                 fits[group] = _fit.fit(members[group], prior, seed=seed)
             except ValueError as error:
-                if len(ordered) == 1:
+                if len(members) == 1:
                     raise
                 refused[group] = str(error)
             if share and prior is None and fits:
-                prior = next(iter(fits.values())).prior()
-            tell(done + 1)
+                prior = fits[group].prior()
+            report(done)
     if not fits:
-        raise ValueError(f"runs must have one group that can be fitted, of {len(ordered)}: {refused[ordered[0]]}")
-    fitted = Forecast(fits, refused, share=share)
-    if left_out:
-        fitted.notes.append(
-            f"{len(found)} runs are used, over all rates, lengths and schedules; {left_out} are left out."
-        )
-    return fitted
+        reason = next(iter(refused.values()))
+        raise ValueError(f"runs must have one group that can be fitted, of {len(members)}: {reason}")
+    return Forecast(fits, refused, share=share, notes=notes)

@@ -22,8 +22,18 @@ GROUPS = ("dataset", "model", "parameters", "batch", "sequence", "optimizer", "a
 """Columns of models, data sets and settings: runs that differ in one of them are separate groups."""
 FINAL = ("final_valid_loss", "final_loss", "loss", "valid_loss")
 CURVE = ("valid_loss", "loss", "train_loss")
+ALIASES = {
+    "lr": ("learning_rate", "train/learning_rate"),
+    "step": ("_step", "Step", "global_step", "train/global_step"),
+    "run": ("run_id", "run_name", "name", "Name"),
+    "valid_loss": ("val_loss", "eval_loss", "val/loss", "eval/loss"),
+    "train_loss": ("train/loss",),
+}
+"""What experiment trackers and trainers call these columns."""
 MOST = 500
 """Runs of a group that are fitted; of more, these are spread over rates, lengths and schedules."""
+LEAST_LOGGED = 4
+"""Rows of each run, at least, in a table of logs that has no column ``run``."""
 
 
 class Log(NamedTuple):
@@ -60,96 +70,80 @@ class Run:
 
 
 def read(
-    runs: Any,
-    curves: Any = None,
-    *,
-    loss: str | None = None,
-    curve_loss: str | None = None,
-    groups: Sequence[str] | None = None,
-) -> list[Run]:
-    """The runs to fit, checked; the arguments are those of :func:`surefoot.forecasting.forecast`."""
-    return read_all(runs, curves, loss=loss, curve_loss=curve_loss, groups=groups)[0]
-
-
-def read_all(
-    runs: Any,
-    curves: Any = None,
-    *,
-    loss: str | None = None,
-    curve_loss: str | None = None,
-    groups: Sequence[str] | None = None,
-) -> tuple[list[Run], int]:
-    """The runs to fit, and how many more there are: of very many, those that say little new are left out."""
-    import pandas as pd
-
-    if hasattr(runs, "dataset") and hasattr(runs, "algorithms") and hasattr(runs, "rates"):
-        for name, value in {"curves": curves, "loss": loss, "curve_loss": curve_loss, "groups": groups}.items():
+    runs: Any, curves: Any = None, *, loss: str | None = None, groups: Sequence[str] | None = None
+) -> tuple[list[Run], list[str]]:
+    """The runs to fit, checked, and notes on how they were read; the arguments are those of ``forecast``."""
+    if hasattr(runs, "dataset") and hasattr(runs, "algorithms"):
+        for name, value in {"curves": curves, "loss": loss, "groups": groups}.items():
             if value is not None:
                 raise ValueError(f"{name} must be left out for the result of a study, got {value!r}")
-        return _of_result(runs), 0
-    table = _table("runs", runs, pd)
-    if not len(table):
-        raise ValueError("runs must have at least one run, got an empty table")
-    logs = None if curves is None else _curves(_table("curves", curves, pd), curve_loss)
-    if "steps" not in table and "step" in table:  # losses along the way only
-        if logs is not None:
+        return _of_result(runs), []
+    table, notes = _table("runs", runs), []
+    logs = None if curves is None else _logs("curves", _table("curves", curves), loss)
+    if "steps" not in table and "step" in table:
+        names = _names(table)
+        if names.is_unique:  # one row per run
+            table = table.rename(columns={"step": "steps"})
+        elif logs is not None:
             raise ValueError("runs has a column 'step', as curves have: give either runs with 'steps', or only curves")
-        logs = _curves(table, curve_loss or loss, "runs")
-        rest = [name for name in table if name not in ("step", "lr", "grad_norm", *CURVE, *FINAL)]
-        table = table[rest].groupby("run", sort=False).first().reset_index()
-        own = [logs[name] for name in table["run"]]
-        table["lr"] = [math.nan if log.rates is None else np.fmax.reduce(log.rates) for log in own]
-        table["steps"] = [int(log.steps.max()) for log in own]
+        else:
+            if "run" not in table:
+                notes = [f"There is no column 'run': {names.nunique()} runs, each from where 'step' begins anew."]
+            table = table.assign(run=names)
+            logs, table, loss = _logs("runs", table, loss), _last_steps(table), None
     _require("runs", table, "lr", "steps", *(["run"] if logs is not None else []))
     final = loss or next((name for name in FINAL if name in table), None)
     if final is not None and final not in table:
         raise ValueError(f"loss must name a column of runs, got {loss!r}; there are {', '.join(map(str, table))}")
     if final is None and logs is None and "losses" not in table:
         raise ValueError(f"runs must have a column of final losses ({', '.join(FINAL)}), or curves must be given")
-    columns = [name for name in (GROUPS if groups is None else groups) if name in table]
     for name in groups or ():
         if name not in table:
             raise ValueError(f"groups must name columns of runs, got {name!r}; there are {', '.join(map(str, table))}")
-
-    def checked_rows(places: Any) -> list[Run]:
-        found = []
-        for place, record in zip(places, table.iloc[places].to_dict("records"), strict=True):
-            row = {str(key): value for key, value in record.items()}
-            name = f"run {row['run']}" if "run" in row else f"row {place + 1}"
-            try:
-                found.append(_of_row(name, row, final, logs, columns))
-            except (ValueError, TypeError) as error:
-                raise type(error)(f"{error} in {name}") from None
-        return found
-
-    checked_rows(_doubtful(table, final if logs is None and "losses" not in table else None, pd))
-    checked = checked_rows(_enough(table, columns))
-    if logs is not None and not any(len(run.curve[0]) for run in checked):
+    columns = [name for name in (GROUPS if groups is None else groups) if name in table]
+    if "run" in table:
+        table = table.set_axis([f"run {name}" for name in table["run"]])
+    table = _checked(table, final, logs is not None or "losses" in table)
+    chosen = _enough(table, columns)
+    if len(chosen) < len(table):
+        left_out = len(table) - len(chosen)
+        notes.append(f"{len(chosen)} runs are used, over all rates, lengths and schedules; {left_out} are left out.")
+        if "schedule" in table:  # an error names a bad one of those that are left out, too
+            _runs(table[~table["schedule"].astype(str).duplicated()], final, logs, columns)
+    found = _runs(table.iloc[chosen], final, logs, columns)
+    if logs is not None and not any(len(run.curve[0]) for run in found):
         raise ValueError("curves must belong to runs: no 'run' of curves stands in runs with a loss")
-    return checked, len(table) - len(checked)
+    return found, notes
 
 
-def _table(name: str, source: Any, pd: Any) -> pd.DataFrame:
-    """The table that an argument is, or that can be made of it."""
+# ---- tables
+
+
+def _table(name: str, source: Any) -> pd.DataFrame:
+    """The table that an argument is, or that can be made of it, with our names of columns, and rows with names."""
+    import pandas as pd
+
     if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        if not path.is_file():
-            raise FileNotFoundError(f"{name}: there is no file {str(path)!r}")
+        if not Path(source).is_file():
+            raise FileNotFoundError(f"{name}: there is no file {str(source)!r}")
         try:
-            return pd.read_csv(path)  # type: ignore[no-any-return]
+            table = pd.read_csv(source)
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-            raise ValueError(f"{name}: {str(path)!r} is not a table in CSV: {error}") from None
-    if isinstance(source, pd.DataFrame):
-        is_named = source.index.name == "run" and "run" not in source
-        return source.reset_index() if is_named else source  # type: ignore[no-any-return]
-    if isinstance(source, Mapping):
-        return pd.DataFrame(dict(source))  # type: ignore[no-any-return]
-    if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in source):
-        return pd.DataFrame([dict(row) for row in source])  # type: ignore[no-any-return]
-    raise TypeError(
-        f"{name} must be a CSV file's path, a table (DataFrame, list of dicts, dict of columns) or the result of a "
-        f"study, got {type(source).__name__}"
-    )
+            raise ValueError(f"{name}: {str(source)!r} is not a table in CSV: {error}") from None
+    elif isinstance(source, pd.DataFrame):
+        table = source.reset_index() if source.index.name == "run" and "run" not in source else source
+    elif isinstance(source, Mapping) or (isinstance(source, Sequence) and all(isinstance(x, Mapping) for x in source)):
+        table = pd.DataFrame(source)
+    else:
+        raise TypeError(
+            f"{name} must be a CSV file's path, a table (DataFrame, list of dicts, dict of columns) or the result of a "
+            f"study, got {type(source).__name__}"
+        )
+    if not len(table):
+        raise ValueError(f"{name} must have at least one row, got an empty table")
+    others = {ours: [other for other in names if other in table] for ours, names in ALIASES.items()}
+    table = table.rename(columns={there[0]: ours for ours, there in others.items() if there and ours not in table})
+    return table.set_axis([f"row {number} of {name}" for number in range(1, len(table) + 1)])
 
 
 def _require(what: str, table: pd.DataFrame, *names: str) -> None:
@@ -158,130 +152,164 @@ def _require(what: str, table: pd.DataFrame, *names: str) -> None:
             raise ValueError(f"{what} must have a column {name!r}, got {', '.join(map(str, table))}")
 
 
-def _curves(table: pd.DataFrame, column: str | None, what: str = "curves") -> dict[Any, Log]:
+def _names(table: pd.DataFrame) -> pd.Series[Any]:
+    """Which run each row of a table with a column ``step`` is of; without a name, a run ends where ``step`` falls."""
+    if "run" in table:
+        return table["run"]
+    names = (table["step"].diff() <= 0).cumsum()
+    is_log = "schedule" not in table and names.value_counts().min() >= LEAST_LOGGED
+    return names if is_log else table.index.to_series()
+
+
+def _logs(what: str, table: pd.DataFrame, loss: str | None) -> dict[Any, Log]:
     """Steps, losses and rates of every run by its name."""
     _require(what, table, "run", "step")
-    chosen = column or next((name for name in CURVE if name in table), None)
-    if chosen is None or chosen not in table:
+    column = next((name for name in (loss, *CURVE) if name in table), None)
+    if column is None:
         raise ValueError(f"{what} must have a column of losses ({', '.join(CURVE)}), got {', '.join(map(str, table))}")
-    names = ["step", chosen, *(["lr"] if "lr" in table else [])]
-    of_run = table.groupby("run", sort=False).indices  # the rows of each run, in their order
-    values = [_as_numbers(table, name, what) for name in names]
-    return {run: Log(*(column[rows] for column in values)) for run, rows in of_run.items()}
+    values = [_numbers(table, name) for name in ("step", column, "lr") if name in table]
+    places = table.groupby("run", sort=False).indices  # the rows of each run, in their order
+    return {run: Log(*(column[rows] for column in values)) for run, rows in places.items()}
 
 
-def _as_numbers(table: pd.DataFrame, name: str, what: str) -> Floats:
-    """A column as numbers, NaN where it is empty; the error names the row."""
-    try:
-        return table[name].to_numpy(float)
-    except (TypeError, ValueError):
-        for place, value in enumerate(table[name]):
-            if not isinstance(value, int | float) and value is not None and math.isnan(_schedules.number(value)):
-                raise ValueError(f"{name} must be a number, got {value!r} in row {place + 1} of {what}") from None
-        return np.array([_schedules.number(value) for value in table[name]])
+def _last_steps(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per run of a table of logs: its largest rate, its last step, and what else is in its first row."""
+    table = table.drop(columns=[name for name in {*CURVE, *FINAL} if name in table]).rename(columns={"step": "steps"})
+    runs = table.groupby("run", sort=False)
+    return runs.first().assign(**runs[[name for name in ("lr", "steps") if name in table]].max()).reset_index()
 
 
-def _doubtful(table: pd.DataFrame, final: str | None, pd: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Rows that may be wrong, of a table that is too long to build every run: each is then checked by itself."""
-    if len(table) <= MOST:
-        return np.empty(0, np.int64)
-    limits = dict.fromkeys(("lr", "steps", "warmup", "weight_decay"), (0.0, math.inf))
-    limits |= dict.fromkeys(("cooldown", "decay_fraction", "end"), (0.0, 1.0))
-    numbers = {name: pd.to_numeric(table[name], errors="coerce").to_numpy(float) for name in limits if name in table}
-    wrong = ~(numbers["lr"] > 0) | ~(numbers["steps"] >= 1) | (numbers["steps"] % 1 != 0)
-    for name, (low, high) in limits.items():
-        if name in numbers:
-            wrong |= (numbers[name] < low) | (numbers[name] > high) | (numbers[name] == math.inf)
-    if "warmup" in numbers:
-        wrong |= numbers["warmup"] >= numbers["steps"]
+def _numbers(
+    table: pd.DataFrame, name: str, allowed: str = "a number", holds: Any = None, default: float = math.nan
+) -> Floats:
+    """A column as numbers, the default where it is empty; the error names the first row in which one does not hold."""
+    import pandas as pd
+
+    if name not in table:
+        return np.full(len(table), default)
+    is_empty = table[name].isna().to_numpy()
+    values = np.where(is_empty, default, pd.to_numeric(table[name], errors="coerce").to_numpy(float))
+    wrong = np.isnan(values) & ~is_empty
+    if holds is not None:
+        wrong |= ~holds(values)
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise ValueError(f"{name} must be {allowed}, got {table[name].tolist()[place]!r} in {table.index[place]}")
+    return values
+
+
+def _checked(table: pd.DataFrame, final: str | None, may_lack: bool) -> pd.DataFrame:
+    """The table with numbers in the columns that want some."""
+    steps = _numbers(table, "steps", "a whole number of at least 1", lambda x: (x >= 1) & (x % 1 == 0))
+    columns = {
+        "lr": _numbers(table, "lr", "a positive number", lambda x: (x > 0) & (x < math.inf)),
+        "steps": steps,
+        "warmup": _numbers(table, "warmup", "at least 0, and less than the steps", lambda x: (x >= 0) & (x < steps), 0),
+        "weight_decay": _numbers(table, "weight_decay", "at least 0", lambda x: (x >= 0) & (x < math.inf), 0),
+    }
+    for name in ("cooldown", "decay_fraction", "end"):
+        _numbers(table, name, "from 0 to 1", lambda x: ~((x < 0) | (x > 1)))
     if final is not None:
-        wrong |= np.isnan(pd.to_numeric(table[final], errors="coerce").to_numpy(float))
-    for name in ("schedule", "decay_shape"):
-        if name in table:
-            wrong |= ~table[name].astype(str).duplicated().to_numpy()
-    return np.flatnonzero(wrong)
+        columns[final] = _numbers(table, final, "a number (∞ if the run diverged)", lambda x: may_lack | ~np.isnan(x))
+    return table.assign(**columns)
 
 
-def _enough(table: pd.DataFrame, columns: list[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _enough(table: pd.DataFrame, columns: list[str]) -> list[int]:
     """The rows that are fitted: of a group with more than ``MOST`` runs equally many of every kind."""
     if len(table) <= MOST:
-        return np.arange(len(table))
+        return list(range(len(table)))
     of_kind = ("lr", "steps", "schedule", "warmup", "cooldown", "decay_fraction", "decay_shape", "end", "weight_decay")
-    settings = [name for name in dict.fromkeys((*of_kind, *columns)) if name in table]
-    kinds = table[settings].assign(
-        **{name: table[name].astype(str) for name in settings if table[name].dtype == object}
-    )
-    kind = kinds.groupby(settings, dropna=False).ngroup().to_numpy()
-    repeat = kinds.groupby(kind).cumcount().to_numpy()
-    groups: Any = kinds.groupby(columns, dropna=False).indices.values() if columns else [np.arange(len(table))]
-    kept = []
-    for rows in groups:
-        if len(rows) > MOST:
-            rows = rows[repeat[rows] < max(1, MOST // len(np.unique(kind[rows])))]
-        if len(rows) > MOST:
-            ordered = rows[np.lexsort((table["lr"].to_numpy(float)[rows], table["steps"].to_numpy(float)[rows]))]
-            rows = ordered[np.linspace(0, len(rows) - 1, MOST).round().astype(int)]
-        kept.append(rows)
-    return np.sort(np.concatenate(kept))
+    names = [name for name in dict.fromkeys((*of_kind, *columns)) if name in table]
+    kinds = table[names].assign(**{name: table[name].astype(str) for name in names if table[name].dtype == object})
+    repeat = kinds.groupby(names, dropna=False).cumcount()
+    mixed = np.random.default_rng(0).permutation(len(table))  # of too many kinds, a sample
+    order = np.lexsort((mixed, repeat))
+    groups = kinds.iloc[order].assign(all=0).groupby(columns or ["all"], dropna=False)
+    return sorted(order[groups.cumcount() < MOST].tolist())
 
 
-def _of_row(name: str, row: dict[str, Any], final: str | None, logs: Any, columns: list[str]) -> Run:
-    """The run of a row, with its log if there is one; ``columns`` tell its group."""
-    lr, steps = _schedules.positive("lr", row["lr"]), _schedules.whole("steps", row["steps"], 1)
-    log = None if logs is None else logs.get(row["run"])
-    warmup = _schedules.number(row.get("warmup"), 0.0)
-    if not 0 <= warmup < steps:
-        raise ValueError(f"steps must be more than the warmup, got {steps} steps and a warmup of {warmup:g}")
-    rates, label = _rates(row, lr, steps, int(warmup), log)
-    decay = _schedules.number(row.get("weight_decay"), 0.0)
-    if not 0 <= decay < math.inf:
-        raise ValueError(f"weight_decay must be at least 0, got {decay!r}")
-    if log is None:
-        at, losses = _curve(row.get("losses"))
-    else:
-        at, losses = log.steps, log.losses
-    curve = _cleaned(at, losses, steps)
-    last = math.nan if final is None else _schedules.number(row[final])
-    if math.isnan(last) and len(at) and not math.isfinite(losses[np.argmax(at)]):
-        last = math.inf  # the run was lost on its way
-    if math.isnan(last) and not len(curve[0]):
-        raise ValueError(f"{final or 'the loss'} must be a number (∞ if the run diverged) without a curve, got NaN")
-    group = tuple((key, _plain(row[key])) for key in columns)
-    return Run(name, group, lr, rates, int(warmup), decay, label, last, curve)
+# ---- runs
 
 
-def _rates(row: dict[str, Any], lr: float, steps: int, warmup: int, log: Any) -> tuple[Floats, str]:
+def _runs(table: pd.DataFrame, final: str | None, logs: dict[Any, Log] | None, columns: list[str]) -> list[Run]:
+    """The runs of the rows; ``columns`` tell the groups."""
+    found = []
+    for name, record in zip(table.index, table.to_dict("records"), strict=True):
+        row = {str(key): value for key, value in record.items()}
+        log = _log(row.get("losses")) if logs is None else logs.get(row["run"])
+        try:
+            rates, label = _rates(row, log)
+            curve, is_lost = _cleaned(log, len(rates))
+            last = math.nan if final is None else float(row[final])
+            last = math.inf if is_lost and math.isnan(last) else last
+            if math.isnan(last) and not len(curve[0]):
+                raise ValueError(f"{final or 'the loss'} must be a number (∞ if the run diverged) without a curve")
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{error} in {name}") from None
+        group = tuple((key, _plain(row[key])) for key in columns)
+        found.append(Run(name, group, row["lr"], rates, int(row["warmup"]), row["weight_decay"], label, last, curve))
+    return found
+
+
+def _rates(row: dict[str, Any], log: Log | None) -> tuple[Floats, str]:
     """The rates of a run, from its schedule and from its log, and what the schedule is called."""
     schedule: Any = row.get("schedule")
-    logged = None
+    steps, warmup, logged = int(row["steps"]), int(row["warmup"]), None
     if log is not None and log.rates is not None:
         usable = ~np.isnan(log.rates) & (log.steps <= steps)
         if usable.sum() > 1:
             logged = log.steps[usable], log.rates[usable]
-    absent = schedule is None or (isinstance(schedule, float) and math.isnan(schedule))
-    if absent or (isinstance(schedule, str) and not _schedules.known(schedule)):
-        if logged is None:
-            what = "no schedule" if absent else f"the schedule {schedule!r}"
-            raise ValueError(
-                f"schedule must be one of {', '.join(schedules.SCHEDULES)}, or the curve must have the rates ('lr'), "
-                f"got {what} and no logged rates"
-            )
-        label, base = (str(schedule) if not absent else "logged"), _schedules.factors("constant", steps, warmup=warmup)
-    elif isinstance(schedule, str):
+    is_absent = schedule is None or (isinstance(schedule, float) and math.isnan(schedule))
+    if isinstance(schedule, str) and _is_known(schedule):
         label = _schedules.in_full(schedule, **_options(schedule, row, warmup))
-        base = _schedules.factors(label, steps)
+        factors = _schedules.factors(label, steps)
+    elif not is_absent and not isinstance(schedule, str):
+        label, factors = getattr(schedule, "__name__", "factors"), _schedules.factors(schedule, steps)
+    elif logged is not None:
+        label = "logged" if is_absent else schedule
+        factors = _schedules.factors("constant", steps, warmup=warmup)
     else:
-        label, base = getattr(schedule, "__name__", "factors"), _schedules.factors(schedule, steps)
-    rates = lr * base
+        given = "no schedule" if is_absent else f"the schedule {schedule!r}"
+        raise ValueError(
+            f"schedule must be one of {', '.join(schedules.SCHEDULES)}, or the curve must have the rates ('lr'), "
+            f"got {given} and no logged rates"
+        )
+    rates = row["lr"] * factors
     if logged is not None:
-        rates = _schedules.from_log(rates, *logged)
+        rates = from_log(rates, *logged)
     if not ((rates >= 0).all() and (rates < math.inf).all() and rates.max() > 0):
         raise ValueError("rates must be finite, at least 0 and not all 0, which they are not")
     return rates, label
 
 
+def from_log(base: Floats, steps: Floats, rates: Floats) -> Floats:
+    """The rates as they were logged, and ``base`` before the log begins.
+
+    A last logged rate of 0 is what many trainers write after the last step: it is replaced by where the two rates
+    before it lead, which is 0 for a linear cooldown and the same rate for a constant one.
+
+    >>> from_log(np.ones(4), np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 0.8, 0.6, 0.0])).round(1)
+    array([1. , 0.9, 0.7, 0.5])
+    """
+    order = np.argsort(steps, kind="stable")
+    when, logged = steps[order], rates[order]
+    if len(when) > 2 and logged[-1] == 0 and when[-2] > when[-3]:
+        slope = (logged[-2] - logged[-3]) / (when[-2] - when[-3])
+        logged[-1] = max(0.0, logged[-2] + slope * (when[-1] - when[-2]))
+    middle = np.arange(len(base)) + 0.5
+    return np.where(middle >= when[0], np.interp(middle, when, logged), base)
+
+
+def _is_known(name: str) -> bool:
+    """Whether a schedule can be built from its name alone."""
+    try:
+        return bool(schedules.parse(name))
+    except ValueError:
+        return False
+
+
 def _options(schedule: str, row: dict[str, Any], warmup: int) -> dict[str, Any]:
-    """The options of a named schedule that stand in other columns of its row; what the name says counts more."""
+    """The options of a named schedule from other columns of its row; what the name says counts more."""
     name, inside = schedules.parse(schedule)
     cells = {
         "warmup": warmup or None,
@@ -290,52 +318,54 @@ def _options(schedule: str, row: dict[str, Any], warmup: int) -> dict[str, Any]:
         "shape": row.get("decay_shape"),
         "end": row.get("end"),
     }
-    given = {key: value for key, value in cells.items() if value is not None and value == value}  # NaN: an empty cell
-    return {
-        key: value if isinstance(value, str) else _plain(value)
-        for key, value in given.items()
-        if key in schedules.options_of(name) and key not in inside
-    }
+    free = set(schedules.options_of(name)) - set(inside)
+    return {key: _plain(cell) for key, cell in cells.items() if key in free and _plain(cell) is not None}
 
 
-def _curve(cell: Any) -> tuple[Floats, Floats]:
-    """Steps and losses of a cell of the column ``losses``, which may be empty."""
+def _log(cell: Any) -> Log | None:
+    """What is in a cell of the column ``losses``, which may be empty."""
     if cell is None or isinstance(cell, float):
-        return np.empty(0), np.empty(0)
-    pairs = list(cell.items()) if isinstance(cell, Mapping) else list(cell)
+        return None
     try:
-        curve = np.array(pairs, float).reshape(-1, 2)
+        pairs = np.array(list(cell.items() if isinstance(cell, Mapping) else cell), float).reshape(-1, 2)
     except (TypeError, ValueError):
         raise ValueError(f"losses must be {{step: loss}} or pairs of step and loss, got {cell!r}") from None
-    return curve[:, 0], curve[:, 1]
+    return Log(pairs[:, 0], pairs[:, 1])
 
 
-def _cleaned(steps: Floats, losses: Floats, horizon: int) -> tuple[Floats, Floats]:
-    """Finite losses at steps of the run, in order."""
-    kept = np.isfinite(losses) & (steps >= 1) & (steps <= horizon)
-    order = np.argsort(steps[kept], kind="stable")
-    return steps[kept][order], losses[kept][order]
+def _cleaned(log: Log | None, steps: int) -> tuple[tuple[Floats, Floats], bool]:
+    """Finite losses at steps of the run, in order, and whether it was lost on its way.
+
+    It was if its last loss is ∞, or NaN after losses all of which are finite: others log a loss at some steps only.
+    """
+    if log is None or not len(log.steps):
+        return (np.empty(0), np.empty(0)), False
+    order = np.argsort(log.steps, kind="stable")
+    at, losses = log.steps[order], log.losses[order]
+    finite = np.isfinite(losses)
+    is_lost = not finite[-1] and (np.isinf(losses[-1]) or finite[: finite.sum()].all())
+    kept = finite & (at >= 1) & (at <= steps)
+    return (at[kept], losses[kept]), bool(is_lost)
 
 
 def _of_result(result: Any) -> list[Run]:
     """The runs of a study: full training losses at the end and after each epoch, methods as groups."""
-    data, runs = result.dataset, []
-    schedule, per_epoch = str(result.settings["schedule"]), float(result.settings["steps_per_epoch"])
-    for a, k, s in np.ndindex(*data.status.shape):
-        status = str(data.status.values[a, k, s])
-        if status == "missing":
-            continue
-        method, lr = result.algorithms[a], float(result.lrs[k])
-        epochs = np.asarray(data.train_loss.values[a, k, s], float)
+    data, found = result.dataset, []
+    ends = data.epoch.values * float(result.settings["steps_per_epoch"])
+    for a, k, s in np.argwhere((data.status != "missing").values):
+        method, lr, losses = result.algorithms[a], float(result.lrs[k]), data.train_loss.values[a, k, s]
         last = float(data.last_loss.values[a, k, s])
-        last = math.inf if status == "diverged" else float(epochs[-1]) if math.isnan(last) else last
-        curve = _cleaned(np.array([per_epoch * epoch for epoch in range(len(epochs))]), epochs, result.steps)
+        if data.status.values[a, k, s] == "diverged":
+            last = math.inf
+        elif math.isnan(last):
+            last = float(losses[-1])
         name = f"{method}, lr {lr:g}, seed {data.seed.values[s]}"
-        rates = np.asarray(result.rates[k], float)
-        runs.append(Run(name, (("algorithm", method),), lr, rates, 0, 0.0, schedule, last, curve))
-    if not runs:
+        curve, _ = _cleaned(Log(ends, losses), result.steps)
+        schedule = str(result.settings["schedule"])
+        found.append(Run(name, (("algorithm", method),), lr, result.rates[k], 0, 0.0, schedule, last, curve))
+    if not found:
         raise ValueError("runs must have at least one run, and the study has none yet")
-    return runs
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -164,7 +164,6 @@ class Problem:
         self, data: Points, reference: form.Reference, expected: Prior, scale: float, sure: float = 1.0
     ) -> None:
         self.data, self.reference, self.scale = data, reference, scale
-        self._last: tuple[Floats, tuple[Floats, Floats]] | None = None
         # Late losses predict later ones best: each is weighed in proportion to its step.
         at = data.parts.counts.sum(axis=-1)
         self.weights = np.where(data.counted, 1.0, CURVE_WEIGHT) * at / at.max() / scale
@@ -178,14 +177,10 @@ class Problem:
         return count * math.log(self.scale) + 0.5 * float((self.residuals(values) ** 2).sum())
 
     def differences(self, values: Floats) -> tuple[Floats, Floats]:
-        """Fitted minus measured, and its derivatives; cached, because the solver needs both at the same point."""
-        if self._last is not None and np.array_equal(self._last[0], values):
-            return self._last[1]
+        """Fitted minus measured, and its derivatives."""
         fitted, gradient = form.loss_and_gradient(values[:FREE], self.data.parts, self.reference)
         beside = self.data.beside
-        answer = fitted - values[FREE] * beside - self.data.losses, np.column_stack([gradient, -beside])
-        self._last = values.copy(), answer
-        return answer
+        return fitted - values[FREE] * beside - self.data.losses, np.column_stack([gradient, -beside])
 
     def robust(self, values: Floats) -> tuple[Floats, Floats]:
         """The differences in units of the scale, large ones softened, and their derivatives."""

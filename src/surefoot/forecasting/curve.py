@@ -88,20 +88,10 @@ def weight_growth(lrs: ArrayLike, weight_decay: float = 0.0) -> Floats:
     rates = np.asarray(lrs, float)
     if number("weight_decay", weight_decay, least=0) == 0:
         return np.cumsum(rates**2, axis=-1)
-    grown = np.empty_like(rates)
     exponent = 2 * weight_decay * np.cumsum(rates, axis=-1)
-    start, carried = 0, np.zeros(rates.shape[:-1])
-    while start < rates.shape[-1]:
-        # exp(λ…) would overflow over a long run: stretches of at most e^300, each carried on from the one before.
-        before = exponent[..., start - 1] if start else np.zeros_like(carried)
-        relative = exponent[..., start:] - before[..., None]
-        within = np.flatnonzero(np.max(relative, axis=tuple(range(rates.ndim - 1))) <= 300)
-        stop = start + max(1, len(within))
-        part = np.minimum(relative[..., : stop - start], 600)
-        inner = np.cumsum(rates[..., start:stop] ** 2 * np.exp(part), axis=-1)
-        grown[..., start:stop] = (carried[..., None] + inner) * np.exp(-part)
-        start, carried = stop, grown[..., stop - 1]
-    return grown
+    with np.errstate(divide="ignore"):  # as logarithms, because exp(exponent) would overflow over a long run
+        grown = np.logaddexp.accumulate(2 * np.log(rates) + exponent, axis=-1)
+    return np.asarray(np.exp(grown - exponent))
 
 
 def trace(lrs: ArrayLike, horizons: Sequence[int] | None = None, *, weight_decay: float = 0.0) -> Trace:
