@@ -138,15 +138,6 @@ def test_code_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
             assert page.name not in EXACT or printed == block.shown, where
 
 
-@pytest.mark.parametrize("part", NOT_HERE)
-def test_what_is_not_run_here_is_still_there(part):
-    assert sum(part in block.code for page in PAGES for block in blocks(page)) == 1
-
-
-def test_quick_start_of_the_optimizers_has_five_lines():
-    assert len(blocks(ROOT / "docs" / "which-optimizer.md")[0].code.splitlines()) == 5
-
-
 def anchor(heading: str) -> str:
     """What the site calls a heading."""
     plain = re.sub(r"[`*]|\[([^]]*)\]\([^)]*\)", r"\1", heading)
@@ -171,14 +162,25 @@ def test_links_inside_the_project_lead_somewhere(page):
             assert part in headings(found), target
 
 
-def test_numbers_that_are_compared_stand_on_the_page_they_come_from():
-    """The page that gathers measured tables has no row with numbers that no other page has, but for speed."""
-    page = ROOT / "docs" / "how-it-compares.md"
-    gathered, _, _ = page.read_text(encoding="utf-8").partition("## Speed of the parts")
-    others = "\n".join(other.read_text(encoding="utf-8") for other in PAGES if other != page)
-    rows = [line for line in gathered.splitlines() if re.match(r"\|.*\| [\d.]+", line)]
-    assert len(rows) > 10
-    assert [row for row in rows if row not in others] == []
+RECORDED = [
+    (page, command)
+    for page in PAGES
+    for command in re.findall(r"<!-- (python benchmarks/\S+\.py .*?) -->", page.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize(("page", "command"), RECORDED, ids=lambda value: getattr(value, "name", value))
+def test_tables_are_printed_from_recorded_results(page, command):
+    """A table below a comment with a command has no row that the command does not print."""
+    _, _, below = page.read_text(encoding="utf-8").partition(f"<!-- {command} -->\n\n")
+    table = below.partition("\n\n")[0].splitlines()
+    rows = [line.strip() for line in table if line.startswith("|")]
+    assert len(rows) > 2, "no table follows the comment"
+    run = subprocess.run(
+        [sys.executable, *shlex.split(command)[1:]], capture_output=True, text=True, cwd=ROOT, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    assert [row for row in rows if row not in run.stdout] == []
 
 
 def test_page_on_the_command_names_all_of_them():
@@ -199,20 +201,6 @@ def test_docstrings_become_markdown():
         "A `Study`.\n\n```text\n====  ====\na     b\n====  ====\n1     2\n====  ====\n```\n\n"
         "```toml\nseeds = 3\n```\n```pycon\n>>> 1 + 1\n2\n```\n\nThe end."
     )
-
-
-def test_there_is_one_logo():
-    drawn = ROOT / "src" / "surefoot" / "report" / "page" / "logo.svg"
-    assert (ROOT / "docs" / "images" / "logo.svg").read_bytes() == drawn.read_bytes()
-
-
-def test_every_page_begins_with_an_answer():
-    """Below the title stands a sentence, not a heading, a table or a block of code."""
-    for page in (ROOT / "docs").glob("*.md"):
-        title, _, rest = page.read_text(encoding="utf-8").partition("\n\n")
-        assert title.startswith("# "), page.name
-        if page.name != "reproduction.md":
-            assert re.match(r"[A-Za-z`*]", rest), page.name
 
 
 def test_formulas_become_mathml():
