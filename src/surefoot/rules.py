@@ -24,6 +24,9 @@ from surefoot.theory import bounds
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
+_UNTIL = 0.9
+"""Part of a run in which :class:`PartialBound` is used."""
+
 
 @dataclass(frozen=True)
 class Stop:
@@ -104,8 +107,13 @@ class StopRule(ABC):
     def first(self, history: History) -> Stop | None:
         """The first step at which the rule holds, or None."""
 
-    def _stop(self, history: History, index: int, value: float, reason: str) -> Stop:
-        return Stop(repr(self), int(index) * history.every, float(value), reason)
+    def _stop(self, history: History, holds: Any, values: Floats, reason: str) -> Stop | None:
+        """The first entry from ``history.since`` on where it holds; ``reason`` has a place for the value."""
+        entries = history.since + np.flatnonzero(holds[history.since :])
+        if not len(entries):
+            return None
+        value = float(values[entries[0]])
+        return Stop(repr(self), int(entries[0]) * history.every, value, reason.format(value))
 
 
 @dataclass(frozen=True)
@@ -119,11 +127,8 @@ class NonFinite(StopRule):
     def first(self, history: History) -> Stop | None:
         """The first step with a number that is not finite."""
         numbers = {"loss": history.loss, "squared gradient": history.grad_sq, "stability index": history.delta}
-        index = _first(np.isinf(list(numbers.values())).sum(axis=0) > 0, history.since)
-        if index is None:
-            return None
-        name = next(name for name, values in numbers.items() if np.isinf(values[index]))
-        return self._stop(history, index, math.inf, f"the {name} is not finite")
+        stops = [self._stop(history, np.isinf(x), x, f"the {name} is not finite") for name, x in numbers.items()]
+        return min((stop for stop in stops if stop is not None), key=lambda stop: stop.step, default=None)
 
 
 @dataclass(frozen=True)
@@ -134,15 +139,12 @@ class PartialBound(StopRule):
     exceeds ``best``, this run's bound is proved to be larger than the finished run's (for the indices measured with
     these seeds). That is a statement about bounds. With slack 1 it ends runs whose loss would have been fine; 3 leaves
     room. It needs the index of every step. Averaged gradients (momentum) can have negative indices, and then it is a
-    heuristic.
+    heuristic. It is used in the first 90 % of a run: the weights of the last steps grow to 1, so that a single batch
+    can push the sum over the limit, and there is nothing left to save.
 
     Args:
         best: Ω of a finished run: ``monitor.bound().total``, or the smallest of ``result.bound().total``.
         slack: The factor by which the partial sum has to exceed it.
-        with_bias: Also count the bias D²/(2 S_1), which is known before the first step. It ends runs whose *rate is too
-            small*; without it only those end that are unstable.
-        until: The part of the run in which the rule is used. The weights of the last steps grow to 1, so that a single
-            batch can push the sum over the limit, and there is nothing left to save.
 
     >>> history = History([1.0, 2.0], [1.0, 9.0], [0.5, 4.5], [1.0] * 3)
     >>> PartialBound(best=1.0, slack=2.0).first(history).step
@@ -151,12 +153,10 @@ class PartialBound(StopRule):
 
     best: float
     slack: float = 3.0
-    with_bias: bool = False
-    until: float = 0.9
 
     def __post_init__(self) -> None:
-        for name in ("best", "slack", "until"):
-            number(name, getattr(self, name), positive=True)
+        number("best", self.best, positive=True)
+        number("slack", self.slack, positive=True)
 
     @property
     def limit(self) -> float:
@@ -165,13 +165,10 @@ class PartialBound(StopRule):
 
     def first(self, history: History) -> Stop | None:
         """The first step whose partial sum exceeds slack·best."""
-        values = history.partial_noise() + (history.bias() if self.with_bias else 0.0)
-        early = np.arange(len(values)) * history.every < self.until * len(history.rates)
-        index = _first((values > self.limit) & early, history.since)
-        if index is None:
-            return None
-        reason = f"the partial bound {values[index]:.3g} exceeds {self.slack:g} times the best bound {self.best:.3g}"
-        return self._stop(history, index, values[index], reason)
+        noise = history.partial_noise()
+        early = np.arange(len(noise)) * history.every < _UNTIL * len(history.rates)
+        reason = f"the partial bound {{:.3g}} exceeds {self.slack:g} times the best bound {self.best:.3g}"
+        return self._stop(history, (noise > self.limit) & early, noise, reason)
 
 
 @dataclass(frozen=True)
@@ -199,13 +196,8 @@ class DeltaExplosion(StopRule):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             first, medians = _medians(np.where(rates > 0, history.delta / rates, math.nan), self.window, history.since)
             growth = medians / first if 0 < first < math.inf else np.zeros(len(medians))
-        index = _first(growth > self.factor)
-        if index is None:
-            return None
-        median = f"the median stability index of {self.window} steps"
-        return self._stop(
-            history, index, growth[index], f"{median} is {growth[index]:.3g} times that of the first ones"
-        )
+        reason = f"the median stability index of {self.window} steps is {{:.3g}} times that of the first ones"
+        return self._stop(history, growth > self.factor, growth, reason)
 
 
 @dataclass(frozen=True)
@@ -239,12 +231,9 @@ class Dead(StopRule):
             start = min([first, *known[~unknown][:1]])
             with np.errstate(over="ignore"):
                 relative.append(medians / start if 0 < start < math.inf else np.full(len(medians), math.nan))
-        left, share = relative
-        index = _first((share < self.grad_ratio) & (left > self.loss_ratio))
-        if index is None:
-            return None
-        gradient = f"the squared gradient is {share[index]:.1g} of that at the start"
-        return self._stop(history, index, share[index], f"{gradient}, while the loss is still {left[index]:.2g} of it")
+        loss, grad_sq = relative
+        reason = "the squared gradient is {:.1g} of that at the start, while the loss is still high"
+        return self._stop(history, (grad_sq < self.grad_ratio) & (loss > self.loss_ratio), grad_sq, reason)
 
 
 def first_stop(rules: Iterable[StopRule], history: History) -> Stop | None:
@@ -270,12 +259,6 @@ def check_rules(rules: Any, every: int = 1) -> tuple[StopRule, ...]:
     if every > 1 and any(isinstance(rule, PartialBound) for rule in rules):
         raise ValueError(f"every must be 1 with PartialBound, which needs the index of every step, got {every}")
     return tuple(rules)
-
-
-def _first(mask: np.ndarray[Any, np.dtype[np.bool_]], since: int = 0) -> int | None:
-    """The first place from ``since`` on where a mask holds."""
-    places = np.flatnonzero(mask[since:])
-    return since + int(places[0]) if len(places) else None
 
 
 def _medians(values: Floats, window: int, since: int) -> tuple[float, Floats]:

@@ -23,7 +23,6 @@ def steps(rate=0.1, curvature=1.0, start=10.0, count=20, noise=0.0):
         "loss": 0.5 * curvature * points[:-1] ** 2 + noise * draw.standard_normal(count),
         "rate": rate * ones,
         "size": rate * ones,
-        "sample_sq": gradients**2,
         "slope": gradients * moved,
         "moved_sq": moved**2,
         "point_sq": points[:-1] ** 2,
@@ -37,7 +36,7 @@ def steps(rate=0.1, curvature=1.0, start=10.0, count=20, noise=0.0):
 def test_units_of_loss_and_weights_do_not_matter(loss, weight, rate):
     columns = steps(rate)
     loss, weight = 10.0**loss, 10.0**weight
-    scales = {"loss": loss, "slope": loss, "back": loss, "carried": loss, "sample_sq": (loss / weight) ** 2}
+    scales = {"loss": loss, "slope": loss, "back": loss, "carried": loss}
     scales |= dict.fromkeys(("rate", "size"), weight**2 / loss)
     scales |= dict.fromkeys(("moved_sq", "point_sq", "away_sq"), weight**2)
     other = {name: scales[name] * column for name, column in columns.items()}

@@ -1,9 +1,6 @@
-"""The figure of a run, and what a notebook shows."""
+"""The figure of a run, of its loss, slopes, rates and indices."""
 
 from __future__ import annotations
-
-import base64
-import re
 
 import numpy as np
 import pytest
@@ -61,11 +58,3 @@ def test_short_runs_are_drawn(problem, steps):
     figure.draw_without_rendering()
     drawn = [len(line.get_xdata()) for line in panels(figure)["loss"].get_lines()]
     assert max(drawn, default=0) == steps
-
-
-def test_a_notebook_shows_verdict_and_figure(problem):
-    monitor = watched(problem)
-    shown = monitor._repr_html_()
-    assert monitor.verdict()._repr_html_() in shown
-    (image,) = re.findall(r'base64,([^"]+)"', shown)
-    assert base64.b64decode(image).startswith(b"\x89PNG")

@@ -31,20 +31,10 @@ def test_a_foreign_index_is_a_named_stand_in(problem):
     assert monitor.trace().attrs["delta_source"] == "linear stand-in"
 
 
-def test_every_looks_at_every_kth_step(problem):
-    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
-    with StabilityMonitor(optimizer, every=3, horizon=12) as monitor:
-        losses = problem.train(optimizer, 10, monitor)
-    trace = monitor.trace()
-    assert trace.step.values.tolist() == [0, 3, 6, 9]
-    assert trace.loss.values == pytest.approx(losses[::3], rel=1e-6)
-    assert trace.attrs["horizon"] == 12
-
-
 @pytest.mark.parametrize("start", [0, 3, -1, -2, 20])
 def test_scalars_are_the_trace_from_a_step_on(problem, start):
     optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
-    with StabilityMonitor(optimizer, every=2, flush_every=4) as monitor:
+    with StabilityMonitor(optimizer, flush_every=4) as monitor:
         problem.train(optimizer, 13, monitor)
     shown, trace = monitor.scalars(start), monitor.trace().isel(step=slice(start, None))
     assert shown["step"].tolist() == trace.step.values.tolist()
@@ -68,16 +58,16 @@ def test_the_partial_bound_grows_into_the_bound(problem):
     np.testing.assert_allclose(trace.noise, [b.noise for b in partial], rtol=1e-12)
 
 
-@pytest.mark.parametrize(("first", "every"), [(0.0, 1), (1e-8, 4)])
-def test_a_schedule_goes_on_from_its_largest_factor(first, every):
+@pytest.mark.parametrize("first", [0.0, 1e-8])
+def test_a_schedule_goes_on_from_its_largest_factor(first):
     factors = np.concatenate([[first, 0.25, 0.5, 0.75], np.ones(16)])
-    seen = np.array([0.0, 0.05, 0.1, 0.15, 0.2, 0.2, 0.2, 0.2])[::every]  # the first rate is another one
-    planned = planned_rates(seen, every, 20, factors)
+    seen = np.array([0.0, 0.05, 0.1, 0.15, 0.2, 0.2, 0.2, 0.2])  # the first rate is another one
+    planned = planned_rates(seen, 20, factors)
     np.testing.assert_allclose(planned[8:], 0.2)
 
 
 def test_a_schedule_that_has_only_rested_is_not_known():
-    assert planned_rates(np.zeros(2), 1, 4, np.array([0.0, 0.0, 0.5, 1.0])).tolist() == [0.0] * 4
+    assert planned_rates(np.zeros(2), 4, np.array([0.0, 0.0, 0.5, 1.0])).tolist() == [0.0] * 4
 
 
 def test_divergence_is_infinite_and_never_nan(problem):

@@ -396,7 +396,7 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
 def test_any_numbers_get_a_verdict(rows, horizon, peak):
     values = np.array(rows).T
     columns = dict(zip((*NEEDED, "carried"), values, strict=True))
-    for name in ("rate", "size", "sample_sq", "moved_sq", "point_sq", "away_sq"):
+    for name in ("rate", "size", "moved_sq", "point_sq", "away_sq"):
         columns[name] = np.abs(columns[name])
     verdict = judge(columns, horizon=horizon, peak=peak, elements=10)
     assert verdict.state in tuple(State)

@@ -15,7 +15,6 @@ from surefoot.theory import bounds, schedules
 RULES = [
     NonFinite(),
     PartialBound(1.0),
-    PartialBound(1.0, until=0.5),
     DeltaExplosion(5.0, 3),
     DeltaExplosion(5.0, 4),
     Dead(0.1, 0.9, 3),
@@ -78,15 +77,9 @@ def test_partial_bound_stops_at_the_first_step_above_slack_times_best():
 
 
 def test_partial_bound_is_not_asked_at_the_end_of_a_run():
-    deltas = [0.0, 0.0, 0.0, 9.0]
-    assert PartialBound(1.0).first(history(delta=deltas, steps=4)).step == 3
-    assert PartialBound(1.0, until=0.75).first(history(delta=deltas, steps=4)) is None
-
-
-def test_partial_bound_counts_the_bias_only_if_asked_to():
-    found = history(delta=0.0, distance=100.0)
-    assert PartialBound(1.0).first(found) is None
-    assert PartialBound(1.0, with_bias=True).first(found).step == 0
+    deltas = np.where(np.arange(20) == 17, 1e3, 0.0)
+    assert PartialBound(1.0).first(history(delta=deltas, steps=20)).step == 17
+    assert PartialBound(1.0).first(history(delta=np.roll(deltas, 1), steps=20)) is None
 
 
 def test_partial_bound_of_a_diverged_run_is_infinite():
@@ -152,7 +145,6 @@ def test_asking_block_by_block_gives_the_answer_of_the_whole(rule: StopRule, row
         (lambda: PartialBound(0.0), "best"),
         (lambda: PartialBound(math.inf), "best"),
         (lambda: PartialBound(1.0, slack=-1.0), "slack"),
-        (lambda: PartialBound(1.0, until=0.0), "until"),
         (lambda: DeltaExplosion(factor=0.0), "factor"),
         (lambda: DeltaExplosion(window=0), "window"),
         (lambda: Dead(grad_ratio=-1.0), "grad_ratio"),

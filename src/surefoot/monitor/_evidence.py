@@ -10,7 +10,7 @@ import numpy as np
 
 from surefoot.rules import Floats
 
-NEEDED = ("loss", "rate", "size", "sample_sq", "slope", "moved_sq", "point_sq", "away_sq", "back")
+NEEDED = ("loss", "rate", "size", "slope", "moved_sq", "point_sq", "away_sq", "back")
 """Columns without which a step is no evidence; ``carried`` may be missing at some of them."""
 
 PROMISED, AWAY = (-7.0, 2.0), (-7.0, 1.5)

@@ -90,7 +90,7 @@ def look(columns: Mapping[str, Floats], *, horizon: int | None, peak: float, ele
     loss = columns["loss"]
     done = len(loss) * every
     wanted = WITHOUT_HORIZON if horizon is None else min(max(horizon // SHARE, FEWEST), horizon)
-    infinite = np.isinf(loss) | np.isinf(columns["slope"]) | np.isinf(columns["sample_sq"])
+    infinite = np.isinf(loss) | np.isinf(columns["slope"])
     broken = int(np.argmax(infinite)) if infinite.any() else len(loss)
     measured = np.all([np.isfinite(columns[name]) for name in NEEDED], axis=0) & (columns["rate"] > 0)
     moved = columns["moved_sq"] > 0  # a GradScaler or a loss below its lower bound leaves steps out

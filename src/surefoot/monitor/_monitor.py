@@ -57,7 +57,6 @@ class StabilityMonitor:
         distance: D of the bound; without it the bias is left out, and the noise is a lower bound of Ω for every D.
         models: Counterfactual models, by name (``"sgd"``, ``"sps"``, ``"ngn"``, ``"log-ngn"``, ``"power(p=0.25)"``) or
             from :mod:`surefoot.theory.models`.
-        every: Measure every k-th step only.
         stop: Rules such as :class:`NonFinite`; :attr:`stopped` says what they found.
         schedule: T factors of the rate, or a name such as ``"cosine"``, known beforehand, for the weights of the bound
             and the peak rate; by default the present rate is taken to stay, and the partial bound proves something for
@@ -87,7 +86,6 @@ class StabilityMonitor:
         horizon: int | None = None,
         distance: float | None = None,
         models: Sequence[str | Model] = ("sgd", "sps", "ngn"),
-        every: int = 1,
         *,
         stop: StopRule | Sequence[StopRule] = (),
         schedule: str | ArrayLike | None = None,
@@ -106,8 +104,7 @@ class StabilityMonitor:
         self.distance = None if distance is None else checks.number("distance", distance, least=0)
         self.lower_bound = checks.number("lower_bound", lower_bound)
         self.models = parse_models(models, self.lower_bound)
-        self.every = checks.whole("every", every, 1)
-        self.rules = check_rules(stop, self.every)
+        self.rules = check_rules(stop)
         self._schedule: Floats | None = None
         if schedule is not None:
             _, self._schedule = schedules.factors(schedule, self.horizon, may_rest=True)
@@ -135,8 +132,6 @@ class StabilityMonitor:
         self._handles: list[Any] = []
         self._recorded: Tensor | float | None = None
         self._row: dict[str, Any] = {}
-        self._carried: dict[str, Any] = {}
-        self._is_due = False
         self._evaluations = 0
         self._several = 0
         self._goals: list[float] = []
@@ -194,7 +189,7 @@ class StabilityMonitor:
         return self.stopped is not None
 
     def trace(self) -> xr.Dataset:
-        """All steps so far, as an xarray data set over ``step`` (0, every, 2·every, …).
+        """All steps so far, as an xarray data set over ``step``.
 
         ``loss``, ``grad_sq``, ``rate``, ``size`` (of the optimizer, where it is known), ``delta`` (of the optimizer),
         ``noise`` (the partial sum of the bound), and over ``algorithm`` too ``counterfactual_size`` and
@@ -230,14 +225,13 @@ class StabilityMonitor:
         return self._records.columns()
 
     def scalars(self, start: int = 0) -> dict[str, Floats]:
-        """What a logger shows: one array per name over the measured steps from an index on (-1 is the last).
+        """What a logger shows: one array per name over the steps from one on (-1 is the last).
 
         ``step``, ``loss``, ``grad_sq``, ``rate``, ``size``, ``delta``, and of each counterfactual model ``size/sps``
         and ``delta/sps``, as in :meth:`trace`. It costs what these steps cost, however long the run was before.
         """
         columns = self._records.columns(start)
-        end = -(-self.steps // self.every)
-        shown = {"step": self.every * np.arange(end - len(columns["loss"]), end, dtype=float)}
+        shown = {"step": np.arange(self.steps - len(columns["loss"]), self.steps, dtype=float)}
         shown |= {name: columns[name] for name in ("loss", "grad_sq", "rate", "size")}
         shown["delta"] = own_index(columns, self._source)
         for name, model in self.models.items():
@@ -272,19 +266,17 @@ class StabilityMonitor:
         if obstacle is None and 2 * self._several > self.steps:
             obstacle = f"{self._kind} evaluates its closure several times per step, and no single gradient explains it"
         if obstacle is not None:
-            doing = progress(columns["loss"], self.every) if self._kind == "Surefoot" else None
+            doing = progress(columns["loss"]) if self._kind == "Surefoot" else None
             return Verdict(State.UNKNOWN, obstacle if doing is None else f"{obstacle}; {doing}")
         if not self.steps and not self._handles:
             reason = "the monitor has not been watching; use it in a with statement, or call monitor.attach() first"
             return Verdict(State.UNKNOWN, reason)
-        stop = self.stopped
         return judge(
             {**columns, "size": np.where(np.isnan(columns["size"]), columns["rate"], columns["size"])},
             horizon=self.horizon,
             peak=peak_rate(self._planned(columns), columns["rate"], self._goals),
             elements=self._sample.elements,
-            every=self.every,
-            stop_reason=None if stop is None or "with_bias=True" in stop.rule else stop.reason,
+            stop_reason=None if self.stopped is None else self.stopped.reason,
         )
 
     def plot(self) -> Figure:
@@ -292,12 +284,6 @@ class StabilityMonitor:
         from surefoot.monitor._plot import draw
 
         return draw(self.trace(), self.numbers(), self.verdict())
-
-    def _repr_html_(self) -> str:
-        """The verdict and the figure in a notebook."""
-        from surefoot.monitor._plot import html
-
-        return html(self.plot(), self.verdict())
 
     def pending(self) -> Any:
         """The loss that belongs to the gradients in place, as far as it is known; None if it is not."""
@@ -310,23 +296,15 @@ class StabilityMonitor:
 
     # -- what happens at a step ---------------------------------------------------------------------------------------
 
+    @torch.no_grad()
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         """The hook before a step, which measures its point; a closure is wrapped: only it knows loss and gradient."""
-        self._is_due = self.steps % self.every == 0
-        params, scale = _optimizers.parameters(optimizer), getattr(optimizer, "grad_scale", None)
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
         self._evaluations = 0
-        if self._is_due:
-            self._row, self._carried = self._carried, {}
-            with torch.no_grad():
-                self._row |= self._sample.before(params)
+        self._row = dict(self._sample.before(_optimizers.parameters(optimizer)))
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             loss = kwargs.get("loss")
-            loss = self.pending() if loss is None else loss
-            if self._is_due:
-                self._measure_gradient(optimizer, loss)
-            else:  # the first step after one that was measured
-                self._carried |= self._sample.carried(params, scale)
+            self._measure_gradient(optimizer, self.pending() if loss is None else loss)
             return None
         wrapped = self._watched(closure, optimizer)
         return ((args[0], wrapped, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": wrapped})
@@ -338,7 +316,7 @@ class StabilityMonitor:
         def watched() -> Any:
             loss = closure()
             self._evaluations += 1
-            if self._evaluations == 1 and self._is_due:
+            if self._evaluations == 1:
                 total = self.pending() if has_earlier else None
                 self._measure_gradient(optimizer, loss if total is None else total)
             return loss
@@ -348,15 +326,13 @@ class StabilityMonitor:
     @torch.no_grad()
     def _measure_gradient(self, optimizer: Optimizer, loss: Any) -> None:
         """Write the loss, the norm of the gradient, and products of its sample, to the row."""
-        row = self._row
-        row["loss"] = _optimizers.number(loss)
+        self._row["loss"] = _optimizers.number(loss)
         _optimizers.take_turns(self, optimizer, loss)
-        row |= self._sample.gradient(_optimizers.parameters(optimizer), getattr(optimizer, "grad_scale", None))
+        self._row |= self._sample.gradient(_optimizers.parameters(optimizer), getattr(optimizer, "grad_scale", None))
         if not self._is_sharded:
             squares = _optimizers.squares(optimizer, self._device)
-            rates = _optimizers.rates(optimizer)
-            row["grad_sq"] = sum(squares)
-            row["decrease"] = sum(rate * square for rate, square in zip(rates, squares, strict=True))
+            products = (r * square for r, square in zip(_optimizers.rates(optimizer), squares, strict=True))
+            self._row |= {"grad_sq": sum(squares), "decrease": sum(products)}
 
     @torch.no_grad()
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -370,18 +346,16 @@ class StabilityMonitor:
         if row.get("loss") is None and not any(isinstance(rate, Tensor) or rate for rate in rates):
             return  # somebody creates the state: no step
         self.steps += 1
-        if not self._is_due:
-            return
         row["rate"] = rates[0]
-        if self._is_ours:
-            step = optimizer.last_step  # type: ignore[attr-defined]
+        if isinstance(optimizer, LossOptimizer):
+            step = optimizer.last_step
             row["size"], row["delta"] = step.size.reshape(-1)[0].clone(), step.delta.clone()
         elif self._source == "linear":
             row["size"] = rates[0]
         if self._evaluations <= 1:
             row |= self._sample.after(_optimizers.parameters(optimizer))
         else:  # the gradient in place is no longer that of x_t
-            self._several += self.every
+            self._several += 1
         row[OVERFLOW] = _optimizers.number(getattr(optimizer, "found_inf", None))
         group = optimizer.param_groups[0]
         self._goals = [float(group[name]) for name in ("initial_lr", "max_lr") if name in group]
@@ -391,15 +365,13 @@ class StabilityMonitor:
     # -- what is made of the numbers ----------------------------------------------------------------------------------
 
     def _history(self, columns: dict[str, Floats], since: int = 0) -> History:
-        delta = own_index(columns, self._source)
-        rates = self._planned(columns)
-        return History(columns["loss"], columns["grad_sq"], delta, rates, self.distance, self.every, since)
+        delta, rates = own_index(columns, self._source), self._planned(columns)
+        return History(columns["loss"], columns["grad_sq"], delta, rates, self.distance, since=since)
 
     def _planned(self, columns: dict[str, Floats]) -> Floats:
-        return planned_rates(columns["rate"], self.every, self.horizon, self._schedule)
+        return planned_rates(columns["rate"], self.horizon, self._schedule)
 
     def _ask_rules(self) -> None:
         if self.rules and self.stopped is None:
             columns = self._records.columns(complete=True)
-            fresh = len(columns["loss"]) - self._records.block
-            self.stopped = first_stop(self.rules, self._history(columns, since=fresh))
+            self.stopped = first_stop(self.rules, self._history(columns, len(columns["loss"]) - self._records.block))

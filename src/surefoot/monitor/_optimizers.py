@@ -99,14 +99,8 @@ def obstacle(optimizer: Optimizer) -> str | None:
     return None
 
 
-class _Stepping(threading.local):
-    """The monitors whose optimizers make steps in this thread."""
-
-    def __init__(self) -> None:
-        self.monitors: weakref.WeakSet[StabilityMonitor] = weakref.WeakSet()
-
-
-_stepping = _Stepping()
+_stepping = threading.local()
+"""Has the monitors whose optimizers make steps in this thread."""
 
 
 def take_turns(monitor: StabilityMonitor, optimizer: Optimizer, loss: Any) -> None:
@@ -116,7 +110,7 @@ def take_turns(monitor: StabilityMonitor, optimizer: Optimizer, loss: Any) -> No
     but the other one does not step with it: its own next loss is a different one. Two optimizers that share a model and
     a loss, such as Muon and AdamW, step with the same.
     """
-    others = _stepping.monitors
+    others = _stepping.__dict__.setdefault("monitors", weakref.WeakSet())
     others.add(monitor)
     if monitor.steps > _FIRST_STEPS or not 1 < len(others) <= _MOST or number(loss) is None:
         return
@@ -124,10 +118,9 @@ def take_turns(monitor: StabilityMonitor, optimizer: Optimizer, loss: Any) -> No
     if not math.isfinite(value):
         return
     overheard, monitor.overheard = monitor.overheard, None
-    if overheard is not None and overheard[1] != value:
-        other = overheard[0]()
-        if other is not None:
-            monitor.takes_turns = other.takes_turns = True
+    other = None if overheard is None or overheard[1] == value else overheard[0]()
+    if other is not None:
+        monitor.takes_turns = other.takes_turns = True
     for other in list(others):
         partner = other.optimizer
         if partner is None or partner is optimizer or not other.steps:

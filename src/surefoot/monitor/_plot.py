@@ -1,9 +1,7 @@
-"""One figure of a run, also for notebooks: its loss, what its steps promise and get, its rate and its indices."""
+"""One figure of a run: its loss, what its steps promise and get, its rate and its indices."""
 
 from __future__ import annotations
 
-import base64
-import io
 import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,28 +24,24 @@ _SMOOTH = 12
 
 def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> Figure:
     """Four panels over the steps, under the verdict; what is not finite leaves a gap."""
-    figure, axes = new_figure(2, 2, width=4.5, height=3.1)
-    loss, kept, rate, delta = axes
+    figure, (loss, left, rate, delta) = new_figure(2, 2, width=4.5, height=3.1)
     lost = np.flatnonzero(np.isinf(trace.loss.values))
     if len(lost):  # what comes after says nothing
         trace = trace.isel(step=slice(0, lost[0]))
         columns = {name: values[: lost[0]] for name, values in columns.items()}
     steps = trace.step.values
     window = max(3, len(steps) // _SMOOTH)
+    colour = COLOURS[verdict.state]
 
     _line(loss, steps, trace.loss.values, "of a batch", GREY)
     _line(loss, steps, _mean(trace.loss.values, window), f"mean over {window} steps", "black")
-    loss.set_title("loss")
-
-    _promises(kept, steps, columns, window)
-
+    _slopes_left(left, steps, columns, window)
     _line(rate, steps, trace.rate.values, "rate", "black")
     if verdict.lr_range is not None:
         low, high = verdict.lr_range
-        colour = COLOURS[verdict.state]
         rate.axhspan(low, high, color=colour, alpha=0.15, label=f"suggested: {short(low, 2)} to {short(high, 2)}")
-        if verdict.best_lr is not None:
-            rate.axhline(verdict.best_lr, color=colour, linewidth=0.8, label=f"best near {short(verdict.best_lr, 2)}")
+    if verdict.best_lr is not None:
+        rate.axhline(verdict.best_lr, color=colour, linewidth=0.8, label=f"best near {short(verdict.best_lr, 2)}")
     _line(delta, steps, trace.delta.values, f"{trace.attrs['optimizer']} ({trace.attrs['delta_source']})", "black")
     for name, look in looks(map(str, trace.algorithm.values)).items():
         method = trace.sel(algorithm=name)
@@ -60,41 +54,27 @@ def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> 
     _line(delta, steps, trace.noise.values, "noise of the bound so far", GREY, "-.")
     if trace.attrs["bias"] > 0:
         delta.axhline(trace.attrs["bias"], color=GREY, linestyle=":", label="bias of the bound")
-    rate.set_title("step size")
-    delta.set_title("stability index δ")
-    for ax in (rate, delta):
+    titles = ("loss", "slope left at a step's end", "step size", "stability index δ")
+    for ax, title in zip((loss, left, rate, delta), titles, strict=True):
+        ax.set_title(title)
         ax.set_xlabel("step")
-    for ax in axes:
         if len(lost):
-            ax.axvline(float(lost[0]) * (steps[1] - steps[0] if len(steps) > 1 else 1), color=COLOURS[State.TOO_LARGE])
+            ax.axvline(float(lost[0]), color=COLOURS[State.TOO_LARGE])
         if ax.get_legend_handles_labels()[0]:
             ax.legend(fontsize="x-small", frameon=False)
-    figure.suptitle("\n".join(textwrap.wrap(str(verdict), 100)), fontsize="medium", color=COLOURS[verdict.state])
+    figure.suptitle("\n".join(textwrap.wrap(str(verdict), 100)), fontsize="medium", color=colour)
     return figure
 
 
-def html(figure: Figure, verdict: Verdict) -> str:
-    """The verdict's box and the figure, for notebooks."""
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=80)
-    image = base64.b64encode(content.getvalue()).decode()
-    return f'{verdict._repr_html_()}<img alt="the run over its steps" src="data:image/png;base64,{image}"/>'
-
-
 @np.errstate(all="ignore")
-def _promises(ax: Any, steps: Any, columns: Mapping[str, Floats], window: int) -> None:
+def _slopes_left(ax: Any, steps: Any, columns: Mapping[str, Floats], window: int) -> None:
     """The share of ⟨g, Δ⟩ that ⟨g⁺, Δ⟩ on the next batch is: at 1 a step could be longer, below 0 it went too far."""
-    ax.set_title("slope left at a step's end")
     ax.set_ylabel("of the slope at its start")
     left = np.append(columns["carried"][1:], np.nan)
     known = np.isfinite(left) & np.isfinite(columns["slope"])
-    if not known.any():
-        ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color=GREY)
-        return
     kept, promised = (_mean(np.where(known, slopes, 0.0), window) for slopes in (left, columns["slope"]))
     share = np.where(promised > 0, kept / promised, np.nan)
     ax.axhspan(-1.5, 0.0, color=VERMILION, alpha=0.08)
-    ax.axhline(1.0, color=GREY, linewidth=0.8)
     ax.axhline(0.0, color=VERMILION, linewidth=0.8)
     ax.plot(steps, np.clip(share, -1.45, 1.45), color="black", linewidth=1.2)
     ax.text(0.01, 0.03, "too far", transform=ax.transAxes, fontsize="small", color=VERMILION)

@@ -1,4 +1,4 @@
-"""The numbers of every step that a monitor looks at, read from their device in blocks."""
+"""The numbers of every step that a monitor keeps, read from their device in blocks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ COLUMNS = (
     "rate",  # of the first parameter group
     "size",  # of the first parameter group
     "delta",  # of the optimizer's own model
-    "sample_sq",  # from here on: of a sample of the parameters. ‖g‖²
-    "slope",  # ⟨g, Δ⟩ with Δ = x_t − x_{t+1}
+    "slope",  # from here on: of a sample of the parameters. ⟨g, Δ⟩ with Δ = x_t − x_{t+1}
     "moved_sq",  # ‖Δ‖²
     "carried",  # ⟨g, Δ⟩ with the step before: the slope that is left at its end, on another batch
     "point_sq",  # ‖x_t‖²
     "away_sq",  # ‖x_t − x_1‖²
     "back",  # ⟨g, x_t − x_1⟩: above 0 where the way from the start leads uphill
 )
-_OF_GRADIENTS = [COLUMNS.index(name) for name in ("grad_sq", "decrease", *COLUMNS[6:])]
 OVERFLOW = "overflow"
 """What a row has beside the columns: above 0 if the scaled gradients have overflowed, so that no step was taken."""
+_OF_GRADIENTS = [COLUMNS.index(name) for name in ("grad_sq", "decrease", *COLUMNS[6:])]
 
 Row = Mapping[str, Tensor | float]
 
@@ -50,9 +49,8 @@ class Records:
 
     def __init__(self, block: int, device: torch.device, group: Any) -> None:
         self.block, self._device, self._group = block, device, group
+        self._full: list[Floats] = []
         self._open: list[Row] = []
-        self._done = np.empty((0, len(COLUMNS)))
-        self._count = 0
         self._lock = threading.Lock()  # the page of `surefoot watch` may be written by another thread
 
     def add(self, row: Row) -> bool:
@@ -61,39 +59,29 @@ class Records:
             self._open.append(row)
             if len(self._open) < self.block:
                 return False
-            rows = self._averaged(_numbers(self._open))
-            if self._count + len(rows) > len(self._done):
-                grown = np.empty((2 * (self._count + len(rows)), len(COLUMNS)))
-                grown[: self._count] = self._done[: self._count]
-                self._done = grown
-            self._done[self._count : self._count + len(rows)] = rows
-            self._count += len(rows)
+            self._full.append(self._averaged(_numbers(self._open)))
             self._open = []
             return True
 
     def columns(self, start: int = 0, *, complete: bool = False) -> dict[str, Floats]:
         """The columns by name, from a row on (-1 is the last): of complete blocks, which all ranks know alike, or all.
 
-        Only rows from there on are read.
+        Only blocks with rows from there on are read.
         """
         with self._lock:
             waiting = [] if complete else self._open
-            begin = slice(start, None).indices(self._count + len(waiting))[0]
-            rows = self._done[begin : self._count]
-            if waiting:
-                rows = np.concatenate([rows, _numbers(waiting[max(0, begin - self._count) :])])
+            begin = slice(start, None).indices(self.block * len(self._full) + len(waiting))[0]
+            first = begin // self.block
+            rows = np.concatenate([*self._full[first:], _numbers(waiting)])[begin - self.block * first :]
         return dict(zip(COLUMNS, rows.T, strict=True))
 
     def _averaged(self, rows: Floats) -> Floats:
         group = None if self._group == "auto" else self._group
         if self._group is None or not distributed.is_available() or not distributed.is_initialized():
             return rows
-        size = distributed.get_world_size(group)
-        if size == 1:
-            return rows
         total = torch.from_numpy(rows).to(self._device)  # NCCL adds up what is on its device only
         distributed.all_reduce(total, group=group)
-        return np.asarray(total.cpu().numpy() / size)
+        return np.asarray(total.cpu().numpy() / distributed.get_world_size(group))
 
 
 def widest(device: torch.device) -> torch.dtype:
@@ -104,14 +92,14 @@ def widest(device: torch.device) -> torch.dtype:
 def _numbers(rows: Sequence[Row]) -> Floats:
     """Rows as numbers; tensors are fetched from every device in one transfer."""
     table = np.full((len(rows), len(COLUMNS) + 1), np.nan)
-    places = {name: column for column, name in enumerate((*COLUMNS, OVERFLOW))}
     fetched: dict[torch.device, list[tuple[int, int, Tensor]]] = {}
     for line, row in enumerate(rows):
-        for name, value in row.items():
+        for column, name in enumerate((*COLUMNS, OVERFLOW)):
+            value = row.get(name)
             if isinstance(value, Tensor):
-                fetched.setdefault(value.device, []).append((line, places[name], value))
-            else:
-                table[line, places[name]] = value if np.isfinite(value) else np.inf
+                fetched.setdefault(value.device, []).append((line, column, value))
+            elif value is not None:
+                table[line, column] = value if np.isfinite(value) else np.inf
     for device, found in fetched.items():
         lines, columns, tensors = zip(*found, strict=True)
         values = torch.stack([tensor.detach().reshape(()).to(widest(device)) for tensor in tensors]).cpu().numpy()

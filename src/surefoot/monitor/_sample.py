@@ -45,28 +45,21 @@ class StepSample:
 
     def gradient(self, params: Sequence[Tensor], scale: Any) -> dict[str, Tensor]:
         """Measure the gradient at the point before a step, divided by ``scale`` if there is one."""
-        carried = self.carried(params, scale)
-        gradient = self._gradient = _gradient(params, scale)
-        away, self._away = self._away, None
-        back = {} if away is None else {"back": gradient @ away}
-        return {"sample_sq": gradient @ gradient, **back, **carried}
-
-    def carried(self, params: Sequence[Tensor], scale: Any) -> dict[str, Tensor]:
-        """The slope along the last step that was measured, at its end and on another batch; once per step."""
+        gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in params)
+        gradient = _sampled(grad if grad.layout is torch.strided else grad.to_dense() for grad in gradients)
+        self._gradient = gradient = gradient if scale is None else gradient / scale
         moved, self._moved = self._moved, None
-        if moved is None:
-            return {}
-        gradient = _gradient(params, scale)
-        return {"carried": gradient @ moved} if gradient.shape == moved.shape else {}
+        away, self._away = self._away, None
+        found = {} if away is None else {"back": gradient @ away}
+        return found if moved is None else {**found, "carried": gradient @ moved}
 
     def after(self, params: Sequence[Tensor]) -> dict[str, Tensor]:
         """Measure the step that was taken; the next gradient is compared with it."""
         if self._point is None or self._gradient is None:
             return {}
-        moved = self._point - _sampled(params)
+        self._moved = moved = self._point - _sampled(params)
         values = {"slope": self._gradient @ moved, "moved_sq": moved @ moved}
         self._point = self._gradient = None
-        self._moved = moved
         return values
 
     def forget(self) -> None:
@@ -81,27 +74,18 @@ def real(tensor: Tensor) -> Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def _gradient(params: Sequence[Tensor], scale: Any) -> Tensor:
-    gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in params)
-    gradient = _sampled(grad if grad.layout is torch.strided else grad.to_dense() for grad in gradients)
-    return gradient if scale is None else gradient / scale
+def _sampled(tensors: Iterable[Any]) -> Tensor:
+    """Every k-th element of all tensors in one vector; k is a prime, which no width of a layer is a multiple of.
 
-
-def _sampled(tensors: Iterable[Tensor]) -> Tensor:
-    """Every k-th element of all tensors in one vector; k is a prime, which no width of a layer is a multiple of."""
-    pieces = [real(_local(tensor.detach())) for tensor in tensors]
-    total = sum(piece.numel() for piece in pieces)
-    stride = _prime(-(-total // LIMIT))
+    Of a DTensor it is the piece that this rank holds, which is a sample too.
+    """
+    local = (t.to_local() if hasattr(t, "device_mesh") else t for t in (tensor.detach() for tensor in tensors))
+    pieces = [real(tensor) for tensor in local]
+    stride = _prime(-(-sum(piece.numel() for piece in pieces) // LIMIT))
     device = pieces[0].device if pieces else torch.device("cpu")
     dtype = widest(device)
     samples = [piece.reshape(-1)[::stride].to(device, dtype, non_blocking=True) for piece in pieces]
     return torch.cat(samples) if samples else torch.zeros(0, dtype=dtype)
-
-
-def _local(tensor: Any) -> Tensor:
-    """The piece of a DTensor that this rank holds, which is a sample too; any other tensor itself."""
-    piece: Tensor = tensor.to_local() if hasattr(tensor, "device_mesh") else tensor
-    return piece
 
 
 def _prime(least: int) -> int:

@@ -74,22 +74,21 @@ def own_index(columns: Mapping[str, Floats], source: str) -> Floats:
     return np.asarray(counterfactual(Linear(), loss, columns["decrease"], columns["rate"]).delta)
 
 
-def planned_rates(measured: Floats, every: int, horizon: int | None, schedule: Floats | None) -> Floats:
+def planned_rates(measured: Floats, horizon: int | None, schedule: Floats | None) -> Floats:
     """The rates of all steps: those so far, then the schedule's, or the last one again and again.
 
-    >>> planned_rates(np.array([0.1, 0.2]), 1, 4, None).tolist()
+    >>> planned_rates(np.array([0.1, 0.2]), 4, None).tolist()
     [0.1, 0.2, 0.2, 0.2]
     """
-    steps = max(horizon or 0, (len(measured) - 1) * every + 1, 1)
-    done = np.repeat(measured, every)[:steps]
-    if not len(done):
-        return np.ones(steps)
-    future = np.full(steps - len(done), done[-1])
-    if schedule is not None and len(done) < len(schedule):
-        largest = every * int(np.argmax(schedule[: len(done) : every]))  # not the first: a warmup may start at 0
+    done = len(measured)
+    if not done:
+        return np.ones(horizon or 1)
+    future = np.full(max((horizon or 0) - done, 0), measured[-1])
+    if schedule is not None and done < len(schedule):
+        largest = int(np.argmax(schedule[:done]))  # not the first: a warmup may start at 0
         if schedule[largest] > 0:
-            future = schedule[len(done) :] * (done[largest] / schedule[largest])
-    return np.concatenate([done, future])
+            future = schedule[done:] * (measured[largest] / schedule[largest])
+    return np.concatenate([measured, future])
 
 
 def peak_rate(planned: Floats, measured: Floats, goals: Iterable[float]) -> float:
