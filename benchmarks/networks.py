@@ -68,7 +68,7 @@ def study(
     images: Images, batch: int, method: str, *, augment: bool = False, fast: bool = False, autocast: str | None = None
 ) -> Advance:
     """The loop of a study; without augmentation its images are floats in memory, too."""
-    inputs = ImageInputs(images, augment=augment, channels_last=fast)
+    inputs = ImageInputs(images, augment=augment)
     data = inputs if augment else inputs.batch(np.arange(len(images)), seed=None)
     problem = NetworkProblem(networks.resnet20, data, channels_last=fast, autocast=autocast)
     problem.__dict__["initial_losses"] = (0.0, None)  # those of a study are computed once for all its runs

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from surefoot.data import Images, digits
-from surefoot.problems import ImageInputs, NetworkProblem, TensorInputs, create, networks
+from surefoot.problems import ImageInputs, NetworkProblem, create, networks
 
 X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(20) % 3
@@ -59,15 +59,11 @@ def test_every_model_starts_at_the_initial_point():
     np.testing.assert_array_equal(problem.initial_point(), start)
 
 
-def test_the_seed_of_the_model_sets_the_start():
-    assert not same(make(model_seed=1).model(), make(model_seed=2).model())
-
-
-def test_random_numbers_of_others_are_left_alone():
+def test_the_seed_of_the_model_sets_the_start_and_leaves_other_random_numbers_alone():
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    make().model()
+    assert not same(make(model_seed=1).model(), make(model_seed=2).model())
     assert torch.equal(torch.rand(1), expected)
 
 
@@ -106,11 +102,6 @@ def test_a_loss_of_one_s_own():
     model = problem.model()
     with torch.no_grad():
         assert problem.full_loss(model) == pytest.approx(float((model(X) - X.sum(dim=1, keepdim=True)).square().mean()))
-
-
-def test_problems_without_validation_rows_say_so():
-    with pytest.raises(ValueError, match="network has no validation rows"):
-        make().validation_loss(make().model())
 
 
 def test_threads_are_those_asked_for_and_put_back():
@@ -154,23 +145,6 @@ def test_channels_last_is_given_to_the_model_and_the_images():
     assert model.weight.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_a_device_with_a_number_is_the_same_problem():
-    assert make(device="cpu:0").fingerprint() == make().fingerprint()
-
-
-def test_batches_are_made_on_the_device():
-    asked = []
-
-    class Watched(TensorInputs):
-        def to(self, device):
-            asked.append(device)
-            return super().to(device)
-
-    problem = make(data=Watched(X, Y), device="cpu:0")
-    problem.full_loss(problem.model())
-    assert asked == ["cpu:0"]
-
-
 def test_augmentation_is_set_by_the_seed_and_left_out_without_one():
     problem = make(partial(networks.MLP, 64, (), 10), ImageInputs(digits("train"), padding=2))
     model, rows = problem.model(), np.arange(32)
@@ -182,7 +156,7 @@ def test_augmentation_is_set_by_the_seed_and_left_out_without_one():
 def test_the_loss_over_the_first_rows_only():
     problem, first = make(evaluated=7), make(data=(X[:7], Y[:7]))
     assert problem.full_loss(problem.model()) == first.full_loss(first.model()) != make().initial_losses[0]
-    assert make(evaluated=20).fingerprint() == make().fingerprint()
+    assert make(evaluated=20, name="another", device="cpu:0").fingerprint() == make().fingerprint()
 
 
 # What tells two problems apart.
@@ -205,21 +179,12 @@ def test_what_changes_the_numbers_changes_the_fingerprint(change):
     assert make(**change).fingerprint() != make().fingerprint()
 
 
-def test_the_name_does_not_change_the_fingerprint():
-    assert make(name="another").fingerprint() == make().fingerprint()
-
-
-def test_settings_of_a_model_that_are_no_tensors_change_the_fingerprint():
-    assert make(partial(Scaled, 2.0)).fingerprint() != make(Scaled).fingerprint()
-
-
 @pytest.mark.parametrize(
     "loss",
     [
         nn.CrossEntropyLoss(label_smoothing=0.1),
         nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0])),
         partial(functional.cross_entropy, label_smoothing=0.1),
-        partial(functional.cross_entropy, weight=torch.tensor([1.0, 2.0, 3.0])),
     ],
 )
 def test_settings_of_a_loss_change_the_fingerprint(loss):
@@ -259,10 +224,14 @@ def test_named_networks_know_the_digits(name):
 
 
 def test_characters_of_a_file(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("the quick brown fox jumps over the lazy dog. " * 40)
+    path, text = tmp_path / "text.txt", "the quick brown fox jumps over the lazy dog. " * 40
+    path.write_text(text)
     problem = create("characters", data=str(path), context=16, d=8)
+    assert problem.n_rows == (0.9 * len(text) - 1) // 16
     assert problem.initial_losses[0] == pytest.approx(np.log(28), abs=1.5)
+    path.write_text(text[:100])
+    with pytest.raises(ValueError, match="data must have over 16 characters in each part, the context, got 10"):
+        create("characters", data=str(path), context=16, d=8)
 
 
 # What is refused.
@@ -274,11 +243,8 @@ def test_characters_of_a_file(tmp_path):
         ({"model": 3}, TypeError, "model_factory must be a function, got 3"),
         ({"loss": "mse"}, TypeError, "loss must be a function, got 'mse'"),
         ({"autocast": "float16"}, ValueError, "autocast must be None or 'bfloat16', got 'float16'"),
-        ({"threads": 0}, ValueError, "threads must be a whole number of at least 1, got 0"),
         ({"threads": True}, ValueError, "threads must be a whole number"),
-        ({"evaluated": 0}, ValueError, "evaluated must be a whole number of at least 1, got 0"),
         ({"evaluated": 21}, ValueError, "evaluated must be at most the 20 training rows, got 21"),
-        ({"model_seed": -1}, ValueError, "model_seed must be a whole number of at least 0, got -1"),
         ({"device": "gpu"}, ValueError, "device must be a device of torch such as 'cpu' or 'cuda', got 'gpu'"),
         ({"data": 5}, TypeError, "data must be surefoot.data.Images"),
         ({"data": (X, Y[:3])}, ValueError, "inputs must have as many rows as targets, 3, got 20"),
@@ -300,11 +266,7 @@ def test_a_gpu_that_is_not_here():
     [
         ({"model": lambda: 3}, TypeError, "model_factory must give a torch.nn.Module, got 3"),
         ({"model": nn.ReLU}, ValueError, "model_factory must give a model with parameters to train"),
-        (
-            {"loss": partial(functional.cross_entropy, reduction="none")},
-            TypeError,
-            r"loss must give one number for a batch, such as the mean over its rows, as a tensor; got \(2,\)",
-        ),
+        ({"loss": partial(functional.cross_entropy, reduction="none")}, TypeError, r"one number .*; got \(2,\)"),
         ({"loss": lambda outputs, targets: 3.0}, TypeError, "loss must give one number .* got float"),
         ({"model": partial(nn.Linear, 5, 3)}, RuntimeError, "mat1 and mat2 shapes cannot be multiplied"),
         ({"data": (X, Y + 9)}, RuntimeError, "network: model and loss fail on the first rows: IndexError: Target"),
@@ -322,8 +284,8 @@ class Weighted(NetworkProblem):
         super().__init__(MODEL, (X, Y))
         self.weight = weight
 
-    def batch_loss(self, model, rows, seed=None, part=None):
-        return self.weight * super().batch_loss(model, rows, seed, part)
+    def batch_loss(self, model, rows, seed=None):
+        return self.weight * super().batch_loss(model, rows, seed)
 
 
 def test_what_a_derived_problem_holds_counts():

@@ -41,15 +41,6 @@ def test_resnet20_has_the_papers_number_of_parameters() -> None:
     assert parameters(networks.resnet20()) == 269_722
 
 
-def test_resnet20_has_19_convolutions_and_one_linear_layer() -> None:
-    kinds = [type(module) for module in networks.resnet20().modules()]
-    assert (kinds.count(nn.Conv2d), kinds.count(nn.BatchNorm2d), kinds.count(nn.Linear)) == (19, 19, 1)
-
-
-def test_the_character_model_stays_below_half_a_million_parameters() -> None:
-    assert parameters(networks.CharacterTransformer(65)) == 462_720
-
-
 @pytest.mark.parametrize(
     ("model", "inputs", "shape"),
     [
@@ -77,22 +68,11 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_seed_fixes_the_start(name: str) -> None:
-    factory, inputs = FACTORIES[name]
-    assert torch.equal(seeded(factory, 3)(inputs), seeded(factory, 3)(inputs))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_another_seed_gives_another_start(name: str) -> None:
-    factory, inputs = FACTORIES[name]
-    assert not torch.equal(seeded(factory, 3)(inputs), seeded(factory, 4)(inputs))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_factories_pickle(name: str) -> None:
+def test_the_seed_fixes_the_start_also_of_a_pickled_factory(name: str) -> None:
     factory, inputs = FACTORIES[name]
     again = pickle.loads(pickle.dumps(factory))
-    assert torch.equal(seeded(again)(inputs), seeded(factory)(inputs))
+    assert torch.equal(seeded(factory, 3)(inputs), seeded(again, 3)(inputs))
+    assert not torch.equal(seeded(factory, 3)(inputs), seeded(factory, 4)(inputs))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -105,30 +85,6 @@ def test_training_mode_runs_under_bfloat16_autocast(name: str) -> None:
     rounded.float().square().mean().backward()
     # 2⁻⁸ is bfloat16's precision; a few roundings in a row and two images in the batch statistics widen it.
     assert torch.linalg.vector_norm(rounded.float() - exact) <= 0.1 * torch.linalg.vector_norm(exact)
-
-
-@pytest.mark.parametrize("name", ["resnet20", "small_cnn"])
-def test_channels_last_is_kept_to_the_end(name: str) -> None:
-    factory, inputs = FACTORIES[name]
-    model = seeded(factory).to(memory_format=torch.channels_last)
-    broken: list[str] = []
-
-    def look(key: str, output: Tensor) -> None:
-        if output.ndim == 4 and not output.is_contiguous(memory_format=torch.channels_last):
-            broken.append(key)
-
-    for key, module in model.named_modules():
-        module.register_forward_hook(lambda _module, _inputs, output, key=key: look(key, output))
-    model(inputs.to(memory_format=torch.channels_last))
-    assert broken == []
-
-
-@pytest.mark.parametrize("name", ["resnet20", "small_cnn"])
-def test_channels_last_changes_nothing_but_rounding(name: str) -> None:
-    factory, inputs = FACTORIES[name]
-    plain = seeded(factory).eval()
-    last = seeded(factory).eval().to(memory_format=torch.channels_last)
-    torch.testing.assert_close(last(inputs.to(memory_format=torch.channels_last)), plain(inputs), rtol=1e-4, atol=1e-4)
 
 
 def plain_block(block: nn.Module, images: Tensor, *, planes: int) -> Tensor:
@@ -167,14 +123,6 @@ def test_blocks_and_their_shortcuts_equal_a_plain_reference(position: int, plane
     torch.testing.assert_close(measured, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_a_block_leaves_its_input_alone() -> None:
-    block = seeded(networks.resnet20).blocks[0]  # type: ignore[index,union-attr]
-    images = torch.randn(2, 16, 8, 8)
-    before = images.clone()
-    block(images)
-    assert torch.equal(images, before)
-
-
 @pytest.mark.parametrize("name", ["resnet20", "mlp", "small_cnn"])
 def test_weights_start_from_kaimings_normal_distribution(name: str) -> None:
     model = seeded(FACTORIES[name][0])
@@ -193,31 +141,6 @@ def test_residual_branches_of_the_character_model_start_smaller() -> None:
     for key, spread in spreads.items():
         last = key.endswith(("project.weight", "contract.weight"))
         assert spread == pytest.approx(0.02 / math.sqrt(8) if last else 0.02, rel=0.05), key
-
-
-def test_the_character_model_starts_at_the_loss_of_guessing() -> None:
-    factory, codes = FACTORIES["character_transformer"]
-    logits = seeded(factory)(codes)
-    assert F.cross_entropy(logits.flatten(0, 1), codes.flatten()).item() == pytest.approx(math.log(65), rel=0.02)
-
-
-@pytest.mark.parametrize("changed", [0, 17, 63])
-def test_the_character_model_sees_no_later_character(changed: int) -> None:
-    factory, codes = FACTORIES["character_transformer"]
-    model = seeded(factory)
-    others = codes.clone()
-    others[:, changed] = (others[:, changed] + 1) % 65
-    torch.testing.assert_close(model(others)[:, :changed], model(codes)[:, :changed], rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("changed", [0, 17, 63])
-def test_the_character_model_sees_every_earlier_character(changed: int) -> None:
-    factory, codes = FACTORIES["character_transformer"]
-    model = seeded(factory)
-    others = codes.clone()
-    others[:, changed] = (others[:, changed] + 1) % 65
-    difference = (model(others) - model(codes))[:, changed:].abs().amax((0, 2))
-    assert (difference > 0).all()
 
 
 def test_the_character_model_equals_plain_masked_attention() -> None:
@@ -240,47 +163,15 @@ def test_the_character_model_equals_plain_masked_attention() -> None:
     torch.testing.assert_close(model(codes), F.layer_norm(hidden, (96,)) @ weights["head.weight"].T)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_few_steps_of_gradient_descent_lower_the_loss(name: str) -> None:
-    factory, inputs = FACTORIES[name]
-    model = seeded(factory)
-    targets = torch.tensor([1, 4]) if inputs.is_floating_point() else inputs.flatten()
-
-    def loss() -> Tensor:
-        logits = model(inputs)
-        return F.cross_entropy(logits.flatten(0, -2), targets)
-
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    first = loss().item()
-    for _ in range(10):
-        optimizer.zero_grad()
-        loss().backward()
-        optimizer.step()
-    assert loss().item() < first
-
-
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
         (lambda: networks.resnet20(0), ValueError, "classes must be a whole number of at least 1, got 0"),
-        (lambda: networks.resnet20(True), ValueError, "classes must be a whole number of at least 1, got True"),
-        (
-            lambda: networks.resnet20(channels=2.5),
-            ValueError,
-            r"channels must be a whole number of at least 1, got 2\.5",
-        ),
         (lambda: networks.ResNet(()), ValueError, "blocks must name at least one stage"),
         (lambda: networks.ResNet((3, 0)), ValueError, r"blocks\[1\] must be a whole number of at least 1, got 0"),
         (lambda: networks.ResNet(3), TypeError, "blocks must be a sequence of whole numbers, got 3"),
         (lambda: networks.ResNet(width=15), ValueError, "width must be even.*got 15"),
-        (lambda: networks.MLP(-1), ValueError, "inputs must be a whole number of at least 1, got -1"),
         (lambda: networks.MLP(64, "ab"), ValueError, r"hidden\[0\] must be a whole number of at least 1, got 'a'"),
-        (lambda: networks.SmallCNN(width=0), ValueError, "width must be a whole number of at least 1, got 0"),
-        (
-            lambda: networks.CharacterTransformer(0),
-            ValueError,
-            "vocabulary must be a whole number of at least 1, got 0",
-        ),
         (lambda: networks.CharacterTransformer(65, d=97), ValueError, "multiple of heads, got d=97 and heads=4"),
         (
             lambda: networks.CharacterTransformer(5, context=8)(torch.zeros(1, 9, dtype=torch.long)),

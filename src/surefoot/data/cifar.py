@@ -31,7 +31,9 @@ MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 
 
-def cifar10(split: Literal["train", "test"] = "train", path: str | os.PathLike[str] | None = None) -> Images:
+def cifar10(
+    split: Literal["train", "test"] = "train", path: str | os.PathLike[str] | None = None, *, rows: int | None = None
+) -> Images:
     """The 50,000 training or the 10,000 test images of CIFAR-10.
 
     They are read from ``path``, or from ``cifar-10-batches-bin`` in a data folder (see :func:`surefoot.data.folders`);
@@ -41,6 +43,7 @@ def cifar10(split: Literal["train", "test"] = "train", path: str | os.PathLike[s
     Args:
         split: Training or test images.
         path: The folder ``cifar-10-batches-bin``, or one that holds it.
+        rows: The first so many images only.
 
     Raises:
         FileNotFoundError: ``path`` has no CIFAR-10, or lacks a batch.
@@ -54,11 +57,14 @@ def cifar10(split: Literal["train", "test"] = "train", path: str | os.PathLike[s
     check_split(split)
     folder = located(path)
     names = [name for name in MD5 if name.startswith("test") == (split == "test")]
-    rows = np.concatenate([_batch(folder / name) for name in names])
-    pixels, labels = rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64)
+    content = np.concatenate([_batch(folder / name) for name in names])
+    if rows is not None and not 1 <= rows <= len(content):
+        raise ValueError(f"rows must lie in 1 … {len(content)}, the images of the {split} split, got {rows}")
+    pixels, labels = content[:rows, 1:].reshape(-1, 3, 32, 32), content[:rows, 0].astype(np.int64)
     checksum = " ".join(MD5[name] for name in names)
     # A process on another machine looks for the files there, unless their folder was named.
-    return Images(f"cifar10-{split}", pixels, labels, CLASSES, MEAN, STD, checksum, partial(cifar10, split, path))
+    reopen = partial(cifar10, split, path, rows=rows)
+    return Images(f"cifar10-{split}", pixels, labels, CLASSES, MEAN, STD, checksum, reopen)
 
 
 def located(path: str | os.PathLike[str] | None = None) -> Path:

@@ -18,11 +18,10 @@ from surefoot.problems._threads import one_blas_thread
 
 if TYPE_CHECKING:
     from surefoot.problems._image_inputs import ImageInputs
-    from surefoot.problems._inputs import CharacterInputs, DatasetInputs, Inputs, TensorInputs, seeded
+    from surefoot.problems._inputs import DatasetInputs, Inputs, TensorInputs, seeded
 
 __all__ = [
     "ArrayProblem",
-    "CharacterInputs",
     "Constants",
     "DatasetInputs",
     "ImageInputs",

@@ -12,6 +12,7 @@ from surefoot.problems._closed_forms import Quadratic, ToyFunction
 from surefoot.problems._linear_regression import LinearRegression
 from surefoot.problems._logistic import LogisticRegression
 from surefoot.problems._named_networks import characters, digits_cnn, digits_mlp, resnet20
+from surefoot.problems._network import NetworkProblem
 from surefoot.problems._problem import Problem
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
@@ -66,7 +67,12 @@ def _check_options(name: str, factory: Callable[..., Problem], options: dict[str
     except ValueError:  # a builtin that does not tell
         return
     allowed = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if takes_any and factory in PROBLEMS.values():  # which hand them on to NetworkProblem
+        handed_on = inspect.signature(NetworkProblem).parameters.values()
+        allowed += [p.name for p in handed_on if p.kind is p.KEYWORD_ONLY and p.name != "validation"]
+        takes_any = False
+    if not takes_any:
         for key in options:
             if key not in allowed:
                 raise unknown(f"option of problem {name!r}", key, allowed)

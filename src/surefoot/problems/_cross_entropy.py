@@ -1,4 +1,4 @@
-"""The cross entropy of many runs at once, and its curvature.
+"""The cross entropy of many runs at once.
 
 Predictions have the shape (…, groups, classes, runs, rows), and labels (groups, rows). With two classes there is one
 prediction per row, whose sign is the class: the axis of the classes has length 1.
@@ -55,15 +55,6 @@ def probabilities(slopes: Floats, labels: NDArray[Any]) -> Floats:
         return np.abs(chances)
     chances.reshape(-1)[_right_class(chances, labels)] += 1.0
     return chances
-
-
-def curvature(chances: Floats, change: Floats) -> Floats:
-    """The second derivative of the mean loss, applied to a change of the predictions."""
-    weighted: Floats = chances * change
-    is_two = chances.shape[-3] == 1
-    weighted -= chances * (weighted if is_two else np.add.reduce(weighted, axis=-3)[..., None, :, :])
-    weighted /= chances.shape[-1]
-    return weighted
 
 
 def margins(predictions: Floats, labels: NDArray[Any]) -> Floats:

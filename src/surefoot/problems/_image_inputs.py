@@ -9,22 +9,22 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from surefoot._base.arguments import whole
-from surefoot.data import Images, fingerprint
-from surefoot.problems._inputs import PlacedInputs, digest
+from surefoot.data import Images
+from surefoot.problems._inputs import digest
 from surefoot.problems._problem import Rows
 
 
-class ImageInputs(PlacedInputs):
+class ImageInputs:
     """Batches of images, normalised, and flipped and cropped at random if asked for.
 
-    A batch is gathered as bytes, on the host. Padding with zeros, mirroring, cropping and normalising are then each
-    one operation on the whole batch, on the device: every line of a crop is a window of neighbouring bytes in the
-    padded images or in their mirrored copies, so one gather of windows does all crops and flips.
+    Padding with zeros, mirroring, cropping and normalising are each one operation on the whole batch: every line of a
+    crop is a window of neighbouring bytes in the padded images or in their mirrored copies, so one gather of windows
+    does all crops and flips.
 
     Args:
         images: What to make batches of.
@@ -33,10 +33,6 @@ class ImageInputs(PlacedInputs):
         augment: Flip and crop at random when a batch has a seed.
         padding: Zeros around an image before a crop of its size is taken.
         flip: Mirror half of the images, left to right.
-        rows: Use only these images: a slice or row numbers.
-        channels_last: Give the inputs torch's ``channels_last`` memory format.
-        dtype: Of the inputs.
-        device: Where the batches are.
 
     Example:
         >>> from surefoot.data import digits
@@ -56,82 +52,55 @@ class ImageInputs(PlacedInputs):
         augment: bool = True,
         padding: int = 4,
         flip: bool = True,
-        rows: slice | ArrayLike | None = None,
-        channels_last: bool = False,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
     ) -> None:
         if not isinstance(images, Images):
             raise TypeError(f"images must be surefoot.data.Images, got {type(images)}")
-        if not dtype.is_floating_point:
-            raise ValueError(f"dtype must be a floating-point type, got {dtype}")
         self.images = images
-        self.rows = _subset(rows, len(images))
         known = images.statistics() if mean is None or std is None else (mean, std)
         self.mean = _per_channel("mean", known[0] if mean is None else mean, images.shape[0])
         self.std = _per_channel("std", known[1] if std is None else std, images.shape[0])
         if min(self.std) <= 0:
             raise ValueError(f"std must be above 0 in every channel, got {self.std}")
         self.augment, self.padding, self.flip = bool(augment), whole("padding", padding, 0), bool(flip)
-        self.channels_last, self.dtype = bool(channels_last), dtype
-        # (x/255 − mean)/std = scale·x + shift
-        self._scale = torch.tensor([1 / (255 * s) for s in self.std]).view(-1, 1, 1)
-        self._shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std, strict=True)]).view(-1, 1, 1)
-        self._place(device)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.images)
 
     def batch(self, rows: Rows, *, seed: int | None) -> tuple[Tensor, Tensor]:
-        """The images of shape (batch size, channels, height, width) and their classes (int64)."""
-        chosen = self.rows[rows]
-        pixels = torch.from_numpy(self.images.images[chosen]).to(self.device)
+        """The images of shape (batch size, channels, height, width), float32, and their classes (int64)."""
+        pixels = torch.from_numpy(self.images.images[rows])
         if self.augment and seed is not None:
             pixels = self._augmented(pixels, seed)
-        inputs = pixels.to(torch.float32).mul_(self._scale).add_(self._shift).to(self.dtype)
-        if self.channels_last:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return inputs, torch.from_numpy(self.images.labels[chosen]).to(self.device)
+        # (x/255 − mean)/std = scale·x + shift
+        scale = torch.tensor([1 / (255 * s) for s in self.std]).view(-1, 1, 1)
+        shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std, strict=True)]).view(-1, 1, 1)
+        return pixels.to(torch.float32).mul_(scale).add_(shift), torch.from_numpy(self.images.labels[rows])
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the images and of what is done to them."""
-        settings = [self.mean, self.std, self.augment, self.padding, self.flip, str(self.dtype)]
-        return digest("images", self.images.fingerprint(), fingerprint(self.rows), settings)
+        settings = [self.mean, self.std, self.augment, self.padding, self.flip]
+        return digest("images", self.images.fingerprint(), settings)
 
     def _augmented(self, pixels: Tensor, seed: int) -> Tensor:
-        """The images flipped and cropped, each by its own random numbers."""
+        """The images flipped and cropped, each by its own random numbers.
+
+        The numbers come from NumPy's Philox: torch's generator on the CPU looks at 32 bits of a seed only.
+        """
         count, channels, height, width = pixels.shape
-        down, right, mirrored = self._draw(count, seed)
+        generator = np.random.Generator(np.random.Philox(key=seed))
+        ranges = [2 * self.padding + 1, 2 * self.padding + 1, 2 if self.flip else 1]
+        down, right, mirrored = generator.integers(0, np.array(ranges)[:, None], (3, count))
         padded = functional.pad(pixels, (self.padding,) * 4)
         lines, columns = padded.shape[-2:]
         if self.flip:
             padded = torch.stack([padded, padded.flip(-1)])
         # Where the first line of each crop begins; then where all lines do.
-        corners = ((mirrored * count + np.arange(count)) * channels * lines + down) * columns + right
-        line = torch.arange(height, device=self.device) * columns
-        plane = torch.arange(channels, device=self.device) * (lines * columns)
-        starts = torch.from_numpy(corners).to(self.device)[:, None, None] + plane[:, None] + line
+        corners: NDArray[np.int64] = ((mirrored * count + np.arange(count)) * channels * lines + down) * columns + right
+        line = torch.arange(height) * columns
+        plane = torch.arange(channels) * (lines * columns)
+        starts = torch.from_numpy(corners)[:, None, None] + plane[:, None] + line
         windows = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
         return windows.index_select(0, starts.view(-1)).view(count, channels, height, width)
-
-    def _draw(self, count: int, seed: int) -> NDArray[np.int64]:
-        """Lines down, columns right and whether to mirror, for each image.
-
-        The numbers come from NumPy's Philox: torch's generator on the CPU looks at 32 bits of a seed only.
-        """
-        generator = np.random.Generator(np.random.Philox(key=seed))
-        ranges = [2 * self.padding + 1, 2 * self.padding + 1, 2 if self.flip else 1]
-        return generator.integers(0, np.array(ranges)[:, None], (3, count))
-
-
-def _subset(rows: slice | ArrayLike | None, count: int) -> NDArray[np.int64]:
-    everything = np.arange(count)
-    if rows is None:
-        return everything
-    chosen = np.atleast_1d(everything[rows if isinstance(rows, slice) else np.asarray(rows)])
-    if chosen.size == 0:
-        raise ValueError(f"rows must be some of the {count} images, got {rows!r}")
-    return chosen
 
 
 def _per_channel(name: str, values: Sequence[float], channels: int) -> tuple[float, ...]:

@@ -5,7 +5,6 @@ This module imports torch; nothing that convex studies import may import it.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import random
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,10 +20,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
-from surefoot._base.arguments import whole
 from surefoot._base.randomness import global_random
 from surefoot._identity import Identity, identify
-from surefoot.data import Dataset, Images, fingerprint
+from surefoot.data import Dataset, Images
 from surefoot.problems._problem import Rows
 
 
@@ -32,18 +30,15 @@ from surefoot.problems._problem import Rows
 class Inputs(Protocol):
     """Rows of data that become batches of tensors: what a network problem trains and evaluates on.
 
-    Anything with these members will do. `ImageInputs`, `TensorInputs`, `DatasetInputs` and `CharacterInputs` have them.
+    Anything with these members will do. `ImageInputs`, `TensorInputs` and `DatasetInputs` have them.
     """
-
-    device: torch.device
-    """Where the batches are."""
 
     def __len__(self) -> int:
         """The number of rows."""
         ...
 
     def batch(self, rows: Rows, *, seed: int | None) -> tuple[Any, Any]:
-        """The inputs and the targets of some rows, on ``device``.
+        """The inputs and the targets of some rows.
 
         Args:
             rows: Row numbers of shape (batch size,).
@@ -55,40 +50,16 @@ class Inputs(Protocol):
         """SHA-256 (hex) of all that determines the batches."""
         ...
 
-    def to(self, device: torch.device | str) -> Self:
-        """The same with batches on another device."""
-        ...
 
-
-class PlacedInputs:
-    """What the inputs of this package share: a device, and tensors that move there."""
-
-    device: torch.device
-
-    def to(self, device: torch.device | str) -> Self:
-        """The same with batches on another device."""
-        moved = copy.copy(self)
-        moved._place(device)
-        return moved
-
-    def _place(self, device: torch.device | str) -> None:
-        """Set the device, and bring there the tensors that a batch is made with."""
-        self.device = torch.device(device)
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                setattr(self, name, value.to(self.device))
-
-
-class TensorInputs(PlacedInputs):
+class TensorInputs:
     """Rows of two tensors or arrays in memory.
 
     Arrays of real numbers become tensors of torch's default type and arrays of whole numbers int64, as models and
-    losses expect them; tensors stay as they are.
+    losses expect them; tensors stay as they are, and where they are.
 
     Args:
         inputs: Of shape (n, …).
         targets: Of shape (n, …).
-        device: Where the batches are; the tensors move there.
 
     Example:
         >>> inputs = TensorInputs(np.eye(3), np.array([0, 1, 2]))
@@ -98,28 +69,25 @@ class TensorInputs(PlacedInputs):
 
     """
 
-    def __init__(
-        self, inputs: Tensor | ArrayLike, targets: Tensor | ArrayLike, *, device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, inputs: Tensor | ArrayLike, targets: Tensor | ArrayLike) -> None:
         self.inputs, self.targets = _tensor("inputs", inputs), _tensor("targets", targets)
         if len(self.inputs) != len(self.targets):
             raise ValueError(f"inputs must have as many rows as targets, {len(self.targets)}, got {len(self.inputs)}")
-        self._place(device)
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def batch(self, rows: Rows, *, seed: int | None) -> tuple[Tensor, Tensor]:
         """The rows of both tensors; nothing is random."""
-        index = torch.from_numpy(np.asarray(rows)).to(self.device)
-        return self.inputs.index_select(0, index), self.targets.index_select(0, index)
+        index = torch.from_numpy(np.asarray(rows))
+        return self.inputs[index], self.targets[index]
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of both tensors."""
         return digest("tensors", _hashed((self.inputs, self.targets)))
 
 
-class DatasetInputs(PlacedInputs):
+class DatasetInputs:
     """Rows of a map-style torch ``Dataset`` whose items are pairs (input, target), collated as a ``DataLoader`` does.
 
     Items are made one by one in Python; for speed hand over tensors or images instead. What the data set draws from
@@ -129,10 +97,6 @@ class DatasetInputs(PlacedInputs):
     Args:
         dataset: Has a length and, for each row number, a pair of numbers, arrays, tensors or (nested) lists and
             dicts of them.
-        device: Where the batches are.
-        full_hash: A study remembers its runs by the data. By default that is the data set's code, what the object
-            holds in memory, and 64 of its items, evenly spread; an item that is read from a file and is not among them
-            may change unseen. True reads all items once at the start of every study.
 
     Example:
         >>> from torch.utils.data import TensorDataset
@@ -142,13 +106,12 @@ class DatasetInputs(PlacedInputs):
 
     """
 
-    def __init__(self, dataset: Any, *, device: torch.device | str = "cpu", full_hash: bool = False) -> None:
+    def __init__(self, dataset: Any) -> None:
         if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
             raise TypeError(f"dataset must have a length and items by row number (map-style), got {type(dataset)}")
         if len(dataset) == 0:
             raise ValueError(f"dataset must have items, got none in {dataset!r}")
-        self.dataset, self.full_hash = dataset, bool(full_hash)
-        self._place(device)
+        self.dataset = dataset
         with seeded(0):
             item = dataset[0]
         if not (isinstance(item, tuple | list) and len(item) == 2):
@@ -166,12 +129,13 @@ class DatasetInputs(PlacedInputs):
             else:
                 items = [self.dataset[number] for number in numbers]
         inputs, targets = default_collate(items)
-        return _moved(inputs, self.device), _moved(targets, self.device)
+        return inputs, targets
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of the data set's code, of what it holds, and of its items, or 64 of them.
+        """SHA-256 (hex) of the data set's code, of what it holds, and of at most 64 of its items, evenly spread.
 
-        A data set with a method ``fingerprint()`` of its own is asked instead.
+        An item that is read from a file and is not among them may change unseen. A data set with a method
+        ``fingerprint()`` of its own is asked instead.
         """
         return self.identity().digest
 
@@ -185,60 +149,13 @@ class DatasetInputs(PlacedInputs):
         if callable(fingerprint_of_data := getattr(self.dataset, "fingerprint", None)):
             note = f"the fingerprint that {kind} tells"
             return replace(identify("dataset", str(fingerprint_of_data())), notes=(note,))
-        # What it holds may hold files or caches; if every item is read, only its code tells more.
-        held = identify(type(self.dataset) if self.full_hash else self.dataset)
-        count = len(self) if self.full_hash else min(64, len(self))
-        rows = np.unique(np.linspace(0, len(self) - 1, count).astype(np.int64))
-        items = [_hashed(self.to("cpu").batch(part, seed=None)) for part in np.array_split(rows, -(-len(rows) // 64))]
-        note = f"{'all' if self.full_hash else f'{len(rows)} of the'} {len(self)} items of {kind}"
+        held, rows = identify(self.dataset), np.unique(np.linspace(0, len(self) - 1, 64).astype(np.int64))
+        items = _hashed(self.batch(rows, seed=None))
+        note = f"{'all' if len(rows) == len(self) else f'{len(rows)} of the'} {len(self)} items of {kind}"
         return replace(held, digest=digest(held.digest, len(self), items), notes=(note,))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "_identity"}
-
-
-class CharacterInputs(PlacedInputs):
-    """Windows of a text; the target of each character is the next one.
-
-    Args:
-        codes: The text as whole numbers (see `surefoot.data.characters`).
-        context: Characters of a window.
-        stride: From the start of one row to that of the next; by default the context, so that rows do not overlap.
-        device: Where the batches are.
-
-    Example:
-        >>> inputs = CharacterInputs(np.arange(10), context=4)
-        >>> len(inputs), inputs.batch(np.array([1]), seed=None)
-        (2, (tensor([[4, 5, 6, 7]]), tensor([[5, 6, 7, 8]])))
-
-    """
-
-    def __init__(
-        self, codes: ArrayLike, context: int, *, stride: int | None = None, device: torch.device | str = "cpu"
-    ) -> None:
-        self.codes = np.asarray(codes)
-        self.context = whole("context", context, 1)
-        self.stride = whole("stride", context if stride is None else stride, 1)
-        if self.codes.ndim != 1 or self.codes.dtype.kind not in "iu":
-            kind = f"an array of {self.codes.dtype} with shape {self.codes.shape}"
-            raise ValueError(f"codes must be whole numbers of shape (n,), got {kind}")
-        if len(self.codes) <= context:
-            raise ValueError(f"codes must have over {context} characters, the context, got {len(self.codes)}")
-        self._place(device)
-
-    def __len__(self) -> int:
-        return (len(self.codes) - self.context - 1) // self.stride + 1
-
-    def batch(self, rows: Rows, *, seed: int | None) -> tuple[Tensor, Tensor]:
-        """The windows of shape (batch size, context) and the same one character on; nothing is random."""
-        starts = np.asarray(rows) * self.stride
-        codes = self.codes[starts[:, None] + np.arange(self.context + 1)].astype(np.int64)
-        windows = torch.from_numpy(codes).to(self.device)
-        return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
-
-    def fingerprint(self) -> str:
-        """SHA-256 (hex) of the text and of the windows."""
-        return digest("characters", fingerprint(self.codes.astype(np.int64)), self.context, self.stride)
+        return {name: value for name, value in vars(self).items() if name != "_identity"}
 
 
 def as_inputs(data: Any, *, like: Inputs | None = None) -> Inputs:
@@ -257,7 +174,7 @@ def as_inputs(data: Any, *, like: Inputs | None = None) -> Inputs:
     if isinstance(data, Inputs):
         return data
     if isinstance(data, Images):
-        from surefoot.problems._image_inputs import ImageInputs  # which derives from a class of this module
+        from surefoot.problems._image_inputs import ImageInputs  # which imports this module
 
         known = (like.mean, like.std) if isinstance(like, ImageInputs) else (None, None)
         return ImageInputs(data, *known, augment=False)
@@ -307,18 +224,6 @@ def seeded(*seed: int) -> Iterator[None]:
             random.setstate(before[0])
             np.random.set_state(before[1])  # noqa: NPY002
             torch.set_rng_state(before[2])
-
-
-def _moved(values: Any, device: torch.device) -> Any:
-    """Tensors in lists and dicts, on the device."""
-    if isinstance(values, Tensor):
-        return values.to(device)
-    if isinstance(values, Mapping):
-        return {key: _moved(value, device) for key, value in values.items()}
-    if isinstance(values, tuple | list):
-        moved = [_moved(value, device) for value in values]
-        return type(values)(*moved) if hasattr(values, "_fields") else type(values)(moved)  # a named tuple, or not
-    return values
 
 
 def _hashed(values: Any) -> str:

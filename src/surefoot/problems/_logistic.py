@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot._base.arguments import numbers
 from surefoot.data import Dataset
 from surefoot.problems._cross_entropy import mean_loss
 from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
 from surefoot.problems._newton import Solution, minimum, proximal_points
 from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, Start, check_rows
 from surefoot.problems._threads import one_blas_thread
+
+_LARGEST = 4000
+"""Number of parameters up to which Newton's method is used over all rows."""
 
 
 class LogisticRegression(LinearPredictor):
@@ -80,6 +82,8 @@ class LogisticRegression(LinearPredictor):
 
     @functools.cached_property
     def _optimum(self) -> Optimum:
+        if self.dimension > _LARGEST:
+            return Optimum(None, None, False, f"not computed for more than {_LARGEST} parameters")
         solution = self._minimize(self.A, self.y)
         value, gap = solution.value, solution.gap
         if solution.separable:
@@ -105,17 +109,11 @@ class LogisticRegression(LinearPredictor):
         return max(solution.value - solution.gap, 0.0), solution.value
 
     def envelope(self, parameter: ArrayLike) -> Any:
-        """The Moreau envelope at x₁: proximal points of the full loss, each from the one before."""
-        values = numbers("parameter", parameter, positive=True)
-        start = self._shaped(self.initial_point())[None, None]
-        envelopes, point = np.empty(values.size), start
+        """The Moreau envelope at x₁, by proximal points of the full loss."""
+        if self.dimension > _LARGEST:
+            raise NotImplementedError(f"{self.name} knows its Moreau envelope up to {_LARGEST} parameters only")
         with one_blas_thread():
-            for index in np.argsort(values, axis=None):
-                rate = values.reshape(-1)[index].reshape(1, 1)
-                found = proximal_points(self.A[None], self.y[None], start, rate, self.ridge, point)
-                point = found.points
-                envelopes[index] = found.losses[0, 0] + np.sum((point - start) ** 2) / (2.0 * rate[0, 0])
-        return envelopes.reshape(values.shape)[()]
+            return super().envelope(parameter)
 
     def _minimize(self, A: Floats, y: Any) -> Solution:
         start = self._shaped(self.initial_point())

@@ -1,11 +1,14 @@
-"""Networks that have a name in specs. Data and torch are touched when one of them is asked for."""
+"""Networks that have a name in specs. Data and torch are touched when one of them is asked for.
+
+Further options of each function are those of :class:`NetworkProblem`.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from surefoot._base.arguments import whole
 from surefoot.problems._network import NetworkProblem
@@ -13,18 +16,7 @@ from surefoot.problems._network import NetworkProblem
 if TYPE_CHECKING:
     from torch import Tensor
 
-_OPTIONS = ("name", "device", "autocast", "channels_last", "model_seed", "threads", "evaluated")
 
-
-def _with_options(function: Callable[..., NetworkProblem]) -> Callable[..., NetworkProblem]:
-    """Let the signature tell the options that are handed on to NetworkProblem, so that a wrong one is found."""
-    named = {p.name: p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
-    passed = {name: inspect.signature(NetworkProblem).parameters[name] for name in _OPTIONS}
-    vars(function)["__signature__"] = inspect.Signature([*(passed | named).values()])
-    return function
-
-
-@_with_options
 def resnet20(
     *,
     data: str | None = None,
@@ -51,23 +43,15 @@ def resnet20(
     for name, count in (("rows", rows), ("validation_rows", validation_rows)):
         if count is not None:
             whole(name, count, 1)
-
-    def inputs(split: Any, name: str, count: int | None, is_augmented: bool) -> ImageInputs:
-        images = cifar10(split, data)
-        if count is not None and count > len(images):
-            raise ValueError(f"{name} must lie in 1 … {len(images)}, the images of the {split} split, got {count}")
-        return ImageInputs(images, augment=is_augmented, rows=slice(count), channels_last=channels_last)
-
     return NetworkProblem(
         networks.resnet20,
-        inputs("train", "rows", rows, augment),
-        validation=inputs("test", "validation_rows", validation_rows, False),
+        ImageInputs(cifar10("train", data, rows=rows), augment=augment),
+        validation=ImageInputs(cifar10("test", data, rows=validation_rows), augment=False),
         channels_last=channels_last,
         **{"name": "resnet20", **options},
     )
 
 
-@_with_options
 def digits_mlp(*, hidden: tuple[int, ...] | list[int] = (64,), **options: Any) -> NetworkProblem:
     """A multilayer perceptron on 1,797 handwritten digits of 8 × 8 pixels, which come with the package."""
     from surefoot.problems import networks
@@ -78,7 +62,6 @@ def digits_mlp(*, hidden: tuple[int, ...] | list[int] = (64,), **options: Any) -
     return _digits(partial(networks.MLP, 64, widths, 10), "digits-mlp", options)
 
 
-@_with_options
 def digits_cnn(**options: Any) -> NetworkProblem:
     """A small convolutional network on 1,797 handwritten digits of 8 × 8 pixels, which come with the package."""
     from surefoot.problems import networks
@@ -92,9 +75,8 @@ def _digits(factory: Any, name: str, options: dict[str, Any]) -> NetworkProblem:
     return NetworkProblem(factory, digits("train"), validation=digits("test"), **{"name": name, **options})
 
 
-@_with_options
 def characters(*, data: str | None = None, context: int = 64, d: int = 96, **options: Any) -> NetworkProblem:
-    """A small transformer that predicts the next character of a text.
+    """A small transformer that predicts the next character of a text, from rows that follow each other.
 
     Args:
         data: A text file; without one, a text that comes with the package.
@@ -104,15 +86,22 @@ def characters(*, data: str | None = None, context: int = 64, d: int = 96, **opt
     """
     from surefoot.data import characters as load
     from surefoot.problems import networks
-    from surefoot.problems._inputs import CharacterInputs
 
     context, d = whole("context", context, 1), whole("d", d, 1)
     text = load(data)
+
+    def rows(codes: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+        """Windows of the text, and the same one character on."""
+        if len(codes) <= context:
+            raise ValueError(f"data must have over {context} characters in each part, the context, got {len(codes)}")
+        windows = np.lib.stride_tricks.sliding_window_view(codes.astype(np.int64), context + 1)[::context]
+        return windows[:, :-1].copy(), windows[:, 1:].copy()
+
     return NetworkProblem(
         partial(networks.CharacterTransformer, len(text.vocabulary), d=d, context=context),
-        CharacterInputs(text.train, context),
+        rows(text.train),
         _next_character,
-        validation=CharacterInputs(text.validation, context),
+        validation=rows(text.validation),
         **{"name": "characters", **options},
     )
 

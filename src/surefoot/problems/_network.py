@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,22 +21,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 512
 """Rows at once where a loss over all rows is computed."""
-
-
-_DESCRIBED = {
-    "name", "device", "threads", "n_rows", "n_valid", "_loss", "_model_seed", "_starts", "_autocast", "_channels_last",
-    "_train", "_valid", "_evaluated",
-}  # fmt: skip
-"""Attributes of every network problem."""
-_COMPUTED = {"_train_placed", "_valid_placed", "_facts", "_loss_identity", "_rows_identities"}
-"""Attributes that a process computes for itself."""
-
-
-class _Facts(NamedTuple):
-    """The number of trained parameters, and the identity of the model."""
-
-    dimension: int
-    model: Identity
 
 
 class NetworkProblem(Problem):
@@ -87,6 +71,7 @@ class NetworkProblem(Problem):
 
         from surefoot.problems._inputs import as_inputs
 
+        before = set(vars(self))  # attributes of a class of yours
         self._loss = torch.nn.functional.cross_entropy if loss is None else loss
         for argument, value in (("model_factory", model_factory), ("loss", self._loss)):
             if not callable(value):
@@ -113,20 +98,21 @@ class NetworkProblem(Problem):
         self._evaluated = self.n_rows if evaluated is None else whole("evaluated", evaluated, 1)
         if self._evaluated > self.n_rows:
             raise ValueError(f"evaluated must be at most the {self.n_rows} training rows, got {evaluated}")
+        self._described = {*vars(self), "_described"} - before
 
     @property
     def dimension(self) -> int:
         """The number of parameters that are trained."""
-        return self._facts.dimension
+        return self._dimension_and_model[0]
 
     def identity(self) -> Identity:
         """What the numbers rest on: the model at its start, the loss and the data, with all code of yours in them."""
         code = [] if is_foreign(type(self)) else [identify(type(self), self._held())]
-        return merged([self._facts.model, self._loss_identity, *self._rows_identities, *code])
+        return merged([self._dimension_and_model[1], self._loss_identity, *self._rows_identities, *code])
 
     def _held(self) -> dict[str, Any]:
         """The attributes that a class of yours adds; the others are told by :meth:`describe`."""
-        return {name: value for name, value in super()._held().items() if name not in _DESCRIBED}
+        return {name: value for name, value in super()._held().items() if name not in self._described}
 
     def describe(self) -> dict[str, Any]:
         """What the numbers depend on beside the data; the model and the loss as a hash of their code."""
@@ -134,7 +120,7 @@ class NetworkProblem(Problem):
         evaluated = {} if self._evaluated == self.n_rows else {"evaluated": self._evaluated}
         return {
             **evaluated,
-            "model": self._facts.model.digest,
+            "model": self._dimension_and_model[1].digest,
             "loss": f"{loss}#{self._loss_identity.digest}",
             "rows": [self._train.fingerprint(), None if self._valid is None else self._valid.fingerprint()],
             "device": self.device.partition(":")[0],
@@ -158,29 +144,19 @@ class NetworkProblem(Problem):
             return model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
         return model.to(self.device)
 
-    def batch_loss(self, model: Any, rows: Rows, seed: int | None = None, part: slice | None = None) -> Tensor:
-        """The loss of a batch, to be differentiated.
-
-        Args:
-            model: What it is the loss of.
-            rows: The rows of the batch.
-            seed: Sets the augmentation; None leaves it out.
-            part: Take these of the rows only, each as it is in the whole batch.
-        """
-        inputs, targets = self._train_placed.batch(rows, seed=seed)
-        if part is not None and part != slice(0, len(rows)):
-            inputs, targets = inputs[part], targets[part]
-        return self._checked_loss(model, (inputs, targets))
+    def batch_loss(self, model: Any, rows: Rows, seed: int | None = None) -> Tensor:
+        """The loss of a batch, to be differentiated; ``seed`` sets the augmentation, None leaves it out."""
+        return self._loss_of(model, self._train.batch(rows, seed=seed))
 
     def full_loss(self, model: Any) -> float:
         """The loss over all training rows, or over those that are ``evaluated``."""
-        return self._loss_over(model, self._train_placed, self._evaluated)
+        return self._loss_over(model, self._train, self._evaluated)
 
     def validation_loss(self, model: Any) -> float:
         """The loss over all validation rows."""
-        if self._valid_placed is None:
+        if self._valid is None:
             raise ValueError(f"{self.name} has no validation rows")
-        return self._loss_over(model, self._valid_placed, self.n_valid)
+        return self._loss_over(model, self._valid, self.n_valid)
 
     @cached_property
     def initial_losses(self) -> tuple[float, float | None]:
@@ -201,18 +177,6 @@ class NetworkProblem(Problem):
         finally:
             torch.set_num_threads(before)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The state without what is computed from it: elsewhere the code may be another."""
-        return {key: value for key, value in vars(self).items() if key not in _COMPUTED}
-
-    @cached_property
-    def _train_placed(self) -> Inputs:
-        return self._train.to(self.device)
-
-    @cached_property
-    def _valid_placed(self) -> Inputs | None:
-        return None if self._valid is None else self._valid.to(self.device)
-
     @cached_property
     def _loss_identity(self) -> Identity:
         return identify(self._loss)
@@ -230,28 +194,29 @@ class NetworkProblem(Problem):
         return identities
 
     @cached_property
-    def _facts(self) -> _Facts:
-        """Build the model once, and try it on a row, before any work starts."""
+    def _dimension_and_model(self) -> tuple[int, Identity]:
+        """The number of trained parameters and the model's identity. The model is tried on a row before work starts."""
         import torch
 
         model = self.model()
-        facts = _Facts(sum(p.numel() for p in model.parameters() if p.requires_grad), identify(model))
+        dimension, identity = sum(p.numel() for p in model.parameters() if p.requires_grad), identify(model)
         model.eval()
-        batch = self._train_placed.batch(np.arange(min(2, self.n_rows)), seed=None)
+        batch = self._train.batch(np.arange(min(2, self.n_rows)), seed=None)
         try:
             with torch.no_grad():
-                self._checked_loss(model, batch)
+                self._loss_of(model, batch)
         except TypeError:
             raise  # ours, or one that names a function and its arguments
         except Exception as error:
             kind = type(error).__name__
             raise RuntimeError(f"{self.name}: model and loss fail on the first rows: {kind}: {error}") from error
-        return facts
+        return dimension, identity
 
-    def _checked_loss(self, model: Any, batch: tuple[Any, Any]) -> Tensor:
+    def _loss_of(self, model: Any, batch: tuple[Any, Any]) -> Tensor:
+        """The loss of a batch, which moves to the device."""
         import torch
 
-        inputs, targets = batch
+        inputs, targets = _moved(batch, self.device)
         if self._channels_last and isinstance(inputs, torch.Tensor) and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         mixed = self._autocast is not None
@@ -273,7 +238,19 @@ class NetworkProblem(Problem):
         with torch.no_grad():
             for begin in range(0, count, _AT_ONCE):
                 rows = np.arange(begin, min(begin + _AT_ONCE, count))
-                total += len(rows) * self._checked_loss(model, inputs.batch(rows, seed=None)).double().reshape(())
+                total += len(rows) * self._loss_of(model, inputs.batch(rows, seed=None)).double().reshape(())
         for module, is_training in modes.items():
             module.training = is_training
         return float(total) / count
+
+
+def _moved(values: Any, device: str) -> Any:
+    """Tensors in lists and dicts, on the device."""
+    if hasattr(values, "to"):
+        return values.to(device)
+    if isinstance(values, Mapping):
+        return {key: _moved(value, device) for key, value in values.items()}
+    if isinstance(values, tuple | list):
+        moved = [_moved(value, device) for value in values]
+        return type(values)(*moved) if hasattr(values, "_fields") else type(values)(moved)  # a named tuple, or not
+    return values

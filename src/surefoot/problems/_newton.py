@@ -1,11 +1,8 @@
 """Newton's method for the cross entropy: proximal points of many runs at once, and the minimum over a set of rows.
 
-All of it minimises, over one vector v per class, P(v) = ℓ(s + L v) + c/2 ‖v‖². ℓ is the mean cross entropy, s are the
-predictions where v = 0, and L are the features in coordinates of their span. With the classes' probabilities p_k and b
-rows, the Hessian of P is blockdiag_k(B_k) − V Vᵀ, where B_k = Lᵀ diag(p_k) L / b + c I and V_k = Lᵀ diag(p_k) / √b.
-With few rows its inverse costs one small system per class and one of the size of the batch (Woodbury's formula).
-
-Runs do not see each other: all products and systems are a run's own, and one that has converged is left out.
+Both minimise, over one vector v per class, P(v) = ℓ(s + L v) + c/2 ‖v‖². ℓ is the mean cross entropy, s are the
+predictions where v = 0, and L are the features in coordinates of their span. Runs are the first axis of all arrays.
+They do not see each other: all products and systems are a run's own, and one that has converged is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.problems._cross_entropy import curvature, margins, mean_loss, probabilities
+from surefoot.problems._cross_entropy import margins, mean_loss, probabilities
 from surefoot.problems._problem import Floats, Proximal
 from surefoot.theory.models import SquareRoot
 
@@ -25,8 +22,6 @@ _STEPS = 100
 _HALVINGS = 40
 _DAMPING = 1e-13
 """Least curvature of a Newton system, relative to that of the rows: for rates so large that c is lost in rounding."""
-_DIRECT = 3000
-"""Up to this dimension the Hessian is formed and factorised."""
 _CERTAIN = 1e-6
 """Largest gap at which a minimum counts as found, relative to the objective."""
 _MOVES = 0.1
@@ -53,189 +48,134 @@ class Solution(NamedTuple):
         return self.gap <= _CERTAIN * self.value
 
 
-class _Found(NamedTuple):
-    """What was found for some runs."""
+class _Objective(NamedTuple):
+    """P of some runs."""
 
-    v: Floats
-    """Of shape (runs, classes, coordinates)."""
-    loss: Floats
-    """ℓ at v."""
-    norm_sq: Floats
-    """‖∇P‖² at v."""
+    L: Floats
+    """(runs, rows, coordinates)"""
+    labels: NDArray[Any]
+    """(runs, rows)"""
+    start: Floats
+    """s, (runs, classes, rows)"""
+    weight: Floats
+    """c, (runs,)"""
 
+    def of(self, chosen: Any) -> _Objective:
+        return _Objective(*(values[chosen] for values in self))
 
-class _Runs:
-    """Runs on their way to their minima: arrays whose first axis are these runs, ``number`` among all."""
+    def evaluate(self, v: Floats) -> tuple[Floats, Floats, Floats]:
+        """P, ∇P and the slopes of ℓ with respect to the predictions, at v of shape (runs, classes, coordinates)."""
+        slopes = (self.start + v @ self.L.mT)[:, :, None]
+        loss = mean_loss(slopes, self.labels, slopes=True)[:, 0]
+        gradient = slopes[:, :, 0] @ self.L + _wide(self.weight) * v
+        return loss + 0.5 * self.weight * _dot(v, v), gradient, slopes[:, :, 0]
 
-    def __init__(
-        self, number: NDArray[np.intp], L: Floats, labels: NDArray[Any], weight: Floats, start: Floats, v: Floats
-    ) -> None:
-        self.number, self.L, self.labels, self.weight, self.v = number, L, labels, weight, v
-        self.predictions = start + v @ L.transpose(0, 2, 1) if v.any() else start
-        self.loss, self.slopes = self.evaluate(self.predictions)
-
-    def evaluate(self, predictions: Floats, chosen: Any = slice(None)) -> tuple[Floats, Floats]:
-        """Losses, and their slopes, at some predictions (runs, classes, rows)."""
-        slopes = predictions[:, :, None].copy()
-        return mean_loss(slopes, self.labels[chosen], slopes=True)[:, 0], slopes[:, :, 0]
-
-    def gradient(self) -> tuple[Floats, Floats]:
-        """∇P, and its squared norm."""
-        gradient: Floats = self.slopes @ self.L
-        gradient += _wide(self.weight) * self.v
-        return gradient, _dot(gradient, gradient)
-
-    def keep(self, chosen: NDArray[np.bool_]) -> None:
-        """Keep the chosen runs, and leave out the others."""
-        if not chosen.all():
-            vars(self).update({name: values[chosen] for name, values in vars(self).items()})
-
-    def chances(self) -> Floats:
-        """Probabilities of the classes, (runs, classes, 1, rows)."""
-        return probabilities(self.slopes[:, :, None], self.labels)
-
-    def are_separated(self) -> NDArray[np.bool_]:
+    def are_separated(self, v: Floats) -> NDArray[np.bool_]:
         """Whether every row's right class is clearly ahead of all others."""
-        ahead = margins(self.predictions[:, :, None], self.labels)[:, 0].min(axis=-1)
-        largest = np.abs(self.predictions).max(axis=(1, 2))
-        separated: NDArray[np.bool_] = ahead > 1e-9 * np.maximum(largest, 1e-300)
+        predictions = self.start + v @ self.L.mT
+        ahead = margins(predictions[:, :, None], self.labels)[:, 0].min(axis=-1)
+        separated: NDArray[np.bool_] = ahead > 1e-9 * np.maximum(np.abs(predictions).max(axis=(1, 2)), 1e-300)
         return separated
 
-    def newton_step(self, gradient: Floats) -> Floats:
-        """−H⁻¹∇P, where a singular H is made regular without changing the result."""
-        _, classes, width = gradient.shape
-        rows = self.L.shape[1]
-        if classes * width > _DIRECT:
-            step = self._iterative_step(gradient)
-        elif rows < classes * width and classes > 1 and self.weight.all():
-            step = self._woodbury_step(gradient)
-        else:
-            step = self._direct_step(gradient)
-        if classes > 1:
-            step -= step.mean(axis=1, keepdims=True)  # the loss does not change if all classes move alike
-        return step
+    def newton_step(self, gradient: Floats, slopes: Floats) -> Floats:
+        """−H⁻¹∇P, where a singular H is made regular without changing the result.
 
-    def _woodbury_step(self, gradient: Floats) -> Floats:
-        chances = self.chances()[:, :, 0]
-        runs, _, rows = chances.shape
-        narrow = self.L / np.sqrt(rows)
-        V = narrow.transpose(0, 2, 1)[:, None] * chances[:, :, None]
-        B = V @ narrow[:, None]
-        damped = np.maximum(self.weight, _DAMPING * np.add.reduce(self.L * self.L, axis=(1, 2)) / rows)
-        places = np.arange(B.shape[-1])
-        B[:, :, places, places] += _wide(damped)
-        inverse = np.linalg.inv(B)
-        step = -(inverse @ gradient[..., None])
-        X = (inverse @ V).reshape(runs, -1, rows)
-        V = V.reshape(X.shape).transpose(0, 2, 1)
-        small = np.eye(rows) - V @ X
-        step += (X @ np.linalg.solve(small, V @ step.reshape(runs, -1, 1))).reshape(step.shape)
-        return step[..., 0]
-
-    def _direct_step(self, gradient: Floats) -> Floats:
+        With the classes' probabilities p_k and b rows, H = blockdiag_k(B_k) − V Vᵀ, where B_k = Lᵀ diag(p_k) L / b + cI
+        and V_k = Lᵀ diag(p_k) / √b. With few rows Woodbury's formula needs one small system per class and one of the
+        size of the batch.
+        """
+        p = probabilities(slopes[:, :, None], self.labels)[:, :, 0]
         runs, classes, width = gradient.shape
-        p, rows, size = self.chances()[:, :, 0], self.L.shape[1], classes * width
-        hessian = np.empty((runs, classes, width, classes, width))
-        for k in range(classes):
-            for j in range(k + 1):
-                factor = p[:, k] * (1.0 - p[:, j]) if j == k else -p[:, k] * p[:, j]
-                block = self.L.transpose(0, 2, 1) @ (self.L * (factor / rows)[..., None])
-                hessian[:, k, :, j], hessian[:, j, :, k] = block, block.transpose(0, 2, 1)
-        matrix = hessian.reshape(runs, size, size)
-        scale: Floats = np.trace(matrix, axis1=1, axis2=2) / size
-        if classes > 1:  # moving all classes alike has no curvature but c, and the gradient has no such part
-            places = np.arange(width)
-            hessian[:, :, places, :, places] += (scale / classes)[:, None, None]
-        places = np.arange(size)
-        matrix[:, places, places] += np.maximum(self.weight, _DAMPING * scale + np.finfo(float).tiny)[:, None]
-        solved = np.asarray(np.linalg.solve(matrix, -gradient.reshape(runs, size, 1)), np.float64)
-        return solved.reshape(gradient.shape)
+        rows, size = self.L.shape[1], classes * width
+        few = classes > 1 and rows < size and bool(self.weight.all())
+        narrow = self.L / np.sqrt(rows)
+        W = p[..., None] * narrow[:, None]  # the V_k, transposed
+        B = narrow.mT[:, None] @ (W if few else (1.0 - p)[..., None] * W)
+        damped = np.maximum(self.weight, _DAMPING * _dot(narrow, narrow) + np.finfo(float).tiny)
+        B += damped[:, None, None, None] * np.eye(width)
+        if classes == 1:
+            return -np.linalg.solve(B, gradient[..., None])[..., 0]
+        if few:
+            inverse = np.linalg.inv(B)
+            step: Any = -(inverse @ gradient[..., None]).reshape(runs, size, 1)
+            X = (inverse @ W.mT).reshape(runs, size, rows)
+            V_transposed = W.swapaxes(1, 2).reshape(runs, rows, size)
+            step += X @ np.linalg.solve(np.eye(rows) - V_transposed @ X, V_transposed @ step)
+        else:
+            # Moving all classes alike has no curvature but c, and the gradient has no such part.
+            regular = np.trace(B, axis1=2, axis2=3).sum(axis=1) / (size * classes)
+            H = np.empty((runs, classes, width, classes, width))
+            for k in range(classes):
+                H[:, k] = -(W[:, None, k].mT @ W).swapaxes(1, 2)
+                H[:, k, :, k] = B[:, k]
+                H[:, k] += _wide(regular)[..., None] * np.eye(width)[:, None]
+            step = -np.linalg.solve(H.reshape(runs, size, size), gradient.reshape(runs, size, 1))
+        moved: Floats = step.reshape(gradient.shape)
+        moved -= moved.mean(axis=1, keepdims=True)  # the loss does not change if all classes move alike
+        return moved
 
-    def _iterative_step(self, gradient: Floats) -> Floats:
-        from scipy.sparse.linalg import LinearOperator, cg
 
-        chances, steps = self.chances(), np.empty_like(gradient)
-        for run, (L, weight) in enumerate(zip(self.L, self.weight, strict=True)):
-
-            def apply(flat: Floats, run: int = run, L: Floats = L, weight: float = weight) -> Floats:
-                s = flat.reshape(gradient.shape[1:])
-                return (curvature(chances[run], (s @ L.T)[:, None])[:, 0] @ L + weight * s).reshape(-1)
-
-            operator = LinearOperator((gradient[run].size,) * 2, matvec=apply, dtype=np.float64)
-            steps[run] = cg(operator, -gradient[run].reshape(-1), rtol=1e-8, maxiter=2000)[0].reshape(steps[run].shape)
-        return steps
-
-    def search(self, step: Floats, promised: Floats) -> Floats:
-        """Move by the largest of 1, ½, ¼, … steps that lowers P enough (Armijo); 0 where rounding leaves no gain."""
-        reach = step @ self.L.transpose(0, 2, 1)
-        cross, square = _dot(self.v, step), _dot(step, step)
-        value = self.loss + 0.5 * self.weight * _dot(self.v, self.v)
+def _descend(objective: _Objective, v: Floats, first: Floats) -> Floats:
+    """Where Newton's method ends from v, with halved steps (Armijo). ``first`` are the first squared gradients."""
+    v, live, is_free = v.copy(), np.arange(len(v)), not objective.weight.any()
+    for _ in range(_STEPS):
+        value, gradient, slopes = objective.evaluate(v[live])
+        norm_sq = _dot(gradient, gradient)
+        far = (norm_sq > _TOLERANCE**2 * first[live]) & np.isfinite(norm_sq)
+        if is_free:
+            far &= ~objective.are_separated(v[live])
+        live, objective, value, gradient = live[far], objective.of(far), value[far], gradient[far]
+        if not len(live):
+            break
+        step = objective.newton_step(gradient, slopes[far])
+        promised, scale = -_dot(gradient, step), np.ones(len(live))
         slack = 8.0 * np.finfo(float).eps * np.abs(value)
-        scale, predictions = np.ones(len(step)), self.predictions + reach
-        loss, slopes = self.evaluate(predictions)
         for _ in range(_HALVINGS):
-            change = loss - self.loss + self.weight * scale * (cross + 0.5 * scale * square)
-            bad = np.flatnonzero(~(change <= slack - 1e-4 * scale * promised))
-            if not len(bad):
+            change = objective.evaluate(v[live] + _wide(scale) * step)[0] - value
+            bad = ~(change <= slack - 1e-4 * scale * promised)
+            if not bad.any():
                 break
             scale[bad] *= 0.5
-            predictions[bad] = self.predictions[bad] + _wide(scale[bad]) * reach[bad]
-            loss[bad], slopes[bad] = self.evaluate(predictions[bad], bad)
-        else:
-            scale[bad], predictions[bad] = 0.0, self.predictions[bad]
-            loss[bad], slopes[bad] = self.loss[bad], self.slopes[bad]
-        self.v = self.v + _wide(scale) * step
-        self.predictions, self.loss, self.slopes = predictions, loss, slopes
-        return scale
+        v[live[~bad]] += _wide(scale[~bad]) * step[~bad]
+        live, objective = live[~bad], objective.of(~bad)  # rounding leaves no gain for the others
+        if not len(live):
+            break
+    return v
 
 
 def minimum(A: Floats, labels: NDArray[np.int64], start: Floats) -> Solution:
-    """The minimum of the mean cross entropy over some rows, from ``start`` of shape (classes, features).
+    """The minimum of the mean cross entropy over some rows: the minimiser closest to ``start`` (classes, features).
 
-    The minimiser is the one closest to the start. Whether there is one shows in the Newton steps: where the infimum is
-    attained they shrink to nothing, where classes drift apart for ever they go on to move some row's prediction by
-    about 1.
+    The method begins where all classes are equally likely, with coordinates of unit covariance. Whether there is a
+    minimum shows in the Newton step at the end: it is nothing where the infimum is attained; where classes drift apart
+    for ever it moves some row's prediction by about 1.
     """
-    U, values, V = np.linalg.svd(A, full_matrices=False)
+    rows = len(labels)
+    U, values, directions = np.linalg.svd(A, full_matrices=False)
     seen = values > values[0] * max(A.shape) * np.finfo(float).eps  # other directions are seen by no row
-    predictions = start @ A.T
-    if not seen.any():
-        value = float(mean_loss(predictions[None, :, None].copy(), labels[None], slopes=False)[0, 0])
-        return Solution(start, value, 0.0, attained=True, separable=False)
-    L, back = U[:, seen] * np.sqrt(len(A)), V[seen] * (np.sqrt(len(A)) / values[seen, None])
-    solution = _from(L, labels, predictions, np.zeros((len(start), L.shape[1])))
-    if not solution.certain and not solution.separable:
-        middle = (predictions.mean(axis=0) if len(start) > 1 else 0.0) - predictions
-        other = _from(L, labels, predictions, middle @ L / len(A))
-        solution = min(solution, other, key=lambda candidate: candidate.value)
-    return solution._replace(point=start + solution.point @ back)
-
-
-def _from(L: Floats, labels: NDArray[np.int64], predictions: Floats, v: Floats) -> Solution:
-    """Newton's method without a penalty, with a certificate by the dual."""
-    none = np.zeros(1)
-    runs = _Runs(np.zeros(1, int), L[None], labels[None], none, predictions[None], v[None])
+    L, directions, values = U[:, seen] * np.sqrt(rows), directions[seen], values[seen]
+    # v = 0 is the origin, up to what the rows do not see and what all classes share.
+    common = start.mean(axis=0) if len(start) > 1 else np.zeros(A.shape[1])
+    origin = start - (start - common) @ directions.T @ directions
+    objective = _Objective(L[None], labels[None], (origin @ A.T)[None], np.zeros(1))
+    v = np.zeros((1, len(start), L.shape[1]))
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _descend(runs, runs.gradient()[1], _Found(v[None].copy(), none.copy(), none.copy()))
-        end = _Runs(np.zeros(1, int), L[None], labels[None], none, predictions[None], found.v)
-        if end.are_separated()[0]:
-            return Solution(found.v[0], 0.0, 0.0, attained=False, separable=True)
-        change = end.newton_step(end.gradient()[0]) @ L.T
-        value = float(found.loss[0])
-        # After a Newton step the probabilities satisfy Σ a_i(p_i − y_i)ᵀ = 0: the infimum is the largest mean entropy
-        # of those that do.
-        chances = end.chances()
-        p = (chances + len(labels) * curvature(chances, change[:, :, None]))[0, :, 0]
+        _, gradient, _ = objective.evaluate(v)
+        v = _descend(objective, v, _dot(gradient, gradient))
+        value, gradient, slopes = objective.evaluate(v)
+        point = origin + v[0] @ (directions * (np.sqrt(rows) / values[:, None]))
+        if seen.any() and objective.are_separated(v)[0]:
+            return Solution(point, 0.0, 0.0, attained=False, separable=True)
+        # The infimum is the largest mean entropy of the probabilities with Σ a_i(p_i − y_i)ᵀ = 0.
+        p = (probabilities(slopes[:, :, None], objective.labels)[:, :, 0] - gradient @ objective.L.mT)[0]
         p = np.clip(np.concatenate([p, 1.0 - p]) if len(p) == 1 else p, np.finfo(float).tiny, 1.0)
-        gap = max(value + float(np.sum(p * np.log(p))) / len(labels), 0.0) + 1e-14 * value
-    if not gap <= value:
-        gap = value  # no loss is below 0
-    return Solution(found.v[0], value, gap, attained=bool(np.abs(change).max() < _MOVES), separable=False)
+        gap = max(float(value[0] + np.sum(p * np.log(p)) / rows), 0.0) + 1e-14 * float(value[0])
+        change = objective.newton_step(gradient, slopes) @ objective.L.mT
+    gap = min(gap, float(value[0]))  # no loss is below 0
+    return Solution(point, float(value[0]), gap, attained=bool(np.abs(change).max() < _MOVES), separable=False)
 
 
-def proximal_points(
-    A: Floats, labels: NDArray[np.int64], points: Floats, lr: Floats, ridge: float, guess: Floats | None = None
-) -> Proximal:
+def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Floats, ridge: float) -> Proximal:
     """argmin_y of mean cross entropy + ridge/2 ‖y‖² + ‖y − x‖²/(2α).
 
     With c = ridge + 1/α and x̄ = x/(1 + α·ridge) that is ℓ(A y) + c/2 ‖y − x̄‖². The minimiser differs from x̄ by a
@@ -248,85 +188,44 @@ def proximal_points(
         points: x, (…, groups, runs, classes, features).
         lr: α, (…, groups, runs).
         ridge: λ.
-        guess: Where to begin, of the shape of the points.
     """
     *_, groups, width, classes, _ = points.shape
     center = points / (1.0 + lr * ridge)[..., None, None]
     Q, L = None, A
     if A.shape[1] < A.shape[2]:
-        Q, R = np.linalg.qr(A.transpose(0, 2, 1))
-        L = np.ascontiguousarray(R.transpose(0, 2, 1))
-    start = _product(center, A.transpose(0, 2, 1)).reshape(-1, classes, A.shape[1])
-    weight, count = (ridge + 1.0 / lr).reshape(-1), lr.size
+        Q, R = np.linalg.qr(A.mT)
+        L = np.ascontiguousarray(R.mT)
+    start = _product(center, A.mT).reshape(-1, classes, A.shape[1])
+    weight = (ridge + 1.0 / lr).reshape(-1)
     group = np.broadcast_to(np.arange(groups)[:, None], lr.shape).reshape(-1)
-    first = np.arange(count) // width * width
     # A group is filled up with copies of its first run, whose result they share.
-    copies = (weight == weight[first]) & (start == start[first]).all(axis=(1, 2)) & (first != np.arange(count))
-    chosen = np.flatnonzero(~copies)
+    number = np.arange(lr.size)
+    first = number // width * width
+    copies = (weight == weight[first]) & (start == start[first]).all(axis=(1, 2))
+    number = np.where(copies, first, number)
+    chosen = np.flatnonzero(number == np.arange(lr.size))
 
-    def runs_of(number: NDArray[np.intp], v: Floats) -> _Runs:
-        return _Runs(number, L[group[number]], labels[group[number]], weight[number], start[number], v)
+    objective = _Objective(L[group[chosen]], labels[group[chosen]], start[chosen], weight[chosen])
+    value, gradient, _ = objective.evaluate(np.zeros((len(chosen), classes, L.shape[2])))
+    grad_sq = _dot(gradient, gradient)
+    # NGN's step is a good first guess: for one row of least squares it is the proximal point. (Number by number: for an
+    # array the last bit may depend on the others.) With large features, whose probabilities are all 0 or 1, no
+    # curvature is left there; it is largest where all classes are equally likely.
+    sizes = [SquareRoot().step(*run).size for run in zip(value, grad_sq, 1.0 / objective.weight, strict=True)]
+    guess = -_wide(np.array(sizes)) * gradient
+    middle = (center.mean(axis=-2, keepdims=True) if classes > 1 else 0.0) - center
+    middle = (middle if Q is None else _product(middle, Q)).reshape(lr.size, classes, -1)[chosen]
+    is_better = objective.evaluate(middle)[0] < objective.evaluate(guess)[0]
+    v = _descend(objective, np.where(_wide(is_better), middle, guess), grad_sq)
 
-    found = _Found(np.zeros((count, classes, L.shape[2])), np.zeros(count), np.zeros(count))
-    runs = runs_of(chosen, found.v[chosen])
-    gradient, before = runs.gradient()
-    found.loss[chosen], found.norm_sq[chosen] = runs.loss, before
-    moving = np.isfinite(before) & (before > 0)
-    moved = chosen[moving]
-    if guess is None:  # NGN's step is a good first guess: for one row of least squares it is the proximal point
-        sizes = _first_sizes(runs.loss[moving], before[moving], 1.0 / weight[moved])
-        begin = -_wide(sizes) * gradient[moving]
-    else:
-        begin = guess - center if Q is None else _product(guess - center, Q)
-        begin = begin.reshape(found.v.shape)[moved]
-    _descend(runs_of(moved, begin), before[moving], found)
-
-    value = found.loss + 0.5 * weight * _dot(found.v, found.v)
-    lost = moved[~(0.5 * found.norm_sq[moved] <= _CERTAIN * weight[moved] * value[moved])]
-    if len(lost):
-        # With large features each probability is 0 or 1 at x̄, and no curvature is left. It is largest where all
-        # classes are equally likely.
-        middle = (center.mean(axis=-2, keepdims=True) if classes > 1 else 0.0) - center
-        middle = middle if Q is None else _product(middle, Q)
-        again = runs_of(lost, middle.reshape(found.v.shape)[lost])
-        again.keep(again.loss + 0.5 * again.weight * _dot(again.v, again.v) < value[lost])
-        of_run = np.zeros(count)
-        of_run[moved] = before[moving]
-        _descend(again, of_run[again.number], found)
-    for values in found:
-        values[copies] = values[first[copies]]
-    back = found.v.reshape(*points.shape[:-1], -1)
-    new = center + (back if Q is None else _product(back, Q.transpose(0, 2, 1)))
-    total = found.loss.reshape(lr.shape) + 0.5 * ridge * np.vecdot(new, new).sum(axis=-1)
-    return Proximal(new, total, (0.5 * found.norm_sq / weight).reshape(lr.shape))
-
-
-def _descend(runs: _Runs, before: Floats, found: _Found) -> _Found:
-    """Newton's method; writes what it finds to ``found``. ``before`` are the first squared gradients."""
-    is_free = not runs.weight.any()
-    for _ in range(_STEPS):
-        if not len(runs.v):
-            break
-        gradient, norm_sq = runs.gradient()
-        found.v[runs.number], found.loss[runs.number], found.norm_sq[runs.number] = runs.v, runs.loss, norm_sq
-        far = (norm_sq > _TOLERANCE**2 * before) & np.isfinite(norm_sq)
-        if is_free:
-            far &= ~runs.are_separated()
-        runs.keep(far)
-        if not len(runs.v):
-            break
-        gradient, before = gradient[far], before[far]
-        step = runs.newton_step(gradient)
-        moved = runs.search(step, -_dot(gradient, step)) > 0
-        runs.keep(moved)
-        before = before[moved]
-    return found
-
-
-def _first_sizes(loss: Floats, grad_sq: Floats, lr: Floats) -> Floats:
-    """NGN's step sizes, number by number: for an array the last bit may depend on whether another is special."""
-    runs = zip(loss.tolist(), grad_sq.tolist(), lr.tolist(), strict=True)
-    return np.array([SquareRoot().step(*run).size for run in runs])
+    value, gradient, _ = objective.evaluate(v)
+    gaps = 0.5 * _dot(gradient, gradient) / objective.weight
+    losses = value - 0.5 * objective.weight * _dot(v, v)
+    place = np.searchsorted(chosen, number)
+    back = v[place].reshape(*points.shape[:-1], -1)
+    new = center + (back if Q is None else _product(back, Q.mT))
+    total = losses[place].reshape(lr.shape) + 0.5 * ridge * np.vecdot(new, new).sum(axis=-1)
+    return Proximal(new, total, gaps[place].reshape(lr.shape))
 
 
 def _product(vectors: Floats, matrix: Floats) -> Floats:
@@ -342,5 +241,5 @@ def _dot(left: Floats, right: Floats) -> Floats:
     return products
 
 
-def _wide(values: Floats) -> Floats:
+def _wide(values: NDArray[Any]) -> Any:
     return values[:, None, None]

@@ -78,10 +78,14 @@ class Problem(ABC):
         """The code of yours that the problem's numbers rest on: for a class of yours, its code and what it holds."""
         return identify() if is_foreign(type(self)) else identify(type(self), self._held())
 
-    def _held(self) -> dict[str, Any]:
-        """The attributes of a problem of yours, without what it has computed from the others."""
+    def __getstate__(self) -> dict[str, Any]:
+        """The attributes without what is computed from them: elsewhere the code may be another."""
         cls = type(self)
         return {k: value for k, value in vars(self).items() if not isinstance(getattr(cls, k, None), cached_property)}
+
+    def _held(self) -> dict[str, Any]:
+        """What an object of a class of yours holds."""
+        return Problem.__getstate__(self)
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of all that determines the problem's numbers; for a class of yours also of its code."""
