@@ -105,15 +105,6 @@ def test_long_cells_are_folded_not_cut(monkeypatch, capsys):
     assert "lower_bound=-2.123456789" in "".join(cells)
 
 
-def test_data_files_with_escapes_in_their_names_are_listed_harmless(tmp_path, monkeypatch):
-    (tmp_path / "libsvm").mkdir()
-    (tmp_path / "libsvm" / "red\x1b[31m").write_text("1 1:1\n")
-    monkeypatch.setenv("SUREFOOT_DATA", str(tmp_path))
-    found = run("data", "list")
-    assert found.exit_code == 0
-    assert "\x1b" not in found.stdout
-
-
 @pytest.mark.parametrize("name", ["spec_module_of_this_test", "spec_package_of_this_test.part"])
 def test_modules_that_a_spec_imports_are_named_before_their_code_runs(tmp_path, name):
     package, _, part = name.partition(".")

@@ -23,10 +23,6 @@ def test_regression_keeps_its_targets():
     assert (data.n_classes, data.task) == (None, "regression")
 
 
-def test_given_labels_number_the_classes():
-    assert Dataset.from_arrays("mine", X[:1], [5], labels=(-1.0, 2.0, 5.0)).y.tolist() == [2]
-
-
 def test_label_that_is_not_among_the_given_ones():
     with pytest.raises(ValueError, match="label 5 is not among the known labels -1, 2"):
         Dataset.from_arrays("mine", X, Y, labels=(-1.0, 2.0))
@@ -57,32 +53,9 @@ def test_bad_arrays_are_refused(matrix, labels, options, complaint):
         Dataset.from_arrays("mine", matrix, labels, **options)
 
 
-def test_fingerprint_is_that_of_the_contents():
-    a, b = Dataset.from_arrays("a", X, Y), Dataset.from_arrays("b", X.tolist(), Y)
-    assert a.fingerprint == b.fingerprint
-    assert len(a.fingerprint) == 64
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        Dataset.from_arrays("mine", X + 1, Y),
-        Dataset.from_arrays("mine", X, Y[::-1]),
-        Dataset.from_arrays("mine", X, [label + 1 for label in Y]),
-        Dataset.from_arrays("mine", X, Y, task="regression"),
-    ],
-    ids=["features", "labels", "other labels of the same classes", "task"],
-)
-def test_fingerprint_sees_every_difference(other):
-    assert other.fingerprint != Dataset.from_arrays("mine", X, Y).fingerprint
-
-
-def test_fingerprint_does_not_depend_on_memory_layout():
+def test_fingerprint_sees_entries_and_shape_but_not_the_memory_layout():
     assert fingerprint(np.asfortranarray(X)) == fingerprint(X)
-
-
-def test_fingerprint_sees_the_shape():
-    assert fingerprint(X.reshape(3, 4)) != fingerprint(X)
+    assert len({fingerprint(each) for each in (X, X + 1, X.reshape(3, 4), X.astype(np.float32))}) == 4
 
 
 @pytest.mark.parametrize(("name", "train_rows", "validation_rows"), [("vowel", 422, 106), ("dna", 1600, 400)])
@@ -103,9 +76,9 @@ def test_split_is_a_partition_of_the_rows():
 
 def test_split_is_shuffled_and_fixed_by_its_seed():
     data = load("vowel")
-    first, again, other = (train_validation_split(data, seed=seed)[0].fingerprint for seed in (0, 0, 1))
-    assert first == again
-    assert first != other
+    first, again, other = (train_validation_split(data, seed=seed)[0].X for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
 
 
 def test_validation_part_keeps_classes_that_it_lacks():
@@ -138,8 +111,3 @@ def test_fraction_that_leaves_no_training_row():
 def test_fraction_out_of_range(fraction):
     with pytest.raises(ValueError, match=rf"fraction must be a number in \(0, 1\), got {fraction}"):
         train_validation_split(load("vowel"), fraction)
-
-
-def test_negative_seed():
-    with pytest.raises(ValueError, match="seed must be a whole number of at least 0, got -1"):
-        train_validation_split(load("vowel"), seed=-1)

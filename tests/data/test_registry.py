@@ -6,7 +6,7 @@ import lzma
 import numpy as np
 import pytest
 
-from surefoot.data import available, digits, folders, get, load
+from surefoot.data import available, digits, get, load
 from surefoot.data.cache import bundled
 from surefoot.data.registry import BUNDLED_SHA256
 
@@ -58,16 +58,6 @@ def test_files_of_one_s_own_by_path(mine):
     assert get(str(mine)) == [mine, mine.with_name("mine.t")]
 
 
-@pytest.mark.parametrize("below", ["", "libsvm"])
-def test_files_in_a_data_folder_by_name(mine, below):
-    folder = folders()[0] / below
-    folder.mkdir(parents=True)
-    for name in ("mine", "mine.t"):
-        (folder / name).write_text((mine.parent / name).read_text())
-    assert load("mine", "test").y.tolist() == [1]
-    assert ("mine" in [info.name for info in available()]) == (below == "libsvm")
-
-
 def test_real_labels_mean_regression(tmp_path):
     (tmp_path / "real").write_text("0.5 1:1\n1 2:1\n")
     assert load(tmp_path / "real").task == "regression"
@@ -86,8 +76,8 @@ def test_what_there_is():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: load("vowl"), "data set must be a name .* got 'vowl'; did you mean 'vowel'"),
-        (lambda: load(""), "data set must be a name .* got ''"),
+        (lambda: load("vowl"), "data set must be one of vowel, .* got 'vowl'; did you mean 'vowel'"),
+        (lambda: load(""), "data set must be one of .* got ''"),
         (lambda: load("vowel", "valid"), "split must be 'train' or 'test', got 'valid'"),
         (lambda: get("vowel", path="here"), "path must be left out for 'vowel'"),
     ],

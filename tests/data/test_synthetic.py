@@ -25,6 +25,7 @@ def test_solution_has_norm_one_and_fits_exactly(n, d, seed):
 def test_defaults_are_those_of_the_paper():
     data = linear_regression()
     assert (data.A.shape, data.A.dtype, data.noise, data.seed) == ((50, 10), np.float64, 0.0, 0)
+    assert np.count_nonzero(data.A) == 500  # nothing is dropped at this size
 
 
 def test_noise_goes_on_the_targets_only():
@@ -39,10 +40,6 @@ def test_noise_has_the_standard_deviation_asked_for():
     assert np.std(noisy.b - clean.b) == pytest.approx(3, rel=0.03)  # six standard errors
 
 
-def test_nothing_is_dropped_at_the_papers_size():
-    assert np.count_nonzero(linear_regression(n=50).A) == 500
-
-
 def test_share_of_entries_kept_in_a_tall_matrix():
     n = 10_000
     kept = np.count_nonzero(linear_regression(n=n).A) / (10 * n)
@@ -55,8 +52,8 @@ def test_columns_have_either_sign():
 
 
 def test_seed_fixes_everything():
-    assert linear_regression(seed=3).fingerprint == linear_regression(seed=3).fingerprint
-    assert linear_regression(seed=3).fingerprint != linear_regression(seed=4).fingerprint
+    assert np.array_equal(linear_regression(seed=3).A, linear_regression(seed=3).A)
+    assert not np.array_equal(linear_regression(seed=3).A, linear_regression(seed=4).A)
 
 
 @pytest.mark.parametrize("array", ["A", "b", "x_hat"])
@@ -72,16 +69,9 @@ def test_arrays_are_read_only(array):
         ({"d": 0}, "d must be a whole number of at least 1, got 0"),
         ({"noise": -1.0}, "noise must be at least 0, got -1.0"),
         ({"noise": float("nan")}, "noise must be a finite number, got nan"),
-        ({"noise": float("inf")}, "noise must be a finite number, got inf"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
     ],
 )
 def test_argument_out_of_range(options, complaint):
     with pytest.raises(ValueError, match=complaint):
         linear_regression(**options)
-
-
-@pytest.mark.parametrize("argument", ["n", "d", "seed"])
-def test_argument_of_the_wrong_type(argument):
-    with pytest.raises(ValueError, match=f"{argument} must be a whole number of at least ., got 2.5"):
-        linear_regression(**{argument: 2.5})

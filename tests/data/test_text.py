@@ -38,14 +38,6 @@ def test_numbers_are_as_short_as_the_vocabulary_allows(tmp_path, count, dtype):
     assert characters(tmp_path / "mine").train.dtype == dtype
 
 
-def test_fingerprint_looks_at_all_parts(tmp_path):
-    found = set()
-    for content, validation in (("abab", 0.5), ("abba", 0.5), ("abab", 0.25), ("acac", 0.5)):
-        (tmp_path / "mine").write_text(content)
-        found.add(characters(tmp_path / "mine", validation=validation).fingerprint())
-    assert len(found) == 4
-
-
 def test_file_in_another_encoding(tmp_path):
     (tmp_path / "mine").write_bytes("naïve".encode("latin-1"))
     with pytest.raises(ValueError, match=r"mine is not text in UTF-8: .*byte 0xef"):

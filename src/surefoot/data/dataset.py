@@ -1,8 +1,8 @@
-"""The data of a supervised problem: a matrix, its labels, and a fingerprint that stands for both."""
+"""The data of a supervised problem: a matrix and its labels."""
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -40,19 +40,16 @@ class Dataset:
         X: Features, float64, one row per example.
         y: For classification the classes 0 … C−1 (int64), for regression the targets (float64).
         labels: For classification the label that each class has in the file, in increasing order; else empty.
-        fingerprint: SHA-256 of ``X``, ``y`` and ``labels``.
     """
 
     name: str
     X: NDArray[np.float64]
     y: Labels
     labels: tuple[float, ...] = ()
-    fingerprint: str = field(init=False)
 
     def __post_init__(self) -> None:
         for array in (self.X, self.y):
             array.flags.writeable = False
-        object.__setattr__(self, "fingerprint", fingerprint(self.X, self.y, np.array(self.labels)))
 
     @property
     def n_classes(self) -> int | None:

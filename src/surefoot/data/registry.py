@@ -13,9 +13,6 @@ from surefoot.data.dataset import Dataset, Task
 from surefoot.data.images import Images, check_split, digits
 from surefoot.data.libsvm import read_libsvm
 
-SUBFOLDER = "libsvm"
-"""Files of one's own may also lie here, below a data folder."""
-
 BUNDLED_SHA256 = {
     "vowel.scale": "89ecbd4590cabc23b001cbd2d90128efe3c8ad02540ce1a08ef367b98d765585",
     "vowel.scale.t": "b96670a92b4d4d711db91ecc6c89bf7d75347a1ef1f196f5876575f1c5f9a240",
@@ -27,25 +24,23 @@ BUNDLED_SHA256 = {
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """One line of the list of data sets: what :func:`load` takes, where it is, and the sizes of the training file.
-
-    What is not known before a file is read is None, and so is the path of what is not a file of this machine.
-    """
+    """One line of the list of data sets: what :func:`load` takes, where it is, and the sizes of the training part."""
 
     name: str
     where: Literal["bundled", "cached", "downloadable"]
-    task: Task | None = None
-    rows: int | None = None
-    features: int | None = None
-    classes: int | None = None
+    rows: int
+    features: int
+    classes: int
+    task: Task = "classification"
     path: Path | None = None
+    """The training file, or the folder of CIFAR-10; None for what is no file of this machine."""
 
 
 CATALOGUE = {
-    "vowel": DatasetInfo("vowel", "bundled", "classification", 528, 10, 11),
-    "dna": DatasetInfo("dna", "bundled", "classification", 2000, 180, 3),
-    "digits": DatasetInfo("digits", "bundled", "classification", 1437, 64, 10),
-    "cifar10": DatasetInfo("cifar10", "downloadable", "classification", 50_000, 3072, 10),
+    "vowel": DatasetInfo("vowel", "bundled", 528, 10, 11),
+    "dna": DatasetInfo("dna", "bundled", 2000, 180, 3),
+    "digits": DatasetInfo("digits", "bundled", 1437, 64, 10),
+    "cifar10": DatasetInfo("cifar10", "downloadable", 50_000, 3072, 10),
 }
 """The data sets that need no file of one's own."""
 
@@ -56,8 +51,8 @@ def load(
     """A data set by name.
 
     ``vowel``, ``dna`` and ``digits`` are part of the package, ``cifar10`` is downloaded once; images are rows of pixels
-    from 0 to 1. Any other name is a LIBSVM file of your own: a path, or the name of a file in a data folder (see
-    :func:`surefoot.data.folders`). Its test file has the same name and ``.t`` behind it.
+    from 0 to 1. Any other name is the path of a LIBSVM file of your own. Its test file has the same name and ``.t``
+    behind it.
 
     Args:
         name: The data set.
@@ -116,16 +111,15 @@ def get(name: str, *, path: str | os.PathLike[str] | None = None) -> list[Path]:
 
 
 def available() -> list[DatasetInfo]:
-    """All data sets that :func:`load` knows by name: those in the package, on this machine, then those on a site.
+    """All data sets that :func:`load` knows by name, and where they are.
 
-    >>> [info.name for info in available()[:3]], available()[0].rows
-    (['vowel', 'dna', 'digits'], 528)
+    >>> [info.name for info in available()], available()[0].rows
+    (['vowel', 'dna', 'digits', 'cifar10'], 528)
     """
-    *bundled, images = CATALOGUE.values()
-    files = [replace(info, path=None if info.name == "digits" else _file(info.name)) for info in bundled]
-    own = [DatasetInfo(name, "cached", path=_file(name)) for name in _own_files()]
+    vowel, dna, images, cifar10 = CATALOGUE.values()
     folder = cifar.found()
-    return [*files, *own, replace(images, where="cached" if folder else "downloadable", path=folder)]
+    bundled = [*(replace(info, path=_file(info.name)) for info in (vowel, dna)), images]
+    return [*bundled, replace(cifar10, where="cached" if folder else "downloadable", path=folder)]
 
 
 def _file(name: str | os.PathLike[str]) -> Path:
@@ -133,24 +127,15 @@ def _file(name: str | os.PathLike[str]) -> Path:
     text = os.fspath(name)
     if f"{text}.scale" in BUNDLED_SHA256:
         return Path(str(cache.bundled(f"{text}.scale")))
-    places = [place / text for folder in cache.folders() for place in (folder, folder / SUBFOLDER)]
-    found = next((place for place in (Path(text).expanduser(), *places) if text and place.is_file()), None)
-    if found is None:
-        searched = ", ".join(str(folder) for folder in cache.folders())
+    path = Path(text).expanduser()
+    if not path.is_file():
         raise ValueError(
-            "data set must be a name that `surefoot data list` shows, or a LIBSVM file of your own by its path, or by "
-            f"its name if it lies in {searched}, got {text!r}{closest(text, [*CATALOGUE, *_own_files()])}"
+            f"data set must be one of {', '.join(CATALOGUE)}, or the path of a LIBSVM file, got {text!r}"
+            f"{closest(text, CATALOGUE)}"
         )
-    return found
+    return path
 
 
 def _test_file(train: Path) -> Path:
     compressed = ".xz" if train.suffix == ".xz" else ""
     return train.with_name(train.name.removesuffix(compressed) + ".t" + compressed)
-
-
-def _own_files() -> list[str]:
-    """The names of the training files in the data folders."""
-    files = [path for folder in cache.folders() for path in (folder / SUBFOLDER).glob("[!.]*") if path.is_file()]
-    names = {path.name for path in files} - {"SHA256SUMS"}
-    return sorted(name for name in names if name.removesuffix(".t") not in names - {name})

@@ -1,13 +1,12 @@
 """Synthetic linear regression, as in the paper's first experiments."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot._base.arguments import number, whole
-from surefoot.data.dataset import fingerprint
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +19,6 @@ class LinearRegressionData:
         x_hat: The solution that made ``b``, of norm 1. It minimises the loss if there is no noise.
         noise: Standard deviation of the noise on ``b``.
         seed: Seed of everything random.
-        fingerprint: SHA-256 of ``A`` and ``b``.
     """
 
     A: NDArray[np.float64]
@@ -28,12 +26,10 @@ class LinearRegressionData:
     x_hat: NDArray[np.float64]
     noise: float
     seed: int
-    fingerprint: str = field(init=False)
 
     def __post_init__(self) -> None:
         for array in (self.A, self.b, self.x_hat):
             array.flags.writeable = False
-        object.__setattr__(self, "fingerprint", fingerprint(self.A, self.b))
 
 
 def linear_regression(n: int = 50, d: int = 10, noise: float = 0.0, seed: int = 0) -> LinearRegressionData:

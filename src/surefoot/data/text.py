@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from surefoot._base.arguments import share
 from surefoot.data.cache import bundled
-from surefoot.data.dataset import fingerprint
 
 FILE = "shakespeare.txt"
 SHA256 = "b4a657aedf64a7c4dbb5201c11d9c2443df0145061c8df8c386b30266dc1f389"
@@ -43,11 +42,6 @@ class Characters:
     def __post_init__(self) -> None:
         for part in (self.train, self.validation):
             part.flags.writeable = False
-
-    def fingerprint(self) -> str:
-        """SHA-256 (hex) of both parts and the vocabulary."""
-        letters = np.array([ord(letter) for letter in self.vocabulary], np.int64)
-        return fingerprint(self.train, self.validation, letters)
 
     def decode(self, codes: ArrayLike) -> str:
         """The text that the numbers stand for."""
