@@ -44,8 +44,8 @@ def reproduce(names: list[str], out: Path, preset: str | None, device: str, data
     for sweep in sweeps if preset else ():
         assert preset is not None
         trained[sweep] = _train(sweep, preset, studies, device, data, console)
-        networks.write(trained[sweep], out / f"{sweep}-{preset}.csv")
-        console.print(f"  {sweep}-{preset}.csv: losses, bounds and distance of every run")
+        networks.write(trained[sweep], studies / f"{sweep}-{preset}.csv")
+        console.print(f"  studies/{sweep}-{preset}.csv: losses, bounds and distance of every run")
     console.print(f"[bold]Figures[/], each as .png, .pdf and .csv in {escape(str(out))}")
     order = sorted(chosen, key=lambda name: not figures.FIGURES[name].is_slow)
     calls = {name: (name, studies, out, trained.get(figures.FIGURES[name].sweep)) for name in order}

@@ -1,8 +1,8 @@
 """The sweeps on networks in four sizes, from seconds to days, and the numbers of those that come with the package.
 
 A sweep has several parts, one :class:`~surefoot.study.Study` each, because a study has one schedule and one grid of
-rates. :func:`measure` puts the parts together as one data set: a few numbers per run, which figures and claims take,
-and which are small enough to be kept in the repository (``recorded``).
+rates. :func:`measure` puts the parts together as one data set: a few numbers per run, which figures and claims take.
+They are kept as NAME-PRESET.csv, beside the store of a sweep that was run here, or in the package (``recorded``).
 """
 
 from __future__ import annotations
@@ -133,12 +133,12 @@ def _characters(preset: str, device: str, data: str | None) -> dict[str, Setting
 
 
 def _beside_surefoot(preset: str, common: Settings, **plain: list[str]) -> dict[str, Settings]:
-    """Parts with grids of their own: given methods, optimizers in Adam's metric, and Surefoot, whose rate is a cap."""
+    """Parts with grids of their own: given methods, optimizers in Adam's metric, and Surefoot, which needs no rate."""
     methods = {**plain, "adam": ["adamw", "momo-adam", "ngn-adam"], "surefoot": ["surefoot"]}
     if preset in ("small", "medium"):  # the first and the last: what there was before, and ours
         methods = {name: list(dict.fromkeys([every[0], every[-1]])) for name, every in methods.items()}
     count = 3 if preset == "smoke" else 5
-    usual, grids = _rates(-2, 2, count), {"adam": _rates(-4, 0, count), "surefoot": _rates(-1, 3, count)}
+    usual, grids = _rates(-2, 2, count), {"adam": _rates(-4, 0, count), "surefoot": [1.0]}
     return {name: {**common, "methods": every, "lrs": grids.get(name, usual)} for name, every in methods.items()}
 
 
@@ -178,25 +178,6 @@ def run(
 def _count(progress: Progress, before: int, total: int, done: int, _: int) -> None:
     """Add the runs of one part to those of the parts before it."""
     progress(before + done, total)
-
-
-def stored(name: str, preset: str, folder: Path) -> dict[str, Result] | None:
-    """The results of a sweep from its file alone, without data or problem; None if not all of its runs are there."""
-    path = folder / f"{name}-{preset}.db"
-    if not path.exists():
-        return None
-    parts = sweep(name, preset)
-    try:  # the parts are the studies of the file that were started last
-        results = {part: Result.load(path, study=place - len(parts)) for place, part in enumerate(parts)}
-    except (ValueError, LookupError):
-        return None
-    for part, result in results.items():
-        there, data = parts[part], result.dataset
-        if list(data.algorithm.values) != there["methods"] or data.lr.values.tolist() != there["lrs"]:
-            return None
-        if (data.status == "missing").any():
-            return None
-    return results
 
 
 def measure(name: str, preset: str, results: Mapping[str, Result]) -> xr.Dataset:
@@ -285,25 +266,22 @@ def read(path: Path | Traversable, name: str, preset: str) -> xr.Dataset:
         frame = pd.read_csv(file, index_col=["algorithm", "lr", "seed"])
     labels = frame.index.unique("algorithm")
     data = frame.reindex(columns=list(COLUMNS)).to_xarray().sel(algorithm=labels)
-    return _described(data, name, preset, math.nan).assign_attrs(recorded="as recorded in the package")
+    return _described(data, name, preset, math.nan)
 
 
-def recorded(name: str, preset: str) -> xr.Dataset | None:
-    """The numbers of a sweep that was run once, which come with the package; None if there are none.
+def recorded(name: str, folder: Path | None = None, presets: Sequence[str] = TRUSTED) -> dict[str, xr.Dataset]:
+    """The numbers of a sweep in every size that was run to its end, in the folder or for the package, by preset.
 
-    >>> recorded("cifar10", "small").algorithm.values.tolist()
+    >>> recorded("cifar10")["small"].algorithm.values.tolist()
     ['sgd', 'sps', 'ngn', 'log-ngn', 'sgd+warmup']
     """
-    path = resources.files("surefoot.paper").joinpath("recorded", f"{name}-{preset}.csv")
-    return read(path, name, preset) if path.is_file() else None
-
-
-def known(name: str, folder: Path | None = None, presets: Sequence[str] = TRUSTED) -> dict[str, xr.Dataset]:
-    """The numbers of a sweep in every size that was run to its end, in the folder or for the package, by preset."""
+    package = resources.files("surefoot.paper").joinpath("recorded")
     found = {}
     for preset in presets:
-        results = None if folder is None else stored(name, preset, folder)
-        data = recorded(name, preset) if results is None else measure(name, preset, results)
-        if data is not None:
-            found[preset] = data
+        file = f"{name}-{preset}.csv"
+        if folder is not None and (folder / file).is_file():
+            found[preset] = read(folder / file, name, preset)
+        elif package.joinpath(file).is_file():
+            here = read(package.joinpath(file), name, preset)
+            found[preset] = here.assign_attrs(recorded="as recorded in the package")
     return found

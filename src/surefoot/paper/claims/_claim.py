@@ -27,7 +27,7 @@ class NotRun(Exception):
 
 class Evidence:
     """What claims look at. Convex studies run when they are asked for, and are kept in a folder if one is given; sweeps
-    on networks take hours, and are only looked up: in the folder, then in what comes with the package.
+    on networks take hours: only their recorded numbers are read, from the folder or from the package.
 
     Args:
         folder: Where the studies are kept.
@@ -52,7 +52,7 @@ class Evidence:
             NotRun: There is none.
         """
         if name not in self._sweeps:
-            self._sweeps[name] = networks.known(name, self._folder, self._presets)
+            self._sweeps[name] = networks.recorded(name, self._folder, self._presets)
         if not self._sweeps[name]:
             command = f"surefoot reproduce {name} --preset {self._presets[-1]} --out OUT"
             raise NotRun(f"run `{command}` first, then `surefoot claims --store OUT/studies`")

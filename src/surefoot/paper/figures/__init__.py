@@ -38,7 +38,7 @@ def lacking() -> list[str]:
 
 def trained() -> list[str]:
     """Names of the figures of sweeps that no numbers come with the package of: they train networks."""
-    return [name for name, recipe in FIGURES.items() if recipe.sweep and not networks.known(recipe.sweep)]
+    return [name for name, recipe in FIGURES.items() if recipe.sweep and not networks.recorded(recipe.sweep)]
 
 
 def available() -> list[str]:
@@ -80,7 +80,7 @@ def data(name: str, studies: Path | None = None, sweep: xr.Dataset | None = None
     if not recipe.sweep:
         return recipe.data(*(experiments.run(study, studies) for study in recipe.studies))
     if sweep is None:
-        known = networks.known(recipe.sweep, studies)
+        known = networks.recorded(recipe.sweep, studies)
         if not known:
             raise ValueError(f"no runs of {recipe.sweep} come with the package: name a preset to train them")
         usable = [numbers for numbers in known.values() if recipe.wants <= set(numbers.algorithm.values)]

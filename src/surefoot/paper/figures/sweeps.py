@@ -99,7 +99,7 @@ def _draw_log_ngn(data: xr.Dataset) -> Figure:
 
 
 def _draw_parts(titles: dict[str, str], data: xr.Dataset) -> Figure:
-    """The final training loss over the rates of each part, and over the cap of Surefoot."""
+    """The final training loss over the rates of each part; Surefoot, which needs no rate, as a level in all of them."""
     every = looks(data.algorithm.values.tolist())  # one look per method in all panels
     figure, axes = new_figure(len(titles))
     for ax, (part, title) in zip(axes, titles.items(), strict=True):
@@ -107,6 +107,8 @@ def _draw_parts(titles: dict[str, str], data: xr.Dataset) -> Figure:
             for method in data.algorithm.values[data.part == part].tolist():
                 values = data[kind].sel(algorithm=method).mean("seed").dropna("lr")
                 ax.plot(values.lr, drawable(values.values, 3 * data.reference), **every[method].options(**options))
+            level = float(data[kind].sel(algorithm="surefoot").mean())
+            ax.axhline(level, **every["surefoot"].options(**{"marker": None, **options}))
         ax.axhline(data.reference, color="grey", linestyle=":", linewidth=1.0)
         ax.set(xscale="log", yscale="log", ylim=(None, 3 * data.reference), xlabel="learning rate α", title=title)
     axes[0].set_ylabel("loss at the end (dashed: validation)")
@@ -146,14 +148,14 @@ FIGURES = {
         "",
         "averaged gradients, Adam's geometry and Surefoot",
         _chosen("loss", "valid_loss"),
-        partial(_draw_parts, {"averaged": "averaged gradients", "adam": "Adam's geometry", "surefoot": "the cap"}),
+        partial(_draw_parts, {"averaged": "averaged gradients", "adam": "Adam's geometry"}),
         sweep="cifar10-geometries",
     ),
     "characters": Recipe(
         "",
         "SGD, Adam's geometry and Surefoot on characters",
         _chosen("loss", "valid_loss"),
-        partial(_draw_parts, {"plain": "SGD", "adam": "Adam's geometry", "surefoot": "the cap"}),
+        partial(_draw_parts, {"plain": "SGD", "adam": "Adam's geometry"}),
         sweep="characters",
     ),
 }
