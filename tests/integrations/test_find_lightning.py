@@ -150,14 +150,22 @@ def test_random_numbers_depend_on_the_seed_alone(makes):
     assert losses[9, 0] != losses[9, 1]
 
 
-def test_a_search_leaves_the_global_random_numbers_alone(makes):
-    torch.manual_seed(5)
-    np.random.seed(5)  # noqa: NPY002
-    find_lr(makes(), lrs=[0.01])
-    drawn = torch.rand(()).item(), np.random.rand()  # noqa: NPY002
-    torch.manual_seed(5)
-    np.random.seed(5)  # noqa: NPY002
-    assert drawn == (torch.rand(()).item(), np.random.rand())  # noqa: NPY002
+class Threads(Module):
+    def training_step(self, batch, index):
+        assert torch.get_num_threads() == 2
+        return super().training_step(batch, index)
+
+
+def test_a_search_leaves_threads_and_global_random_numbers_alone(makes):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    state, legacy = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    try:
+        find_lr(lambda lr: (makes()(lr)[0], Threads(lr=lr), loader()), lrs=[0.01], horizon=2)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(state, torch.get_rng_state())
+    assert np.random.get_state()[1].tolist() == legacy  # noqa: NPY002
 
 
 def test_rates_may_be_left_out_and_one_may_diverge(makes):
@@ -190,25 +198,19 @@ def test_a_metric_of_validation_decides(makes):
     large = find_lr(make, lrs=[1e-3, 1e-2, 1e-1], evaluate="goodness", maximize=True)
     assert small.lr == large.lr
     assert small.loss == pytest.approx(-large.score)
-    with pytest.raises(RunError, match=r"goodness, .*val_loss.* got 'nothing'"):
+    SEEN.clear()
+    with pytest.raises(ValueError, match=r"goodness, .*val_loss.* got 'nothing'"):
         find_lr(make, lrs=[1e-3], evaluate="nothing")
-    with pytest.raises(RunError, match="got no val_loader"):
+    with pytest.raises(ValueError, match="got no val_loader"):
         find_lr(makes(), lrs=[1e-3], evaluate="val_loss")
+    assert SEEN == []  # both were said before anything was trained
 
 
-class Threads(Module):
-    def training_step(self, batch, index):
-        assert torch.get_num_threads() == 2
-        return super().training_step(batch, index)
-
-
-def test_a_training_has_the_threads_that_torch_has(makes):
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        find_lr(lambda lr: (makes()(lr)[0], Threads(lr=lr), loader()), lrs=[0.01], horizon=2)
-    finally:
-        torch.set_num_threads(before)
+def test_a_trainer_is_made_once_per_part_and_not_once_per_step(makes):
+    """Each one would read a checkpoint and write another."""
+    make, made = makes(max_epochs=12), []
+    find_lr(lambda lr: made.append(lr) or make(lr), lrs=[0.01, 0.02])
+    assert len(made) < 20  # of up to 120 steps
 
 
 class Ending(pl.Callback):

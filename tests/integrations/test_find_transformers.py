@@ -115,8 +115,10 @@ def test_random_numbers_depend_on_the_seed_alone(makes):
 def test_a_metric_of_evaluation_decides(makes):
     make = makes(more={"eval_dataset": Tokens()}, max_steps=6)
     assert find_lr(make, lrs=[1e-3, 1e-2], evaluate="eval_loss").lr == 1e-2
-    with pytest.raises(RunError, match=r"eval_loss.* got 'nothing'"):
+    SEEN.clear()
+    with pytest.raises(ValueError, match=r"eval_loss.* got 'nothing'"):
         find_lr(make, lrs=[1e-3], evaluate="nothing", horizon=1)
+    assert SEEN == []  # it was said before anything was trained
 
 
 def test_a_rate_that_diverges_is_not_the_answer(makes):

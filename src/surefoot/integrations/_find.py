@@ -3,23 +3,23 @@
 ``find_lr`` takes a function that makes the trainer for a rate, not a trainer. A search has to leave a training and
 come back to it many times. With one trainer that means copying and restoring whatever a training changes: the model,
 loops, callbacks, loggers, data sets, and attributes that only their author knows. No framework offers that. But each
-of them can end a training early, save a checkpoint and go on from it, and that is all this module uses. A new trainer
-takes every part of a training, so nothing of the user's has to be put back afterwards, and the function says which
-rate is meant: there is no guessing which attribute, parameter group or scheduler holds it.
+of them can end a training early, save a checkpoint and go on from it, and that is all this module uses.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import signal
 import tempfile
+import threading
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,11 +28,16 @@ from surefoot._base.progress import Tell
 from surefoot.problems import seeded
 from surefoot.search import Found, Progress, Run, tune
 
-Rates = float | Iterable[float] | Mapping[str, float] | None
-Make = Callable[[float], Any]
 
-_OPTIONS = ("extend", "maximize", "refine", "seeds", "tolerance")
-"""Arguments of :func:`~surefoot.search.tune` that ``find_lr`` takes."""
+class Plan(NamedTuple):
+    """What a trainer plans."""
+
+    steps: float
+    """Steps of the training, ∞ if it does not say."""
+    group: Mapping[str, Any]
+    """The parameter group whose rate is searched."""
+    follow: Callable[[int], None]
+    """Does what the trainer's schedulers do after the n-th step."""
 
 
 class Begun(Exception):
@@ -50,15 +55,15 @@ class Training(Run):
         metric: Name of the metric that decides at the end; None for the training loss.
     """
 
-    certifies = False
+    certifies = divides = False
 
-    def __init__(self, make: Make, lr: float, seed: int, folder: Path, metric: str | None = None) -> None:
+    def __init__(self, make: Callable[[float], Any], lr: float, seed: int, folder: Path, metric: str | None) -> None:
         self.make, self.lr, self.seed, self.folder, self.metric = make, lr, seed, folder, metric
         self.step = 0
 
     @abstractmethod
-    def plan(self, steps: int | None) -> tuple[float, list[float]]:
-        """How many steps the trainer plans (∞ if it does not say), and the rates of ``steps`` of them, or of all."""
+    def plan(self) -> Plan:
+        """What the trainer plans; nothing is trained."""
 
     @abstractmethod
     def train(self, end: int) -> list[float]:
@@ -70,7 +75,7 @@ class Training(Run):
 
     def advance(self, k: int) -> Progress:
         """Take k steps of the optimizer; fewer if a loss was not finite."""
-        with seeded(self.seed):
+        with seeded(self.seed), _interruptible():
             losses = self.train(self.step + k)
         if len(losses) < k and (not losses or math.isfinite(losses[-1])):
             raise RuntimeError(
@@ -100,37 +105,45 @@ class Training(Run):
         self.step = int(state["step"])
 
 
-def search(
+def find_lr(
     kind: type[Training],
-    make: Make,
-    lrs: Rates,
-    horizon: int | None,
-    evaluate: str | None,
-    progress: Tell | None,
-    options: Mapping[str, Any],
+    make: Callable[[float], Any],
+    lrs: float | Iterable[float] | Mapping[str, float] | None = None,
+    horizon: int | None = None,
+    *,
+    evaluate: str | None = None,
+    maximize: bool = False,
+    seeds: int | Sequence[int] | None = None,
+    tolerance: float = 0.005,
+    refine: int | None = None,
+    extend: bool | None = None,
+    progress: Tell | None = None,
 ) -> Found:
-    """Find the rate for trainings of a kind; the arguments are those of ``find_lr``."""
+    """Find the rate for trainings of a kind, which take turns on the same batches until they cannot catch up.
+
+    Args:
+        kind: The class of the trainings.
+        make: Gives what is needed to train with a rate.
+        lrs: The rates to choose from; without them the search finds its own range and refines it.
+        horizon: Steps of a training; by default all that the trainer plans. With fewer, only the beginning of its
+            schedule is seen.
+        evaluate: Name of a metric of validation: its value at the end decides among the trainings that got there,
+            instead of the training loss.
+        maximize: Whether this metric is to be large.
+        seeds: As in :func:`surefoot.tune`, and so are the next four.
+        tolerance: The share of the gain that does not matter.
+        refine: Rounds of refinement.
+        extend: Whether rates are added beyond the grid.
+        progress: Whether to show progress, or a function of the steps taken.
+    """
     if not callable(make):
         raise TypeError(f"make must be a function that makes the trainer of a rate, got a {type(make).__name__}")
-    for name in options:
-        if name not in _OPTIONS:
-            raise TypeError(f"find_lr takes the options {', '.join(_OPTIONS)} of surefoot.tune, got {name!r}")
-    if evaluate is not None and not isinstance(evaluate, str):
-        raise TypeError(f"evaluate must be the name of a metric, got {evaluate!r}")
-    if options.get("maximize") and evaluate is None:
+    if maximize and evaluate is None:
         raise ValueError("maximize=True needs evaluate=, the name of the metric that is to be large")
     if horizon is not None:
         checks.whole("horizon", horizon, 1)
     rates = None if lrs is None else checks.rates(lrs)
     with tempfile.TemporaryDirectory(prefix="surefoot-") as folder, _quiet():
-        with seeded(0):
-            planned, taken = kind(make, 1e-3 if rates is None else float(rates[0]), 0, Path(folder)).plan(horizon)
-        if horizon is None:
-            if not 0 < planned < math.inf:
-                raise ValueError("horizon must be given: the trainer does not say how many steps it trains, got None")
-            horizon = int(planned)
-        elif planned < horizon:
-            raise ValueError(f"horizon must be at most the {planned:g} steps that the trainer plans, got {horizon}")
 
         def factory(lr: float, seed: int) -> Training:
             own = Path(folder, f"{lr!r}-{seed}")
@@ -138,22 +151,47 @@ def search(
             return kind(make, lr, seed, own, evaluate)
 
         factory.keeps_threads = True  # type: ignore[attr-defined]  # the trainings take turns
-        largest = max(taken, default=0.0)
-        known = len(taken) == horizon and 0 < largest < math.inf
-        factors = np.maximum(np.array(taken) / largest, 1e-10) if known else None  # 0 is no rate
-        found = tune(factory, rates, horizon, schedule=factors, processes=1, progress=progress, **options)
+        first = factory(1e-3 if rates is None else float(rates[0]), 0)
+        first.evaluate()  # a metric that is not there is reported before anything is trained
+        with seeded(0):
+            plan = first.plan()
+        if horizon is None and not 0 < plan.steps < math.inf:
+            raise ValueError("horizon must be given: the trainer does not say how many steps it trains, got None")
+        horizon = int(plan.steps) if horizon is None else horizon
+        if plan.steps < horizon:
+            raise ValueError(f"horizon must be at most the {plan.steps:g} steps that the trainer plans, got {horizon}")
+        schedule = _factors(plan, horizon)
+        found = tune(
+            factory, rates, horizon, schedule=schedule, processes=1, progress=progress, seeds=seeds,
+            tolerance=tolerance, refine=refine, extend=extend, maximize=maximize,
+        )  # fmt: skip
     return replace(found, run=None)  # its checkpoint is gone
 
 
-def rates_of(group: Mapping[str, Any], steps: int, take: Callable[[int], None]) -> list[float]:
-    """The rate of a parameter group at every step, where ``take(n)`` does what schedulers do after n steps."""
+def _factors(plan: Plan, steps: int) -> Any:
+    """The factors of the rate over the steps; None if the optimizer shows no rate."""
     rates = []
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*lr_scheduler.step")  # called before that of the optimizer
         for step in range(1, steps + 1):
-            rates.append(float(group.get("lr", 0.0)))
-            take(step)
-    return rates
+            rates.append(float(plan.group.get("lr", 0.0)))
+            plan.follow(step)
+    largest = max(rates)
+    return np.maximum(np.array(rates) / largest, 1e-10) if 0 < largest < math.inf else None  # 0 is no rate
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a training at once, and not wait for the end of its part: nothing is kept of a search anyway."""
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if is_main:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

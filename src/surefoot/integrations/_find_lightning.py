@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 
-from surefoot._base.progress import Tell
-from surefoot.integrations._find import Begun, Make, Rates, Training, rates_of, search
+from surefoot.integrations import _find
 from surefoot.search import Found
 
 
-def find_lr(
-    make: Make,
-    *,
-    lrs: Rates = None,
-    horizon: int | None = None,
-    evaluate: str | None = None,
-    progress: Tell | None = None,
-    **options: Any,
-) -> Found:
+def find_lr(make: Callable[[float], Any], lrs: Any = None, horizon: int | None = None, **options: Any) -> Found:
     """Find the learning rate for a Lightning training.
 
     Trainings with different rates take turns, on the same batches, and are dropped once they cannot catch up
@@ -38,12 +29,10 @@ def find_lr(
             trainer have no logger, no checkpoints and no progress bar. All that is random depends on the seed of the
             search, also the order of a loader with ``shuffle=True``.
         lrs: The rates to choose from; without them the search finds its own range and refines it.
-        horizon: Steps of a training; by default all that the trainer plans. With fewer only the beginning of the
-            schedule is seen.
-        evaluate: Name of a metric that the module logs in validation, such as ``"val_loss"``: its value at the end
-            decides among the trainings that got there, instead of the training loss. Needs a ``val_loader``.
-        progress: Whether to show progress, or a function of the steps taken.
-        **options: Of :func:`surefoot.tune`: ``seeds``, ``tolerance``, ``extend``, ``refine``, ``maximize``.
+        horizon: Steps of a training; by default all that the trainer plans.
+        **options: ``evaluate``, the name of a metric that the module logs in validation and that decides at the end
+            instead of the training loss, such as ``"val_loss"`` (it needs a ``val_loader``); and of
+            :func:`surefoot.tune` ``maximize``, ``seeds``, ``tolerance``, ``refine``, ``extend`` and ``progress``.
 
     .. code-block:: python
 
@@ -57,24 +46,24 @@ def find_lr(
         trainer, module, loader = make(found.lr)
         trainer.fit(module, loader)
     """
-    return search(_Fit, make, lrs, horizon, evaluate, progress, options)
+    return _find.find_lr(_Fit, make, lrs, horizon, **options)
 
 
-class _Fit(Training):
+class _Fit(_find.Training):
     """A fit with one rate."""
 
     place: Mapping[str, int] = {"epoch": 0, "taken": 0}
     """That of the next batch. Lightning would not load it from a checkpoint of the end of an epoch."""
 
-    def plan(self, steps: int | None) -> tuple[float, list[float]]:
-        """Begin a fit, and step its schedulers as often as the trainer would."""
+    def plan(self) -> _find.Plan:
+        """Begin a fit."""
         trainer, module, loader, _ = self._make()
-        plan = _Plan(steps)
-        trainer.callbacks.append(plan)
+        begin = _Begin()
+        trainer.callbacks.append(begin)
         try:
             trainer.fit(module, _Batches(loader, self.seed, self.place))
-        except Begun:
-            return plan.planned, plan.rates
+        except _find.Begun:
+            return begin.plan
         raise ValueError("make must give a trainer that trains and a loader with batches, got nothing to train on")
 
     def train(self, end: int) -> list[float]:
@@ -121,29 +110,27 @@ class _Fit(Training):
         return (*made, None)[:4]
 
 
-class _Plan(Callback):  # type: ignore[misc, unused-ignore]
-    """Reads how many steps a trainer plans, and their rates, and ends the fit."""
+class _Begin(Callback):  # type: ignore[misc, unused-ignore]
+    """Reads what a trainer plans, and ends the fit."""
 
-    def __init__(self, steps: int | None) -> None:
-        self.steps, self.planned, self.rates = steps, math.inf, list[float]()
+    plan: _find.Plan
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Read, before the first step."""
-        if trainer.estimated_stepping_batches > 0:
-            self.planned = float(trainer.estimated_stepping_batches)
-        steps = self.planned if self.steps is None else min(self.steps, self.planned)
-        batches = trainer.num_training_batches
+        planned = float(trainer.estimated_stepping_batches)
+        batches, group = trainer.num_training_batches, {}
         per_epoch = math.ceil(batches / trainer.accumulate_grad_batches) if batches < math.inf else math.inf
+        for optimizer in trainer.optimizers[:1]:
+            group = optimizer.param_groups[0]
 
-        def take(step: int) -> None:
+        def follow(step: int) -> None:
             for config in trainer.lr_scheduler_configs:
                 pause = config.frequency * (per_epoch if config.interval == "epoch" else 1)
                 if step % pause == 0 and not config.reduce_on_plateau:
                     pl_module.lr_scheduler_step(config.scheduler, None)
 
-        if trainer.optimizers and steps < math.inf:
-            self.rates = rates_of(trainer.optimizers[0].param_groups[0], int(steps), take)
-        raise Begun
+        self.plan = _find.Plan(planned if planned > 0 else math.inf, group, follow)
+        raise _find.Begun
 
 
 class _Batches:

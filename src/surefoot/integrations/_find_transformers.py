@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import transformers
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, set_seed
 
-from surefoot._base.progress import Tell
-from surefoot.integrations._find import Begun, Make, Rates, Training, rates_of, search
+from surefoot.integrations import _find
 from surefoot.search import Found
 
 
-def find_lr(
-    make: Make,
-    *,
-    lrs: Rates = None,
-    horizon: int | None = None,
-    evaluate: str | None = None,
-    progress: Tell | None = None,
-    **options: Any,
-) -> Found:
+def find_lr(make: Callable[[float], Any], lrs: Any = None, horizon: int | None = None, **options: Any) -> Found:
     """Find the learning rate for a training with the Trainer of Transformers.
 
     Trainings with different rates take turns, on the same batches, and are dropped once they cannot catch up
@@ -36,10 +27,9 @@ def find_lr(
             folder, whatever its ``output_dir`` is.
         lrs: The rates to choose from; without them the search finds its own range and refines it.
         horizon: Steps of a training; by default all that the Trainer plans.
-        evaluate: Name of a metric of ``trainer.evaluate()``, such as ``"eval_loss"``: its value at the end decides
-            among the trainings that got there, instead of the training loss.
-        progress: Whether to show progress, or a function of the steps taken.
-        **options: Of :func:`surefoot.tune`: ``seeds``, ``tolerance``, ``extend``, ``refine``, ``maximize``.
+        **options: ``evaluate``, the name of a metric of ``trainer.evaluate()`` that decides at the end instead of the
+            training loss, such as ``"eval_loss"``; and of :func:`surefoot.tune` ``maximize``, ``seeds``,
+            ``tolerance``, ``refine``, ``extend`` and ``progress``.
 
     .. code-block:: python
 
@@ -56,28 +46,22 @@ def find_lr(
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()  # of every model that is saved
     try:
-        return search(_Train, make, lrs, horizon, evaluate, progress, options)
+        return _find.find_lr(_Train, make, lrs, horizon, **options)
     finally:
         if shown:
             bars.enable_progress_bar()
 
 
-class _Train(Training):
+class _Train(_find.Training):
     """A training with one rate."""
 
-    def plan(self, steps: int | None) -> tuple[float, list[float]]:
-        """Begin a training, and step its scheduler as often as the Trainer would."""
-        planned, rates = math.inf, list[float]()
-
-        def read(trainer: Trainer, state: Any, optimizer: Any, scheduler: Any) -> None:
-            nonlocal planned, rates
-            planned = state.max_steps
-            count = planned if steps is None else min(steps, planned)
-            plateau = hasattr(scheduler, "patience")  # steps on a metric, which there is none of
-            rates = rates_of(optimizer.param_groups[0], count, lambda _: None if plateau else scheduler.step())
-
-        self._begin(read)
-        return planned, rates
+    def plan(self) -> _find.Plan:
+        """Begin a training."""
+        trainer = self._begun()
+        scheduler: Any = trainer.lr_scheduler
+        plateau = hasattr(scheduler, "patience")  # steps on a metric, which there is none of
+        step = (lambda _: None) if plateau else (lambda _: scheduler.step())
+        return _find.Plan(trainer.state.max_steps, trainer.optimizer.param_groups[0], step)
 
     def train(self, end: int) -> list[float]:
         """Train from the last checkpoint to a step."""
@@ -86,24 +70,20 @@ class _Train(Training):
         return stop.losses
 
     def measure(self) -> Mapping[str, Any]:
-        """Evaluate the last checkpoint, where a training that goes on from it would begin."""
-        metrics: dict[str, Any] = {}
-        self._begin(lambda trainer, *_: metrics.update(trainer.evaluate()))
+        """Evaluate the last checkpoint."""
+        metrics: Mapping[str, Any] = self._begun().evaluate()
         return metrics
 
     @property
     def _checkpoint(self) -> str | None:
         return str(self.folder / f"checkpoint-{self.step}") if self.step else None
 
-    def _begin(self, look: Callable[[Trainer, Any, Any, Any], None]) -> None:
-        """Call a function where a training begins, and end it there."""
-        begin = _Begin()
-        trainer = self._make(begin)
-        begin.look = functools.partial(look, trainer)
-        try:
+    def _begun(self) -> Trainer:
+        """A trainer that has loaded the last checkpoint, and would take the next step."""
+        trainer = self._make(_Stop(self.step))
+        with suppress(_find.Begun):
             trainer.train(resume_from_checkpoint=self._checkpoint)
-        except Begun:
-            return
+        return trainer
 
     def _make(self, callback: TrainerCallback) -> Trainer:
         trainer = self.make(self.lr)
@@ -126,23 +106,17 @@ class _Train(Training):
         return trainer
 
 
-class _Begin(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Calls a function where a training begins, and ends it."""
-
-    look: Callable[[Any, Any, Any], None]
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Call it."""
-        self.look(state, kwargs["optimizer"], kwargs["lr_scheduler"])
-        raise Begun
-
-
 class _Stop(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Collects the loss of every step, and at a step lets the Trainer save a checkpoint and end."""
 
     def __init__(self, end: int) -> None:
         self.end = end
         self.losses: list[float] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End at once where there is nothing left to train."""
+        if state.global_step >= self.end:
+            raise _find.Begun
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Ask for the loss of the step, and at the end for a checkpoint."""

@@ -48,6 +48,8 @@ class Run(ABC):
 
     certifies: bool = True
     """Whether the indices may stand in a bound: False with momentum, another metric, or a foreign optimizer."""
+    divides: bool = True
+    """Whether k steps may be taken by several calls of :meth:`advance`: False where each call is costly by itself."""
 
     @abstractmethod
     def advance(self, k: int) -> Progress:

@@ -201,7 +201,7 @@ class RunWork(Work):
         last, lasts = time.monotonic(), self.states.lasts
         while record.is_behind(end):
             k = end - record.taken
-            if lasts or stop is not None:
+            if run.divides and (lasts or stop is not None):
                 k = min(k, self._pace.get(record.key.method, 1))
             begin = time.monotonic()
             with _named(record):
