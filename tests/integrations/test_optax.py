@@ -279,11 +279,3 @@ def test_multi_steps_averages_losses_as_gradients(make, jit):
         moves, state = update(g, state, x, value=value)
         assert index == 2 or not moves.any()
     assert np.asarray(moves) == pytest.approx(np.asarray(expected), rel=1e-5)
-
-
-def test_optaxs_own_multi_steps_is_refused():
-    x = jnp.array([1.0, -2.0])
-    optimizer = optax.MultiSteps(sfx.ngn(1.0), 2)
-    state = optimizer.init(x)
-    with pytest.raises(TypeError, match=r"keeps only the last micro batch's loss: use .*multi_steps"):
-        optimizer.update(x, state, x, value=1.0)

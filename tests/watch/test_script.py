@@ -10,14 +10,12 @@ import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from tests.watch.watch_scripts import LOOP, SEVERAL
 from typer.testing import CliRunner
 
-import surefoot
 from surefoot.cli._main import app
 from surefoot.watch import HOPELESS
 
@@ -56,7 +54,6 @@ def test_a_script_prints_and_returns_what_it_does_alone(watch, alone):
     assert "judged again at 50, 100, 200, 400, … steps; --horizon STEPS makes the verdict surer" in found.stderr
     assert "96 steps. Holds: " in found.stderr
     assert "page surefoot-watch/train-1/page.html, trace surefoot-watch/train-1/trace.csv" in found.stderr
-    assert "of memory" in found.stderr
     assert 'data-state="over"' in found.page
     assert "Ended" in found.page
 
@@ -113,14 +110,13 @@ def test_a_script_that_is_interrupted_ends_as_it_does_alone(several):
     )
 
 
-def test_a_traceback_shows_frames_of_the_script_only(several):
+def test_a_traceback_begins_with_the_script(several):
     first, _, second = several.stderr.partition("Traceback")[2].partition("During handling of the above")
     assert "grad can be implicitly created only for scalar outputs" in first
     assert "in closure" in first
     assert "KeyboardInterrupt" in second
     for trace in (first, second.partition("surefoot: ")[0]):
-        assert "train.py" in trace
-        assert str(Path(surefoot.__file__).parent) not in trace
+        assert "train.py" in trace.partition("File")[2].splitlines()[0]
 
 
 def test_nothing_to_watch_is_said_and_stdin_is_the_scripts(watch):
@@ -214,7 +210,7 @@ def test_a_closed_stderr_breaks_nothing(tmp_path, environment):
 
 
 def test_names_are_shown_and_not_obeyed(watch):
-    """A script and a class may be called anything; no name clears the screen or begins a line of ours."""
+    """A script and a class may be called anything: no name clears the screen, and one may be no UTF-8."""
     source = """
     import torch
     kind = type("\\x1b[2JSGD\\nsurefoot: fine,", (torch.optim.SGD,), {})
@@ -224,7 +220,7 @@ def test_names_are_shown_and_not_obeyed(watch):
         x.square().sum().backward()
         optimizer.step()
     """
-    found = watch(source, "\x1b[31m", file="\x1b[2Jtrain.py", name="\x1b[2Jtrain.py")
+    found = watch(source, "\x1b[31m", file="\x1b[2J\udce9.py", name="\x1b[2J\udce9.py")
     assert found.code == 0, found.stderr
     assert "\x1b" not in found.stderr
     assert r"optimizer (\x1b[2JSGD\nsurefoot: fine,)" in found.stderr
@@ -320,7 +316,8 @@ NAMES = ("optimizer (SGD)", "optimizer (SGD) 2")
         (["."], "is a folder; -m runs a package"),
         (["notes.txt"], "SCRIPT must be a Python file (.py), got 'notes.txt'"),
         (["-m", "no.such"], "MODULE after -m must be one that can be imported, got 'no.such'"),
-        (["--horizon", "0", "train.py"], "--horizon must be a whole number of at least 1, got 0"),
+        (["--horizon", "0", "train.py"], "--horizon must be a whole number from 1 to 10000000, got 0"),
+        (["--horizon", str(10**20), "train.py"], f"from 1 to 10000000, got {10**20}"),
         (["--horizon", "many", "train.py"], "Invalid value for '--horizon'"),
         (["--out", "notes.txt", "train.py"], "--out must be a folder, 'notes.txt' is a file"),
         (["--unknown", "train.py"], "--unknown"),

@@ -182,28 +182,19 @@ for epoch in range(4):
 """
 
 RANKS = """
-import os, sys, torch
+import sys, torch
 import torch.distributed as distributed
-import torch.multiprocessing
 
-def work(rank, size, lr):
-    store = distributed.FileStore("store", size)
-    distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    torch.manual_seed(rank)
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    for step in range(40):
-        x = torch.randn(16, 4)
-        optimizer.zero_grad()
-        (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
-        optimizer.step()
-    sys.stdout.write(f"rank {rank}\\n")  # one write, so that two ranks without buffers cannot mix
-    distributed.destroy_process_group()
-
-if __name__ == "__main__":
-    lr = float(sys.argv[1])
-    if "RANK" in os.environ:
-        work(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), lr)
-    else:
-        torch.multiprocessing.spawn(work, args=(2, lr), nprocs=2)
+distributed.init_process_group("gloo")
+rank = distributed.get_rank()
+torch.manual_seed(rank)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(40):
+    x = torch.randn(16, 4)
+    optimizer.zero_grad()
+    (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+    optimizer.step()
+sys.stdout.write(f"rank {rank}\\n")  # one write, so that two ranks without buffers cannot mix
+distributed.destroy_process_group()
 """

@@ -8,13 +8,14 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: object) -> str:
     r"""A text in which control characters are written out, so that a name cannot move the cursor or change a colour.
 
-    Line breaks and tabs stay; marks that reverse the direction of writing are written out too.
+    Line breaks and tabs stay. Marks that reverse the direction of writing are written out too, and bytes of a file's
+    name that are no UTF-8.
 
     >>> print(visible("sgd\x1b[31m"))
     sgd\x1b[31m

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from torch.optim import lr_scheduler
 
+from surefoot.watch._session import LONGEST
+
 
 class Horizon(NamedTuple):
     """A number of steps, and who says it."""
@@ -78,7 +80,7 @@ def _length(scheduler: Any) -> int | None:
     elif isinstance(scheduler, lr_scheduler.LambdaLR):  # those of Transformers
         function = scheduler.lr_lambdas[0]
         length = function.keywords.get("num_training_steps") if isinstance(function, functools.partial) else None
-    return int(length) if isinstance(length, int | float) and 1 <= length < math.inf else None
+    return int(length) if isinstance(length, int | float) and 1 <= length <= LONGEST else None
 
 
 def _from_trainer(frame: FrameType | None) -> Horizon | None:
@@ -92,7 +94,7 @@ def _from_trainer(frame: FrameType | None) -> Horizon | None:
         steps = getattr(trainer, "estimated_stepping_batches", None)
         if name == "transformers":
             steps = getattr(getattr(owner, "state", None), "max_steps", None)
-        if isinstance(steps, int | float) and 1 <= steps < math.inf:
+        if isinstance(steps, int | float) and 1 <= steps <= LONGEST:
             return Horizon(int(steps), "Transformers' trainer" if name == "transformers" else "Lightning's trainer")
     return None
 

@@ -6,18 +6,15 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 import torch.distributed as distributed
-import torch.multiprocessing
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from surefoot.watch._script import Script
-from surefoot.watch._session import Session, Settings
+from surefoot.watch._session import Session
 from surefoot.watch._watched import Watched
 
 _STEPS = {constant for constant in Optimizer.profile_hook_step.__code__.co_consts if isinstance(constant, CodeType)}
@@ -101,36 +98,8 @@ def _then(owner: type, name: str, then: Callable[[Any], None]) -> None:
     setattr(owner, name, wrapper)
 
 
-def _first_rank(function: Callable[..., Any], script: Script, settings: Settings, rank: int, *args: Any) -> Any:
-    """What processes run that the script starts with ``torch.multiprocessing``: its function, watched in the first."""
-    if rank != 0:
-        return function(rank, *args)
-    session = Session(script, settings)
-    observe(session)
-    try:
-        return function(rank, *args)
-    except BaseException as error:
-        session.ended(error)
-        raise
-    finally:
-        session.finish()  # such a process runs no exit handlers
-
-
 def observe(session: Session) -> None:
-    """Start to observe this process, and the first of the ranks that it starts; torch has been imported."""
+    """Start to observe this process; torch has been imported."""
     session.has_torch = True
-    if session.muted:
-        return
-    Observer(session)
-    module: Any = sys.modules["torch.multiprocessing.spawn"]  # the package has a function of this name
-    start = module.start_processes
-
-    @functools.wraps(start)
-    def started(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if not session.muted:
-            session.has_followed = True
-            settings = replace(session.settings, out=session.folder.take())
-            fn = functools.partial(_first_rank, fn, session.script, settings)
-        return start(fn, *args, **kwargs)
-
-    module.start_processes = torch.multiprocessing.start_processes = started  # type: ignore[attr-defined]
+    if not session.muted:
+        Observer(session)

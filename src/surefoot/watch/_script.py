@@ -15,15 +15,10 @@ import runpy
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
-
-_OURS = tuple(
-    str(Path(__file__).parent.parent / package) + end
-    for package, end in (("watch", os.sep), ("monitor", os.sep), (os.path.join("optim", "_losses.py"), ""))
-)
-"""Files whose frames a traceback of the script does not show: they stand between it and torch."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,7 @@ class Script:
         except BaseException as error:
             ended(error)
             if not isinstance(error, SystemExit):
-                sys.excepthook = _without_us(sys.excepthook)
+                sys.excepthook = partial(_show, sys.excepthook)
             raise
 
     def _set_path(self) -> None:
@@ -103,7 +98,7 @@ class Script:
 
 
 def _execute(script: Script, main: ModuleType) -> None:
-    """Run a script in a module. This is the last frame of ours; what follows it in a traceback is the script's."""
+    """Run a script in a module. This is the last frame before the script's own."""
     if script.module:
         runpy._run_module_as_main(script.name)  # type: ignore[attr-defined]
         return
@@ -116,34 +111,14 @@ def _execute(script: Script, main: ModuleType) -> None:
     exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
 
 
-def _without_us(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """An ``excepthook`` that takes our frames out of the tracebacks, and calls the one that was in place."""
-
-    def shown(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> Any:
-        seen: set[int] = set()
-        each: BaseException | None = error
-        while each is not None and id(each) not in seen:
-            seen.add(id(each))
-            each.__traceback__ = _cleaned(each.__traceback__)
-            each = each.__cause__ or each.__context__
-        return hook(kind, error, error.__traceback__)
-
-    return shown
-
-
-def _cleaned(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback without our frames, and without those before the script's first."""
-    entries: list[TracebackType] = []
-    while traceback is not None:
-        if traceback.tb_frame.f_code is _execute.__code__:
-            entries = []
-        elif not traceback.tb_frame.f_code.co_filename.startswith(_OURS):
-            entries.append(traceback)
-        traceback = traceback.tb_next
-    kept: TracebackType | None = None
-    for entry in reversed(entries):
-        kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return kept
+def _show(
+    hook: Callable[..., Any], kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> Any:
+    """Show an exception by the ``excepthook`` that was in place, without the frames that lead to the script."""
+    while trace is not None and trace.tb_frame.f_code is not _execute.__code__:
+        trace = trace.tb_next
+    error.__traceback__ = None if trace is None else trace.tb_next
+    return hook(kind, error, error.__traceback__)
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):

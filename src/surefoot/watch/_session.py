@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from surefoot.monitor import Verdict
     from surefoot.watch._watched import Watched
 
+LONGEST = 10**7
+"""The longest run that is judged as one of a known length, in steps: a verdict goes through the rates of them all."""
 HOPELESS = 86
 """Exit code of a run that ``--stop`` has ended."""
 PAUSES = 2.0, 60.0
@@ -48,8 +50,8 @@ class Settings:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        if self.horizon is not None and self.horizon < 1:
-            raise ValueError(f"--horizon must be a whole number of at least 1, got {self.horizon}")
+        if self.horizon is not None and not 1 <= self.horizon <= LONGEST:
+            raise ValueError(f"--horizon must be a whole number from 1 to {LONGEST}, got {self.horizon}")
 
 
 class Session:
@@ -63,8 +65,6 @@ class Session:
         self.built: list[str] = []
         """The classes of all optimizers that were built."""
         self.has_torch = False
-        self.has_followed = False
-        """Whether a process that the script has started is watched, and reports itself."""
         self.muted = _is_other_rank()
         """Whether this process is not the one that reports."""
         self.begun = time.time()
@@ -108,13 +108,7 @@ class Session:
         if watched.trouble is not None:
             self.say(f"{watched.name} cannot be watched: {watched.trouble}")
             return
-        from surefoot.watch._watched import ROW
-
-        memory, more = (f"{max(number / 1e6, 0.1):.2g} MB" for number in (watched.memory, 1000 * ROW))
-        self.say(
-            f"watching {watched.name}, {watched.parameters:,} parameters; this takes about {memory} of memory, and "
-            f"{more} more every 1000 steps"
-        )
+        self.say(f"watching {watched.name}, {watched.parameters:,} parameters")
         if len(self.watched) == 1:
             self.draw()
             self.say(f"live page: {self.folder.page.as_uri()}")
@@ -193,8 +187,6 @@ class Session:
 
     def ended(self, error: BaseException) -> None:
         """Take note of an exception that the script has let through."""
-        if getattr(error, "exit_code", None) == HOPELESS:  # of a process whose rank was hopeless
-            raise Hopeless(HOPELESS) from None
         if isinstance(error, SystemExit):
             if error.code not in (None, 0) and not isinstance(error, Hopeless):
                 self.status = f"ended with exit code {error.code if isinstance(error.code, int) else 1}"
@@ -230,8 +222,7 @@ class Session:
         if not self.has_torch:
             return [f"{name} has not imported torch: there was nothing to watch"]
         if not self.built:
-            line = f"{name} has built no torch optimizer in this process: there was nothing to watch"
-            return [] if self.has_followed else [line]
+            return [f"{name} has built no torch optimizer in this process: there was nothing to watch"]
         if not self.watched:
             kinds = ", ".join(dict.fromkeys(self.built))
             return [f"{name} has built {kinds}, and made no step with it: there was nothing to judge"]

@@ -18,10 +18,6 @@ from surefoot.optim import Losses, LossOptimizer
 from surefoot.plots import short
 from surefoot.watch._horizon import Planned, outwards, package, variables
 
-SAMPLE = 1 << 18
-"""Elements of the parameters that a monitor measures, at most; it keeps four vectors of them."""
-ROW = 2 * 8 * 13
-"""Bytes that are kept per step: the numbers of the monitor, in an array that doubles when it is full."""
 FIRST_JUDGEMENT = 50
 """Steps after which a run of unknown length is judged, and again at twice as many, and so on."""
 _LOST = 3
@@ -73,11 +69,6 @@ class Watched:
         self.monitor.losses = self._losses
         optimizer.register_step_pre_hook(self._guarded(self._before))
         optimizer.register_step_post_hook(self._guarded(self._after))
-
-    @property
-    def memory(self) -> float:
-        """Bytes that watching takes, about."""
-        return 4 * 8 * min(self.parameters, SAMPLE) + ROW * self.steps
 
     def _guarded(self, hook: Callable[[StabilityMonitor, Optimizer, Any, Any], Any]) -> Callable[..., Any]:
         """A hook of a step that looks while the monitor can; whatever fails in it, the step does not."""
