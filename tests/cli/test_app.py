@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 import typer
@@ -61,23 +58,12 @@ def test_spec_in_the_help_of_study_is_one(tmp_path):
     assert Study.from_spec(tmp_path / "spec.toml").plan().total == 81
 
 
-def test_completion_can_be_shown():
-    # Which shell it is, typer asks of the process tree; with this variable, which it reads at its import, one says it.
-    environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    arguments = [sys.executable, "-m", "surefoot", "--show-completion", "bash"]
-    found = subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=600)
-    assert found.returncode == 0, found.stderr
-    assert "COMPLETE" in found.stdout
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         ("surefoot st", {"store", "study"}),
-        ("surefoot reproduce univ", {"universal-curves"}),
         ("surefoot reproduce --preset sm", {"smoke", "small"}),
         ("surefoot claims vowel-r", {"vowel-reason"}),
-        ("surefoot pep spp-w", {"spp-weakly-convex"}),
         ("surefoot data get vow", {"vowel"}),
     ],
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
 
+import surefoot.optim as sfo
 import surefoot.search
 
 pl = pytest.importorskip("lightning.pytorch")
@@ -236,7 +239,10 @@ class Silent(Module):
         ({"make": lambda makes: lambda lr: makes()(lr)[:2]}, r"\(trainer, module, loader\)"),
         ({"make": lambda makes: lambda lr: (None, *makes()(lr)[1:])}, r"\(trainer, module, loader\)"),
         ({"make": lambda makes: lambda lr: (*makes()(lr)[:2], [])}, "batches"),
+        ({"make": lambda makes: functools.cache(makes())}, "new objects whenever .* the same Trainer twice"),
         ({"make": lambda makes: makes(devices=2, strategy="ddp")}, "one device"),
+        ({"make": lambda makes: makes(lambda m: None)}, "must have an optimizer, got none"),
+        ({"make": lambda makes: makes(lambda m: sfo.Surefoot(m.parameters()))}, "got Surefoot, which needs none"),
         ({"make": lambda makes: makes(max_epochs=-1)}, "horizon must be given"),
         ({"make": lambda makes: makes(callbacks=[Ending()])}, "ended at step 0"),
         ({"make": lambda makes: lambda lr: (makes()(lr)[0], Silent(), loader())}, "training_step must return its loss"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
@@ -151,6 +153,7 @@ def on_no_data(makes):
         ({"objective": "bound"}, "'objective'"),
         ({"make": lambda makes: makes()(0.1)}, "make must be a function"),
         ({"make": lambda makes: lambda lr: None}, "transformers.Trainer"),
+        ({"make": lambda makes: functools.cache(makes())}, "new objects whenever .* the same Seen twice"),
         ({"make": on_no_data}, "train_dataset=None"),
         ({"make": lambda makes: makes(data=Tokens(0))}, "num_samples=0|at least one"),
     ],

@@ -66,6 +66,8 @@ def test_a_writer_from_outside_stays_open(tmp_path, monitor):
     assert scalars(tmp_path, "mine") == {0: 1.0}
 
 
-def test_exactly_one_target_is_needed(tmp_path, monitor):
+def test_a_monitor_and_one_target_are_needed(tmp_path, monitor):
     with pytest.raises(ValueError, match="log_dir"):
         TensorBoardWriter(monitor)
+    with pytest.raises(TypeError, match="monitor must be a StabilityMonitor, got SGD"):
+        TensorBoardWriter(monitor.optimizer, tmp_path)

@@ -71,7 +71,7 @@ def session(make_session):
         x = torch.nn.Parameter(torch.ones(3))
         optimizer = torch.optim.SGD([x], lr=lr)
         watched = Watched(optimizer, 400)
-        watched.begin(optimizer, None)
+        watched.begin(optimizer)
         watched.name = "<script>alert(1)</script>"
         session.announce(watched)
         for _ in range(60):
@@ -159,7 +159,7 @@ def test_an_optimizer_that_is_gone_leaves_its_rows_and_its_verdict(make):
     x = torch.nn.Parameter(torch.full((8, 8), 3.0))
     optimizer = make([x], lr=0.5)
     watched = Watched(optimizer, 60)
-    watched.begin(optimizer, None)
+    watched.begin(optimizer)
     for _ in range(60):
         optimizer.zero_grad()
         x.square().mean().backward()

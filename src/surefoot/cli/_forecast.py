@@ -59,9 +59,8 @@ def forecast(
 
     if (lr is None) != (schedule is None):
         raise ValueError("--lr and --schedule go together: a forecast of one run needs both")
-    chosen = _pairs(group or [])
     fitted = fit(runs, curves=curves, progress=False if quiet or as_json else None)
-    which = _group(fitted, chosen)
+    which = _group(fitted, group or [])
     if which is None and len(fitted.fits) > 1:
         if steps is not None or lr is not None or picture is not None:
             fitted.parameters(None)  # raises, and says which groups there are
@@ -98,22 +97,13 @@ def forecast(
         say(f"Forecast of {schedule} with lr = {short(lr)} for {last.steps} steps: {predicted}")
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    for text, (key, _, value) in zip(texts, pairs, strict=True):
-        if not key or not value:
-            raise ValueError(f"--group must be of the form KEY=VALUE, got {text!r}")
-    return {key: value for key, _, value in pairs}
-
-
-def _group(fitted: Forecast, chosen: dict[str, str]) -> dict[str, Any] | None:
+def _group(fitted: Forecast, texts: list[str]) -> dict[str, Any] | None:
     """The group whose values print as those on the command line."""
-    if not chosen:
+    if not texts:
         return None
+    chosen = dict(text.partition("=")[::2] for text in texts)
     known = [*fitted.groups, *map(dict, fitted.refused)]
     fits = [group for group in known if all(str(group.get(key)) == value for key, value in chosen.items())]
     if len(fits) != 1:
-        raise ValueError(
-            f"--group must fit one group of runs, got {chosen} (fits {len(fits)}); there are {fitted.groups}"
-        )
+        raise ValueError(f"--group must fit one of {fitted.groups}, got {' '.join(texts)!r}, which fits {len(fits)}")
     return fits[0]

@@ -14,6 +14,7 @@ import signal
 import tempfile
 import threading
 import warnings
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,8 +26,12 @@ import numpy as np
 
 from surefoot._base import checks
 from surefoot._base.progress import Tell
+from surefoot.optim import Surefoot
 from surefoot.problems import seeded
 from surefoot.search import Found, Progress, Run, tune
+
+_USED: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The trainers and models that were trained."""
 
 
 class Plan(NamedTuple):
@@ -34,14 +39,24 @@ class Plan(NamedTuple):
 
     steps: float
     """Steps of the training, ∞ if it does not say."""
-    group: Mapping[str, Any]
-    """The parameter group whose rate is searched."""
+    optimizer: Any
+    """The optimizer whose rate is searched."""
     follow: Callable[[int], None]
     """Does what the trainer's schedulers do after the n-th step."""
 
 
 class Begun(Exception):
     """Raised by a callback to end a training before its first step."""
+
+
+def use(*parts: Any) -> None:
+    """Take note that a trainer and its model are trained from now on; refuse those that were trained before."""
+    for part in parts:
+        if part in _USED:
+            raise ValueError(
+                f"make must give new objects whenever it is called, got the same {type(part).__name__} twice"
+            )
+    _USED.update(parts)
 
 
 class Training(Run):
@@ -160,6 +175,8 @@ def find_lr(
         horizon = int(plan.steps) if horizon is None else horizon
         if plan.steps < horizon:
             raise ValueError(f"horizon must be at most the {plan.steps:g} steps that the trainer plans, got {horizon}")
+        if isinstance(plan.optimizer, Surefoot):
+            raise ValueError("make must give a training whose optimizer has a rate, got Surefoot, which needs none")
         schedule = _factors(plan, horizon)
         found = tune(
             factory, rates, horizon, schedule=schedule, processes=1, progress=progress, seeds=seeds,
@@ -174,7 +191,7 @@ def _factors(plan: Plan, steps: int) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*lr_scheduler.step")  # called before that of the optimizer
         for step in range(1, steps + 1):
-            rates.append(float(plan.group.get("lr", 0.0)))
+            rates.append(float(plan.optimizer.param_groups[0].get("lr", 0.0)))
             plan.follow(step)
     largest = max(rates)
     return np.maximum(np.array(rates) / largest, 1e-10) if 0 < largest < math.inf else None  # 0 is no rate

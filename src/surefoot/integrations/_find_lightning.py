@@ -107,6 +107,7 @@ class _Fit(_find.Training):
                 f"make must give a trainer on one device, got {made[0].world_size}: find the rate with "
                 "Trainer(devices=1) and the batch size of all devices together"
             )
+        _find.use(*made[:2])
         return (*made, None)[:4]
 
 
@@ -118,10 +119,10 @@ class _Begin(Callback):  # type: ignore[misc, unused-ignore]
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Read, before the first step."""
         planned = float(trainer.estimated_stepping_batches)
-        batches, group = trainer.num_training_batches, {}
+        batches = trainer.num_training_batches
         per_epoch = math.ceil(batches / trainer.accumulate_grad_batches) if batches < math.inf else math.inf
-        for optimizer in trainer.optimizers[:1]:
-            group = optimizer.param_groups[0]
+        if not trainer.optimizers or not trainer.optimizers[0].param_groups:
+            raise ValueError("the module must have an optimizer, got none from configure_optimizers")
 
         def follow(step: int) -> None:
             for config in trainer.lr_scheduler_configs:
@@ -129,7 +130,7 @@ class _Begin(Callback):  # type: ignore[misc, unused-ignore]
                 if step % pause == 0 and not config.reduce_on_plateau:
                     pl_module.lr_scheduler_step(config.scheduler, None)
 
-        self.plan = _find.Plan(planned if planned > 0 else math.inf, group, follow)
+        self.plan = _find.Plan(planned if planned > 0 else math.inf, trainer.optimizers[0], follow)
         raise _find.Begun
 
 

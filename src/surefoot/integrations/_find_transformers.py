@@ -61,7 +61,7 @@ class _Train(_find.Training):
         scheduler: Any = trainer.lr_scheduler
         plateau = hasattr(scheduler, "patience")  # steps on a metric, which there is none of
         step = (lambda _: None) if plateau else (lambda _: scheduler.step())
-        return _find.Plan(trainer.state.max_steps, trainer.optimizer.param_groups[0], step)
+        return _find.Plan(trainer.state.max_steps, trainer.optimizer, step)
 
     def train(self, end: int) -> list[float]:
         """Train from the last checkpoint to a step."""
@@ -97,6 +97,7 @@ class _Train(_find.Training):
             )
         if trainer.train_dataset is None:
             raise ValueError("make must give a Trainer with training data, got train_dataset=None")
+        _find.use(trainer, trainer.model)
         args.output_dir, args.seed, args.save_total_limit = str(self.folder), self.seed, 1
         args.save_only_model = args.push_to_hub = args.ignore_data_skip = args.logging_nan_inf_filter = False
         trainer.remove_callback(PrinterCallback)

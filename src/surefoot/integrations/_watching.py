@@ -31,6 +31,8 @@ class Numbers:
     """
 
     def __init__(self, monitor: StabilityMonitor) -> None:
+        if not isinstance(monitor, StabilityMonitor):
+            raise TypeError(f"monitor must be a StabilityMonitor, got {type(monitor).__name__}")
         self.monitor = monitor
         self.verdict: Verdict | None = None
         """The last verdict."""

@@ -1,13 +1,10 @@
-"""How long the run will be: what a trainer or a learning-rate scheduler says; and how the script's frames are read."""
+"""How long the run will be: what a trainer or a learning-rate scheduler says."""
 
 from __future__ import annotations
 
 import functools
-import inspect
 import math
-import sys
 import weakref
-from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -85,44 +82,15 @@ def _length(scheduler: Any) -> int | None:
 
 def _from_trainer(frame: FrameType | None) -> Horizon | None:
     """The length that a trainer says, if the step is made in one of its methods."""
-    for outer in outwards(frame):
-        name = package(outer)
-        if name not in ("transformers", "lightning", "pytorch_lightning"):
-            continue
-        owner = variables(outer).get("self")
-        trainer = owner if hasattr(owner, "estimated_stepping_batches") else getattr(owner, "trainer", None)
-        steps = getattr(trainer, "estimated_stepping_batches", None)
-        if name == "transformers":
-            steps = getattr(getattr(owner, "state", None), "max_steps", None)
-        if isinstance(steps, int | float) and 1 <= steps <= LONGEST:
-            return Horizon(int(steps), "Transformers' trainer" if name == "transformers" else "Lightning's trainer")
-    return None
-
-
-def outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame and its callers, up to the first line of the script, or of what a process was started for."""
-    while frame is not None and frame.f_globals.get("__name__") != "multiprocessing.process":
-        yield frame
-        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
-            return
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if name in ("transformers", "lightning", "pytorch_lightning"):
+            owner = frame.f_locals.get("self")
+            trainer = owner if hasattr(owner, "estimated_stepping_batches") else getattr(owner, "trainer", None)
+            steps = getattr(trainer, "estimated_stepping_batches", None)
+            if name == "transformers":
+                steps = getattr(getattr(owner, "state", None), "max_steps", None)
+            if isinstance(steps, int | float) and 1 <= steps <= LONGEST:
+                return Horizon(int(steps), "Transformers' trainer" if name == "transformers" else "Lightning's trainer")
         frame = frame.f_back
-
-
-def package(frame: FrameType) -> str:
-    """The package whose code runs in a frame."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
-
-
-def variables(frame: FrameType) -> Mapping[str, Any]:
-    """The local variables of a frame; none where reading them would change what the function itself sees.
-
-    Before Python 3.13 ``f_locals`` of a function is a dictionary that the frame keeps, and ``locals()`` returns.
-    """
-    if sys.version_info >= (3, 13) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        return frame.f_locals
-    if not {"locals", "vars", "eval", "exec", "dir"}.isdisjoint(frame.f_code.co_names):
-        return {}
-    snapshot = frame.f_locals
-    copied = dict(snapshot)
-    snapshot.clear()  # else the frame would keep what the function deletes, such as a model
-    return copied
+    return None

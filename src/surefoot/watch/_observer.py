@@ -10,7 +10,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-import torch.distributed as distributed
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -63,11 +62,7 @@ class Observer:
         if not watched.is_new or _is_nested():
             return
         watched.is_new = False
-        is_one_of_several = distributed.is_available() and distributed.is_initialized()
-        if not self._session.watched and is_one_of_several and distributed.get_rank() > 0:
-            self._session.muted = True
-            return
-        watched.begin(optimizer, sys._getframe())
+        watched.begin(optimizer)
         self._session.announce(watched)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -16,7 +16,7 @@ from surefoot._base.text import visible
 from surefoot.monitor import Dead, StabilityMonitor, State, Verdict
 from surefoot.optim import Losses, LossOptimizer
 from surefoot.plots import short
-from surefoot.watch._horizon import Planned, outwards, package, variables
+from surefoot.watch._horizon import Planned
 
 FIRST_JUDGEMENT = 50
 """Steps after which a run of unknown length is judged, and again at twice as many, and so on."""
@@ -30,8 +30,7 @@ class Watched:
     """What is known of one optimizer; it refers to the optimizer weakly, and outlives it."""
 
     def __init__(self, optimizer: Optimizer, horizon: int | None) -> None:
-        self.kind = visible(type(optimizer).__name__)
-        self.name = self.kind
+        self.name = visible(type(optimizer).__name__).replace("\n", "\\n")
         self.planned = Planned(horizon)
         self.is_new = True
         """Whether it has not made a step yet."""
@@ -57,11 +56,9 @@ class Watched:
 
     # -- at a step ----------------------------------------------------------------------------------------------------
 
-    def begin(self, optimizer: Optimizer, frame: FrameType | None) -> None:
+    def begin(self, optimizer: Optimizer) -> None:
         """Attach a monitor at the first step, when the optimizer has its parameters."""
         self.parameters = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
-        name = _name_of(optimizer, frame)
-        self.name = self.kind if name is None else f"{name} ({self.kind})"
         if any(group.get("lr") is None for group in optimizer.param_groups):
             self.trouble = "it has no learning rate of its own"
             return
@@ -113,13 +110,18 @@ class Watched:
         )
         return text.getvalue()
 
+    @np.errstate(all="ignore")
     def ask(self, frame: FrameType | None) -> Verdict | None:
         """Ask for the verdict; returned if it is known and another one than before."""
         if self.monitor is None or self.trouble is not None:
             return None
         if frame is not None:
             self.planned.look(self.steps, frame)
-        known, loss = self.planned.known, self.monitor.numbers()["loss"]
+        known, numbers = self.planned.known, self.monitor.numbers()
+        loss = numbers["loss"]
+        if not (numbers["rate"] >= 0).all():
+            self.trouble = "its learning rate was below 0 or NaN"
+            return None
         self.next_ask = self.steps + (1 if known is None and self.steps < 5 else max(self.steps // 4, 1))
         if known is None and not self.is_over:  # a run of unknown length: it is judged now and then
             self.next_ask = min(self.next_ask, self._next_judgement)
@@ -187,22 +189,3 @@ class Watched:
             if now > first + (0.0 if self.planned.known is not None else 0.5 * abs(first)):
                 return f"the rate is too large, and the loss has gone from {short(first)} to {short(now)}"
         return None
-
-
-def _name_of(optimizer: Optimizer, frame: FrameType | None) -> str | None:
-    """What the script calls its optimizer, a variable or an attribute of ``self``; the outermost name says most."""
-    outermost: str | None = None
-    for outer in outwards(frame):
-        if package(outer) in ("torch", "surefoot", "accelerate", "lightning"):
-            continue
-        local = variables(outer)
-        attributes = getattr(local.get("self"), "__dict__", {})
-        names = [name for name, value in local.items() if _is_it(value, optimizer)]
-        names += [f"self.{name}" for name, value in attributes.items() if value is optimizer]
-        outermost = names[0] if names else outermost
-    return outermost
-
-
-def _is_it(value: Any, optimizer: Optimizer) -> bool:
-    """Whether a variable is the optimizer, or Accelerate's wrapper of it."""
-    return isinstance(value, Optimizer) and (value is optimizer or getattr(value, "optimizer", None) is optimizer)
