@@ -195,6 +195,7 @@ def test_loggers_are_left_alone_on_request(fit, tmp_path):
     assert not list(tmp_path.rglob("metrics.csv"))
 
 
+@pytest.mark.filterwarnings("ignore:.*returned `None`:UserWarning")
 @pytest.mark.parametrize("make", [lambda p: None, lambda p: [torch.optim.SGD([x], lr=0.1) for x in p]])
 def test_a_module_without_one_optimizer_is_refused(fit, make):
     with pytest.raises(ValueError, match=r"one optimizer for StabilityCallback, got [02]"):

@@ -162,14 +162,14 @@ WAYS: dict[str, Callable[[Any], torch.nn.Module]] = {
 
 @functools.cache
 def by_default() -> float:
-    return tested(in_a_loop(1.0))
+    return loss_on_test_images(in_a_loop(1.0))
 
 
 @torch.no_grad()
-def tested(net: torch.nn.Module) -> float:
+def loss_on_test_images(net: torch.nn.Module) -> float:
     return loss_of(net, data()[1].tensors).item()
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rate_that_is_left_in_does_no_harm(way: str, tmp_path: Any) -> None:
-    assert tested(WAYS[way](tmp_path)) <= 1.02 * by_default()
+    assert loss_on_test_images(WAYS[way](tmp_path)) <= 1.02 * by_default()

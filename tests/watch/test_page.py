@@ -149,7 +149,7 @@ def test_runs_never_share_a_folder(tmp_path, monkeypatch):
     with pytest.raises(FileExistsError, match="without the trace of another run"):
         Folder("train", first.path)
     (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError, match="must be a folder"):
+    with pytest.raises(OSError, match="must be a folder"):
         Folder("train", tmp_path / "file")
     assert not list(Folder("train", tmp_path / "new" / "folder").path.iterdir())
 

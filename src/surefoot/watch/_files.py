@@ -19,11 +19,12 @@ class Folder:
         self.path: Path | None = None if chosen is None else Path(os.path.abspath(chosen))
         """The folder, once it is there."""
         if self.path is not None:
-            if self.path.exists() and not self.path.is_dir():
-                raise NotADirectoryError(f"--out must be a folder, {str(chosen)!r} is a file")
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise OSError(f"--out must be a folder, {str(chosen)!r} cannot be one: {error.strerror}") from error
             if self.trace.exists():
                 raise FileExistsError(f"--out must be a folder without the trace of another run, got {str(chosen)!r}")
-            self.path.mkdir(parents=True, exist_ok=True)
 
     @property
     def page(self) -> Path:
