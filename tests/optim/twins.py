@@ -238,16 +238,16 @@ class Surefoot:
 
         # How long the step is: Polyak's, shortened as far as batches disagree, and the more by a schedule as it falls.
         self.q_level += w * (q - self.q_level)
-        longer = max(1.0, k / 100)  # averages over 20 steps, or a fifth of the run
-        w = 0.05 / (1 - 0.95**k) / longer
+        window = max(20.0, k / 5)
+        w = 1 / min(k, window)
         self.overlap += w * ((overlap if k > 1 else slope) - self.overlap)
         self.slope += w * (slope - self.slope)
         self.q_mean += w * (q - self.q_mean)
         scale = min(1.0, height / (self.lr * max(q, self.q_level))) if q > 0 and height > 0 else 0.0
-        power = 1.0 - 0.4 / longer
-        agreed = min(max(self.overlap / self.slope, 0.0), 1.0) ** power if self.slope > 0 else 0.0
+        agreed = min(max(self.overlap / self.slope, 0.0), 1.0) ** 0.6 if self.slope > 0 else 0.0
         left = min(max((self.first - self.best) / (0.1 * (abs(self.first) or 1.0)), 0.0), 1.0)
         agreed = 1.0 - left * (1.0 - agreed)
-        scale *= agreed**schedule * schedule ** (1 - schedule) * (min(1.0, q / self.q_mean) if self.q_mean > 0 else 0.0)
+        scale *= max(agreed**schedule * schedule ** (1 - schedule), schedule / math.sqrt(window))
+        scale *= min(1.0, q / self.q_mean) if self.q_mean > 0 else 0.0
         for p, u in zip(self.params, self.u, strict=True):
             p.sub_(scale * self.lr * u)

@@ -25,8 +25,10 @@ _METRIC = 0.99
 """Share of the past in the second moments of everything that is not a matrix."""
 _EPS = 1e-12
 """Keeps Adam's metric above zero, in units in which the first loss is 1."""
-_MEMORY, _SPAN, _POWER = 0.95, 0.2, 0.6
-"""The averages behind the agreement: share of the past, share of a long run that they look back over, exponent."""
+_POWER = 0.6
+"""Exponent of the agreement."""
+_WINDOW, _SPAN = 20.0, 0.2
+"""The averages behind the agreement look back over so many batches, or over this share of all batches if it is more."""
 
 _MEANINGLESS = {
     "betas": "momentum is beta=0.9, and no other average has a setting",
@@ -66,7 +68,7 @@ class Surefoot(LossOptimizer):
 
         d ← running average of the gradients,    u = direction(d),    q = ‖g‖_*
         F = (f − b)₊ + G,    G = share·(f₁ − b), at least |f₁|/10, at most b
-        x⁺ = x − min{cap, F/max{q, q̄}}·a^η·η^(1 − η)·min{1, q/q̄}·u
+        x⁺ = x − min{cap, F/max{q, q̄}}·min{1, q/q̄}·max{a^η·η^(1 − η), η/√W}·u
 
     * **Direction**: matrices and kernels move along the orthogonal factor of d, as with Muon, everything else in Adam's
       metric. ‖g‖_* is the slope ⟨g, direction(g)⟩ of the batch along its own direction, q̄ its running average.
@@ -74,8 +76,11 @@ class Surefoot(LossOptimizer):
       decrease F, in place of the distance to a lower bound that nobody knows (:mod:`surefoot.theory.level`).
     * **Agreement**: a compares the slope that a new batch sees along the direction of the *last* step, in which it has
       had no part, with the slope that the average promises along its own. It is 1 where new batches keep that promise,
-      and small where the average holds little but noise: the run anneals itself. Until something has been gained it
-      counts for less, because batches of a plateau agree on nothing.
+      and small where the average holds little but noise. Until something has been gained it counts for less, because
+      batches of a plateau agree on nothing.
+    * **Noise**: a is a mean over W = max{20, k/5} batches, of which 1/√W may be chance, and steps are not shortened by
+      more than that. A step that follows a down to 0 wins the next batch and loses the run: where noise is large, no
+      batch agrees with a step that is long enough to get far. So long runs anneal themselves, as 1/√k.
     * **Schedule**: η is the largest rate of the groups over the largest one of all steps so far. A schedule anneals the
       run, too, and takes that over from a as it falls: a^η·η^(1 − η) is a without a schedule and η at its end. So the
       value of ``lr`` does not matter, its changes do; a warmup changes nothing. A group with a tenth of another one's
@@ -85,7 +90,8 @@ class Surefoot(LossOptimizer):
     proved for networks. For convex losses the base inequality holds with δ (``last_step.delta``) and the level in place
     of a lower bound, without momentum: see docs/theory.md.
 
-    The loss has to mean the same in every step. In reinforcement learning it does not: take another optimizer there.
+    The loss has to mean the same in every step. In reinforcement learning it does not, because the policy draws its own
+    data: a loss that falls says nothing there, and a first step for a tenth of it may ruin the policy. Take Adam.
 
     Args:
         params: ``model.parameters()``, ``model.named_parameters()`` or groups. Groups with ``"spectral": False`` have
@@ -94,7 +100,8 @@ class Surefoot(LossOptimizer):
         cap: no element of a matrix moves by more than about 0.2·cap in a step.
         beta: share of the past in d.
         share: of what has been gained, in (0, 1).
-        weight_decay: λ, in proportion to the step: x ← (1 − sλ)x with the step s·u.
+        weight_decay: λ, in proportion to the step: x ← (1 − sλ)x with the step s·u. Directions are as long as Adam's,
+            so λ means what it means in AdamW at a rate of s, which is about AdamW's best one: leave it as it was.
         max_grad_norm: scales the step with min{1, max_grad_norm/‖g‖}; gradients clipped by hand are recognised.
         on_nonfinite: ``"skip"`` leaves everything untouched and counts where loss or gradient are not finite;
             ``"raise"`` raises ``ValueError``, for which it has to wait for the device.
@@ -266,12 +273,13 @@ class Surefoot(LossOptimizer):
 
         # Shorter as far as batches disagree with the last direction, once something has been gained.
         compared = past["compared"] + 1.0
-        weight, power = look_back(compared)
+        window = torch.clamp_min(_SPAN * compared, _WINDOW)
+        weight = 1.0 / torch.minimum(compared, window)
         first = compared <= 1.0  # nothing to compare the first batch with
         overlap = past["overlap"] + weight * (torch.where(first, promised, overlap) - past["overlap"])
         slope = past["slope"] + weight * (promised - past["slope"])
         q_mean = past["q_mean"] + weight * (q - past["q_mean"])
-        agreed = 1.0 - progress(seen) * (1.0 - clipped_ratio(overlap, slope) ** power)
+        agreed = 1.0 - progress(seen) * (1.0 - clipped_ratio(overlap, slope) ** _POWER)
         scale = scale * clipped_ratio(q, q_mean)
 
         # x ← x − s·u, with what schedule and groups make of s.
@@ -279,7 +287,7 @@ class Surefoot(LossOptimizer):
         highest = torch.stack(rates).amax()
         peak = torch.maximum(past["peak"], highest)
         eta = clipped_ratio(highest, peak)
-        size_of_highest = scale * cap * agreed**eta * eta ** (1.0 - eta)
+        size_of_highest = scale * cap * torch.maximum(agreed**eta * eta ** (1.0 - eta), eta * window**-0.5)
         sizes = [size_of_highest * clipped_ratio(rate, highest) for rate in rates]
         for share, u in zip(every, directions, strict=True):
             size, decay = sizes[share.group], self.param_groups[share.group]["weight_decay"]
@@ -349,16 +357,6 @@ def over(tensors: list[Tensor], divisor: Tensor) -> list[Tensor]:
     if len({(a.device, wide(a.dtype)) for a in tensors}) == 1:
         return list(torch._foreach_mul(wider(tensors), factor.to(tensors[0].device, wide(tensors[0].dtype))))
     return [a * factor.to(a.device, a.dtype) for a in wider(tensors)]
-
-
-def look_back(count: Tensor) -> tuple[Tensor, Tensor]:
-    """Weight of the newest of ``count`` batches in the averages behind the agreement, and the agreement's exponent.
-
-    The averages look back over W = max{20, count/5} batches. Their noise, which is clipped at 0, keeps the agreement
-    from falling; it falls with W, and the exponent rises with it to 1: 1 − 0.4·20/W.
-    """
-    longer = torch.clamp_min(_SPAN * (1.0 - _MEMORY) * count, 1.0)
-    return level.average_weight(_MEMORY, count, bias_correction=True) / longer, 1.0 - (1.0 - _POWER) / longer
 
 
 def clipped_ratio(part: Tensor, full: Tensor) -> Tensor:
