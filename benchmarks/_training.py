@@ -55,7 +55,7 @@ def train(
     rates = [group["lr"] for group in optimizer.param_groups]
     wants_loss = "loss" in inspect.signature(optimizer.step).parameters
     losses: list[float] = []
-    _mode(optimizer, "train")
+    mode(optimizer, "train")
     for step in range(steps):
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * eta[step]
@@ -74,11 +74,11 @@ def train(
             optimizer.step(loss=loss)
         else:
             optimizer.step()
-    _mode(optimizer, "eval")
+    mode(optimizer, "eval")
     return Outcome(losses, initial, made.held_out())
 
 
-def _mode(optimizer: Any, name: str) -> None:
+def mode(optimizer: Any, name: str) -> None:
     """Schedule-free optimizers want to know whether they train."""
     if hasattr(optimizer, name):
         getattr(optimizer, name)()
