@@ -39,13 +39,8 @@ def direct_lambda(lr, lipschitz):
 def test_spp_index_is_the_exact_curve(lr, lipschitz):
     found = pep.spp_index(lr=lr, lipschitz=lipschitz)
     assert found.worst_case == pytest.approx(bounds.worst_delta_spp(1.0, lipschitz**2, lr), rel=1e-6)
-
-
-@pytest.mark.parametrize("lr", RATES)
-def test_spp_index_is_at_most_the_papers_bound(lr):
-    found = pep.spp_index(lr=lr, lipschitz=1.0)
-    assert found.worst_case <= min(lr / 2, 1.0) * (1 + 1e-6)
-    assert found.theory == min(lr / 2, 1.0)
+    assert found.worst_case <= found.theory * (1 + 1e-6)
+    assert found.theory == min(lr * lipschitz**2 / 2, 1.0)
 
 
 @pytest.mark.parametrize(("lr", "lipschitz"), [(0.1, 1.0), (1.0, 1.0), (2.0, 1.0), (30.0, 2.0)])
@@ -70,14 +65,14 @@ def test_spp_index_scales_with_the_gap():
 @pytest.mark.parametrize(("lipschitz", "weak_convexity"), [(0.3, 1.0), (2.0, 0.2)])
 def test_weakly_convex_index_is_exact_and_below_the_lemma(product, lipschitz, weak_convexity):
     lr = product / weak_convexity
-    found = pep.spp_index_weakly_convex(lr=lr, lipschitz=lipschitz, weak_convexity=weak_convexity)
+    found = pep.spp_index(lr=lr, lipschitz=lipschitz, weak_convexity=weak_convexity)
     expected = bounds.worst_delta_spp(1.0, lipschitz**2, lr, weak_convexity=weak_convexity)
     assert found.worst_case == pytest.approx(expected, rel=1e-6)
     assert found.worst_case <= found.theory * (1 + 1e-6)
 
 
 def test_the_lemma_is_tight_for_short_steps_on_weakly_convex_losses():
-    assert pep.spp_index_weakly_convex(lr=0.1, lipschitz=1.0, weak_convexity=1.0).verdict == "tight"
+    assert pep.spp_index(lr=0.1, lipschitz=1.0, weak_convexity=1.0).verdict == "tight"
 
 
 @pytest.mark.parametrize("method", ["sgd", "sps", "ngn"])
@@ -106,7 +101,7 @@ def test_the_models_index_is_too_small_for_ngn():
         (pep.spp_index, {"lr": 0.0, "lipschitz": 1.0}, "lr"),
         (pep.spp_index, {"lr": 1.0, "lipschitz": math.inf}, "lipschitz"),
         (pep.spp_index, {"lr": 1.0, "lipschitz": 1.0, "gap": math.nan}, "gap"),
-        (pep.spp_index_weakly_convex, {"lr": 1.0, "lipschitz": 1.0, "weak_convexity": 1.0}, "1/weak_convexity"),
+        (pep.spp_index, {"lr": 1.0, "lipschitz": 1.0, "weak_convexity": 1.0}, "1/weak_convexity"),
         (pep.one_step_index, {"method": "adam", "lr": 1.0}, "adam"),
         (pep.one_step_index, {"method": "sgd", "lr": 1.0, "grad_sq": "1"}, "grad_sq"),
         (pep.last_iterate, {"lr": 1.0, "steps": 0}, "steps"),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from surefoot.problems import LinearRegression, LogisticRegression, SimpleProblem, constants
+from surefoot.problems import ArrayProblem, LinearRegression, LogisticRegression, constants
 
 
 def test_small_batches_are_fitted_exactly():
@@ -38,7 +38,7 @@ def test_batches_of_vowel_are_separable():
     assert found.interpolation_constant == pytest.approx(0.78, abs=0.02)
 
 
-class Unknown(SimpleProblem):
+class Unknown(ArrayProblem):
     """A problem that does not know its minimum."""
 
     name, features, n_rows = "unknown", 1, 4

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from surefoot.problems import (
+    ArrayProblem,
     LinearPredictor,
     LinearRegression,
     LogisticRegression,
     Quadratic,
-    SimpleProblem,
     ToyFunction,
 )
 
@@ -38,7 +38,7 @@ class Hinge(LinearPredictor):
         return np.maximum(slack, 0.0), np.where(slack > 0, -targets, 0.0)
 
 
-class Distances(SimpleProblem):
+class Distances(ArrayProblem):
     """mean ‖x − a_i‖: the geometric median."""
 
     name = "geometric-median"

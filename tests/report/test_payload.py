@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.problems import NetworkProblem, SimpleProblem
+from surefoot.problems import ArrayProblem, NetworkProblem
 from surefoot.report import prepare
 from surefoot.report._facts import caveat, constant_words
 from surefoot.report._payload import payload
@@ -82,7 +82,7 @@ def test_prepared_facts_reach_a_result_from_the_file(result, folder):
     assert words.startswith("σ² = ")
 
 
-class Silent(SimpleProblem):
+class Silent(ArrayProblem):
     """mean |x − i|, which says nothing about its minima."""
 
     name, features, n_rows = "silent", 1, 4

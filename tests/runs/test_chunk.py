@@ -7,7 +7,7 @@ import pytest
 from tests.runs.engine_cases import METHODS, PROBLEMS, runs_of, sweep
 
 from surefoot.monitor import DeltaExplosion
-from surefoot.problems import LinearRegression, SimpleProblem
+from surefoot.problems import ArrayProblem, LinearRegression
 from surefoot.rules import StopRule
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._types import STEP_FIELDS
@@ -211,7 +211,7 @@ def test_what_a_rule_has_ended_does_not_depend_on_who_else_runs(assert_same_bits
     assert_same_bits(beside.sel(algorithm=["sgd"]), alone)
 
 
-class Bowl(SimpleProblem):
+class Bowl(ArrayProblem):
     """½x² of one row, from 1."""
 
     name, n_rows, features = "bowl", 1, 1

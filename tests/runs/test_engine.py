@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.runs.engine_cases import METHODS, PROBLEMS, numbers, run_batched, runs_of, small_logistic, sweep
 
-from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic, SimpleProblem
+from surefoot.problems import ArrayProblem, LinearPredictor, LinearRegression, LogisticRegression, Quadratic
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._sweep import chunks_of
 from surefoot.runs._types import STEP_FIELDS, Settings
@@ -183,7 +183,7 @@ def test_what_cannot_be_sent_to_other_processes_runs_here():
     assert len(sweep(Unpicklable(), runs, 1, processes=2)) == 8
 
 
-class Median(SimpleProblem):
+class Median(ArrayProblem):
     """mean |x − a_i|."""
 
     name, features = "median", 1

@@ -14,7 +14,7 @@ import torch
 from tests.identity_cases import CODE, HELPERS
 
 from surefoot._identity import IdentityError
-from surefoot.problems import DatasetInputs, NetworkProblem, SimpleProblem
+from surefoot.problems import ArrayProblem, DatasetInputs, NetworkProblem
 from surefoot.study import Method, Study
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +101,7 @@ def test_a_function_that_replaces_one_of_torch_is_seen(load, monkeypatch):
 
 
 def test_a_private_attribute_of_a_problem_of_yours_is_seen():
-    class Median(SimpleProblem):
+    class Median(ArrayProblem):
         name, features = "median", 1
 
         def __init__(self, values, secret):

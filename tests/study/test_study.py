@@ -14,7 +14,7 @@ from tests.processes import Program
 from tests.runs.network_cases import make_study
 
 from surefoot.monitor import DeltaExplosion, NonFinite, PartialBound
-from surefoot.problems import Problem, SimpleProblem
+from surefoot.problems import ArrayProblem, Problem
 from surefoot.runs._store import Store
 from surefoot.study import LowerBoundWarning, Plan, Result, StoreError, Study, StudyInterrupted
 from surefoot.theory import models
@@ -281,7 +281,7 @@ def test_what_is_no_stop_rule_is_refused():
 SCALE = 1.0
 
 
-class Scaled(SimpleProblem):
+class Scaled(ArrayProblem):
     """Its numbers depend on a number of its module."""
 
     name, n_rows, features = "scaled", 1, 1

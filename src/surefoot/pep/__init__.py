@@ -8,7 +8,7 @@ can be computed, with a proof by duality. One function here is one statement of 
 name                        function                        worst case of
 ==========================  ==============================  ===================================================
 spp                         spp_index                       the index of the proximal point, convex losses
-spp-weakly-convex           spp_index_weakly_convex         the same, weakly convex losses
+spp-weakly-convex           spp_index(weak_convexity=η)     the same, weakly convex losses
 one-step                    one_step_index                  the base inequality for SGD, SPS and NGN
 last-iterate                last_iterate                    f(x_T) − f⋆ against Ω_last
 average-iterate             average_iterate                 f at the averaged iterate against Ω_avg
@@ -25,7 +25,7 @@ A status other than ``optimal`` is never taken as a number: the other solver is 
 :class:`SolverError` is raised (``run`` reports it in the result).
 """
 
-from surefoot.pep._one_step import one_step_index, one_step_level, spp_index, spp_index_weakly_convex
+from surefoot.pep._one_step import one_step_index, one_step_level, spp_index
 from surefoot.pep._runs import (
     average_iterate,
     average_rate,
@@ -39,5 +39,5 @@ from surefoot.pep._verify import CACHE_VARIABLE, STATEMENTS, Statement, run, sum
 __all__ = [
     "CACHE_VARIABLE", "STATEMENTS", "SolverError", "Statement", "WorstCase", "average_iterate", "average_rate",
     "interpolation_rate", "last_iterate", "last_iterate_level", "one_step_index", "one_step_level", "run", "spp_index",
-    "spp_index_weakly_convex", "summary", "table",
+    "summary", "table",
 ]  # fmt: skip

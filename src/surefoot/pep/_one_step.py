@@ -17,44 +17,22 @@ WITH_LEVEL: dict[str, type[models.Truncated | models.SquareRoot]] = {
 """Methods that know a lower bound."""
 
 
-def spp_index(*, lr: float, lipschitz: float, gap: float = 1.0) -> WorstCase:
-    """Λ(α), the largest index of the proximal point method on a convex loss (Sec. 4.4, ``spp-pepit-delta``).
+def spp_index(*, lr: float, lipschitz: float, weak_convexity: float = 0.0, gap: float = 1.0) -> WorstCase:
+    """Λ(α), the largest index of the proximal point method (Sec. 4.4, ``spp-pepit-delta``; Lemma 4.3, ``delta-spp``).
 
         Λ(α) = max f(x) − env_f^α(x)   over convex f that have a minimiser, f(x) − min f ≤ F, ‖g‖ ≤ G, g ∈ ∂f(x)
 
-    Paper: Λ ≤ min{½ αG², F}. Exact: ½ αG² as long as that is at most F/2, then F − F²/(2αG²)
-    (:func:`~surefoot.theory.bounds.worst_delta_spp`).
+    Paper: Λ ≤ min{½ αG², F}. Exact: ½ αG² as long as that is at most F/2, then F − F²/(2αG²). With η =
+    ``weak_convexity`` over f with f + η/2‖·‖² convex and f ≥ 0, whose infimum need not be attained, for αη < 1. Paper:
+    at most min{α/(2(1 − αη)) G², F}. Exact in both cases: :func:`~surefoot.theory.bounds.worst_delta_spp`.
 
     >>> spp_index(lr=1.0, lipschitz=1.0).verdict
     'tight'
     """
     case = positive(lr=lr, lipschitz=lipschitz, gap=gap)
-    bound = bounds.expected_delta_spp(lr, lipschitz**2, gap, interpolation_constant=0.0)
-    exact = bounds.worst_delta_spp(gap, lipschitz**2, lr)
-    return _proximal_index("spp", case, lr, lipschitz, gap, 0.0, bound, exact)
-
-
-def spp_index_weakly_convex(*, lr: float, lipschitz: float, weak_convexity: float, gap: float = 1.0) -> WorstCase:
-    """The largest index of the proximal point method on an η-weakly convex loss (Lemma 4.3, ``delta-spp``).
-
-        max f(x) − env_f^α(x)   over f with f + η/2‖·‖² convex, f ≥ 0, f(x) ≤ F, ‖g‖ ≤ G, g ∈ ∂f(x), for αη < 1
-
-    Paper: at most min{α/(2(1 − αη)) G², F}. Exact: :func:`~surefoot.theory.bounds.worst_delta_spp`. The infimum need
-    not be attained, it is a lower bound of all values.
-
-    >>> spp_index_weakly_convex(lr=0.5, lipschitz=1.0, weak_convexity=1.0).agrees
-    True
-    """
-    case = positive(lr=lr, lipschitz=lipschitz, weak_convexity=weak_convexity, gap=gap)
+    number("weak_convexity", weak_convexity, least=0)
     bound = bounds.expected_delta_spp(lr, lipschitz**2, gap, 0.0, weak_convexity)
     exact = bounds.worst_delta_spp(gap, lipschitz**2, lr, weak_convexity=weak_convexity)
-    return _proximal_index("spp-weakly-convex", case, lr, lipschitz, gap, weak_convexity, bound, exact)
-
-
-def _proximal_index(
-    name: str, case: dict[str, float], lr: float, lipschitz: float, gap: float, eta: float, bound: float, exact: float
-) -> WorstCase:
-    """The largest f(x) − f(x⁺) − ‖x⁺ − x‖²/(2α), x⁺ = x − αg⁺, where 0 ≤ f, f(x) ≤ F and ‖g‖ ≤ G."""
     with new_problem() as problem:
         from PEPit import Expression, Point
 
@@ -62,14 +40,15 @@ def _proximal_index(
         value, end_value = Expression(), Expression()
         end = start - lr * end_gradient  # stationary is optimal: f + ‖· − x‖²/(2α) is strongly convex for αη < 1
         points = [(start, gradient, value), (end, end_gradient, end_value)]
-        interpolate(problem, points, weak_convexity=eta, lowest=0.0)
-        if not eta:  # a minimiser exists
+        interpolate(problem, points, weak_convexity=weak_convexity, lowest=0.0)
+        if not weak_convexity:  # a minimiser exists
             minimiser = Point()
             interpolate(problem, [(minimiser, 0 * minimiser, 0 * value), *points])
         problem.add_constraint(value <= gap)
         problem.add_constraint(gradient**2 <= lipschitz**2)
         problem.set_performance_metric(value - end_value - (end - start) ** 2 / (2 * lr))
-        return solve(problem, name, case, bound, "at most", exact=exact)
+        name = "spp-weakly-convex" if weak_convexity else "spp"
+        return solve(problem, name, {**case, "weak_convexity": weak_convexity}, bound, "at most", exact=exact)
 
 
 def one_step_index(*, method: str, lr: float, loss: float = 1.0, grad_sq: float = 1.0) -> WorstCase:

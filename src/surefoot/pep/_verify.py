@@ -54,7 +54,7 @@ _WHOLE, _TREES = _horizons((2, 4, 8), (0.25, 0.5, 1.0, 2.0, 4.0)), _horizons((2,
 STATEMENTS: dict[str, Statement] = {
     "spp": Statement(_one_step.spp_index, _grid(lipschitz=_LIPSCHITZ, lr=_RATES)),
     "spp-weakly-convex": Statement(
-        _one_step.spp_index_weakly_convex,
+        _one_step.spp_index,
         [
             {"lipschitz": lipschitz, "weak_convexity": eta, "lr": product / eta}
             for lipschitz, eta, product in itertools.product(_LIPSCHITZ, (0.1, 1.0, 10.0), (0.01, 0.1, 0.5, 0.9))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from surefoot.problems._closed_forms import Quadratic, ToyFunction
 from surefoot.problems._constants import Constants, constants
 from surefoot.problems._create import create
 from surefoot.problems._linear_predictor import LinearPredictor
 from surefoot.problems._linear_regression import LinearRegression
 from surefoot.problems._logistic import LogisticRegression
 from surefoot.problems._network import NetworkProblem
-from surefoot.problems._problem import ArrayProblem, Optimum, Problem, Proximal, Rows, SimpleProblem
+from surefoot.problems._problem import ArrayProblem, Optimum, Problem, Proximal, Rows
+from surefoot.problems._quadratic import Quadratic
 from surefoot.problems._starts import Starts
 from surefoot.problems._threads import one_blas_thread
+from surefoot.problems.toy import ToyFunction
 
 if TYPE_CHECKING:
     from surefoot.problems._image_inputs import ImageInputs
@@ -35,7 +36,6 @@ __all__ = [
     "Proximal",
     "Quadratic",
     "Rows",
-    "SimpleProblem",
     "Starts",
     "TensorInputs",
     "ToyFunction",

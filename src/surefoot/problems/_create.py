@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from surefoot._base.arguments import unknown
-from surefoot.problems._closed_forms import Quadratic, ToyFunction
 from surefoot.problems._linear_regression import LinearRegression
 from surefoot.problems._logistic import LogisticRegression
 from surefoot.problems._named_networks import characters, digits_cnn, digits_mlp, resnet20
 from surefoot.problems._network import NetworkProblem
 from surefoot.problems._problem import Problem
+from surefoot.problems._quadratic import Quadratic
+from surefoot.problems.toy import ToyFunction
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
     **{cls.name: cls for cls in (LinearRegression, LogisticRegression, Quadratic, ToyFunction)},

@@ -19,7 +19,7 @@ class LinearPredictor(ArrayProblem):
     """f(x, s) = mean over the rows i of s of ℓ(⟨a_i, x⟩, y_i), plus λ/2 ‖x‖².
 
     A problem of your own derives from it and defines :meth:`row_loss`, the loss ℓ and its derivative (any
-    subgradient where there is none), elementwise. Examples: Huber's loss
+    subgradient where there is none), elementwise. Huber's loss:
 
     >>> class Huber(LinearPredictor):
     ...     name = "huber"
@@ -29,26 +29,8 @@ class LinearPredictor(ArrayProblem):
     ...         inside = np.clip(gap, -1.0, 1.0)
     ...         return inside * (gap - 0.5 * inside), inside
 
-    Poisson regression,
-
-    >>> class Poisson(LinearPredictor):
-    ...     name = "poisson"
-    ...
-    ...     def row_loss(self, predictions, targets):
-    ...         mean = np.exp(predictions)
-    ...         return mean - targets * predictions, mean - targets
-
-    and the nonsmooth hinge loss of a support vector machine, with labels −1 and 1:
-
-    >>> class Hinge(LinearPredictor):
-    ...     name = "hinge"
-    ...
-    ...     def row_loss(self, predictions, targets):
-    ...         slack = 1.0 - targets * predictions
-    ...         return np.maximum(slack, 0.0), np.where(slack > 0, -targets, 0.0)
-    >>> problem = Hinge(features=[[1.0, 0.0], [0.0, 2.0]], targets=[1, -1], ridge=0.1)
-    >>> problem.full_loss(np.zeros((1, 2)))
-    array([1.])
+    >>> Huber(features=[[1.0, 0.0], [0.0, 2.0]], targets=[1.0, 3.0], ridge=0.1).full_loss(np.zeros((1, 2)))
+    array([1.5])
 
     Args:
         features: A of shape (n, d).

@@ -120,14 +120,32 @@ class Problem(ABC):
 class ArrayProblem(Problem):
     """A problem on NumPy arrays, of which many runs advance together.
 
-    Points are arrays of shape (…, groups, runs, dimension). The runs of a group share a batch, whose rows are given as
-    (groups, batch size); axes in front of these hold more runs of the same groups. Every number of a run is computed
-    from its own point and batch. It keeps its bits as long as the number of runs in a group is the same, with a single
-    thread for linear algebra (:func:`one_blas_thread`).
+    Derive from it, set ``name``, ``n_rows`` and ``features`` (the dimension), and define :meth:`describe` and
+    :meth:`evaluate`, the loss and gradient on one batch as plain NumPy. Gradients of nonsmooth losses are any
+    subgradient. If the loss depends on A_s x, derive from :class:`~surefoot.problems.LinearPredictor`: only the loss of
+    a row has to be written.
 
-    A problem of your own is one class. If its loss depends on A_s x, derive it from
-    :class:`~surefoot.problems.LinearPredictor`: only the loss of a row has to be written. Any other derives from
-    :class:`~surefoot.problems.SimpleProblem`. Deriving from this class directly gives full control over the speed.
+    >>> class Median(ArrayProblem):
+    ...     '''mean |x − a_i|: its minimisers are the medians.'''
+    ...     name, features = "median", 1
+    ...
+    ...     def __init__(self, values):
+    ...         self.values, self.n_rows = np.asarray(values, float), len(values)
+    ...
+    ...     def describe(self):
+    ...         return {"values": self.values.tolist()}
+    ...
+    ...     def evaluate(self, points, rows):
+    ...         gap = points - self.values[rows]  # (runs, 1) against (batch,)
+    ...         return abs(gap).mean(axis=1), np.sign(gap).mean(axis=1, keepdims=True)
+    >>> Median([1.0, 2.0, 4.0]).full_loss(np.array([[2.0], [0.0]]))
+    array([1.        , 2.33333333])
+
+    A study asks for many points at once, of shape (…, groups, runs, dimension). The runs of a group share a batch: the
+    rows are given as (groups, batch size), and axes in front of these hold more runs of the same groups. Every number
+    of a run is computed from its own point and batch, and keeps its bits as long as the number of runs in a group is
+    the same, with a single thread for linear algebra (:func:`one_blas_thread`). A problem that can do all groups in one
+    computation overrides :meth:`loss_and_gradient` and :meth:`full_loss`.
     """
 
     features: int
@@ -149,13 +167,23 @@ class ArrayProblem(Problem):
         width = 1.0 / math.sqrt(self.features)
         return np.random.default_rng(self.start_seed).uniform(-width, width, self.dimension)
 
-    @abstractmethod
+    def evaluate(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
+        """Losses (runs,) and gradients (runs, dimension) at the points (runs, dimension) on the batch ``rows``."""
+        raise NotImplementedError(f"{type(self).__name__} must define evaluate, the loss and gradient of a batch")
+
     def loss_and_gradient(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
         """Batch losses (…, groups, runs) and their gradients, in the shape of the points."""
+        losses, gradients = np.empty(points.shape[:-1]), np.empty_like(points)
+        for place in np.ndindex(points.shape[:-2]):
+            losses[place], gradients[place] = self.evaluate(points[place], rows[place[-1]])
+        return losses, gradients
 
-    @abstractmethod
     def full_loss(self, points: Floats) -> Floats:
         """Losses over all training rows, for points of shape (…, runs, dimension)."""
+        losses, rows = np.empty(points.shape[:-1]), np.arange(self.n_rows)
+        for place in np.ndindex(points.shape[:-2]):
+            losses[place] = self.evaluate(points[place], rows)[0]
+        return losses
 
     def validation_loss(self, points: Floats) -> Floats:
         """Losses over all validation rows, as :meth:`full_loss`."""
@@ -181,49 +209,6 @@ class ArrayProblem(Problem):
         nearest = self.prox(points, np.arange(self.n_rows)[None], rates)
         gap = nearest.points - start
         return (nearest.losses + np.vecdot(gap, gap) / (2.0 * rates)).reshape(values.shape)[()]
-
-
-class SimpleProblem(ArrayProblem):
-    """A problem whose loss is written for the rows of one batch, as plain NumPy.
-
-    Derive from it, set ``name``, ``n_rows`` and ``features`` (the dimension), and define :meth:`describe` and
-    :meth:`evaluate`. Gradients of nonsmooth losses are any subgradient.
-
-    >>> class Median(SimpleProblem):
-    ...     '''mean |x − a_i|: its minimisers are the medians.'''
-    ...     name, features = "median", 1
-    ...
-    ...     def __init__(self, values):
-    ...         self.values, self.n_rows = np.asarray(values, float), len(values)
-    ...
-    ...     def describe(self):
-    ...         return {"values": self.values.tolist()}
-    ...
-    ...     def evaluate(self, points, rows):
-    ...         gap = points - self.values[rows]  # (runs, 1) against (batch,)
-    ...         return abs(gap).mean(axis=1), np.sign(gap).mean(axis=1, keepdims=True)
-    >>> Median([1.0, 2.0, 4.0]).full_loss(np.array([[2.0], [0.0]]))
-    array([1.        , 2.33333333])
-    """
-
-    @abstractmethod
-    def evaluate(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
-        """Losses (runs,) and gradients (runs, dimension) at the points (runs, dimension) on the batch ``rows``."""
-
-    def loss_and_gradient(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
-        """The batch losses and gradients, group by group."""
-        losses, gradients = np.empty(points.shape[:-1]), np.empty_like(points)
-        for place in np.ndindex(points.shape[:-2]):
-            losses[place], gradients[place] = self.evaluate(points[place], rows[place[-1]])
-        return losses, gradients
-
-    def full_loss(self, points: Floats) -> Floats:
-        """The losses over all rows."""
-        rows = np.arange(self.n_rows)
-        losses = np.empty(points.shape[:-1])
-        for place in np.ndindex(points.shape[:-2]):
-            losses[place] = self.evaluate(points[place], rows)[0]
-        return losses
 
 
 def check_start(start: str) -> Start:

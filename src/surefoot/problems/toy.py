@@ -1,6 +1,6 @@
 """The function of the paper's Fig. 1: f(x) = ln(1 + e^(−x)) + max{x − 2, 0}, convex, with a corner at its minimum.
 
-Functions take numbers or NumPy arrays.
+Functions take numbers or NumPy arrays; :class:`ToyFunction` is the problem for studies.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot._base.arguments import numbers
+from surefoot._base.arguments import number, numbers
+from surefoot.problems._problem import ArrayProblem, Floats, Optimum, Proximal, Rows, check_rows
 from surefoot.theory.arrays import scalar
 
 START = -3.0
@@ -51,6 +52,58 @@ def proximal_point(x: ArrayLike, lr: ArrayLike) -> Any:
     left = _bisect(lambda y: y - point - rate * _sigmoid(-y), point, point + rate)
     right = _bisect(lambda y: y - point + rate * _sigmoid(y), point - rate, point)
     return scalar(np.where(left < CORNER, left, np.where(right > CORNER, right, CORNER)))
+
+
+class ToyFunction(ArrayProblem):
+    """f(x) = ln(1 + e^(−x)) + max{x − 2, 0}, from x₁ = −3 (Figures 1 and 2): convex, with a corner at x⋆ = 2.
+
+    There is one row, so that every batch is the function itself.
+
+    Args:
+        start: x₁.
+
+    >>> problem = ToyFunction()
+    >>> problem.optimum().point.tolist(), round(problem.optimum().value, 6)
+    ([2.0], 0.126928)
+    """
+
+    name = "toy"
+    n_rows = features = 1
+    has_prox = True
+    prox_seconds = 2e-3
+
+    def __init__(self, *, start: float = START) -> None:
+        self.first = number("start", start)
+
+    def describe(self) -> dict[str, Any]:
+        """The settings, JSON-able."""
+        return {"problem": self.name, "loss": "ln(1 + e^(−x)) + max{x − 2, 0}", "rows": 1, "start": self.first}
+
+    def initial_point(self) -> Floats:
+        """x₁ of every run."""
+        return np.array([self.first])
+
+    def evaluate(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
+        """The values and derivatives; at the corner the left derivative."""
+        return loss(points[:, 0]), slope(points)
+
+    def prox(self, points: Floats, rows: Rows, lr: Floats) -> Proximal:
+        """The proximal points, on either side of the corner or in it."""
+        x = points[..., 0]
+        y = proximal_point(x, lr)
+        # In the corner zero is a subgradient of the objective; elsewhere its derivative says how much is left.
+        residual = np.where(y == CORNER, 0.0, slope(y) + (y - x) / lr)
+        return Proximal(y[..., None], loss(y), 0.5 * lr * residual**2)
+
+    def optimum(self) -> Optimum:
+        """The minimum, which lies in the corner."""
+        return Optimum(np.array([MINIMISER]), float(loss(MINIMISER)), True, "known by construction")
+
+    def infimum(self, rows: ArrayLike) -> tuple[float, float]:
+        """The minimum; there is only one batch."""
+        check_rows(self, rows)
+        value = float(loss(MINIMISER))
+        return value, value
 
 
 def _sigmoid(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Problems with closed forms: the quadratics of App. A.3, and the function of the paper's first figure."""
+"""The quadratics of App. A.3, whose proximal points and minima have closed forms."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot._base.arguments import number, whole
-from surefoot.problems import toy
-from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, SimpleProblem, Start, check_rows, check_start
+from surefoot._base.arguments import whole
+from surefoot.problems._problem import ArrayProblem, Floats, Optimum, Proximal, Rows, Start, check_rows, check_start
 
 
-class Quadratic(SimpleProblem):
+class Quadratic(ArrayProblem):
     """f(x, s) = s²/2 ‖x − x⋆‖², averaged over the scales s of a batch: one minimiser for all batches (App. A.3).
 
     Args:
@@ -76,58 +75,6 @@ class Quadratic(SimpleProblem):
         """The infimum, which is 0 for every batch."""
         check_rows(self, rows)
         return 0.0, 0.0
-
-
-class ToyFunction(SimpleProblem):
-    """f(x) = ln(1 + e^(−x)) + max{x − 2, 0}, from x₁ = −3 (Figures 1 and 2): convex, with a corner at x⋆ = 2.
-
-    There is one row, so that every batch is the function itself.
-
-    Args:
-        start: x₁.
-
-    >>> problem = ToyFunction()
-    >>> problem.optimum().point.tolist(), round(problem.optimum().value, 6)
-    ([2.0], 0.126928)
-    """
-
-    name = "toy"
-    n_rows = features = 1
-    has_prox = True
-    prox_seconds = 2e-3
-
-    def __init__(self, *, start: float = toy.START) -> None:
-        self.first = number("start", start)
-
-    def describe(self) -> dict[str, Any]:
-        """The settings, JSON-able."""
-        return {"problem": self.name, "loss": "ln(1 + e^(−x)) + max{x − 2, 0}", "rows": 1, "start": self.first}
-
-    def initial_point(self) -> Floats:
-        """x₁ of every run."""
-        return np.array([self.first])
-
-    def evaluate(self, points: Floats, rows: Rows) -> tuple[Floats, Floats]:
-        """The values and derivatives; at the corner the left derivative."""
-        return toy.loss(points[:, 0]), toy.slope(points)
-
-    def prox(self, points: Floats, rows: Rows, lr: Floats) -> Proximal:
-        """The proximal points, on either side of the corner or in it."""
-        x = points[..., 0]
-        y = toy.proximal_point(x, lr)
-        # In the corner zero is a subgradient of the objective; elsewhere its derivative says how much is left.
-        residual = np.where(y == toy.CORNER, 0.0, toy.slope(y) + (y - x) / lr)
-        return Proximal(y[..., None], toy.loss(y), 0.5 * lr * residual**2)
-
-    def optimum(self) -> Optimum:
-        """The minimum, which lies in the corner."""
-        return Optimum(np.array([toy.MINIMISER]), float(toy.loss(toy.MINIMISER)), True, "known by construction")
-
-    def infimum(self, rows: ArrayLike) -> tuple[float, float]:
-        """The minimum; there is only one batch."""
-        check_rows(self, rows)
-        value = float(toy.loss(toy.MINIMISER))
-        return value, value
 
 
 def _vector(name: str, values: ArrayLike) -> Floats:
