@@ -74,10 +74,6 @@ def test_the_order_of_keys_counts_because_code_may_go_through_them():
     assert digest({"a": 1, "b": 2}) != digest({"b": 2, "a": 1})
 
 
-def test_the_order_of_keyword_arguments_does_not_count():
-    assert digest(partial(dict, a=1, b=2)) == digest(partial(dict, b=2, a=1))
-
-
 def test_functions_of_functions_count():
     def make(number):
         def outer(x):
@@ -329,9 +325,7 @@ ONE, OTHER = "def loss(x):\n    return x\n", "def loss(x):\n    return 2 * x\n"
 
 
 def test_a_package_of_an_index_counts_by_its_version(installed):
-    first = installed(ONE, record=ONE)
-    assert first.packages == {"mylab": "1.0"}
-    assert installed(ONE, record=ONE, later=60.0).digest == first.digest  # as after a copy of the folder
+    assert installed(ONE, record=ONE).packages == {"mylab": "1.0"}
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,10 @@ def test_bad_rates(lrs, message):
         ({"horizon": 10**9}, "horizon must be at most 100000000, got 1000000000"),
         ({"seeds": 0}, "seeds must be a whole number of at least 1, got 0"),
         ({"seeds": [1, 1]}, "seeds must be distinct"),
-        ({"tolerance": -0.1}, "tolerance must be at least 0, got -0.1"),
         ({"refine": -1}, "refine must be a whole number of at least 0, got -1"),
         ({"max_states": 0}, "max_states must be a whole number of at least 1, got 0"),
         ({"schedule": np.ones(3)}, "schedule must have 10 factors"),
         ({"schedule": np.zeros(10)}, "schedule must have positive, finite factors"),
-        ({"lower_bound": np.nan}, "lower_bound must be a finite number"),
     ],
 )
 def test_bad_settings(options, message):
@@ -125,13 +123,13 @@ class TestRunsThatMisbehave:
             def advance(self, k):
                 return answer
 
-        with pytest.raises(RunError, match=r"advance\(8\)"):
+        with pytest.raises(RunError, match=r"advance\(\d+\)"):
             tune(lambda lr, seed: Odd(), [0.1], 96)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_no_rate_works(value):
-    with pytest.raises(NoRateWorks, match=r"no rate works: none of 5 candidates .*lr=0.01: not finite at step 0"):
+    with pytest.raises(NoRateWorks, match=r"none of 5 candidates .* at step 0: look at the batch .*lr=0.01: not finite at step 0"):
         tune(lambda lr, seed: Constant(loss=value), np.geomspace(0.01, 1, 5), 20)
 
 

@@ -54,8 +54,8 @@ def test_diverged_runs_end(tape):
     losses[7] = 1.2  # dead
     found = tune(tape(LRS, losses, 0.01 * np.ones(losses.shape)), LRS, horizon)
     assert found.lr == LRS[6]
-    assert all(row.outcome in ("diverged", "never started") for row in found.table.rows[10:])
-    assert all(row.steps <= 3 for row in found.table.rows[10:])
+    assert all(row.outcome in ("diverged", "never started") for row in found.table[10:])
+    assert all(row.steps <= 3 for row in found.table[10:])
     assert found.table[7].outcome == "dropped"
     assert found.table[7].steps <= horizon / 8
 
@@ -183,7 +183,7 @@ def test_the_answer_is_readable():
     assert str(found.table) in text
     page = found._repr_html_()
     assert page.count("<tr") == 1 + sum(row.steps > 0 for row in found.table)
-    assert 'bold"><td>0.1</td>' in page
+    assert "<td>0.1</td>" in page
 
 
 def test_a_study_is_tuned_as_it_is(regression, tmp_path):

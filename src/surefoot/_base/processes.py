@@ -5,11 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
-
-Key = TypeVar("Key")
-Result = TypeVar("Result")
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The numbers of these options in malloc.h."""
@@ -32,23 +27,3 @@ def keep_memory() -> None:
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
             mallopt(option, 1 << 30)
-
-
-def done_in_processes(
-    function: Callable[..., Result], calls: Mapping[Key, tuple[Any, ...]], processes: int
-) -> Iterator[tuple[Key, Result]]:
-    """Call a function several times; every result comes with its key as soon as it is there.
-
-    Args:
-        function: What is called.
-        calls: The arguments of every call, in the order in which they are begun.
-        processes: How many workers; 1 makes all calls here.
-    """
-    from joblib import Parallel, delayed
-
-    workers = Parallel(n_jobs=max(1, min(processes, len(calls))), return_as="generator_unordered")
-    yield from workers(delayed(_with_key)(key, function, arguments) for key, arguments in calls.items())
-
-
-def _with_key(key: Key, function: Callable[..., Result], arguments: tuple[Any, ...]) -> tuple[Key, Result]:
-    return key, function(*arguments)

@@ -9,57 +9,46 @@ from contextlib import contextmanager
 from typing import Protocol
 
 Tell = bool | Callable[[int], None] | Callable[[int, int], None]
-"""True shows a bar, False stays quiet, a function is told how much is done, and of how much if it takes both."""
+"""True shows a bar, False stays quiet; a function is called with what is done, and with the total if it takes both."""
 
 
 class Report(Protocol):
-    """A function that is told how much is done, how much more is under way, and, if nobody has said it, of how much."""
+    """A function that takes how much is done, and the total if it was not known before."""
 
-    def __call__(self, done: int, underway: float = 0.0, total: int | None = None) -> None:
-        """Take notice of how much is done."""
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Show how much is done."""
 
 
 @contextmanager
 def reporter(
     progress: Tell | None, *, total: int | None = None, unit: str = "runs", about: str | None = None
 ) -> Iterator[Report]:
-    """A function that is told how much of some work is done.
-
-    The bar is on standard error, with the rate and the time left; a function is called whenever one more is finished.
+    """A function that reports how much of some work is done.
 
     Args:
-        progress: Who wants to know.
+        progress: True for a bar on standard error, with the rate and the time left; or a function, which is called
+            whenever more is done.
         total: How much there is to do, if it is known beforehand.
         unit: What is counted.
-        about: What stands before the bar, by default the unit.
+        about: The text before the bar, by default the unit.
     """
     if callable(progress):
-        yield _passing_on(progress, total)
+        yield _calling(progress, total)
         return
     if not progress:
-        yield lambda done, underway=0.0, total=None: None
+        yield lambda done, total=None: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"),
-        TaskProgressColumn(show_speed=True), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
-    )  # fmt: skip
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(about or unit, total=total, count="", rate="")
-
-        def show(done: int, underway: float = 0.0, total: int | None = total) -> None:
-            speed = bar.tasks[0].finished_speed or bar.tasks[0].speed
-            count = str(done) if total is None else f"{done}/{total}"
-            rate = _rate(speed, unit) if speed else ""
-            bar.update(task, completed=done + underway, total=total, count=count, rate=rate)
-
-        yield show
+        task = bar.add_task(about or unit, total=total)
+        yield lambda done, total=total: bar.update(task, completed=done, total=total)
 
 
-def _passing_on(function: Callable[..., None], total: int | None) -> Report:
-    """Tell a function whenever the number has changed."""
+def _calling(function: Callable[..., None], total: int | None) -> Report:
+    """Call a function with one or two arguments whenever the number has changed."""
     try:
         inspect.signature(function).bind(0, 1)
         takes_total = True
@@ -69,13 +58,13 @@ def _passing_on(function: Callable[..., None], total: int | None) -> Report:
         takes_total = True
     last = 0
 
-    def pass_on(done: int, underway: float = 0.0, total: int | None = total) -> None:
+    def report(done: int, total: int | None = total) -> None:
         nonlocal last
         if done != last:
             last = done
             function(done, total) if takes_total else function(done)
 
-    return pass_on
+    return report
 
 
 def tell(progress: object, text: str) -> None:
@@ -85,7 +74,3 @@ def tell(progress: object, text: str) -> None:
         from rich.console import Console
 
         Console(stderr=True, soft_wrap=True, highlight=False).print(text, markup=False)
-
-
-def _rate(speed: float, unit: str) -> str:
-    return f"{speed:.0f} {unit}/s" if speed >= 1 else f"{60 * speed:.1f} {unit}/min"

@@ -6,7 +6,6 @@ version. All else counts by what it is: byte code and values.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 import sys
@@ -77,8 +76,8 @@ def _place(module: ModuleType | None) -> str | None:
 def version_of(top: str) -> str | None:
     """The version of a package, without its build: builds for other devices are alike. None if there is none.
 
-    A version says what code it is only if the package came from an index and has not been changed since. Of any other
-    one, such as a package of yours that pip installed from a folder, a hash of its code follows the version.
+    A version says what code it is only if the package came from an index and has not been changed since. In all other
+    cases, such as a package of yours that pip installed from a folder, a hash of its code follows the version.
 
     >>> version_of("json") == f"Python {sys.version_info.major}.{sys.version_info.minor}"
     True
@@ -90,23 +89,11 @@ def version_of(top: str) -> str | None:
     installed = _distribution(top)
     if installed is None:
         return None
-    version, record = installed.version.partition("+")[0], installed.read_text("RECORD")
-    if record is None:
-        code = {path.as_posix(): path.read_bytes() for path in _sources(top)}
-    elif installed.read_text("direct_url.json") is not None:  # from a folder, a repository or a file
-        code = {
-            "RECORD": "\n".join(
-                line for line in record.splitlines() if line.startswith((f"{top}/", f"{top}."))
-            ).encode()
-        }
-    else:
-        code = dict(_changed(top, installed, record))
-    if not code:
-        return version
-    state = hashlib.blake2b(digest_size=6)
-    for name in sorted(code):
-        state.update(hashlib.blake2b(code[name]).digest())
-    return f"{version} ({state.hexdigest()})"
+    state, version = hashlib.blake2b(digest_size=6), installed.version.partition("+")[0]
+    files = sorted(_unsure(top, installed))
+    for path in files:
+        state.update(hashlib.blake2b(path.read_bytes()).digest())
+    return f"{version} ({state.hexdigest()})" if files else version
 
 
 def _distribution(top: str) -> metadata.Distribution | None:
@@ -117,26 +104,19 @@ def _distribution(top: str) -> metadata.Distribution | None:
         return metadata.distribution(names[0]) if names else None
 
 
-def _sources(top: str) -> Iterator[Path]:
-    """The files with code of a package: Python's and compiled ones."""
-    place = Path(_place(sys.modules.get(top)) or "")
-    folder = place if place.is_dir() else place.parent
-    files = folder.rglob("*") if place.name == "__init__.py" or place.is_dir() else [place]
-    return (path for path in files if path.suffix in (".py", ".so", ".pyd") and path.is_file())
+def _unsure(top: str, installed: metadata.Distribution) -> Iterator[Path]:
+    """The files of a package of which the version does not surely say what is in them.
 
-
-def _changed(top: str, installed: metadata.Distribution, record: str) -> Iterator[tuple[str, bytes]]:
-    """The loaded files of a package that are not what its installer has written."""
-    line, folder = re.search(r"^(.*/RECORD),", record, re.MULTILINE), Path(str(installed.locate_file("")))
-    written = (folder / line[1]).stat().st_mtime + 2.0 if line else 0.0
-    known: dict[str, str] = {}
-    for name, module in list(sys.modules.items()):
-        path = Path(getattr(module, "__file__", None) or "")
-        if name.partition(".")[0] != top or not path.is_file() or path.stat().st_mtime <= written:
-            continue
-        known = known or dict(entry.rsplit(",", 2)[:2] for entry in record.splitlines() if entry.count(",") > 1)
-        content = path.read_bytes()
-        found = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-        place = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else ""
-        if known.get(place) != f"sha256={found}":
-            yield name, content
+    Of a package from an index, these are the loaded files that are newer than the installer's record; of any other one
+    all files with code.
+    """
+    record = re.search(r"^(.*/RECORD),", installed.read_text("RECORD") or "", re.MULTILINE)
+    if record is None or installed.read_text("direct_url.json") is not None:
+        place = Path(_place(sys.modules.get(top)) or "")
+        folder = place if place.is_dir() else place.parent
+        files = folder.rglob("*") if place.name == "__init__.py" or place.is_dir() else iter([place])
+        return (path for path in files if path.suffix in (".py", ".so", ".pyd") and path.is_file())
+    written = Path(str(installed.locate_file(record[1]))).stat().st_mtime + 2.0
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == top]
+    loaded = {Path(file) for module in modules if isinstance(file := getattr(module, "__file__", None), str)}
+    return (path for path in loaded if path.is_file() and path.stat().st_mtime > written)

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -38,9 +38,8 @@ _SILENT = (logging.Logger, type(threading.Lock()), type(threading.RLock()))
 _OF_CLASSES = {
     "__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__",
     "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__match_args__",
-    "__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__dataclass_fields__",
-    "__dataclass_params__", "__slots__", "__classcell__", "_member_map_", "_value2member_map_",
-    "__slotnames__",
+    "__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__slots__", "__classcell__",
+    "_member_map_", "_value2member_map_", "__slotnames__",
 }  # fmt: skip
 """Attributes of a class that its user has not written, or that are hashed elsewhere."""
 _OF_SAVING = {
@@ -223,9 +222,6 @@ class Walk:
 
     # Code.
 
-    def _codes(self, value: CodeType) -> bytes:
-        return self._all("code", *_code.parts(value))
-
     def _function(self, value: FunctionType) -> bytes:
         value = getattr(value, "_torchdynamo_orig_callable", value)
         cells = {
@@ -237,7 +233,7 @@ class Walk:
             return _hash("made", hashed, self._all("cells", *cells.values())) if cells else hashed
         module = value.__globals__.get("__name__") or "<made>"
         full = f"{module}.{value.__code__.co_qualname}"
-        code = self._note(full, self._codes(value.__code__))
+        code = self._note(full, self.digest(value.__code__))
         self._path.append(full)
         hashes = [code, self._labelled("defaults", value.__defaults__), self._named(value.__kwdefaults__ or {})]
         hashes += [self._noted(f"{full}[{name}]", name, cell) for name, cell in cells.items()]
@@ -260,8 +256,8 @@ class Walk:
             return self._name(value.__module__ or "builtins", value.__qualname__)
         return _hash("bound", value.__qualname__.encode(), self.digest(owner))
 
-    def _partial(self, value: Any) -> bytes:
-        return _hash("partial", self.digest(value.func), self.digest(value.args), self._named(value.keywords))
+    def _wrapper(self, value: Any, names: tuple[str, ...]) -> bytes:
+        return self._all(type(value).__name__, *(getattr(value, name) for name in names))
 
     def _module(self, value: ModuleType) -> bytes:
         if package_of(value.__name__) is not None:
@@ -284,8 +280,6 @@ class Walk:
             if key in _OF_CLASSES or key in members or key.startswith("__pydantic_") or isinstance(item, _DESCRIPTORS):
                 continue
             hashes += [key.encode(), self._noted(f"{name}.{key}", key, item, package_of(type(item).__module__))]
-        if is_dataclass(value):
-            hashes += [self._all("field", f.name, f.default, f.default_factory, f.init) for f in fields(value)]
         of_pydantic = sorted(vars(value).get("__pydantic_fields__", {}).items())
         hashes += [self._all("field", name, item.default, item.default_factory) for name, item in of_pydantic]
         self._path.pop()
@@ -359,6 +353,14 @@ class Walk:
 
 
 _DESCRIPTORS = (MemberDescriptorType, GetSetDescriptorType)
+_WRAPPERS: dict[Any, tuple[str, ...]] = {
+    MethodType: ("__func__", "__self__"),
+    partial: ("func", "args", "keywords"),
+    (staticmethod, classmethod, functools._lru_cache_wrapper): ("__wrapped__",),
+    (property, DynamicClassAttribute): ("fget", "fset", "fdel"),
+    functools.cached_property: ("func",),
+}
+"""What is made of functions, and where it holds them."""
 
 _CONTAINERS: dict[type, Callable[[Walk, Any], bytes]] = {
     tuple: Walk._sequence,
@@ -371,23 +373,13 @@ _CONTAINERS: dict[type, Callable[[Walk, Any], bytes]] = {
 _KINDS: list[tuple[Any, Callable[[Walk, Any], bytes]]] = [
     (FunctionType, Walk._function),
     (type, Walk._class),
-    (CodeType, Walk._codes),
-    (MethodType, lambda walk, value: walk._all("method", value.__func__, value.__self__)),
+    (CodeType, lambda walk, value: walk._all("code", *_code.parts(value))),
     (BuiltinFunctionType, Walk._builtin),
-    (functools.partial, Walk._partial),
-    (
-        (staticmethod, classmethod, functools._lru_cache_wrapper),
-        lambda walk, value: walk._all(type(value).__name__, value.__wrapped__),
-    ),
-    (
-        (property, DynamicClassAttribute),
-        lambda walk, value: walk._all("property", value.fget, value.fset, value.fdel),
-    ),
-    (functools.cached_property, lambda walk, value: walk._all("cached_property", value.func)),
-    (weakref.ref, lambda walk, value: walk._all("reference", value())),
     (ModuleType, Walk._module),
-    ((np.ndarray, np.generic), Walk._array),
     ((set, frozenset), Walk._set),
+    ((np.ndarray, np.generic), Walk._array),
+    (weakref.ref, lambda walk, value: walk._all("reference", value())),
+    *((kinds, partial(Walk._wrapper, names=names)) for kinds, names in _WRAPPERS.items()),
 ]
 
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from joblib import Parallel, delayed
 from rich.console import Console
 from rich.markup import escape
 
 from surefoot._base.arguments import one_of
-from surefoot._base.processes import cores, done_in_processes
+from surefoot._base.processes import cores
 from surefoot._base.progress import reporter
 from surefoot.paper import experiments, figures, networks
 from surefoot.paper.claims import SECTIONS, Checked, all_claims, check
@@ -48,9 +49,10 @@ def reproduce(names: list[str], out: Path, preset: str | None, device: str, data
         console.print(f"  studies/{sweep}-{preset}.csv: losses, bounds and distance of every run")
     console.print(f"[bold]Figures[/], each as .png, .pdf and .csv in {escape(str(out))}")
     order = sorted(chosen, key=lambda name: not figures.FIGURES[name].is_slow)
-    calls = {name: (name, studies, out, trained.get(figures.FIGURES[name].sweep)) for name in order}
+    calls = [delayed(make)(name, studies, out, trained.get(figures.FIGURES[name].sweep)) for name in order]
+    workers = Parallel(n_jobs=min(cores(), len(calls)), return_as="generator_unordered")
     with reporter(not console.quiet, total=len(order), unit="figures") as tell:
-        for done, (name, seconds) in enumerate(done_in_processes(make, calls, cores()), 1):
+        for done, (name, seconds) in enumerate(workers(calls), 1):
             console.print(f"  {name:23} {seconds:5.1f} s  {escape(figures.FIGURES[name].heading)}")
             tell(done)
     if not names:
@@ -65,11 +67,11 @@ def reproduce(names: list[str], out: Path, preset: str | None, device: str, data
         _report(studies, out / "report.html", console)
 
 
-def make(name: str, studies: Path, out: Path, sweep: xr.Dataset | None) -> float:
-    """Compute and write one figure; returns the seconds that it took."""
+def make(name: str, studies: Path, out: Path, sweep: xr.Dataset | None) -> tuple[str, float]:
+    """Compute and write one figure; returns its name and the seconds that it took."""
     start = time.perf_counter()
     figures.save(name, figures.data(name, studies, sweep), out)
-    return time.perf_counter() - start
+    return name, time.perf_counter() - start
 
 
 def _tell_left_out(console: Console) -> None:

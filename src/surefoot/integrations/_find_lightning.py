@@ -32,7 +32,7 @@ def find_lr(make: Callable[[float], Any], lrs: Any = None, horizon: int | None =
         horizon: Steps of a training; by default all that the trainer plans.
         **options: ``evaluate``, the name of a metric that the module logs in validation and that decides at the end
             instead of the training loss, such as ``"val_loss"`` (it needs a ``val_loader``); and of
-            :func:`surefoot.tune` ``maximize``, ``seeds``, ``tolerance``, ``refine``, ``extend`` and ``progress``.
+            :func:`surefoot.tune` ``maximize``, ``seeds``, ``refine``, ``extend`` and ``progress``.
 
     .. code-block:: python
 

@@ -29,7 +29,7 @@ def find_lr(make: Callable[[float], Any], lrs: Any = None, horizon: int | None =
         horizon: Steps of a training; by default all that the Trainer plans.
         **options: ``evaluate``, the name of a metric of ``trainer.evaluate()`` that decides at the end instead of the
             training loss, such as ``"eval_loss"``; and of :func:`surefoot.tune` ``maximize``, ``seeds``,
-            ``tolerance``, ``refine``, ``extend`` and ``progress``.
+            ``refine``, ``extend`` and ``progress``.
 
     .. code-block:: python
 

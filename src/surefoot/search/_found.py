@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from surefoot._base.text import aligned, visible
+from surefoot._base.text import aligned, html_table, visible
 from surefoot.plots import short
 from surefoot.runs import Run
 
@@ -32,39 +31,25 @@ class Row:
     loss that decides."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """One row per candidate, in the order of methods and rates."""
+class Table(tuple[Row, ...]):
+    """One row per candidate, in the order of methods and rates; those that took a step are printed."""
 
-    rows: tuple[Row, ...]
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, position: int) -> Row:
-        return self.rows[position]
+    __slots__ = ()
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(row) for row in self.rows])
-
-    @property
-    def started(self) -> list[Row]:
-        """The rows of candidates that took a step: those that are printed."""
-        return [row for row in self.rows if row.steps]
+        return pd.DataFrame([asdict(row) for row in self])
 
     def cells(self) -> list[list[str]]:
-        """The candidates that started as text, the head first."""
-        named = any(row.method for row in self.rows)
+        """The candidates that took a step as text, the head first."""
+        named = any(row.method for row in self)
         lines = [[*(["method"] if named else []), "lr", "steps", "loss", "outcome", "reason"]]
-        for row in self.started:
-            cells = [short(row.lr, 4), str(row.steps), short(row.loss, 4), row.outcome, row.reason]
-            lines.append([*([visible(row.method)] if named else []), *cells])
+        for row in self:
+            if row.steps:
+                cells = [short(row.lr, 4), str(row.steps), short(row.loss, 4), row.outcome, row.reason]
+                lines.append([*([visible(row.method)] if named else []), *cells])
         return lines
 
     def __str__(self) -> str:
@@ -122,11 +107,5 @@ class Found:
 
     def _repr_html_(self) -> str:
         """The answer as HTML, for notebooks."""
-        head, *body = self.table.cells()
         lines = "".join(f"<div>{escape(line)}</div>" for line in self.summary())
-        titles = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-        rows = []
-        for row, cells in zip(self.table.started, body, strict=True):
-            style = ' style="font-weight: bold"' if row.outcome == "chosen" else ""
-            rows.append(f"<tr{style}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
-        return f"{lines}<table><thead><tr>{titles}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        return lines + html_table(self.table.cells())

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from surefoot.runs import Floats
 from surefoot.search._race import Race, window
 
 _SMALL = 0.01
 """A fall of this share of the start's loss is hardly one."""
 _NOISE = 0.1
 """A fall of this share of the standard deviation of the batch losses is hardly one, either."""
-_OUTLIER = 6.0
-"""How much larger than the usual difference of two batches a rise is that one batch is blamed for."""
-_REACH = 5
-"""Steps before and after a batch that are compared."""
 
 _AT_ZERO, _PER_LOG_ERROR, _PER_RIVAL = 0.81, -0.35, 0.4
 """A straight line in the logit, fitted to grids that were recorded for development (``benchmarks/search.py`` shows how
@@ -45,18 +39,17 @@ def confidence(race: Race, chosen: int) -> float:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def notes(race: Race, chosen: int, lower_bound: float) -> list[str]:
-    """What to be careful with: one sentence or two for each thing."""
+def notes(race: Race, chosen: int) -> list[str]:
+    """What to be careful with, in sentences."""
     sentences = []
     gain, seen = race.gain(chosen, race.horizon)
-    losses = race.histories[chosen]
     start, end = race.start(), race.level(chosen, race.horizon)
     if not seen:
         sentences.append(
             f"No rate can be told apart: nobody's gain is larger than the noise of the batches ({start:.4g} at the "
             f"start, {end:.4g} at the end). Larger batches, more seeds or more steps would show more."
         )
-    elif gain < _SMALL * abs(start) or gain < _NOISE * float(losses[window(race.horizon)].std()):
+    elif gain < _SMALL * abs(start) or gain < _NOISE * float(race.histories[chosen][window(race.horizon)].std()):
         sentences.append(
             f"The chosen run barely improves on the start: {start:.4g} before, {end:.4g} after. None of these rates "
             "may be right, or the run may need more steps."
@@ -65,44 +58,4 @@ def notes(race: Race, chosen: int, lower_bound: float) -> list[str]:
     if len(chain) > 1 and chosen in (chain[0], chain[-1]):
         which = "smallest" if chosen == chain[0] else "largest"
         sentences.append(f"The best rate is the {which} of the grid. extend=True looks beyond it.")
-    below = sum(int((history[np.isfinite(history)] < lower_bound).sum()) for history in race.histories)
-    if below:
-        sentences.append(
-            f"{below} losses are below lower_bound = {lower_bound:g}. The search for the loss does not mind; "
-            "optimizers and bounds that use it do."
-        )
-    step = spoiling_step(race, chosen, gain)
-    if step is not None:
-        sentences.append(f"After the batch of step {step} the loss of every candidate is higher: look at that batch.")
     return sentences
-
-
-def spoiling_step(race: Race, chosen: int, gain: float) -> int | None:
-    """The step whose batch throws every candidate that took it up, by half the gain at least; None if there is none."""
-    losses = race.histories[chosen]
-    step = int(np.argmax(_rises(losses)))
-    others = [
-        h for i, h in enumerate(race.histories) if i != chosen and not race.lost(i) and len(h) > step + 2 * _REACH
-    ]
-    if len(others) < 2:
-        return None
-    for history in (losses, *others):
-        usual = float(np.median(np.abs(np.diff(history))))
-        if not _rises(history)[step] > max(0.5 * gain, _OUTLIER * usual):
-            return None
-    return step + _REACH - 1
-
-
-def _rises(losses: Floats) -> Floats:
-    """How much higher the median loss of the next steps is than that of the last ones, batch by batch."""
-    if len(losses) <= 2 * _REACH:
-        return np.zeros(1)
-    parts = np.median(np.lib.stride_tricks.sliding_window_view(losses, _REACH), axis=1)
-    return np.asarray(parts[_REACH:] - parts[:-_REACH])
-
-
-def spoiled_by(ends: Sequence[int | None]) -> str:
-    """A sentence if all runs that started ended at the same step, which then names a batch; else nothing."""
-    if len(ends) > 1 and ends[0] is not None and len(set(ends)) == 1:
-        return f"All of them ended at step {ends[0]}: look at the batch of that step. "
-    return ""

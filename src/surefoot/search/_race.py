@@ -28,6 +28,8 @@ _LEAST = 8
 """The first rung is at this share of the horizon, and has at least these steps."""
 _SPREAD = 4.0
 """Ratio of the rates that the first rung looks at."""
+_TOLERANCE = 0.005
+"""Share of the gain that does not matter."""
 _ERRORS = 1.5
 """Standard errors within which nobody is dropped."""
 _SEEN = 2.0
@@ -70,14 +72,12 @@ class Race:
         methods: The method of each; rates are compared along one method, methods by their leaders.
         horizon: T.
         schedule: Factors of the rates; constant without.
-        tolerance: Share of the gain that does not matter.
     """
 
     rates: Sequence[float]
     methods: Sequence[str]
     horizon: int
     schedule: Floats | None = None
-    tolerance: float = 0.005
     histories: list[Floats] = field(default_factory=list)
     """The losses of each candidate as far as it was taken (the mean over data orders), ∞ at last if it was lost. Filled
     by whoever drives the race."""
@@ -191,11 +191,6 @@ class Race:
                 return
             active = self._kept(chains, present, step, step == steps[0])
 
-    def likely(self) -> list[int]:
-        """The candidates that the next requests are probably about: the most advanced first, the best of them first."""
-        begun = [i for i in range(len(self.rates)) if self.taken(i) and not self.lost(i)]
-        return sorted(begun, key=lambda i: (-self.taken(i), self.level(i, self.taken(i))))
-
     def _climb(
         self, chain: list[int], here: set[int], step: int, before: int | None, first: bool
     ) -> Iterator[list[int]]:
@@ -273,18 +268,18 @@ class Race:
             if self.cools:
                 room = _COOLING * min(left, 2.0) * (1.0 if distance < _NEXT else 0.7)
                 return distance < 2.0 * _NEXT and surely < room
-            return surely < -self.tolerance or (
-                distance < _NEXT and not first and gap.ahead(left) - _ERRORS * gap.error < -self.tolerance
+            return surely < -_TOLERANCE or (
+                distance < _NEXT and not first and gap.ahead(left) - _ERRORS * gap.error < -_TOLERANCE
             )
         if self.cools and step >= 0.45 * self.horizon:
-            return gap.now - 0.5 * gap.error < -self.tolerance
+            return gap.now - 0.5 * gap.error < -_TOLERANCE
         reach = self._doublings(step)
         if distance < -reach - 0.6 and left > 0.9 and surely >= 0:
             return False
         if first:
             return True
         asleep = gap.now >= _ASLEEP and gap.now >= 0.9 * gap.before and distance >= -reach - 0.15
-        room = _PACE * pace * max(left - 1.0, 0.0) - self.tolerance
+        room = _PACE * pace * max(left - 1.0, 0.0) - _TOLERANCE
         return asleep or gap.ahead(left) - _ERRORS * gap.error < room
 
     def _method_goes_on(self, leader: int, best: int, step: int, gain: float) -> bool:

@@ -14,22 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._base import checks
-from surefoot.runs import (
-    Executor,
-    Floats,
-    Run,
-    RunFactory,
-    RunWork,
-    SearchError,
-    Tell,
-    reporter,
-    tell,
-)
+from surefoot.runs import Executor, Floats, Run, RunFactory, RunWork, SearchError, Tell, reporter, tell
 from surefoot.search._arguments import OWN_RATES, factories_of, schedule_of
 from surefoot.search._candidate import Candidate
 from surefoot.search._found import Found, Row, Table
 from surefoot.search._keepers import Kept, factories_of_study, kept_by_study, kept_in_folder, kept_in_memory
-from surefoot.search._notes import confidence, notes, spoiled_by
+from surefoot.search._notes import confidence, notes
 from surefoot.search._race import Race
 from surefoot.study import Study
 
@@ -51,11 +41,9 @@ def tune(
     *,
     maximize: bool = False,
     seeds: int | Sequence[int] | None = None,
-    tolerance: float = 0.005,
     refine: int | None = None,
     extend: bool | None = None,
     schedule: str | ArrayLike | None = None,
-    lower_bound: float = 0.0,
     max_states: int = 8,
     store: str | os.PathLike[str] | None = None,
     processes: int | None = None,
@@ -81,12 +69,10 @@ def tune(
         maximize: Whether what the runs evaluate at their end is to be large, such as an accuracy. On the way runs are
             compared by their losses in any case.
         seeds: How many seeds per candidate (then 0, 1, …), or a list of them; one by default.
-        tolerance: The share of the gain from the start that does not matter.
         refine: Rounds of refinement: each adds the two rates halfway (in log) between the winner and its neighbours.
         extend: Whether rates are added beyond the grid while the best is at its end.
         schedule: The factors η_t of the rates if they are not constant and the factory has none; T numbers > 0, or a
             name as in a study (``"cosine"``). A rate that looks bad before the schedule falls may be the best after it.
-        lower_bound: C, a lower bound of the loss; ``found.warnings`` says if losses pass below it.
         max_states: Runs kept in memory; others wait on disk.
         store: A folder that keeps losses and states (of a study, its file). After an interruption, the same call goes
             on where it stopped; finished runs in it count.
@@ -131,8 +117,6 @@ def tune(
     rates = OWN_RATES if lrs is None else list(checks.rates(lrs))
     extend = lrs is None if extend is None else bool(extend)
     factors = schedule_of(schedule, factories, horizon)
-    lower_bound = checks.number("lower_bound", lower_bound)
-    tolerance = checks.number("tolerance", tolerance, least=0)
     rounds = 0 if refine is None else checks.whole("refine", refine, 0)
     max_states = checks.whole("max_states", max_states, 1)
     executor = Executor(engine, processes, address, cpus, gpus)
@@ -154,7 +138,7 @@ def tune(
         opened.enter_context(executor)
         if study is not None and (done := len(kept.done())):
             tell(None, f"{done} runs are in {store} already; the match rests on {study.identity()}")
-        search = Search(executor, work, kept, list(factories), all_seeds, factors, tolerance, maximize, report)
+        search = Search(executor, work, kept, list(factories), all_seeds, factors, maximize, report)
         for method in factories:
             search.add(method, rates)
         winner = search.run()
@@ -174,7 +158,7 @@ def tune(
         winner = search.best()
         if winner is None:
             raise NoRateWorks(_failure(search.candidates))
-        return _answer(search, winner, steps, lower_bound)
+        return _answer(search, winner, steps)
 
 
 @dataclass
@@ -187,7 +171,6 @@ class Search:
     methods: Sequence[str]
     seeds: tuple[int, ...]
     schedule: Floats
-    tolerance: float
     maximize: bool
     """Whether what the runs evaluate is to be large."""
     report: Callable[[int], None]
@@ -229,7 +212,6 @@ class Search:
             [candidate.method for candidate in self.candidates],
             self.work.horizon,
             self.schedule,
-            self.tolerance,
             [candidate.history() for candidate in self.candidates],
         )
 
@@ -256,7 +238,7 @@ def _require_evaluations(factories: Mapping[str, RunFactory], lr: float, seed: i
             raise TypeError(f"maximize=True needs runs with evaluate(); those of {where} have none")
 
 
-def _answer(search: Search, winner: Candidate, steps: int, lower_bound: float) -> Found:
+def _answer(search: Search, winner: Candidate, steps: int) -> Found:
     race, place, horizon = search.race(), search.candidates.index(winner), search.work.horizon
     return Found(
         lr=winner.lr,
@@ -264,13 +246,13 @@ def _answer(search: Search, winner: Candidate, steps: int, lower_bound: float) -
         loss=winner.recent_loss() if search.maximize else winner.score(),
         score=winner.score(),
         confidence=confidence(race, place),
-        warnings=tuple(notes(race, place, lower_bound)),
+        warnings=tuple(notes(race, place)),
         start=race.start(),
         steps=steps,
         cost=steps / (len(search.candidates) * len(search.seeds) * horizon),
         horizon=horizon,
         seeds=search.seeds,
-        table=Table(tuple(_row(candidate, winner, search.maximize) for candidate in search.candidates)),
+        table=Table(_row(candidate, winner, search.maximize) for candidate in search.candidates),
         run=search.work.run_of(winner.records[0]),
     )
 
@@ -295,7 +277,9 @@ def _failure(candidates: list[Candidate]) -> str:
         else f"{candidate}: not finite at step {candidate.diverged_at}"
         for candidate in candidates
     ]
-    spoiled = spoiled_by([record.ended_at for candidate in candidates for record in candidate.records if record.done])
+    steps = [record.ended_at for candidate in candidates for record in candidate.records if record.done]
+    same = len(steps) > 1 and steps[0] is not None and len(set(steps)) == 1
+    spoiled = f"All of them ended at step {steps[0]}: look at the batch of that step. " if same else ""
     return f"no rate works: none of {len(candidates)} candidates ended with a finite loss. {spoiled}{'; '.join(ends)}"
 
 
