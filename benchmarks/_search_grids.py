@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,44 +12,33 @@ from surefoot.problems import LogisticRegression
 from surefoot.search import Progress, Run
 from surefoot.study import Study
 
-RANGE_STEPS = 100
+KEYS = ("lrs", "schedule", "initial", "losses", "final")
+"""The arrays of a grid."""
 
 
 @dataclass
 class Case:
-    """A recorded grid: a problem, a method, its rates."""
+    """A recorded grid."""
 
-    problem: str
-    method: str
+    name: str
     lrs: np.ndarray
     losses: np.ndarray
     """(rates, steps); ∞ after divergence."""
     final: np.ndarray
+    """The loss over training data at the end."""
     initial: float
-    range_test: Callable[[], tuple[np.ndarray, np.ndarray]] | None
-    """Trains with rates that grow from the smallest to the largest; rates and losses."""
     schedule: np.ndarray | None = None
     """Factors of the rates; constant without."""
-    kind: str = ""
 
     @classmethod
-    def read(cls, path: Path, problem: str = "", method: str = "", kind: str = "") -> Case:
-        """From a file: lrs, losses and final (train, held-out) of every rate, initial (train, held-out), schedule."""
-        with np.load(path, allow_pickle=False) as found:
-            losses, final = (np.where(np.isfinite(found[name]), found[name], np.inf) for name in ("losses", "final"))
-            test = (found["range_rates"], found["range_losses"]) if "range_rates" in found else None
-            schedule = found["schedule"]
-            return cls(
-                problem or str(found["name"]),
-                method,
-                found["lrs"],
-                losses.astype(float),
-                np.where(np.isfinite(losses[:, -1]), final[:, 0], np.inf),
-                float(found["initial"][0]),
-                None if test is None else lambda: test,
-                schedule if len(schedule) else None,
-                kind,
-            )
+    def of(cls, name: str, arrays: Mapping[str, np.ndarray]) -> Case:
+        """From lrs, losses, schedule (may be empty), and initial and final losses, those of the training data first."""
+        losses, final = (
+            np.where(np.isfinite(values), values, np.inf) for values in (arrays["losses"], arrays["final"])
+        )
+        final = np.where(np.isfinite(losses[:, -1]), final[:, 0], np.inf)
+        schedule = arrays["schedule"] if len(arrays["schedule"]) else None
+        return cls(name, arrays["lrs"], losses.astype(float), final, float(arrays["initial"][0]), schedule)
 
     @property
     def steps(self) -> int:
@@ -57,8 +46,29 @@ class Case:
         return self.losses.shape[1]
 
     def regret(self, choice: int) -> float:
-        """Normalised regret of a choice."""
+        """(loss(chosen) − best)/(initial loss − best), with the loss over the training data."""
         return float((self.final[choice] - self.final.min()) / (self.initial - self.final.min()))
+
+
+def drawn(part: str) -> list[Case]:
+    """The grids of drawn tasks that are kept in this folder (``_search_tasks.py``)."""
+    with np.load(Path(__file__).with_name(f"search_grids_{part}.npz")) as found:
+        names = dict.fromkeys(key.rpartition("/")[0] for key in found)
+        grids = {name: {key: found[f"{name}/{key}"] for key in KEYS} for name in names}
+    for grid in grids.values():
+        grid["losses"] = unpacked(grid["losses"])
+    return [Case.of(name, grid) for name, grid in grids.items()]
+
+
+def packed(losses: np.ndarray) -> np.ndarray:
+    """Losses with 12 bits of precision, as four planes of bytes, which compress well."""
+    bits = losses.astype(np.float32).view(np.int32)
+    return ((bits + (1 << 11)) & ~((1 << 12) - 1)).view(np.uint8).reshape(*losses.shape, 4).transpose(2, 0, 1)
+
+
+def unpacked(planes: np.ndarray) -> np.ndarray:
+    """The losses of :func:`packed`."""
+    return planes.transpose(1, 2, 0).copy().view(np.float32)[..., 0]
 
 
 @dataclass
@@ -127,4 +137,4 @@ def _small_batch(number: int) -> Case:
     data = result.dataset.isel(algorithm=0, seed=0)
     name = f"{kind} {number}, batches of {batch_size}"
     factors = None if schedule == "constant" else np.asarray(study.factors)
-    return Case(name, "sgd", lrs, data.loss.values, data.last_loss.values, result.initial_loss, None, factors, kind)
+    return Case(name, lrs, data.loss.values, data.last_loss.values, result.initial_loss, factors)

@@ -21,6 +21,7 @@ from rich.progress import track
 
 import surefoot.optim as sfo
 from _drawn_tasks import InUnits, specification
+from _search_grids import packed
 from _tasks import Task, Trial, supervised
 from _training import Factory, factors
 from _training import train as train_once
@@ -122,21 +123,14 @@ def record(recipe: Recipe) -> dict[str, np.ndarray]:
     make = OPTIMIZERS[recipe.optimizer][0]
     options = {"seed": recipe.number, "steps": recipe.steps, "schedule": recipe.schedule, "clip": recipe.clip}
     runs = [train_once(recipe.task(), make, float(lr), **options) for lr in recipe.lrs]
-    losses = np.array([run.losses for run in runs])
     eta = factors(recipe.schedule, recipe.steps) if recipe.schedule == "cosine" else []
     return {
         "lrs": recipe.lrs,
-        "schedule": np.array(eta),
+        "schedule": np.array(eta, np.float32),
         "initial": np.array([runs[0].initial]),
-        "losses": packed(losses),
+        "losses": packed(np.array([run.losses for run in runs])),
         "final": np.array([[run.final] for run in runs]),
     }
-
-
-def packed(losses: np.ndarray) -> np.ndarray:
-    """Losses with 12 bits of precision, as four planes of bytes, which compress well."""
-    bits = losses.astype(np.float32).view(np.int32)
-    return ((bits + (1 << 11)) & ~((1 << 12) - 1)).view(np.uint8).reshape(*losses.shape, 4).transpose(2, 0, 1)
 
 
 def main() -> None:

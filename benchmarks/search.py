@@ -1,65 +1,57 @@
-"""Learning-rate search against a grid, Optuna's pruners, halving and the range test: regret and cost.
+"""Learning-rate search against a grid and Optuna's pruners: regret, cost, and how well confidence is calibrated.
 
-    python benchmarks/search.py [--cases tasks|small-batches|FOLDER] [--csv FILE] [--cache DIR] [--recorded]
-                                [--only NAME]
+    python benchmarks/search.py [--cases development|unseen|small-batches|FOLDER] [--csv FILE] [--only NAME]
 
-Every run of every grid is trained once and recorded; then each search replays from the records, so all of them see the
-same numbers, and a cost is a count of steps. Normalised regret: (loss(chosen) − best)/(initial loss − best), where the
-loss is that over the training data at the end and the best is the grid's. Cost: steps relative to the full grid; the
-whole run of the chosen rate is part of it. Pruners see smoothed losses, means over the last third of the steps.
+Every run of every grid was trained once; each search replays from the records, so all of them see the same numbers, and
+a cost is a count of steps. Regret: (loss(chosen) − best)/(initial loss − best), where the loss is that over the
+training data at the end and the best is the grid's. Cost: steps relative to the full grid; the whole run of the chosen
+rate is part of it. Pruners see smoothed losses, means over the last third of the steps.
 
-``--cases tasks`` (default) has grids of small networks (``_search_tasks.py``), kept in ``--cache`` and recorded where
-they are missing: those that the search was built on, and those that nobody looked at before the final table.
-``--cases small-batches`` are classifications in batches of one or two, recorded within seconds; a folder of ``.npz``
-files in the same format can be given as well. Of both, every second grid was for development.
+``development`` and ``unseen`` (default: both) are halves of 80 grids of drawn tasks, which ``_search_tasks.py`` has
+recorded in this folder; nothing was changed after a look at the second half. ``small-batches`` are classifications
+in batches of one or two, recorded within seconds; a folder of ``.npz`` files, one per grid, can be given as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import math
-import time
+import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import optuna
-import torch
 
-from _search_grids import RANGE_STEPS, Case, Recorded, small_batches
+from _search_grids import Case, Recorded, drawn, small_batches
 from surefoot.search import tune
 
+PARTS = ("development", "unseen")
+SMALL = re.compile("batches of [12],")
 MUST = {"≤ 1 %": 0.80, "≤ 5 %": 0.92, "worst": 0.15, "cost": 0.20}
-AIM = {"≤ 1 %": 0.85, "≤ 5 %": 0.94, "worst": 0.12, "cost": 0.14}
-PRUNER_SEEDS = 1
-"""Orders in which a pruner meets the rates."""
-CACHE = Path.home() / ".cache" / "surefoot" / "search-grids"
+
+# ---- the searches: each takes a case, and returns the chosen place and its steps
+
+_SURE: dict[str, float] = {}
+"""Our confidence, by case."""
 
 
-# ---- the searches: each takes a case and a seed, and returns the chosen place and its steps
-
-
-_SURE: dict[tuple[str, str], float] = {}
-"""Our confidence, by problem and method."""
-
-
-def ours(case: Case, seed: int, **options: Any) -> tuple[int, int]:
-    found = tune(Recorded(case), case.lrs, case.steps, **options)
-    if found.confidence is not None:
-        _SURE[case.problem, case.method] = found.confidence
+def ours(case: Case) -> tuple[int, int]:
+    found = tune(Recorded(case), case.lrs, case.steps)
+    _SURE[case.name] = found.confidence
     return int(np.argmin(abs(case.lrs - found.lr))), found.steps
 
 
-def grid(case: Case, seed: int) -> tuple[int, int]:
+def grid(case: Case) -> tuple[int, int]:
     """The whole grid, read through its batch losses: what cannot be told from them costs even here."""
     return int(np.argmin(case.losses[:, -max(1, case.steps // 10) :].mean(axis=1))), case.losses.size
 
 
-def all_to_six(case: Case, seed: int) -> tuple[int, int]:
+def all_to_six(case: Case) -> tuple[int, int]:
     """All rates to 6 % of the steps, then the best of them to the end."""
     mark = math.ceil(0.06 * case.steps)
     bad = ~np.isfinite(case.losses[:, :mark])
@@ -68,7 +60,7 @@ def all_to_six(case: Case, seed: int) -> tuple[int, int]:
     return best, taken + case.steps - mark
 
 
-def halving(case: Case, seed: int) -> tuple[int, int]:
+def halving(case: Case) -> tuple[int, int]:
     """Successive halving of all rates at once: at T/27, T/9 and T/3 the better third goes on."""
     left, taken, done = list(range(len(case.lrs))), 0, 0
     for power in (3, 2, 1, 0):
@@ -83,7 +75,7 @@ def halving(case: Case, seed: int) -> tuple[int, int]:
     return min(left, key=lambda i: case.final[i], default=0), taken
 
 
-def pruned(case: Case, seed: int, make: Callable[[], optuna.pruners.BasePruner], reports: int) -> tuple[int, int]:
+def pruned(case: Case, make: Callable[[], optuna.pruners.BasePruner], reports: int) -> tuple[int, int]:
     """A grid with one of Optuna's pruners; ``reports`` are spread evenly over a run."""
     marks = sorted({math.ceil(case.steps * (i + 1) / reports) for i in range(reports)})
     taken = 0
@@ -106,82 +98,45 @@ def pruned(case: Case, seed: int, make: Callable[[], optuna.pruners.BasePruner],
                 raise optuna.TrialPruned
         return float(case.final[place])
 
-    sampler = optuna.samplers.GridSampler({"place": list(range(len(case.lrs)))}, seed=seed)
+    sampler = optuna.samplers.GridSampler({"place": list(range(len(case.lrs)))}, seed=0)
     # Hyperband takes its brackets from the study's name.
-    study = optuna.create_study(study_name=f"{case.problem} {case.method} {seed}", sampler=sampler, pruner=make())
+    study = optuna.create_study(study_name=case.name, sampler=sampler, pruner=make())
     study.optimize(objective, n_trials=len(case.lrs))
     done = [trial for trial in study.trials if trial.state == optuna.trial.TrialState.COMPLETE]
     best = min(done, key=lambda trial: trial.value, default=None)
     return (best.params["place"] if best else 0), taken
 
 
-def range_test(case: Case, seed: int) -> tuple[int, int]:
-    """Lightning's finder: rates grow over 100 steps, the loss is smoothed (0.98), the steepest descent is chosen.
-
-    It stops where the smoothed loss is four times the best; the cost includes one whole run with the chosen rate.
-    """
-    assert case.range_test is not None
-    rates, losses = case.range_test()
-    average, smooth, best = 0.0, [], math.inf
-    for step, loss in enumerate(losses, start=1):
-        average = 0.98 * average + 0.02 * loss
-        value = average / (1 - 0.98**step)
-        if not math.isfinite(value) or (step > 1 and value > 4.0 * best):
-            break
-        best = min(best, value)
-        smooth.append(value)
-    seen = np.array(smooth[10:-1] if len(smooth) > 13 else smooth)
-    begin = 10 if len(smooth) > 13 else 0
-    place = begin + (int(np.argmin(np.gradient(seen))) if len(seen) > 1 else 0)
-    chosen = int(np.argmin(abs(np.log(case.lrs / rates[place]))))
-    return chosen, min(len(smooth) + 1, RANGE_STEPS) + case.steps
-
-
-SEARCHES: dict[str, tuple[Callable[..., tuple[int, int]], int]] = {
-    "surefoot": (ours, 1),
-    "Optuna median": (
-        lambda c, s: pruned(c, s, lambda: optuna.pruners.MedianPruner(n_startup_trials=3), 27),
-        PRUNER_SEEDS,
-    ),
-    "Optuna halving": (
-        lambda c, s: pruned(c, s, lambda: optuna.pruners.SuccessiveHalvingPruner(1, 3), 27),
-        PRUNER_SEEDS,
-    ),
-    "Optuna Hyperband": (lambda c, s: pruned(c, s, lambda: optuna.pruners.HyperbandPruner(1, 27, 3), 27), PRUNER_SEEDS),
-    "successive halving": (halving, 1),
-    "all to 6 %": (all_to_six, 1),
-    "LR range test": (range_test, 1),
-    "full grid, batch losses": (grid, 1),
+SEARCHES: dict[str, Callable[[Case], tuple[int, int]]] = {
+    "surefoot": ours,
+    "Optuna median": lambda c: pruned(c, lambda: optuna.pruners.MedianPruner(n_startup_trials=3), 27),
+    "Optuna halving": lambda c: pruned(c, lambda: optuna.pruners.SuccessiveHalvingPruner(1, 3), 27),
+    "Optuna Hyperband": lambda c: pruned(c, lambda: optuna.pruners.HyperbandPruner(1, 27, 3), 27),
+    "successive halving": halving,
+    "all to 6 %": all_to_six,
+    "full grid, batch losses": grid,
 }
 
 
-@dataclass(frozen=True)
-class Score:
-    """Means over the seeds of a search."""
+class Score(NamedTuple):
+    """What a search has chosen in a case."""
 
-    problem: str
-    method: str
-    regrets: tuple[float, ...]
-    costs: tuple[float, ...]
+    case: Case
+    regret: float
+    cost: float
 
 
 def evaluate(cases: list[Case], names: list[str]) -> dict[str, list[Score]]:
     scores: dict[str, list[Score]] = {name: [] for name in names}
     for case in cases:
         for name in names:
-            search, seeds = SEARCHES[name]
-            if search is range_test and case.range_test is None:
-                continue
-            answers = [search(case, seed) for seed in range(seeds)]
-            regrets = tuple(case.regret(choice) for choice, _ in answers)
-            costs = tuple(steps / case.losses.size for _, steps in answers)
-            scores[name].append(Score(case.problem, case.method, regrets, costs))
+            choice, steps = SEARCHES[name](case)
+            scores[name].append(Score(case, case.regret(choice), steps / case.losses.size))
     return scores
 
 
 def summary(scores: list[Score]) -> dict[str, float]:
-    regrets = np.concatenate([score.regrets for score in scores])
-    costs = np.concatenate([score.costs for score in scores])
+    regrets, costs = (np.array(column) for column in list(zip(*scores, strict=True))[1:])
     return {
         "≤ 1 %": float(np.mean(regrets <= 0.01)),
         "≤ 5 %": float(np.mean(regrets <= 0.05)),
@@ -192,7 +147,7 @@ def summary(scores: list[Score]) -> dict[str, float]:
 
 
 def show(title: str, scores: dict[str, list[Score]]) -> None:
-    """One line a search, then what was asked of ours."""
+    """One line per search, then what was asked of ours."""
     print(f"\n{title}\n{'search':26}{'regret ≤ 1 %':>13}{'≤ 5 %':>8}{'worst':>9}{'median cost':>13}{'mean':>8}")
     for name, rows in scores.items():
         if not rows:
@@ -202,99 +157,76 @@ def show(title: str, scores: dict[str, list[Score]]) -> None:
         print(
             f"{name:26}{row['≤ 1 %']:>13.0%}{row['≤ 5 %']:>8.0%}{worst:>9}{row['cost']:>13.1%}{row['mean cost']:>8.1%}"
         )
-    for goal, limits in (("must", MUST), ("aim", AIM)):
-        found, parts = summary(scores["surefoot"]), []
-        for key, limit in limits.items():
-            small = key in ("cost", "worst")
-            met = found[key] <= limit if small else found[key] >= limit
-            parts.append(f"{key} {found[key]:.1%} ({'≤' if small else '≥'} {limit:.0%}: {'met' if met else 'missed'})")
-        print(f"{goal:5} {', '.join(parts)}")
+    found, parts = summary(scores["surefoot"]), []
+    for key, limit in MUST.items():
+        is_met = found[key] <= limit if key in ("cost", "worst") else found[key] >= limit
+        parts.append(f"{key} {found[key]:.1%} ({limit:.0%}: {'met' if is_met else 'missed'})")
+    print(f"asked of surefoot: {', '.join(parts)}")
+    sure = [score.regret for score in scores["surefoot"] if _SURE[score.case.name] >= 0.5]
+    print(f"largest regret of the {len(sure)} answers with a confidence of 0.5 or more: {max(sure, default=0):.1%}")
 
 
 def show_confidence(title: str, scores: list[Score]) -> None:
     """How often an answer of some confidence was within 5 % regret."""
-    sure = [_SURE[score.problem, score.method] for score in scores]
-    right = [score.regrets[0] <= 0.05 for score in scores]
-    print(f"\nconfidence, {title}: {np.mean(sure):.0%} on average, {np.mean(right):.0%} within 5 % regret")
-    for low, high in ((0.0, 0.5), (0.5, 0.7), (0.7, 0.85), (0.85, 0.95), (0.95, 1.01)):
-        here = [(value, ok) for value, ok in zip(sure, right, strict=True) if low <= value < high]
-        if here:
-            mean, share = np.mean(here, axis=0)
+    pairs = np.array([(_SURE[score.case.name], score.regret <= 0.05) for score in scores])
+    print(f"\nconfidence, {title}: {pairs[:, 0].mean():.0%} on average, {pairs[:, 1].mean():.0%} within 5 % regret")
+    for low, high in itertools.pairwise((0.0, 0.5, 0.85, 0.95, 1.01)):
+        here = pairs[(pairs[:, 0] >= low) & (pairs[:, 0] < high)]
+        if len(here):
+            mean, share = here.mean(axis=0)
             print(f"  {low:.2f} to {min(high, 1):.2f}: {len(here):3} answers, {mean:.0%} sure, {share:.0%} within 5 %")
 
 
 def show_misses(scores: list[Score]) -> None:
     """Cases in which ours is off by more than 1 %."""
-    print("\nCases where our loss search has a regret above 1 %:")
-    for score in scores:
-        if score.regrets[0] > 0.01:
-            print(f"  {score.problem}, {score.method}: regret {score.regrets[0]:.1%}, cost {score.costs[0]:.1%}")
+    print("\nCases with a regret above 1 %:")
+    for case, regret, cost in scores:
+        if regret > 0.01:
+            print(f"  {case.name}: regret {regret:.1%}, cost {cost:.1%}, confidence {_SURE[case.name]:.2f}")
 
 
-def write(path: Path, title: str, cases: list[Case], scores: list[Score]) -> None:
+def write(path: Path, title: str, scores: list[Score]) -> None:
     """Add one line per case to a CSV file."""
     is_new = not path.exists()
     with path.open("a", newline="") as file:
         lines = csv.writer(file)
         if is_new:
             lines.writerow(["part", "case", "rates", "steps", "regret", "cost", "confidence"])
-        for case, score in zip(cases, scores, strict=True):
-            numbers = score.regrets[0], score.costs[0], _SURE[score.problem, score.method]
-            lines.writerow([title, case.problem, len(case.lrs), case.steps, *(f"{number:.4f}" for number in numbers)])
+        for case, *numbers in scores:
+            numbers = [f"{number:.4f}" for number in (*numbers, _SURE[case.name])]
+            lines.writerow([title, case.name, len(case.lrs), case.steps, *numbers])
 
 
-def tasks(arguments: argparse.Namespace, names: list[str]) -> None:
-    """Grids of small networks: development, unseen, and unseen of kinds that development does not have."""
-    from _search_tasks import DEVELOPMENT, LOOKED_AT, NEW_KINDS, UNSEEN, grids
-
-    sets = {"development": DEVELOPMENT, "unseen": UNSEEN}
-    for title, recipes in {arguments.part: sets[arguments.part]}.items() if arguments.part else sets.items():
-        known = [recipe for recipe in recipes if (arguments.cache / recipe.file).exists() or not arguments.recorded]
-        cases = list(grids(known, arguments.cache))
-        scores = evaluate(cases, names if title == "unseen" else ["surefoot", "full grid, batch losses"])
-        show(f"{title}: {len(cases)} grids", scores)
-        if title == "unseen":
-            first = [place for place, recipe in enumerate(known) if recipe.name not in LOOKED_AT]
-            new = [place for place, case in enumerate(cases) if case.kind in NEW_KINDS]
-            parts = {
-                "looked at after the last change only": first,
-                f"kinds that nothing was built on ({', '.join(NEW_KINDS)})": new,
-            }
-            for words, places in parts.items():
-                apart = {name: [rows[place] for place in places] for name, rows in scores.items()}
-                show(f"of these, {words}: {len(places)} grids", apart)
-        show_misses(scores["surefoot"])
-        show_confidence(title, scores["surefoot"])
+def cases_of(name: str) -> list[Case]:
+    """The cases by the name that the command takes."""
+    if name in PARTS:
+        return drawn(name)
+    if name == "small-batches":
+        return small_batches()
+    return [Case.of(str(np.load(path)["name"]), np.load(path)) for path in sorted(Path(name).glob("*.npz"))]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default="tasks", help="tasks, small-batches, or a folder of recorded grids")
+    parser.add_argument("--cases", action="append", help="development, unseen, small-batches, or a folder of grids")
     parser.add_argument("--csv", type=Path, help="a file that the regrets, costs and confidences are added to")
-    parser.add_argument("--cache", type=Path, default=CACHE, help="where grids of tasks are kept")
-    parser.add_argument("--part", choices=("development", "unseen"), help="of the tasks one part only")
-    parser.add_argument("--recorded", action="store_true", help="train nothing: only what the cache has")
     parser.add_argument("--only", default="", help="searches whose name has this in it, and ours")
     arguments = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    torch.set_num_threads(1)
-    begin = time.perf_counter()
     names = [name for name in SEARCHES if arguments.only in name or name == "surefoot"]
-    if arguments.cases == "tasks":
-        tasks(arguments, names)
-    else:
-        files = sorted(Path(arguments.cases).glob("*.npz"))
-        cases = small_batches() if arguments.cases == "small-batches" else [Case.read(path) for path in files]
-        # Every second one was for development; nothing was changed after a look at the others.
-        for title, part in (("development", cases[::2]), ("looked at once", cases[1::2])):
-            scores = evaluate(part, names)
-            show(f"{title}: {len(part)} grids", scores)
-            show_misses(scores["surefoot"])
-            show_confidence(title, scores["surefoot"])
-            if arguments.csv is not None:
-                write(arguments.csv, f"{Path(arguments.cases).name}, {title}", part, scores["surefoot"])
-    print(f"\n{time.perf_counter() - begin:.0f} s")
+    for name in arguments.cases or PARTS:
+        cases, title = cases_of(name), Path(name).name
+        small = [case for case in cases if name in PARTS and SMALL.search(case.name)]
+        scores = evaluate(cases, names)
+        show(f"{title}: {len(cases)} grids", scores)
+        if small:
+            of_small = {key: [score for score in rows if score.case in small] for key, rows in scores.items()}
+            show(f"of these, batches of one or two: {len(small)} grids", of_small)
+        show_misses(scores["surefoot"])
+        show_confidence(title, scores["surefoot"])
+        if arguments.csv is not None:
+            write(arguments.csv, title, scores["surefoot"])
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ class TestRunsThatMisbehave:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_no_rate_works(value):
-    with pytest.raises(NoRateWorks, match=r"none of 5 candidates .* at step 0: look at the batch .*lr=0.01: not finite at step 0"):
+    with pytest.raises(NoRateWorks, match=r"none of 5 .* at step 0: look at the batch .*lr=0.01: not finite at step 0"):
         tune(lambda lr, seed: Constant(loss=value), np.geomspace(0.01, 1, 5), 20)
 
 

@@ -13,29 +13,31 @@ _SMALL = 0.01
 _NOISE = 0.1
 """A fall of this share of the standard deviation of the batch losses is hardly one, either."""
 
-_AT_ZERO, _PER_LOG_ERROR, _PER_RIVAL = 0.81, -0.35, 0.4
-"""A straight line in the logit, fitted to grids that were recorded for development (``benchmarks/search.py`` shows how
+_AT_ZERO, _PER_LOG_ERROR, _PER_RIVAL = 1.5, -0.4, 0.5
+"""A straight line in the logit, somewhat below what the grids for development say (``benchmarks/search.py`` shows how
 often it is right on others)."""
+_PER_BLUR = 4.0
+"""How much less sure the answer is if batch losses have decided, per standard error of their differences."""
 _LEAST_ERROR, _MOST_ERROR = 1e-3, math.e
 _RIVALS = 2
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def confidence(race: Race, chosen: int) -> float:
+def confidence(race: Race, chosen: int, *, is_evaluated: bool) -> float:
     """The probability that no candidate would end more than 5 % of the gain below the chosen one.
 
-    It follows from how large the standard errors of the paired differences are, relative to the gain (the largest of
-    the candidates that ran for a quarter of the horizon), and from how many rivals were taken to the end. Below 0.5 if
-    no gain can be told from the noise.
+    It follows from the standard errors of the paired differences, relative to the gain (the largest of the candidates
+    that ran for a quarter of the horizon), and from how many rivals were taken to the end. It is smaller if noisy batch
+    losses have decided among these, instead of an evaluation, and below 0.5 if no gain can be told from the noise.
     """
     gain, seen = race.gain(chosen, race.horizon)
-    errors, rivals = [_LEAST_ERROR], 0
-    for i in range(len(race.rates)):
-        if i != chosen and 4 * race.taken(i) >= race.horizon and not race.lost(i):
-            errors.append(race.gap(i, chosen, race.taken(i), gain).error)
-            rivals += race.taken(i) == race.horizon
-    logit = _AT_ZERO + _PER_LOG_ERROR * math.log(min(max(errors), _MOST_ERROR)) + _PER_RIVAL * min(rivals, _RIVALS)
-    return (1.0 if seen else 0.5) / (1.0 + math.exp(-logit))
+    others = [i for i in range(len(race.rates)) if i != chosen and not race.lost(i)]
+    error = {i: race.gap(i, chosen, race.taken(i), gain).error for i in others if 4 * race.taken(i) >= race.horizon}
+    rivals = [i for i in others if race.taken(i) == race.horizon]
+    largest = min(max(error.values(), default=0.0), _MOST_ERROR)
+    logit = _AT_ZERO + _PER_LOG_ERROR * math.log(max(largest, _LEAST_ERROR)) + _PER_RIVAL * min(len(rivals), _RIVALS)
+    blurred = 0.0 if is_evaluated else max((error[i] for i in rivals), default=0.0)
+    return (1.0 if seen else 0.5) / (1.0 + math.exp(-logit)) / (1.0 + _PER_BLUR * blurred)
 
 
 @np.errstate(over="ignore", invalid="ignore")

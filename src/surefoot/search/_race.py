@@ -42,6 +42,8 @@ _PACE = 0.7
 """How much of the leader's last gain, for every doubling after the next, a smaller rate may be behind."""
 _ASLEEP = 0.25
 """A smaller rate that is further behind than this, and not nearer than before, has not begun to move."""
+_EARLY = 0.6
+"""Until this share of the winner's gain is there, it may be too early to leave a larger rate."""
 _COOLING = 0.15
 """How far a larger rate may be behind before a schedule ends low."""
 _NEXT = 1.3
@@ -188,8 +190,10 @@ class Race:
             leaders |= {n: min(here, key=lambda i: self.level(i, step)) for n, here in running.items() if here}
             present = {i for here in running.values() for i in here}
             if step == self.horizon or not present:
-                return
+                break
             active = self._kept(chains, present, step, step == steps[0])
+        while early := [i for chain in chains for i in self._left_early(chain)]:
+            yield early, self.horizon
 
     def _climb(
         self, chain: list[int], here: set[int], step: int, before: int | None, first: bool
@@ -229,6 +233,22 @@ class Race:
             return rest[len(rest) // 2 : len(rest) // 2 + 1]
         there = [i for i in rest if self.taken(i) == furthest]
         return [min(there, key=lambda i: self.level(i, furthest))]
+
+    def _left_early(self, chain: list[int]) -> list[int]:
+        """The next larger rate than a method's winner, if it was left before most of the winner's gain was there.
+
+        While little is gained, the noise of a large rate looks large beside it.
+        """
+        done = [i for i in chain if self.taken(i) == self.horizon and not self.lost(i)]
+        if not done:
+            return []
+        winner = min(done, key=lambda i: self.level(i, self.horizon))
+        beside = chain[chain.index(winner) + 1 :][:1]
+        if not beside or self.taken(beside[0]) == self.horizon or self.lost(beside[0]):
+            return []
+        step = self.taken(beside[0])
+        gained = self.gain(winner, step)[0] if step else 0.0
+        return beside if gained < _EARLY * self.gain(winner, self.horizon)[0] else []
 
     def _kept(self, chains: list[list[int]], present: set[int], step: int, first: bool) -> set[int]:
         """Those that go on from a rung."""

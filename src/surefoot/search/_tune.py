@@ -245,7 +245,7 @@ def _answer(search: Search, winner: Candidate, steps: int) -> Found:
         method=winner.method,
         loss=winner.recent_loss() if search.maximize else winner.score(),
         score=winner.score(),
-        confidence=confidence(race, place),
+        confidence=confidence(race, place, is_evaluated=all(one.evaluation is not None for one in winner.records)),
         warnings=tuple(notes(race, place)),
         start=race.start(),
         steps=steps,
