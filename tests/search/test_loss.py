@@ -51,13 +51,13 @@ def test_diverged_runs_end(tape):
     horizon = 400
     losses = curves(LRS, LRS[6], horizon)
     losses[10:, :, 2:] = np.nan
-    losses[7] = 1.2  # dead
+    losses[8] = 1.2  # dead
     found = tune(tape(LRS, losses, 0.01 * np.ones(losses.shape)), LRS, horizon)
     assert found.lr == LRS[6]
     assert all(row.outcome in ("diverged", "never started") for row in found.table[10:])
     assert all(row.steps <= 3 for row in found.table[10:])
-    assert found.table[7].outcome == "dropped"
-    assert found.table[7].steps <= horizon / 8
+    assert found.table[8].outcome == "dropped"
+    assert found.table[8].steps <= horizon / 8
 
 
 @pytest.mark.parametrize("method", ["sgd", "sps", "ngn"])

@@ -129,7 +129,6 @@ def find_lr(
     evaluate: str | None = None,
     maximize: bool = False,
     seeds: int | Sequence[int] | None = None,
-    tolerance: float = 0.005,
     refine: int | None = None,
     extend: bool | None = None,
     progress: Tell | None = None,
@@ -146,7 +145,6 @@ def find_lr(
             instead of the training loss.
         maximize: Whether this metric is to be large.
         seeds: As in :func:`surefoot.tune`, and so are the next four.
-        tolerance: The share of the gain that does not matter.
         refine: Rounds of refinement.
         extend: Whether rates are added beyond the grid.
         progress: Whether to show progress, or a function of the steps taken.
@@ -180,7 +178,7 @@ def find_lr(
         schedule = _factors(plan, horizon)
         found = tune(
             factory, rates, horizon, schedule=schedule, processes=1, progress=progress, seeds=seeds,
-            tolerance=tolerance, refine=refine, extend=extend, maximize=maximize,
+            refine=refine, extend=extend, maximize=maximize,
         )  # fmt: skip
     return replace(found, run=None)  # its checkpoint is gone
 
