@@ -3,7 +3,7 @@
     python benchmarks/networks.py [--steps 2] [--turns 5] [--batch 128] [--layouts 2] [--compile]
 
 The bare loop is what one writes by hand: ResNet20, the images in memory as float32, ``torch.optim.SGD``, no logging.
-The study's loop is ``NetworkRun.advance``: it takes the same rows, and keeps loss, ‖g‖², step size, δ and ‖x_t − x_1‖
+The study's loop is ``TorchRun.advance``: it takes the same rows, and keeps loss, ‖g‖², step size, δ and ‖x_t − x_1‖
 of every step. All have one thread and take turns of a few steps. Each rate is the best of its turns, in processor time,
 so that other work on the machine counts little. Goals: ≥ 0.95 of the bare loop; with channels_last and bfloat16 ≥ 1.5
 times the plain float32 loop, which only processors with bfloat16 instructions can reach: elsewhere they are emulated.
@@ -23,9 +23,8 @@ from torch.nn.functional import cross_entropy
 
 from surefoot.data import Images, cifar
 from surefoot.problems import ImageInputs, NetworkProblem, networks
-from surefoot.runs._training import NetworkRun
-from surefoot.runs._types import Settings
-from surefoot.study import Run, parse_method
+from surefoot.runs import Settings, factory_of
+from surefoot.study import parse_method
 
 GOAL, GOAL_BFLOAT16 = 0.95, 1.5
 Advance = Callable[[int], None]
@@ -74,7 +73,7 @@ def study(
     problem.__dict__["initial_losses"] = (0.0, None)  # those of a study are computed once for all its runs
     per_epoch = len(images) // batch
     settings = Settings(per_epoch, 100, batch, np.ones(100 * per_epoch), "shuffle", 1)
-    return NetworkRun(problem, Run(parse_method(method), 0.01, 0), settings).advance
+    return factory_of(problem, parse_method(method), settings)(0.01, 0).advance
 
 
 def best_rates(sides: dict[str, Advance], steps: int, turns: int, batch: int) -> dict[str, float]:

@@ -26,8 +26,7 @@ from rich.table import Table
 
 from _timing import Turns
 from surefoot.problems import LinearRegression, LogisticRegression, Problem
-from surefoot.runs import Executor, Record, RunPlan, Settings, SweepWork, Trace
-from surefoot.runs._methods import parse_method
+from surefoot.runs import Executor, Key, Record, Settings, SweepWork, Trace, parse_method
 
 BASE_LRS = np.logspace(-3, 2, 16)
 DNA_LRS = np.logspace(-2, 2, 9)
@@ -51,12 +50,11 @@ def seconds(function: Callable[[], object]) -> float:
 
 
 def batched(
-    problem: Any, runs: Any, *, steps_per_epoch: int, epochs: int, batch_size: int, schedule: Any
+    problem: Any, keys: list[Key], *, steps_per_epoch: int, epochs: int, batch_size: int, schedule: Any
 ) -> Callable[[], list[Trace]]:
     """A sweep without a study, in this process, with its plan made."""
     settings = Settings(steps_per_epoch, epochs, batch_size, schedule, "shuffle", 1)
-    work = SweepWork(problem, {run.method.name: run.method for run in runs}, settings)
-    keys = [run.key for run in runs]
+    work = SweepWork(problem, {name: parse_method(name) for name in {key.method for key in keys}}, settings)
 
     def advance() -> list[Trace]:
         traces: list[Trace] = []
@@ -72,8 +70,7 @@ def sweep(
     problem: Problem, methods: tuple[str, ...], lrs: Any, seeds: int, epochs: int, batch_size: int
 ) -> Callable[[], list[Trace]]:
     """Our side: all runs with all their traces, in this process. The grid is laid before, as for JAX."""
-    parsed = [parse_method(name) for name in methods]
-    runs = [RunPlan(method, float(lr), seed) for method in parsed for lr in lrs for seed in range(seeds)]
+    runs = [Key(name, float(lr), seed) for name in methods for lr in lrs for seed in range(seeds)]
     steps = problem.n_rows // batch_size
     return batched(
         problem,
@@ -239,9 +236,9 @@ def peak_memory() -> float:
 
 def sweep_only(study: Any) -> None:
     settings = Settings(study.steps_per_epoch, study.epochs, study.batch_size, study.factors, "shuffle", 1)
-    work = SweepWork(study.problem, {run.method.name: run.method for run in study.runs}, settings)
+    work = SweepWork(study.problem, {method.name: method for method in study.methods}, settings)
     with Executor(processes=1) as executor:
-        executor.advance(work, [Record(run.key, settings.steps) for run in study.runs], settings.steps)
+        executor.advance(work, [Record(run, settings.steps) for run in study.runs], settings.steps)
 
 
 def in_fresh_process(count: int) -> tuple[float, float, float]:

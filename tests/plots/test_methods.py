@@ -64,7 +64,7 @@ def test_every_colour_is_strong_enough_for_a_line_on_white():
 
 def test_labels_are_the_names_of_the_classes():
     import surefoot.optim as sfo
-    from surefoot.runs._optimizers import NAMED
+    from surefoot.runs._methods import OPTIMIZERS as NAMED
 
     for name in known():
         place = NAMED.get(name, "surefoot.optim:")

@@ -5,7 +5,7 @@ import numpy as np
 from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
 from surefoot.runs import Executor, Record, Settings, SweepWork
 from surefoot.runs._methods import parse_method
-from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, RunPlan
+from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key
 
 METHODS = ("sgd", "sps", "ngn", "log-ngn", "power(p=0.25)", "sps(lower_bound=-2)", "spp")
 
@@ -32,8 +32,8 @@ PROBLEMS = {
 
 
 def runs_of(methods, lrs, seeds):
-    parsed = [parse_method(name) for name in methods]
-    return [RunPlan(method, float(lr), seed) for method in parsed for lr in lrs for seed in seeds]
+    names = [parse_method(name).name for name in methods]
+    return [Key(name, float(lr), seed) for name in names for lr in lrs for seed in seeds]
 
 
 def run_batched(
@@ -44,8 +44,8 @@ def run_batched(
     settings = Settings(
         steps_per_epoch, epochs, batch_size, np.asarray(schedule), sampling, every, tuple(rules), distance
     )
-    work = SweepWork(problem, {run.method.name: run.method for run in runs}, settings)
-    records = [Record(run.key, settings.steps) for run in runs]
+    work = SweepWork(problem, {run.method: parse_method(run.method) for run in runs}, settings)
+    records = [Record(run, settings.steps) for run in runs]
     with Executor(processes=processes) as executor:
         executor.advance(work, records, settings.steps, on_chunk)
 
@@ -69,7 +69,7 @@ def sweep(problem, runs, batch_size, epochs=2, schedule=None, **options):
         on_chunk=keep,
         **options,
     )
-    return [found[run.key] for run in runs]
+    return [found[run] for run in runs]
 
 
 def numbers(trace):

@@ -1,6 +1,7 @@
 """Runs of networks that are interrupted, killed, or find their checkpoint damaged or the disk full."""
 
 import errno
+import io
 import json
 import multiprocessing
 import os
@@ -20,8 +21,8 @@ from tests.processes import Program, wait_until
 from tests.runs.network_cases import TRAIN, Noisy, make_problem, make_study
 
 from surefoot.problems import NetworkProblem, networks
-from surefoot.runs import Key, Record, States, _states, _training, _work, work_of
-from surefoot.runs._training import NetworkRun
+from surefoot.runs import Record, States, _states, _torch_run, _work, work_of
+from surefoot.search import TorchRun
 from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrupted
 
 
@@ -33,13 +34,9 @@ def work_in(study, folder):
     return work_of(study.problem, study.methods, study.shared, states_of(study, folder))
 
 
-def key_of(run):
-    return Key(run.method.name, run.lr, run.seed)
-
-
 def do(study, folder, run=0, stop=None):
     """Take a run to its end, from wherever it is."""
-    (record,) = work_in(study, folder).do([(key_of(study.runs[run]), 0, study.steps)], stop)
+    (record,) = work_in(study, folder).do([(study.runs[run], 0, study.steps)], stop)
     return record.trace
 
 
@@ -75,8 +72,8 @@ def test_a_run_that_is_stopped_at_every_look_ends_with_the_same_bits(method, tmp
 def test_begun_runs_come_first(tmp_path, monkeypatch):
     study, taken = make_study(), []
     stopped_in_the_middle(study, tmp_path / "s.db.states", run=2)
-    advance = NetworkRun.take_steps
-    monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(self.run), advance(self, k))[1])
+    take = TorchRun._take
+    monkeypatch.setattr(TorchRun, "_take", lambda self, k: (taken.append(self.key), take(self, k))[1])
     study.run(tmp_path / "s.db", processes=1)
     assert list(dict.fromkeys(taken)) == [study.runs[place] for place in (2, 0, 1, 3)]
 
@@ -98,10 +95,10 @@ def test_a_run_that_was_killed_before_its_result_was_stored_is_stored(tmp_path, 
     study, taken = make_study(), []
     last = study.runs[3]
     work = work_in(study, tmp_path / "s.db.states")
-    work._saves = True  # as a process does that hands its runs over
-    work.do([(key_of(last), 0, study.steps)])
-    advance = NetworkRun.take_steps
-    monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(self.run), advance(self, k))[1])
+    work._hands_over = True  # as a process does that hands its runs over
+    work.do([(last, 0, study.steps)])
+    take = TorchRun._take
+    monkeypatch.setattr(TorchRun, "_take", lambda self, k: (taken.append(self.key), take(self, k))[1])
     found = study.run(tmp_path / "s.db", processes=1)
     assert set(taken) == set(study.runs) - {last}
     assert_same_bits(found.dataset, study.run(processes=1).dataset)
@@ -162,13 +159,13 @@ def test_a_killed_program_goes_on_inside_its_run(tmp_path, whole, assert_same_bi
 
         kill_when(written, PROGRAM, store, "1")
     study = make_study(**SWEEP)
-    records = [Record(key_of(run), study.steps) for run in study.runs]
+    records = [Record(run, study.steps) for run in study.runs]
     for record in records:
         states_of(study, folder).load(record)
     saved = [record.taken for record in records if record.taken]
     done = study.plan(store).done
-    advance = NetworkRun.take_steps
-    monkeypatch.setattr(NetworkRun, "take_steps", lambda self, k: (taken.append(k), advance(self, k))[1])
+    take = TorchRun._take
+    monkeypatch.setattr(TorchRun, "_take", lambda self, k: (block := take(self, k), taken.append(block.shape[1]))[0])
     assert_same_bits(study.run(store, processes=1).dataset, whole)
     assert sum(taken) == (2 - done) * 600 - sum(saved)
     assert min(saved) > 0
@@ -230,8 +227,9 @@ def test_nothing_is_unpickled_from_a_checkpoint(tmp_path):
         def __reduce__(self):
             return Path.touch, (tmp_path / "sprung",)
 
-    record = Record(key_of(study.runs[0]), study.steps, np.ones(3))
-    states_of(study, tmp_path).save(record, {"model": Trap(), "random": torch.zeros(1)})
+    content = io.BytesIO()
+    np.savez(content, skeleton=np.array([Trap()], object))
+    path.write_bytes(_states._checksum(content.getvalue()) + content.getvalue())
     with pytest.raises(CheckpointError, match=f"{path.name} cannot be read"):
         do(study, tmp_path)
     assert not (tmp_path / "sprung").exists()
@@ -350,5 +348,5 @@ def test_workers_take_one_gpu_each(monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
     for number in ((), (1,), (2,), (3,)):
         monkeypatch.setattr(multiprocessing.current_process(), "_identity", number)
-        _training._take_gpu()
+        _torch_run._take_gpu()
     assert taken == [0, 1, 0]  # this process has the one it has

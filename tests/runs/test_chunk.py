@@ -11,7 +11,7 @@ from surefoot.problems import ArrayProblem, LinearRegression
 from surefoot.rules import StopRule
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._types import STEP_FIELDS
-from surefoot.study import Study
+from surefoot.study import Study, parse_method
 from surefoot.theory import models, schedules
 
 
@@ -156,14 +156,14 @@ def plain_run(problem, run, *, epochs, batch_size, schedule, sampling="shuffle")
             trace.distance.append(float(np.linalg.norm(x - start)))
             weighted += schedule[step] * x
             trace.last_loss = twin.loss(x, everything)
-            if run.method.model is None:
+            if run.method == "spp":
                 new = twin.prox(x, rows, rate)
                 moved = float((new - x) @ (new - x))
                 trace.size.append(np.sqrt(moved / grad_sq) if grad_sq > 0 else rate)
                 trace.delta.append(max(loss - twin.loss(new, rows) - moved / (2 * rate), 0.0))
                 x = new
             else:
-                size, delta = run.method.model.step(float(loss), grad_sq, float(rate))
+                size, delta = parse_method(run.method).model.step(float(loss), grad_sq, float(rate))
                 trace.size.append(size)
                 trace.delta.append(delta)
                 x = x - size * gradient

@@ -12,9 +12,8 @@ import pytest
 from tests.runs.engine_cases import METHODS, PROBLEMS, numbers, run_batched, runs_of, small_logistic, sweep
 
 from surefoot.problems import ArrayProblem, LinearPredictor, LinearRegression, LogisticRegression, Quadratic
+from surefoot.runs import STEP_FIELDS, Record, Settings, SweepWork, parse_method
 from surefoot.runs._row_orders import row_orders
-from surefoot.runs._sweep import chunks_of
-from surefoot.runs._types import STEP_FIELDS, Settings
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -229,9 +228,10 @@ def test_chunks_hold_every_run_once_and_few_numbers():
     problem = LogisticRegression("dna")
     settings = Settings(100, 10, 16, np.ones(1000), "shuffle", 1)
     runs = runs_of(METHODS, np.geomspace(0.01, 100, 40), range(4))
-    chunks = chunks_of(problem, runs, settings)
-    assert sorted(id(run) for chunk in chunks for tile in chunk for run in tile) == sorted(map(id, runs))
-    assert max(len(chunk) for chunk in chunks) * 16 * problem.dimension < 1e5
+    work = SweepWork(problem, {name: parse_method(name) for name in METHODS}, settings)
+    chunks = work.groups([Record(run, 1000) for run in runs])
+    assert sorted(record.key for chunk in chunks for record in chunk) == sorted(runs)
+    assert max(len(chunk) for chunk in chunks) * problem.dimension < 1e5
 
 
 SCRIPT = """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from surefoot.problems import LinearRegression
 from surefoot.search import ProblemRun
 from surefoot.study import Study, parse_method
 from surefoot.theory import level, models
@@ -64,7 +63,7 @@ def test_networks_hand_it_to_the_optimizer():
     import torch
 
     import surefoot.optim as sfo
-    from surefoot.runs._optimizers import build
+    from surefoot.runs._methods import build
 
     for spec in ("ngn(lower_bound=level(share=0.3))", "ngn-adam(lower_bound=level(share=0.3))"):
         optimizer = build(parse_method(spec), [torch.nn.Parameter(torch.zeros(2))], 0.1)
@@ -87,6 +86,12 @@ def test_bad_levels_are_named(spec, message):
         parse_method(spec)
 
 
-def test_a_search_by_indices_refuses_it():
-    with pytest.raises(ValueError, match="indices with a level certify nothing"):
-        ProblemRun(LinearRegression(), "sps(lower_bound=level)", batch_size=5)
+def test_a_run_of_a_search_has_the_numbers_of_the_study(result):
+    """Its level is part of its state."""
+    study = Study("linear-regression", methods=METHODS, **SETTINGS)
+    run = ProblemRun.of_study(study.problem, study.methods[1], study.shared)(1.0, 1)
+    for k in (50, 1, 149):
+        run.advance(k)
+    there = result.dataset.isel(algorithm=1, lr=1, seed=1)
+    np.testing.assert_array_equal(run.trace().steps["loss"], there.loss)
+    np.testing.assert_array_equal(run.trace().steps["size"], there["size"])

@@ -7,7 +7,8 @@ import torch
 
 import surefoot.optim as sfo
 from surefoot.runs import has_level
-from surefoot.runs._optimizers import NAMED, build
+from surefoot.runs._methods import OPTIMIZERS as NAMED
+from surefoot.runs._methods import build
 from surefoot.study import Method, Study, parse_method
 from surefoot.theory import models
 

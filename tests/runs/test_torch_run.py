@@ -1,15 +1,272 @@
-"""Torch trainings as runs."""
+"""Torch trainings as runs: what a step tells, what is kept of them, and that they do not disturb each other."""
+
+from itertools import chain, islice
 
 import numpy as np
 import pytest
 import torch
+from tests.runs.network_cases import TRAIN, Noisy
 from tests.runs.torch_recipe import LRS, X, Y, batches, recipe, same, squared
 from torch import nn
 
 import surefoot.optim as sfo
 from surefoot.problems import LinearRegression
+from surefoot.runs import Key, Record, States
+from surefoot.runs._row_orders import row_orders
 from surefoot.search import ProblemRun, RunError, TorchRun, tune
-from surefoot.theory import schedules
+from surefoot.theory import models, schedules
+
+INPUTS, TARGETS = TRAIN
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # several for so small a network wait for each other
+    yield
+    torch.set_num_threads(before)
+
+
+def classified(model, batch):
+    return nn.functional.cross_entropy(model(INPUTS), TARGETS)
+
+
+def start(optimizer=sfo.SGD, lr=0.1, *, model=Noisy, loss=classified, **options):
+    """A run of a network with batch norm and dropout."""
+    factory = lambda parameters, lr: optimizer(parameters, lr=lr)  # noqa: E731
+    return TorchRun(model, lambda seed: [None], loss, factory, **options)(lr)
+
+
+def point(run):
+    return torch.cat([p.detach().flatten() for p in run.model.parameters()])
+
+
+def gradient(run):
+    return torch.cat([p.grad.flatten() for p in run.model.parameters()])
+
+
+def readings(run, steps=1):
+    """Loss, ‖g‖², size and index of some steps."""
+    return run._take(steps)[:4].T
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "model"),
+    [(sfo.SGD, models.Linear()), (sfo.SPS, models.Truncated()), (sfo.NGN, models.SquareRoot())],
+)
+def test_numbers_of_our_optimizers_are_the_theory_s(optimizer, model):
+    for loss, grad_sq, size, delta in readings(start(optimizer, 3.0), 5):
+        expected = model.step(float(loss), float(grad_sq), 3.0)
+        assert (size, delta) == pytest.approx((expected.size, expected.delta), rel=1e-6)
+
+
+def test_the_index_of_plain_sgd_is_half_alpha_g_squared():
+    run = start(torch.optim.SGD, 0.3)
+    ((_, grad_sq, size, delta),) = readings(run)
+    assert grad_sq == pytest.approx(float(gradient(run).square().sum()))
+    assert (size, delta) == pytest.approx((0.3, 0.15 * grad_sq))
+
+
+def test_the_index_of_other_optimizers_is_half_the_inner_product_of_gradient_and_move():
+    run = start(torch.optim.AdamW, 0.01)
+    before = point(run)
+    ((_, _, size, delta),) = readings(run)
+    move = before - point(run)
+    assert delta == pytest.approx(0.5 * float(gradient(run) @ move), rel=1e-5)
+    assert size == pytest.approx(float(move.norm() / gradient(run).norm()), rel=1e-5)
+    assert run.distance() == pytest.approx(float(move.norm()), rel=1e-6)
+
+
+def test_that_is_exact_for_groups_of_plain_sgd():
+    def groups(parameters, lr):
+        first, *rest = parameters
+        return torch.optim.SGD([{"params": [first], "lr": lr}, {"params": rest, "lr": 2 * lr}])
+
+    run = start(groups)
+    ((_, _, _, delta),) = readings(run)
+    squares = [float(p.grad.square().sum()) for p in run.model.parameters()]
+    assert delta == pytest.approx(0.05 * squares[0] + 0.1 * sum(squares[1:]), rel=1e-4)
+
+
+def test_a_zero_gradient_has_size_zero():
+    ((*numbers,),) = readings(start(torch.optim.Adam, loss=lambda model, batch: 0.0 * model(INPUTS).sum()))
+    assert numbers == [0.0] * 4
+
+
+@pytest.mark.parametrize("optimizer", [sfo.NGN, torch.optim.SGD, torch.optim.AdamW])
+def test_parameters_without_a_gradient_do_not_move(optimizer):
+    class Half(Noisy):
+        def forward(self, inputs):
+            return self.last(torch.zeros(len(inputs), 16))
+
+    run = start(optimizer, model=Half)
+    before = run.model.first.weight.detach().clone()
+    run.advance(2)
+    assert torch.equal(run.model.first.weight, before)
+
+
+@pytest.mark.parametrize("optimizer", [sfo.SGD, torch.optim.SGD, torch.optim.AdamW])
+def test_the_schedule_multiplies_the_rates_of_every_step(optimizer):
+    factors = schedules.linear(5)
+    run = start(optimizer, schedule=factors)
+    rates = []
+    for _ in range(5):
+        run.advance(1)
+        rates.append(run.optimizer.param_groups[0]["lr"])
+    np.testing.assert_allclose(rates, 0.1 * factors)
+
+
+def test_random_numbers_are_the_run_s_own_and_those_of_others_are_left_alone():
+    runs = recipe(model=lambda: nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 1)))
+    alone, one, other = runs(0.01, 1), runs(0.01, 1), runs(0.01, 2)
+    alone.advance(4)
+    for _ in range(4):
+        torch.manual_seed(99)
+        one.advance(1)
+        other.advance(1)
+    assert torch.rand(1) == torch.rand(1, generator=torch.Generator().manual_seed(99))
+    assert same(alone, one)
+    assert not same(alone, other)
+
+
+@pytest.mark.parametrize("optimizer", [sfo.NGN, sfo.MoMoAdam, torch.optim.AdamW])
+def test_going_on_from_a_state_on_disk(tmp_path, optimizer):
+    runs = recipe(
+        optimizer, lambda: nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+    )
+    straight, first, second = runs(0.01, 1), runs(0.01, 1), runs(0.01, 1)
+    straight.advance(12)
+    first.advance(7)
+    torch.manual_seed(99)  # others use random numbers, too
+    record, states = Record(Key("", 0.01, 1), 12, np.zeros(7)), States(str(tmp_path / "states"), "context")
+    states.save(record, first.state_dict())
+    second.load_state_dict(states.load(record))
+    second.advance(5)
+    assert same(straight, second)
+
+
+def test_a_model_is_evaluated_where_its_optimizer_says():
+    def optimizer(parameters, lr):
+        return sfo.SGD(parameters, lr=lr, momentum=sfo.ScheduleFree())
+
+    def distance(model):
+        return sum(p.detach().square().sum() for p in model.parameters()).item()
+
+    run = TorchRun(lambda: nn.Linear(3, 1), batches, squared, optimizer, evaluate=distance)(0.5)
+    run.advance(5)
+    there = distance(run.model)
+    run.optimizer.eval()
+    at_the_average = distance(run.model)
+    run.optimizer.train()
+    assert run.evaluate() == at_the_average != there
+    assert distance(run.model) == pytest.approx(there)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        (sfo.NGN, True),
+        (torch.optim.SGD, True),
+        (sfo.MoMo, False),
+        (sfo.NGNAdam, False),
+        (lambda p, lr: sfo.SPS(p, lr=lr, lower_bound="estimate"), False),
+        (lambda p, lr: sfo.SGD(p, lr=lr, weight_decay=0.1), False),
+        (lambda p, lr: sfo.SGD(p, lr=lr, max_grad_norm=1.0), False),
+        (lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9), False),
+        (lambda p, lr: torch.optim.SGD(p, lr=lr, maximize=True), False),
+        (torch.optim.AdamW, False),
+    ],
+)
+def test_indices_stand_in_a_bound_only_where_the_theory_allows_it(optimizer, expected):
+    assert recipe(optimizer)(0.1).certifies is expected
+
+
+# Hooks, clipping, accumulation and mixed precision.
+
+
+def clipped(parameters, lr):
+    optimizer = torch.optim.SGD(parameters, lr=lr)
+
+    def clip(optimizer, args, kwargs):
+        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 0.01)
+
+    optimizer.register_step_pre_hook(clip)
+    return optimizer
+
+
+def test_clipping_is_torch_s_and_the_index_is_that_of_the_clipped_step():
+    hooked, asked, plain = recipe(clipped)(0.1), recipe(torch.optim.SGD, clip=0.01)(0.1), recipe(torch.optim.SGD)(0.1)
+    by_hook, by_us, unclipped = (run.advance(10).deltas for run in (hooked, asked, plain))
+    assert same(hooked, asked)
+    np.testing.assert_allclose(by_hook, by_us, rtol=1e-5)
+    assert max(by_us) < 0.1 * min(unclipped)
+    assert (hooked.certifies, asked.certifies) == (False, False)
+    with pytest.raises(ValueError, match="max_grad_norm"):
+        recipe(sfo.SGD, clip=1.0)(0.1)
+
+
+@pytest.mark.parametrize("optimizer", [sfo.NGN, torch.optim.SGD])
+def test_accumulated_batches_are_one_large_one(optimizer):
+    def large(seed):
+        parts = batches(seed)
+        pairs = (parts[0], parts[1]), (parts[2], parts[3])
+        return [(torch.cat([a[0], b[0]]), torch.cat([a[1], b[1]])) for a, b in pairs]
+
+    def make(data, **options):
+        factory = lambda parameters, lr: optimizer(parameters, lr=lr)  # noqa: E731
+        return TorchRun(lambda: nn.Linear(3, 1), data, squared, factory, lr=0.1, **options)
+
+    one, two = make(large), make(lambda seed: batches(seed)[:4], accumulate=2)
+    for ours, theirs in zip(two.advance(6), one.advance(6), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+    again = make(lambda seed: batches(seed)[:4], accumulate=2)
+    again.load_state_dict(two.state_dict())
+    two.advance(3)
+    again.advance(3)
+    assert same(two, again)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("optimizer", [sfo.NGN, torch.optim.SGD])
+def test_mixed_precision_trains_and_goes_on(dtype, optimizer):
+    runs = recipe(optimizer, autocast=dtype)
+    straight, first, second = runs(0.1), runs(0.1), runs(0.1)
+    losses, deltas = straight.advance(40)
+    assert losses[-1] < 0.5 * losses[0]
+    assert min(deltas) >= 0
+    first.advance(15)
+    second.load_state_dict(first.state_dict())
+    second.advance(25)
+    assert same(straight, second)
+    assert not straight.certifies
+
+
+def test_a_gradient_too_large_for_float16_takes_no_step():
+    runs = TorchRun(
+        lambda: nn.Linear(3, 1), batches, lambda m, b: 1e4 * squared(m, b), torch.optim.SGD, autocast="float16", lr=1e-9
+    )
+    losses, deltas = runs.advance(30)
+    assert np.isfinite(losses).all()
+    assert np.isfinite(deltas).all()
+    assert runs._scaler.get_scale() < 2**16
+    assert runs.distance() > 0
+
+
+@pytest.mark.parametrize("optimizer", [sfo.NGN, torch.optim.SGD])
+def test_the_scale_of_float16_grows_while_all_is_well(optimizer):
+    run = recipe(optimizer, autocast="float16")(0.1)
+    run._scaler = scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=5)
+    run.advance(12)
+    assert scaler.get_scale() == 8.0
+
+
+@pytest.mark.parametrize("optimizer", [sfo.SGD, torch.optim.SGD, torch.optim.Adam])
+def test_a_rate_beyond_the_parameters_numbers_diverges(optimizer):
+    assert np.isinf(readings(start(optimizer, 1e39), 2)[-1, 3])
+    assert np.isfinite(readings(start(sfo.NGN, 1e39))[0, 3])
+
+
+# As runs of a search.
 
 
 @pytest.mark.parametrize("optimizer", [sfo.SGD, sfo.SPS, sfo.NGN, torch.optim.SGD, torch.optim.AdamW])
@@ -18,42 +275,6 @@ def test_it_finds_a_rate_that_learns(optimizer):
     losses, _ = recipe(optimizer)(found.lr).advance(60)
     assert losses[-1] < 0.5 * losses[0]
     assert found.run.step == 60
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "certified"),
-    [
-        (sfo.SGD, True),
-        (sfo.SPS, True),
-        (sfo.NGN, True),
-        (torch.optim.SGD, True),
-        (sfo.MoMo, False),
-        (sfo.NGNMomentum, False),
-        (lambda p, lr: sfo.SPS(p, lr=lr, lower_bound="estimate"), False),
-        (lambda p, lr: sfo.SGD(p, lr=lr, weight_decay=0.1), False),
-        (lambda p, lr: sfo.SGD(p, lr=lr, max_grad_norm=1.0), False),
-        (torch.optim.AdamW, False),
-        (lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9), False),
-        (lambda p, lr: torch.optim.SGD(p, lr=lr, weight_decay=0.1), False),
-    ],
-)
-def test_indices_stand_in_a_bound_only_where_the_theory_allows_it(optimizer, certified):
-    run = recipe(optimizer)(0.1)
-    run.advance(3)
-    assert run.certifies == certified
-
-
-def test_indices_of_plain_sgd_are_ours():
-    ours, theirs = recipe(sfo.SGD)(0.1).advance(10), recipe(torch.optim.SGD)(0.1).advance(10)
-    np.testing.assert_allclose(ours.deltas, theirs.deltas, rtol=1e-5)
-    np.testing.assert_allclose(ours.losses, theirs.losses, rtol=1e-5)
-
-
-def test_the_heuristic_index_is_exact_for_sgd():
-    """½⟨g, x_t − x_{t+1}⟩ is ½α‖g‖² there."""
-    plain = recipe(sfo.SGD)(0.1).advance(10)
-    foreign = recipe(lambda p, lr: torch.optim.SGD(p, lr=lr, maximize=False, momentum=1e-12))(0.1).advance(10)
-    np.testing.assert_allclose(plain.deltas, foreign.deltas, rtol=1e-3)
 
 
 def test_the_numbers_are_those_of_the_convex_run():
@@ -66,68 +287,11 @@ def test_the_numbers_are_those_of_the_convex_run():
         layer.weight.data = start[None].clone()
         return layer
 
-    rows = theirs._order(0).rows(0, 20)
+    rows = list(islice(chain.from_iterable(row_orders(0, problem.n_rows, 5, "shuffle")), 20))
     ours = TorchRun(model, lambda seed: [(A[r], b[r]) for r in rows], squared, lambda p, lr: sfo.NGN(p, lr=lr), lr=0.1)
     for one, other in zip(ours.advance(20), theirs.advance(20), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
     assert ours.distance() == pytest.approx(theirs.distance())
-
-
-@pytest.mark.parametrize("optimizer", [sfo.NGN, sfo.MoMoAdam, torch.optim.AdamW])
-def test_going_on_from_a_state_on_disk(tmp_path, optimizer):
-    from surefoot.runs import Key, Record, States
-
-    def noisy():
-        return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
-
-    runs = recipe(optimizer, noisy)
-    straight, first, second = runs(0.01, 1), runs(0.01, 1), runs(0.01, 1)
-    straight.advance(12)
-    first.advance(7)
-    torch.manual_seed(99)  # others use random numbers, too
-    record, states = Record(Key("", 0.01, 1), 12, np.zeros(7)), States(str(tmp_path / "states"), "context")
-    states.save(record, first.state_dict())
-    second.load_state_dict(states.load(record))
-    second.advance(5)
-    assert same(straight, second)
-
-
-def test_runs_that_take_turns_do_not_disturb_each_other():
-    def noisy():
-        return nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 1))
-
-    runs = recipe(model=noisy)
-    alone, one, other = runs(0.01), runs(0.01), runs(0.02)
-    alone.advance(6)
-    for _ in range(6):
-        one.advance(1)
-        other.advance(1)
-    assert same(alone, one)
-
-
-def test_the_global_random_numbers_are_left_alone():
-    torch.manual_seed(3)
-    expected = torch.rand(1)
-    torch.manual_seed(3)
-    recipe()(0.1).advance(3)
-    assert torch.equal(torch.rand(1), expected)
-
-
-def test_interrupted_and_resumed(tmp_path):
-    whole = tune(recipe(sfo.NGN), LRS, 60)
-
-    class Stop(Exception):
-        pass
-
-    def stop(steps):
-        if steps > 20:
-            raise Stop
-
-    with pytest.raises(Stop):
-        tune(recipe(sfo.NGN), LRS, 60, store=tmp_path / "search", progress=stop)
-    again = tune(recipe(sfo.NGN), LRS, 60, store=tmp_path / "search")
-    assert again.table == whole.table
-    assert same(again.run, whole.run)
 
 
 def test_a_loader_that_knows_its_place_is_asked_for_it():
@@ -198,14 +362,6 @@ def test_bad_parts(change, message):
         tune(TorchRun(**(parts | change)), [0.1], 5)
 
 
-def test_parts_that_are_no_functions():
-    with pytest.raises(TypeError, match="loss_fn must be a function, got 3"):
-        TorchRun(lambda: None, batches, 3, lambda p, lr: None)
-
-
-# What a run has to keep, and what has to be the same.
-
-
 def lambda_lr(optimizer):
     return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
 
@@ -230,21 +386,6 @@ def test_a_scheduler_inside_of_the_optimizer_factory_is_refused_by_name():
 
     with pytest.raises(RunError, match=r"must not attach a learning-rate scheduler.*give.*scheduler="):
         tune(recipe(factory), LRS, 20)
-
-
-def test_with_a_scheduler_that_follows_the_loss_the_index_is_a_heuristic():
-    def plateau(optimizer):
-        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=2)
-
-    for scheduler, certified in ((plateau, False), (lambda_lr, True)):
-        runs = recipe(torch.optim.SGD, scheduler=scheduler)
-        runs.factors(20)
-        assert runs(0.1).certifies == certified
-
-
-def test_a_schedule_and_a_scheduler_are_one_too_many():
-    with pytest.raises(ValueError, match="schedule and scheduler both set the rates"):
-        recipe(schedule=np.ones(3), scheduler=lambda_lr)
 
 
 @pytest.mark.parametrize("layers", [False, True])
@@ -326,7 +467,7 @@ def test_steps_of_rate_zero_are_allowed(place):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("clip", 0.0), ("accumulate", 0), ("autocast", "float8"), ("scheduler", 3)]
+    ("name", "value"), [("clip", 0.0), ("accumulate", 0), ("autocast", "float8"), ("scheduler", 3), ("loss_fn", 3)]
 )
 def test_bad_options_are_named(name, value):
     with pytest.raises((ValueError, TypeError), match=name):
@@ -343,28 +484,9 @@ class Shuffled:
 def test_the_first_epoch_is_that_of_the_seed_too():
     runs = TorchRun(lambda: nn.Linear(3, 1), lambda seed: Shuffled(), squared, lambda p, lr: sfo.SGD(p, lr=lr))
     one, other = runs(1e-9), runs(1e-9)
-    losses = one.advance(3).losses
-    assert losses == other.advance(3).losses
+    np.testing.assert_array_equal(one.advance(3).losses, other.advance(3).losses)
     other.load_state_dict(one.state_dict())
-    assert one.advance(4).losses == other.advance(4).losses
-
-
-def test_a_model_is_evaluated_where_its_optimizer_says():
-    def optimizer(parameters, lr):
-        return sfo.SGD(parameters, lr=lr, momentum=sfo.ScheduleFree())
-
-    def distance(model):
-        return sum(p.detach().square().sum() for p in model.parameters()).item()
-
-    runs = TorchRun(lambda: nn.Linear(3, 1), batches, squared, optimizer, evaluate=distance)
-    run = runs(0.5)
-    run.advance(5)
-    there = distance(run.model)
-    run.optimizer.eval()
-    at_the_average = distance(run.model)
-    run.optimizer.train()
-    assert run.evaluate() == at_the_average != there
-    assert distance(run.model) == there
+    np.testing.assert_array_equal(one.advance(4).losses, other.advance(4).losses)
 
 
 def test_a_named_schedule_serves_every_horizon():

@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 import surefoot.optim as sfo
 from surefoot.cli._main import app
 from surefoot.problems import NetworkProblem
-from surefoot.runs import Key, NetworkRuns, Record, States, _work
-from surefoot.runs._training import NetworkRun
-from surefoot.search import RunError, tune
+from surefoot.runs import Key, Record, States, _work, factory_of
+from surefoot.search import RunError, TorchRun, tune
 from surefoot.study import Result, Study
 
 INPUTS = torch.randn(48, 6, generator=torch.Generator().manual_seed(0))
@@ -46,7 +45,7 @@ def make_study(model=Noisy, loss=None, **changes):
 
 
 def runs_of(study, position=0):
-    return NetworkRuns(study.problem, study.methods[position], study.shared)
+    return factory_of(study.problem, study.methods[position], study.shared)
 
 
 def assert_equal_where_known(store, study):
@@ -113,7 +112,7 @@ def test_networks_with_random_numbers_and_buffers_too(tmp_path):
 def test_a_complete_study_answers_without_a_step(tmp_path, monkeypatch):
     study = make_study()
     result = study.run(tmp_path / "s.db", processes=1)
-    monkeypatch.setattr(NetworkRun, "advance", lambda *_: pytest.fail("a step was taken"))
+    monkeypatch.setattr(TorchRun, "advance", lambda *_: pytest.fail("a step was taken"))
     found = tune(study, store=tmp_path / "s.db")
     assert found.loss == float(result.dataset.last_loss.mean("seed").min())
     assert found.run is None
@@ -174,13 +173,14 @@ class Stop(Exception):
 def taken(monkeypatch):
     """Steps that were taken, by rate."""
     steps = {}
-    take = NetworkRun.take_steps
+    take = TorchRun._take
 
     def counting(self, k):
-        steps[self.run.lr] = steps.get(self.run.lr, 0) + k
-        take(self, k)
+        before, block = self.step, take(self, k)
+        steps[self.lr] = steps.get(self.lr, 0) + self.step - before
+        return block
 
-    monkeypatch.setattr(NetworkRun, "take_steps", counting)
+    monkeypatch.setattr(TorchRun, "_take", counting)
     return steps
 
 
@@ -191,15 +191,15 @@ def test_what_a_study_has_begun_serves_a_search(tmp_path, monkeypatch, taken):
     monkeypatch.setattr(_work, "_SAVE_SECONDS", 0.0)
     monkeypatch.setattr(_work, "_SAVE_SHARE", 1e9)
     monkeypatch.setattr(_work, "_LOOK_SECONDS", 0.0)
-    take, lr = NetworkRun.take_steps, whole.lr
+    take, lr = TorchRun._take, whole.lr
 
     def stopping(self, k):
-        if self.run.lr == lr and self.step >= 20:
+        if self.lr == lr and self.step >= 20:
             raise Stop
-        take(self, k)
+        return take(self, k)
 
     with monkeypatch.context() as patch:
-        patch.setattr(NetworkRun, "take_steps", stopping)
+        patch.setattr(TorchRun, "_take", stopping)
         with pytest.raises(RunError, match="Stop"):
             study.run(tmp_path / "s.db", processes=1)
     states = States(str(tmp_path / "s.db.states"), study._context(), study._seen.identities)

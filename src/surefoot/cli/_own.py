@@ -181,13 +181,13 @@ def _read(spec: Path) -> Study:
 
     Such a spec is code: reading it imports the module, and says so on stderr before.
     """
-    from surefoot.study import Spec, Study
+    from surefoot.study import Study
 
     folder = str(spec.resolve().parent)
     if folder not in sys.path:
         # At the end: a file of the user's must not hide a package that something else imports.
         sys.path.append(folder)
-    module, colon, _ = Spec.from_toml(spec).problem.partition(":")
+    module, colon, _ = Study.problem_in(spec).partition(":")
     if colon:
         try:
             found = importlib.util.find_spec(module.partition(".")[0])  # a module in a package would be imported

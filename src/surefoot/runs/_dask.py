@@ -33,8 +33,8 @@ try:
 except ImportError as error:
     raise missing("engine='dask'", error, "dask") from error
 
-from surefoot.runs._executor import ClusterError, named, received, sendable
-from surefoot.runs._work import Task, Work
+from surefoot.runs._executor import Answer, ClusterError, Work, named, received, sendable
+from surefoot.runs._work import Task
 
 _CONNECT_SECONDS = 10
 _LONELY_SECONDS = 60.0
@@ -101,7 +101,7 @@ class DaskPool:
         self._tasks[future] = task
         self._completed.add(future)
 
-    def completed(self, seconds: float) -> list[tuple[Task, Any, BaseException | None]]:
+    def completed(self, seconds: float) -> list[Answer]:
         """The tasks that are done now or within some seconds: with their records, or with an error."""
         deadline = time.monotonic() + seconds
         while self._tasks and not self._completed.has_ready() and time.monotonic() < deadline:

@@ -25,11 +25,17 @@ from surefoot._base import checks
 from surefoot._base.processes import cores, keep_memory
 from surefoot.runs._run import RunError
 from surefoot.runs._states import CheckpointError
+from surefoot.runs._sweep import SweepWork
 from surefoot.runs._types import Record, Trace
-from surefoot.runs._work import Stop, Task, Work
+from surefoot.runs._work import RunWork, Stop, Task
 
 if TYPE_CHECKING:
     from surefoot.runs._dask import DaskPool
+
+Work = SweepWork | RunWork
+"""What takes runs to steps, in one process; a copy goes to every other one."""
+Answer = tuple[Task, Any, BaseException | None]
+"""A task that has ended: with its records, or with an error."""
 
 _PAYS_SECONDS = 4.0
 """Seconds of a whole run from which on other processes pay: about twice what it takes until they are ready."""
@@ -93,7 +99,7 @@ class Executor:
         step: int,
         finished: Callable[[list[Trace]], None] | None = None,
     ) -> None:
-        """Take runs to a step; what was computed already is not computed again. An interruption saves what is at hand.
+        """Take runs to a step, from where they are; an interruption saves those in memory.
 
         Args:
             work: What takes them there, the same at every call.
@@ -103,69 +109,62 @@ class Executor:
         """
         groups = work.groups([record for record in records if record.is_behind(step)])
         record_of = {record.key: record for group in groups for record in group}
+        waiting = deque[Task]([(one.key, one.taken, step) for one in group] for group in groups)
+        again, lost, busy = deque[Task](), list[Task](), 0
+        tried: set[int] = set()
         try:
-            for found in self._run(work, [[(one.key, one.taken, step) for one in group] for group in groups]):
-                for record in found:
-                    record_of[record.key].take(record)
-                traces = [record.trace for record in found if record.trace is not None]
-                if traces and finished is not None:
-                    finished(traces)
-        except BaseException:
+            while waiting or again or busy:
+                if self._pool is None:
+                    self._pool = self._started(work, waiting)
+                if (pool := self._pool) is None:
+                    task, begin = waiting.popleft(), time.process_time()
+                    with _interrupt_noted() as is_interrupted:
+                        answers: list[Answer] = [(task, work.do(task, is_interrupted), None)]
+                    self._note(task, time.process_time() - begin)
+                else:
+                    while waiting and pool.free():
+                        pool.submit(waiting.popleft())
+                        busy += 1
+                    if not waiting and not busy:  # a task whose worker has died is tried once more, alone
+                        pool.submit(again.popleft())
+                        busy += 1
+                    answers = sorted(pool.completed(_WAIT_SECONDS), key=lambda answer: answer[2] is not None)
+                    busy -= len(answers)
+                for task, found, error in answers:
+                    if isinstance(error, concurrent.futures.BrokenExecutor):
+                        (lost if id(task) in tried else again).append(task)
+                        tried.add(id(task))
+                        continue
+                    if isinstance(error, RunError | ClusterError | CheckpointError):
+                        raise error
+                    if error is not None:
+                        raise RunError(f"the run at {named(task)} raised {error}") from error
+                    for record in found:
+                        record_of[record.key].take(record)
+                    traces = [record.trace for record in found if record.trace is not None]
+                    if traces and finished is not None:
+                        finished(traces)
+                if pool is None and is_interrupted():
+                    raise KeyboardInterrupt
+        except BaseException as error:
             work.leave()
+            if isinstance(error, concurrent.futures.CancelledError):
+                raise KeyboardInterrupt from None
             raise
         for record in records:
             record.done = max(record.done, min(step, record.taken))
-
-    def _run(self, work: Work, tasks: Sequence[Task]) -> Iterator[list[Record]]:
-        """Do tasks, and give what each has found as soon as it is there."""
-        waiting, busy = deque(tasks), 0
-        again: deque[Task] = deque()
-        tried: set[int] = set()
-        lost: list[Task] = []
-        while waiting or again or busy:
-            if self._pool is None:
-                self._pool = self._started(work, waiting)
-            if self._pool is None:
-                with _interrupt_noted() as is_interrupted:
-                    found = self._done_here(work, waiting.popleft(), is_interrupted)
-                yield found
-                if is_interrupted():
-                    raise KeyboardInterrupt
-                continue
-            while waiting and self._pool.free():
-                self._pool.submit(waiting.popleft())
-                busy += 1
-            if not waiting and not busy:  # a task whose worker has died is tried once more, alone
-                self._pool.submit(again.popleft())
-                busy += 1
-            for task, found, error in sorted(self._pool.completed(_WAIT_SECONDS), key=lambda a: a[2] is not None):
-                busy -= 1
-                if error is None:
-                    yield found
-                elif isinstance(error, concurrent.futures.BrokenExecutor):
-                    (lost if id(task) in tried else again).append(task)
-                    tried.add(id(task))
-                elif isinstance(error, RunError | ClusterError | CheckpointError):
-                    raise error
-                else:
-                    raise RunError(f"the run at {named(task)} raised {error}") from error
         if lost:
             names = "; ".join(named(task) for task in lost)
             raise RunError(
                 f"the worker process ended twice (out of memory?) while it computed {names}. All other runs are done"
             )
 
-    def _done_here(self, work: Work, task: Task, stop: Stop) -> list[Record]:
-        begin = time.process_time()
-        try:
-            found = work.do(task, stop)
-        except concurrent.futures.CancelledError:
-            raise KeyboardInterrupt from None
+    def _note(self, task: Task, seconds: float) -> None:
+        """Note how long some steps have taken in this process."""
         if self._is_warm:  # the first steps of a process load libraries
-            self._spent += time.process_time() - begin
+            self._spent += seconds
             self._steps += sum(end - known for _, known, end in task)
         self._is_warm = True
-        return found
 
     def _started(self, work: Work, tasks: Sequence[Task]) -> LokyPool | DaskPool | None:
         """Workers, if they pay off and can be started."""
@@ -238,7 +237,7 @@ class LokyPool:
         worker = self._idle.pop()
         self._busy[worker.submit(_do, task)] = task, worker
 
-    def completed(self, seconds: float) -> list[tuple[Task, Any, BaseException | None]]:
+    def completed(self, seconds: float) -> list[Answer]:
         """The tasks that are done now or within some seconds: with their records, or with an error."""
         done, _ = concurrent.futures.wait(self._busy, seconds, concurrent.futures.FIRST_COMPLETED)
         answers = []

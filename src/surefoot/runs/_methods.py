@@ -2,24 +2,76 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from surefoot._base.arguments import parse_call, unknown
 from surefoot._identity import Identity, identify
-from surefoot.runs import _optimizers
-from surefoot.runs._levels import level_name, parse_level
 from surefoot.theory.level import Rule
 from surefoot.theory.models import NAMED, Model
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+_LEVEL_FIELDS = tuple(Rule.__dataclass_fields__)
 
 EXACT = "spp"
 """The exact model: no formula, the problem's prox instead."""
 
-KNOWN = (*NAMED, EXACT, *_optimizers.NAMED)
+OPTIMIZERS = {
+    "momo": "surefoot.optim:MoMo",
+    "ngn-momentum": "surefoot.optim:NGNMomentum",
+    "ngn-adam": "surefoot.optim:NGNAdam",
+    "momo-adam": "surefoot.optim:MoMoAdam",
+    "ngn-momentum-adam": "surefoot.optim:NGNMomentumAdam",
+    "muon": "surefoot.optim:Muon",
+    "sps-muon": "surefoot.optim:SPSMuon",
+    "surefoot": "surefoot.optim:Surefoot",
+    "sgd-momentum": "torch.optim:SGD",
+    "adam": "torch.optim:Adam",
+    "adamw": "torch.optim:AdamW",
+}
+"""Names of optimizers beyond the models, and where they are; torch is imported when one of them is used."""
+
+_LEVELLED = {"surefoot"}
+"""Optimizers that have a level of their own, unless they are given a lower bound."""
+
+
+_DEFAULTS: dict[str, dict[str, Any]] = {"sgd-momentum": {"momentum": 0.9}}
+
+KNOWN = (*NAMED, EXACT, *OPTIMIZERS)
 """All names of methods."""
 
 _NAMES = {model: name for name, model in NAMED.items()}
+
+
+@dataclass(frozen=True)
+class NamedOptimizer:
+    """An optimizer by its name, with options; it can be sent to other processes."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, parameters: Iterable[Tensor], lr: float) -> Optimizer:
+        """The optimizer for some parameters."""
+        options = {**_DEFAULTS.get(self.name, {}), **dict(self.options)}
+        if str(options.get("lower_bound")).startswith("level"):
+            options["lower_bound"] = _level(parse_level(options["lower_bound"]))
+        optimizer: Optimizer = _class(self.name)(parameters, lr=lr, **options)
+        return optimizer
+
+    @property
+    def lower_bound(self) -> float | None:
+        """C, or None if the optimizer knows none."""
+        if "lower_bound" not in _options(self.name):
+            return None
+        bound = dict(self.options).get("lower_bound", None if self.name in _LEVELLED else 0.0)
+        return float(bound) if isinstance(bound, int | float) else None
 
 
 @dataclass(frozen=True)
@@ -42,7 +94,7 @@ class Method:
     @property
     def lower_bound(self) -> float | None:
         """C, or None if the method knows none (SGD, SPP) or has a level."""
-        if isinstance(self.optimizer, _optimizers.NamedOptimizer):
+        if isinstance(self.optimizer, NamedOptimizer):
             return self.optimizer.lower_bound
         if self.model is None or self.level is not None:
             return None
@@ -61,7 +113,7 @@ class Method:
         """
         if self.is_exact:
             return EXACT
-        if isinstance(self.optimizer, _optimizers.NamedOptimizer):
+        if isinstance(self.optimizer, NamedOptimizer):
             return f"{self.optimizer.name}{dict(sorted(self.optimizer.options))}"
         name = self.name if self.model is None else _model_name(self.model, self.level)
         return name if type(self.model) in _NAMES else f"{name}#{self.code.digest}"
@@ -70,7 +122,7 @@ class Method:
     def code(self) -> Identity:
         """The identity of the user's code in the method: a model or an optimizer from elsewhere."""
         source = self.optimizer if self.model is None else self.model
-        is_ours = source is None or type(source) in _NAMES or isinstance(source, _optimizers.NamedOptimizer)
+        is_ours = source is None or type(source) in _NAMES or isinstance(source, NamedOptimizer)
         return identify() if is_ours else identify(source)
 
 
@@ -97,8 +149,8 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
         raise TypeError(f"methods must be names, models or Method objects, got {spec!r}")
     name, options = parse_call(spec)
     name = name.lower().replace("_", "-")
-    if name in _optimizers.NAMED:
-        optimizer = _optimizers.named(name, options, lower_bound)
+    if name in OPTIMIZERS:
+        optimizer = _named(name, options, lower_bound)
         text = ", ".join(f"{key}={value!r}" for key, value in optimizer.options)
         return Method(f"{name}({text})" if text else name, optimizer=optimizer)
     if name not in NAMED and name != EXACT:
@@ -157,7 +209,7 @@ def has_level(identity: str) -> bool:
     (True, True, False)
     """
     is_given = "lower_bound=level" in identity or "'lower_bound': 'level" in identity
-    return is_given or (identity.partition("{")[0] in _optimizers.LEVELLED and "'lower_bound'" not in identity)
+    return is_given or (identity.partition("{")[0] in _LEVELLED and "'lower_bound'" not in identity)
 
 
 def _fields(model: Any) -> list[Field[Any]]:
@@ -189,3 +241,107 @@ def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return str(getattr(value, "__name__", None) or repr(value))
+
+
+def parse_level(text: str) -> Rule:
+    """The level that ``level`` or ``level(share=0.3)`` stands for.
+
+    >>> parse_level("level(share=0.3)")
+    Rule(share=0.3, first=0.1, smoothing=0.9)
+    """
+    name, options = parse_call(text)
+    if name != "level":
+        raise ValueError(f"lower_bound must be a number, level or level(share=...), got {text!r}")
+    for key in options:
+        if key not in _LEVEL_FIELDS:
+            raise unknown("parameter of 'level'", key, _LEVEL_FIELDS)
+    return Rule(**options)
+
+
+def level_name(rule: Rule) -> str:
+    """``level``, with the parameters that differ from their defaults.
+
+    >>> from surefoot.theory.level import Rule
+    >>> level_name(Rule(share=0.3))
+    'level(share=0.3)'
+    """
+    parts = [f"{key}={getattr(rule, key)!r}" for key in _LEVEL_FIELDS if getattr(rule, key) != getattr(Rule(), key)]
+    return f"level({', '.join(parts)})" if parts else "level"
+
+
+def _named(name: str, options: dict[str, Any], lower_bound: float | None) -> NamedOptimizer:
+    """A named optimizer; options that it does not have, or does not take, are refused before any work starts."""
+    import torch
+
+    allowed = _options(name)
+    for key in options:
+        if key not in allowed:
+            raise unknown(f"parameter of method {name!r}", key, sorted(allowed))
+    if lower_bound is not None and "lower_bound" in allowed and name not in _LEVELLED:
+        options = {"lower_bound": lower_bound, **options}
+    optimizer = NamedOptimizer(name, tuple(options.items()))
+    try:
+        optimizer([torch.nn.Parameter(torch.zeros(1))], 1e-3)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"method {name!r}: {error}") from None
+    return optimizer
+
+
+def build(method: Method, parameters: list[Tensor], lr: float, model: Module | None = None) -> Optimizer:
+    """The torch optimizer of a method; ``model`` is for functions that want it in place of its parameters."""
+    from surefoot.optim import ModelBased
+
+    if method.model is not None:
+        bound = 0.0 if method.level is None else _level(method.level)
+        return ModelBased(parameters, lr, model=method.model, lower_bound=bound)
+    if method.optimizer is None:
+        raise ValueError(f"the method {method.name!r} cannot train a network: it needs a prox")
+    return optimizer_from(method.optimizer, parameters, lr, model, f"optimizer of the method {method.name!r}")
+
+
+def optimizer_from(factory: Any, parameters: list[Tensor], lr: float, model: Module | None, name: str) -> Optimizer:
+    """What ``factory(parameters, lr)`` gives, or ``factory(model, lr)`` if that is what its first argument is called.
+
+    A scheduler that it attaches is refused: its place is not part of a run's state.
+    """
+    import torch
+
+    optimizer: Optimizer = factory(model if model is not None and _wants_model(factory) else parameters, lr)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"{name} must give a torch.optim.Optimizer for (parameters, lr), got {optimizer!r}")
+    if any("initial_lr" in group for group in optimizer.param_groups):
+        raise ValueError(
+            f"{name} must not attach a learning-rate scheduler, whose place is not kept when a run is put aside: give "
+            "the factors as schedule=, or TorchRun a function of the optimizer as scheduler="
+        )
+    return optimizer
+
+
+def _wants_model(factory: Any) -> bool:
+    try:
+        names = list(inspect.signature(factory).parameters)
+    except (TypeError, ValueError):  # a function in C has no signature
+        return False
+    return bool(names) and names[0] in ("model", "module", "net", "network")
+
+
+def _level(rule: Rule) -> Any:
+    from surefoot.optim import Level
+
+    return Level(rule.share, rule.first, rule.smoothing)
+
+
+def _class(name: str) -> Any:
+    module, _, attribute = OPTIMIZERS[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _options(name: str) -> set[str]:
+    """What an optimizer takes beside the parameters and the rate."""
+    from surefoot.optim import Options
+
+    parameters = inspect.signature(_class(name)).parameters.values()
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        names |= set(Options.__annotations__)
+    return names - {"params", "lr", "process_group"}

@@ -1,6 +1,6 @@
 """Unfinished runs as files: one per run, with the numbers of its steps so far and the state that it goes on from.
 
-A file is an archive of NumPy, or of torch where the state has tensors, behind one checksum. Neither is ever unpickled.
+A file is an archive of NumPy behind one checksum; nothing in it is ever unpickled.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from surefoot.runs._types import Key, Record
 
 _ADVICE = "delete it, and its run is computed anew. All other runs are kept"
 _SKELETON = "skeleton"
-_ARRAY = "array of NumPy"
 _CHECKSUM_BYTES = 32
 _KEPT = ("losses", "lost_at", "evaluation")
 """What a file has of a record."""
@@ -93,7 +92,7 @@ class States:
             raise CheckpointError(f"{path} is damaged: its checksum is wrong; {_ADVICE}")
         try:
             values = unpacked(content)
-        except Exception as error:  # torch raises many kinds for what it does not read
+        except Exception as error:  # NumPy raises many kinds for what it does not read
             raise CheckpointError(f"{path} cannot be read ({error}); {_ADVICE}") from error
         if values["run"] != self._name(record.key):
             raise CheckpointError(f"{path} is of another run; {_ADVICE}")
@@ -115,75 +114,28 @@ def _checksum(content: bytes) -> bytes:
 
 
 def packed(value: Any) -> bytes:
-    """Arrays, tensors, numbers and strings in dicts, lists and tuples as bytes: an archive of torch or of NumPy."""
+    """Arrays, tensors, numbers and strings in dicts, lists and tuples as bytes: an archive of NumPy."""
     content = io.BytesIO()
-    if _has_tensor(value):
-        import torch
-
-        torch.save(_without_numpy(value), content)
-    else:
-        arrays: dict[str, Any] = {}
-        arrays[_SKELETON] = np.array(json.dumps(_taken_apart(value, arrays)))
-        np.savez(content, **arrays)
+    arrays: dict[str, Any] = {}
+    skeleton = json.dumps(_taken_apart(value, arrays))
+    np.savez(content, **{_SKELETON: np.array(skeleton)}, **arrays)
     return content.getvalue()
 
 
 def unpacked(content: bytes) -> Any:
     """The value that was packed; tensors come to the CPU."""
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-        if _SKELETON in archive:
-            arrays = dict(archive)
-            return _put_together(json.loads(str(arrays[_SKELETON])), arrays)
-    import torch
-
-    return _with_numpy(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
-
-
-def _has_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    if isinstance(value, dict):
-        return any(_has_tensor(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return any(_has_tensor(item) for item in value)
-    return isinstance(value, torch.Tensor)
-
-
-def _without_numpy(value: Any) -> Any:
-    """A value that ``torch.load(weights_only=True)`` reads back: it knows no numbers and arrays of NumPy."""
-    import torch
-
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind not in "biufc":
-            raise TypeError(f"state_dict must hold arrays of numbers beside tensors, got one of {value.dtype}")
-        return {_ARRAY: torch.from_numpy(np.ascontiguousarray(value))}
-    return _each(value, _without_numpy)
-
-
-def _with_numpy(value: Any) -> Any:
-    """Undo :func:`_without_numpy`; NumPy's numbers come back as Python's."""
-    if isinstance(value, dict) and list(value) == [_ARRAY]:
-        return value[_ARRAY].numpy()
-    return _each(value, _with_numpy)
-
-
-def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A value with its parts changed; one that stays as it is comes back itself, with what its class holds beside."""
-    if isinstance(value, dict):
-        changed = {key: change(item) for key, item in value.items()}
-        return value if all(changed[key] is item for key, item in value.items()) else changed
-    if type(value) in (list, tuple):
-        items = [change(item) for item in value]
-        is_same = all(new is old for new, old in zip(items, value, strict=True))
-        return value if is_same else type(value)(items)
-    return value
+        return _put_together(json.loads(str(archive[_SKELETON])), archive)
 
 
 def _taken_apart(value: Any, arrays: dict[str, Any]) -> Any:
-    """A JSON-able skeleton; arrays are put aside under names that it holds."""
+    """A skeleton for JSON; arrays and tensors are put aside under names that it holds."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        # As bytes: NumPy does not know all types of torch.
+        flat, name = value.detach().cpu().contiguous().reshape(-1), f"a{len(arrays)}"
+        arrays[name] = flat.view(torch.uint8).numpy()
+        return {"tensor": [name, str(value.dtype).removeprefix("torch."), list(value.shape)]}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufcUS":
         name = f"a{len(arrays)}"
         arrays[name] = value
@@ -208,6 +160,11 @@ def _put_together(skeleton: Any, arrays: Any) -> Any:
     ((kind, content),) = skeleton.items()
     if kind == "array":
         return arrays[content]
+    if kind == "tensor":
+        import torch
+
+        name, dtype, shape = content
+        return torch.from_numpy(arrays[name]).view(getattr(torch, dtype)).reshape(shape)
     if kind == "dict":
         return {_put_together(key, arrays): _put_together(item, arrays) for key, item in content}
     items = [_put_together(item, arrays) for item in content]

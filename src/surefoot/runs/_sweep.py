@@ -4,42 +4,32 @@ Runs of one seed share their batches, so that a step of many of them is a few pr
 the same number of runs, :data:`WIDTH`: so the numbers of a run do not depend on which runs stand beside it, nor on an
 interruption. Problems know nothing of that; tiles that are not full are filled up here.
 
-:class:`SweepWork` takes the runs of a study from the first step to the last in one go, in chunks of tiles;
-:class:`ProblemRun` is one run that can be advanced by any number of steps, with the same numbers to the last bit.
+A :class:`Chunk` takes runs from any step to any other. :class:`SweepWork` takes the runs of a study from the first step
+to the last in chunks of tiles; :class:`ProblemRun` is a run of a search, whose chunk is one tile.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from itertools import chain, count, islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from surefoot._base import checks
 from surefoot._base.processes import cores
 from surefoot._identity import Identity, digest, identify, merged
-from surefoot.problems import ArrayProblem, Problem, one_blas_thread
+from surefoot.problems import ArrayProblem, one_blas_thread
 from surefoot.rules import History, first_stop
 from surefoot.runs._methods import Method, parse_method
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._run import Progress, Run
-from surefoot.runs._types import (
-    EPOCH_FIELDS,
-    FINAL_FIELDS,
-    STEP_FIELDS,
-    TRACED,
-    Floats,
-    Key,
-    Record,
-    RunPlan,
-    Settings,
-    Trace,
-    close,
-)
-from surefoot.runs._work import Stop, Task, Work
+from surefoot.runs._types import TRACED, Floats, Key, Record, Settings, Trace, closed
+from surefoot.runs._work import Stop, Task
 from surefoot.theory import level
 from surefoot.theory.arrays import NUMPY
 from surefoot.theory.models import Linear, Model, Point, exact_delta
@@ -50,6 +40,9 @@ NUMERICS_VERSION = 3
 IDENTITY_RULE = 2
 """How runs are remembered; those of another rule are not used."""
 
+WIDTH = 16
+"""Runs of one tile. It is fixed, and every product of matrices has this width: so the numbers of a run do not depend
+on which runs stand beside it."""
 _POINTS = 1 << 16
 """Numbers of one array of points that a chunk should stay below, so that a step works in the processor's cache."""
 _TRACE = 1 << 20
@@ -59,23 +52,20 @@ _STEP_SECONDS = 1e-4
 """Estimated seconds of one step of a chunk, whatever its size; it only decides how work is divided."""
 _PARALLEL_SECONDS = 4.0
 """Sweeps that are estimated to take longer are given to several processes, which need a second to start."""
-WIDTH = 16
-"""Runs of one tile. It is fixed, and every product of matrices has this width: so the numbers of a run do not depend
-on which runs stand beside it."""
-_CACHE = 1 << 15
-"""Numbers of one array that are updated in one go, so that what belongs to them stays in the processor's cache."""
-_TINY = float(np.finfo(np.float64).tiny)
-_MAX = float(np.finfo(np.float64).max)
-_TOGETHER = 1 << 14
-"""Indices that are computed in one go; they stay in the cache."""
 _BLOCK = 64
 """Steps between two looks at which runs have diverged; their numbers stay in the cache until they are kept."""
+_CACHE = 1 << 15
+"""Numbers of one array that are updated in one go, so that what belongs to them stays in the processor's cache."""
+_TOGETHER = 1 << 14
+"""Indices that are computed in one go; they stay in the cache."""
+_TINY = float(np.finfo(np.float64).tiny)
+_MAX = float(np.finfo(np.float64).max)
 
-Tile = tuple[RunPlan, ...]
+Tile = Sequence[Key]
 """At most WIDTH runs of one seed."""
 
 
-class SweepWork(Work):
+class SweepWork:
     """The runs of a study on a convex problem, in chunks that are taken from the first step to the last in one go.
 
     Args:
@@ -83,6 +73,9 @@ class SweepWork(Work):
         methods: The methods, by name.
         settings: What the runs share.
     """
+
+    stays = needs_torch = False
+    takes_all = True
 
     def __init__(self, problem: ArrayProblem, methods: Mapping[str, Method], settings: Settings) -> None:
         self.horizon = settings.steps
@@ -92,252 +85,293 @@ class SweepWork(Work):
         """What the numbers depend on, as text."""
         return self.problem.fingerprint()
 
+    def copy(self, _: int) -> SweepWork:
+        """Itself: every process can have it."""
+        return self
+
+    def leave(self) -> None:
+        """Nothing is at hand that could be saved."""
+
     def groups(self, records: Sequence[Record]) -> list[list[Record]]:
-        """The runs in chunks, in the order in which they should be done."""
-        plans = [self._plan(record.key) for record in records]
-        record_of = {id(plan): record for plan, record in zip(plans, records, strict=True)}
-        chunks = chunks_of(self.problem, plans, self.settings)
-        return [[record_of[id(run)] for tile in tiles for run in tile] for tiles in chunks]
+        """The runs in chunks: small enough for the memory and to be lost when interrupted, large enough to be fast."""
+        result = []
+        for exact in (False, True):
+            tiles = tiles_of([record.key for record in records if self._is_exact(record.key) == exact])
+            if not tiles:
+                continue
+            problem, settings = self.problem, self.settings
+            size = max(problem.dimension, problem.dimension // problem.features * settings.batch_size)
+            fits = min(_POINTS // (size * WIDTH), _TRACE // (settings.steps // settings.every * WIDTH + 1))
+            quick = (_CHUNK_SECONDS / settings.steps - _STEP_SECONDS) / self._tile_seconds(exact)
+            most = max(1, min(fits, max(int(quick), 1)))
+            most = math.ceil(len(tiles) / math.ceil(len(tiles) / most))  # of equal size, as far as possible
+            result += [tiles[begin : begin + most] for begin in range(0, len(tiles), most)]
+        record_of = {record.key: record for record in records}
+        return [[record_of[key] for tile in tiles for key in tile] for tiles in result]
 
     def workers(self, tasks: Sequence[Task]) -> int:
         """One process per core for sweeps that take more than a few seconds, else one in all."""
         seconds = 0.0
         for task in tasks:
-            tiles = sum(-(-count // WIDTH) for count in Counter(key.seed for key, _, _ in task).values())
-            exact = self.methods[task[0][0].method].model is None
-            per_tile = _tile_seconds(self.problem, self.settings, exact)
-            seconds += self.settings.steps * (_STEP_SECONDS + tiles * per_tile)
+            tiles = sum(-(-runs // WIDTH) for runs in Counter(key.seed for key, _, _ in task).values())
+            per_step = _STEP_SECONDS + tiles * self._tile_seconds(self._is_exact(task[0][0]))
+            seconds += self.settings.steps * per_step
         return cores() if seconds > _PARALLEL_SECONDS else 1
 
     def do(self, task: Task, stop: Stop | None = None) -> list[Record]:
-        """Run a chunk to its end."""
-        plans = [self._plan(key) for key, _, _ in task]
-        # Overflow is how a run diverges: a result, not a warning.
-        with one_blas_thread(), np.errstate(all="ignore"):
-            chunk = Chunk(self.problem, tiles_of(plans), self.settings)
-            chunk.run(stop)
+        """Take a chunk to its end."""
+        with one_blas_thread(), np.errstate(all="ignore"):  # overflow is how a run diverges: a result, not a warning
+            tiles = tiles_of([key for key, _, _ in task])
+            chunk = Chunk(self.problem, tiles, self.methods, self.settings)
+            chunk.advance(self.horizon, stop)
             return [Record(trace.key, self.horizon, trace=trace) for trace in chunk.traces()]
 
-    def _plan(self, key: Key) -> RunPlan:
-        return RunPlan(self.methods[key.method], key.lr, key.seed)
+    def _is_exact(self, key: Key) -> bool:
+        return self.methods[key.method].model is None
+
+    def _tile_seconds(self, exact: bool) -> float:
+        """A rough estimate of what a tile adds to the time of a step."""
+        problem, batch_size = self.problem, self.settings.batch_size
+        predictions = problem.dimension // problem.features * batch_size
+        per_run = problem.dimension * (3e-9 + 1.6e-10 * batch_size) + 2e-8 * predictions
+        return 5e-6 + WIDTH * per_run + (problem.prox_seconds if exact else 0.0)
 
 
-def chunks_of(problem: ArrayProblem, runs: Sequence[RunPlan], settings: Settings) -> list[list[Tile]]:
-    """The runs in chunks: small enough for the memory and to be lost by an interruption, large enough to be fast."""
-    result = []
-    for exact in (False, True):
-        tiles = tiles_of([run for run in runs if (run.method.model is None) == exact])
-        if not tiles:
-            continue
-        outputs = problem.dimension // problem.features
-        size = max(problem.dimension, outputs * settings.batch_size)
-        fits = min(_POINTS // (size * WIDTH), _TRACE // (settings.steps // settings.every * WIDTH + 1))
-        quick = (_CHUNK_SECONDS / settings.steps - _STEP_SECONDS) / _tile_seconds(problem, settings, exact)
-        count = max(1, min(fits, max(int(quick), 1)))
-        count = math.ceil(len(tiles) / math.ceil(len(tiles) / count))  # of equal size, as far as possible
-        result += [tiles[i : i + count] for i in range(0, len(tiles), count)]
-    return result
-
-
-def _tile_seconds(problem: ArrayProblem, settings: Settings, exact: bool) -> float:
-    """A rough estimate of what a tile adds to the time of a step."""
-    predictions = problem.dimension // problem.features * settings.batch_size
-    per_run = problem.dimension * (3e-9 + 1.6e-10 * settings.batch_size) + 2e-8 * predictions
-    return 5e-6 + WIDTH * per_run + (problem.prox_seconds if exact else 0.0)
-
-
-def tiles_of(runs: Sequence[RunPlan]) -> list[Tile]:
+def tiles_of(keys: Sequence[Key]) -> list[Tile]:
     """Put runs into tiles: those of one seed stand together, in the order given."""
-    by_seed: dict[int, list[RunPlan]] = {}
-    for run in runs:
-        by_seed.setdefault(run.seed, []).append(run)
-    return [tuple(group[i : i + WIDTH]) for group in by_seed.values() for i in range(0, len(group), WIDTH)]
+    by_seed: dict[int, list[Key]] = {}
+    for key in keys:
+        by_seed.setdefault(key.seed, []).append(key)
+    return [group[i : i + WIDTH] for group in by_seed.values() for i in range(0, len(group), WIDTH)]
 
 
 class Chunk:
     """Runs that are advanced together, stacked in slots: a tile has one seed and WIDTH slots.
 
-    ``alive`` are the tiles that are still advanced; the arrays of the first group below hold these only. A diverged run
-    is put back to the start, where it does no harm, until its tile is taken out; its traces end where it diverged. So
-    is one that a rule has ended. What such a slot does afterwards counts nowhere.
+    ``alive`` are the tiles that are still advanced; ``points``, ``total`` and what belongs to them hold these only. A
+    diverged run is put back to the start, where it does no harm, until its tile is taken out; its traces end where it
+    diverged. So is one that a rule has ended. What such a slot does afterwards counts nowhere.
 
     Args:
         problem: What is minimised.
-        tiles: Runs of one seed each, which are all exact (SPP) or all have a model.
+        tiles: Runs of one seed each, which are all exact (SPP) or all have a model. A tile that is not full is filled
+            up with copies of its first run.
+        methods: The methods, by name.
         settings: What the runs share.
+        batches: The rows of the steps to come, of each seed.
+        step: How many steps the runs have taken.
+        points: Where they are, of shape (tiles, WIDTH, dimension); by default at the start.
+        total: Σ η_t x_t, of the same shape.
     """
 
-    def __init__(self, problem: ArrayProblem, tiles: Sequence[Tile], settings: Settings) -> None:
-        self.problem, self.settings = problem, settings
-        # Tiles with the same methods stand together, so that steps of a model are computed without gathering. One that
-        # is not full is filled up with copies of its first run.
-        tiles = sorted(tiles, key=lambda tile: (not isinstance(tile[0].method.model, Linear), tile[0].method.name))
-        self.slots = [run for tile in tiles for run in tile + (tile[0],) * (WIDTH - len(tile))]
+    def __init__(
+        self,
+        problem: ArrayProblem,
+        tiles: Sequence[Tile],
+        methods: Mapping[str, Method],
+        settings: Settings,
+        batches: Mapping[int, Iterator[Any]] | None = None,
+        step: int = 0,
+        points: Floats | None = None,
+        total: Floats | None = None,
+    ) -> None:
+        # Tiles with the same methods stand together, so that steps of a model are computed without gathering.
+        if len(tiles) > 1:
+            tiles = sorted(tiles, key=lambda t: (not isinstance(methods[t[0].method].model, Linear), t[0].method))
+        self.problem, self.settings, self.step = problem, settings, step
+        self.keys = [key for tile in tiles for key in (*tile, *[tile[0]] * (WIDTH - len(tile)))]
+        self.methods = [methods[key.method] for key in self.keys]
         self.is_filler = [slot >= len(tile) for tile in tiles for slot in range(WIDTH)]
-        self.is_exact = self.slots[0].method.model is None
+        self.is_exact = self.methods[0].model is None
+        self._batches = batches
+        if batches is None:
+            order = settings.batch_size, settings.sampling
+            seeds = {tile[0].seed for tile in tiles}
+            self._batches = {s: chain.from_iterable(row_orders(s, problem.n_rows, *order)) for s in seeds}
         shape = (len(tiles), WIDTH)
-        self.first_rates = np.array([run.lr for run in self.slots])
-        self.lr = self.first_rates.reshape(shape).copy()
+        self.lr = np.array([key.lr for key in self.keys]).reshape(shape)
 
         self.start = problem.initial_point()
         self.alive: Any = slice(None)
         self.points = np.empty((*shape, problem.dimension))
-        self.points[...] = self.start
-        self.levels = Levels([run.method for run in self.slots])
-        self.total = np.zeros_like(self.points)
+        self.points[...] = self.start if points is None else points
+        self.total = np.zeros_like(self.points) if total is None else total
+        self.levels = Levels(self.methods)
         self._make_room()
-        self.diverged_at = np.full(shape, -1)
-        self.stopped_at = np.full(shape, -1)
+        self.diverged_at, self.stopped_at = np.full(shape, -1), np.full(shape, -1)
         self.violations = np.zeros(shape, int)
-        self.below = np.zeros((0, *shape), bool)
+        self._below = np.zeros((0, *shape), bool)
         """At which steps of the last block a loss was below its bound."""
+        self._first_kept = -(-step // settings.every)
         # Of a run that ends early the rest is filled with ∞ when all is done.
-        self.steps = np.empty((len(TRACED), *shape, settings.kept))
+        self.steps = np.empty((len(TRACED), *shape, settings.kept - self._first_kept))
         self.train = np.full((*shape, settings.epochs + 1), np.inf)
         self.valid = np.full((*shape, settings.epochs + 1 if problem.n_valid else 0), np.inf)
         self.last, self.average = np.full(shape, np.inf), np.full(shape, np.inf)
-        self.is_plain = bool((settings.schedule == 1.0).all())
+        self._is_plain = bool((settings.schedule == 1.0).all())
 
     def _make_room(self) -> None:
         """Make what depends on which tiles are alive."""
         tiles = np.arange(len(self.lr))[self.alive]
-        self.tiles = Tiles(self.problem, self.points, self.total, exact=self.is_exact)
-        self.points, self.total = self.tiles.points, self.tiles.total
-        self.block = np.empty((_BLOCK, len(TRACED), len(tiles), WIDTH))
         self.places = (tiles[:, None] * WIDTH + np.arange(WIDTH)).reshape(-1)
-        methods = [self.slots[place].method for place in self.places.tolist()]
-        told = self.tiles.told.reshape(len(TRACED), -1)
+        methods = [self.methods[place] for place in self.places.tolist()]
+        self.seeds = [self.keys[tile * WIDTH].seed for tile in tiles.tolist()]
+        self._block = np.empty((_BLOCK, len(TRACED), len(tiles), WIDTH))
+        self._numbers = np.empty((len(TRACED), len(tiles), WIDTH))
+        """What the last step has told, always in the same memory; the distance as its square."""
         models = [method.model if method.level is None else None for method in methods]
-        self.sizes = None if self.is_exact else StepSizes(models, told)
+        self.sizes = None if self.is_exact else StepSizes(models, self._numbers.reshape(len(TRACED), -1))
         bounds = [-np.inf if m.model is None or m.level is not None else m.model.lower_bound for m in methods]
         self.bounds = np.array(bounds).reshape(len(tiles), WIDTH)
-        self.seeds = [self.slots[tile * WIDTH].seed for tile in tiles.tolist()]
+        size = max(_CACHE // (self.points[0].size or 1), 1) if len(tiles) else 1
+        # As long as a part: broadcasting inside of one would be slow.
+        start = np.ascontiguousarray(np.broadcast_to(self.start, self.points[:size].shape))
+        work = np.empty_like(start)
+        self._parts = []
+        """Views of some tiles each: points, totals, sizes, squared distances, the start, and room to work in."""
+        _, _, scale, _, distance_sq = self._numbers
+        for begin in range(0, len(tiles), size):
+            part = slice(begin, begin + size)
+            here, room = self.points[part], work[: len(self.points[part])]
+            views = here, self.total[part], scale[part, :, None], distance_sq[part], start[: len(here)], room
+            self._parts.append((part, *views))
 
-    def run(self, stop: Callable[[], bool] | None) -> None:
-        """Take all steps."""
-        settings, problem = self.settings, self.problem
-        orders = {
-            seed: row_orders(seed, problem.n_rows, settings.batch_size, settings.sampling) for seed in set(self.seeds)
-        }
-        self._measure({0: self.points[:1]})  # all start alike
-        # A block is a part of an epoch or, where these are short, several of them; stop rules are asked after each.
-        epochs = 1 if settings.rules else max(_BLOCK // settings.steps_per_epoch, 1)
-        for epoch in range(0, settings.epochs, epochs):
-            count = min(epochs, settings.epochs - epoch)
-            rows = {seed: np.concatenate([next(orders[seed]) for _ in range(count)]) for seed in set(self.seeds)}
-            for begin in range(0, count * settings.steps_per_epoch, _BLOCK):
-                if stop is not None and stop():
-                    raise CancelledError
-                self._run_block(
-                    epoch * settings.steps_per_epoch + begin,
-                    np.stack([rows[seed][begin : begin + _BLOCK] for seed in self.seeds], axis=1),
-                )
-                if not self.seeds:
-                    return
-        self.average[self.alive] = problem.full_loss(self.total / settings.schedule.sum())
+    def advance(self, end: int, stop: Stop | None = None) -> None:
+        """Take all steps before ``end``."""
+        assert self._batches is not None
+        if self.step == 0:
+            self._measure({0: self.points[:1]})  # all start alike
+        while self.step < end and self.seeds:
+            if stop is not None and stop():
+                raise CancelledError
+            length = min(_BLOCK, end - self.step)
+            rows = {seed: np.stack(list(islice(self._batches[seed], length))) for seed in set(self.seeds)}
+            self._advance_block(np.stack([rows[seed] for seed in self.seeds], axis=1), end)
+        if self.step == self.settings.steps and self.seeds:
+            self.average[self.alive] = self.problem.full_loss(self.total / self.settings.schedule.sum())
 
-    def _run_block(self, first: int, rows: NDArray[np.intp]) -> None:
-        """Take the steps ``first``, ``first`` + 1, …, one for each entry of ``rows``."""
-        every, schedule, per_epoch = self.settings.every, self.settings.schedule, self.settings.steps_per_epoch
-        last_step = len(schedule) - 1
-        records = self.block[: len(rows)]
-        sizes = None if self.sizes is None else self._write_sizes if len(self.levels.slots) else self.sizes.write
+    def _advance_block(self, rows: NDArray[np.intp], end: int) -> None:
+        """Take a step for each entry of ``rows``."""
+        first, length, settings = self.step, len(rows), self.settings
+        records = self._block[:length]
+        schedule = settings.schedule[first : first + length]
         reached: dict[int, Floats] = {}
-        batches = self.tiles.batches(rows)
-        rates = self.lr[self.alive] * schedule[first : first + len(rows), None, None]
+        rates = self.lr[self.alive] * schedule[:, None, None]
         if self.sizes is not None:
             self.sizes.set_rates(rates[0].reshape(-1))
-        tiles, factor = self.tiles, None
-        steps = zip(batches, records, rates, strict=True)
-        for step, (batch, record, self.rates) in enumerate(steps, first):
-            if not self.is_plain:
-                factor = float(schedule[step])
-                if self.sizes is not None:
-                    self.sizes.set_rates(self.rates.reshape(-1))
-            if step == last_step:
+        # Tiles of one seed share their rows if they can.
+        steps = zip(rows[:, : _period(rows)], records, rates, schedule.tolist(), strict=True)
+        for batch, record, now, factor in steps:
+            if self.sizes is not None and not self._is_plain:
+                self.sizes.set_rates(now.reshape(-1))
+            if self.step == end - 1:
                 self.last[self.alive] = np.where(self._are_over(), np.inf, self.problem.full_loss(self.points))
-            tiles.step(batch, self.rates, factor, sizes, step % every == 0)
-            record[...] = tiles.told
-            if (step + 1) % per_epoch == 0:
-                reached[(step + 1) // per_epoch] = self.points.copy()
+            self._take_step(batch, now, factor)
+            record[...] = self._numbers
+            self.step += 1
+            if self.step % settings.steps_per_epoch == 0:
+                reached[self.step // settings.steps_per_epoch] = self.points.copy()
         self._measure(reached)
         block = records.swapaxes(0, 1)
         if self.sizes is not None:
             loss, grad_sq, _, delta, _ = block
             self.sizes.write_deltas(loss, grad_sq, rates, delta)
-        self._keep(first, block)
-        if self.settings.rules and self.seeds:
-            self._ask_rules(first, len(rows))
+        before = self._are_over()
+        over = self._keep(first, block)
+        if settings.rules:
+            over |= self._ask_rules(first, before)
+        if (new := over & ~before).any():
+            self._reset(new)
 
-    def _write_sizes(self) -> None:
-        """Write the sizes of the models, and sizes and indices of the levels."""
-        assert self.sizes is not None
-        self.sizes.write()
-        loss, grad_sq, size, delta, _ = self.tiles.told.reshape(len(TRACED), -1)
-        self.levels.step(self.places, loss, grad_sq, self.rates.reshape(-1), size, delta)
+    def _take_step(self, rows: Any, rates: Floats, factor: float) -> None:
+        """Take a step with all runs, at rates α_t and with the weight η_t in the total, and write what it tells."""
+        problem, points = self.problem, self.points
+        loss, grad_sq, size, delta, _ = self._numbers
+        shape = (len(points) // len(rows), len(rows), *points.shape[1:])
+        losses, gradients = problem.loss_and_gradient(points.reshape(shape), rows)
+        loss[...], gradients = losses.reshape(loss.shape), gradients.reshape(points.shape)
+        np.vecdot(gradients, gradients, grad_sq)
+        if self.sizes is not None:
+            self.sizes.write()
+            if len(self.levels.slots):
+                self.levels.step(self.places, *(a.reshape(-1) for a in (loss, grad_sq, rates, size, delta)))
+        wants_distance = self.step % self.settings.every == 0
+        for part, here, total, scale, distance_sq, start, work in self._parts:
+            if wants_distance:
+                np.subtract(here, start, work)
+                np.vecdot(work, work, distance_sq)
+            np.add(total, here if self._is_plain else np.multiply(here, factor, work), total)
+            if self.sizes is not None:
+                np.subtract(here, np.multiply(gradients[part], scale, work), here)
+        if self.sizes is None:
+            proximal = problem.prox(points.reshape(shape), rows, rates.reshape(shape[:-1]))
+            new = proximal.points.reshape(points.shape)
+            np.subtract(new, points, gradients)
+            moved = np.vecdot(gradients, gradients)
+            # The size of a step along g that is as long.
+            size[...] = np.where(grad_sq > 0, np.sqrt(moved / grad_sq), rates)
+            delta[...] = exact_delta(loss, proximal.losses.reshape(moved.shape), moved, rates)
+            points[...] = new
 
-    def _keep(self, first: int, block: Floats) -> None:
-        """Keep the traces of a block, and look for runs that diverged in it."""
-        every, length = self.settings.every, block.shape[1]
+    def _keep(self, first: int, block: Floats) -> NDArray[np.bool_]:
+        """Keep the traces of a block; which of the runs have diverged by now, or were ended."""
+        every = self.settings.every
         skip = -first % every
-        kept = slice((first + skip) // every, (first + length - 1) // every + 1)
-        self.steps[:, self.alive, :, kept] = block[:, skip::every].transpose(0, 2, 3, 1)
+        begin = (first + skip) // every - self._first_kept
+        kept = block[:, skip::every].transpose(0, 2, 3, 1)
+        self.steps[:, self.alive, :, begin : begin + kept.shape[-1]] = kept
         loss, grad_sq = block[:2]
         numbers = loss + grad_sq
-        is_end = first + length == self.settings.steps
-        diverged_at, over = self.diverged_at[self.alive], self._are_over()
+        over = self._are_over()
         below = (loss < self.bounds) & ~over
         is_sound = bool(np.isfinite(numbers.sum()))
         bad = np.zeros_like(below) if is_sound else ~np.isfinite(numbers)
         if below.any():
             below &= ~np.logical_or.accumulate(bad)
             self.violations[self.alive] += below.sum(axis=0)
-        self.below = below
+        self._below = below
+        is_end = self.step == self.settings.steps
         if is_sound and not (is_end and not np.isfinite(self.points.sum())):
-            return
-        if is_end:  # the last step may have led to a point that is none; later blocks would have seen it
+            return over
+        if is_end:  # the last step may have led to a point that is not finite; later blocks would have seen it
             bad[-1] |= ~np.isfinite(self.points).all(axis=-1)
-        diverged = bad.any(axis=0) & ~over
+        diverged, diverged_at = bad.any(axis=0) & ~over, self.diverged_at[self.alive]
         diverged_at[diverged] = first + bad.argmax(axis=0)[diverged]
         self.diverged_at[self.alive] = diverged_at
-        self._reset(diverged)
+        over |= diverged
+        return over
 
-    def _ask_rules(self, first: int, length: int) -> None:
-        """End the runs that a stop rule gives up."""
-        settings, rules = self.settings, self.settings.rules
-        kept, since = -(-(first + length) // settings.every), -(-first // settings.every)
-        ended = np.zeros(self.diverged_at[self.alive].shape, bool)
-        for row, tile in enumerate(np.arange(len(self.lr))[self.alive]):
-            for slot in range(WIDTH):
-                if self.diverged_at[tile, slot] >= 0 or self.stopped_at[tile, slot] >= 0:
-                    continue
-                run = self.slots[tile * WIDTH + slot]
-                rates = run.lr * settings.schedule
-                loss, grad_sq, _, delta, _ = self.steps[:, tile, slot, :kept]
-                history = History(loss, grad_sq, delta, rates, settings.distance, settings.every, since)
-                stop = first_stop(rules, history)
-                if stop is not None:
-                    self.stopped_at[tile, slot], ended[row, slot] = stop.step, True
-                    self.violations[tile, slot] -= self.below[max(stop.step + 1 - first, 0) :, row, slot].sum()
-        if ended.any():
-            self._reset(ended)
+    def _ask_rules(self, first: int, over: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which runs a stop rule ends in the last block, before they diverge; those that were over are not asked."""
+        settings, ended, tiles = self.settings, np.zeros_like(over), np.arange(len(self.lr))[self.alive]
+        for row, slot in np.argwhere(~over).tolist():
+            place = int(tiles[row]), slot
+            end = self.step if self.diverged_at[place] < 0 else int(self.diverged_at[place])
+            kept, since = -(-end // settings.every), -(-first // settings.every)
+            loss, grad_sq, _, delta, _ = self.steps[:, *place, :kept]
+            rates = self.keys[place[0] * WIDTH + slot].lr * settings.schedule
+            history = History(loss, grad_sq, delta, rates, settings.distance, settings.every, since)
+            if kept > since and (stop := first_stop(settings.rules, history)) is not None:
+                self.stopped_at[place], self.diverged_at[place], ended[row, slot] = stop.step, -1, True
+                self.violations[place] -= self._below[max(stop.step + 1 - first, 0) :, row, slot].sum()
+        return ended
 
     def _are_over(self) -> NDArray[np.bool_]:
         """Which of the runs that are advanced have diverged, or were ended by a rule."""
         over: NDArray[np.bool_] = (self.diverged_at[self.alive] >= 0) | (self.stopped_at[self.alive] >= 0)
         return over
 
-    def _reset(self, diverged: NDArray[np.bool_]) -> None:
-        """Put diverged runs back to the start; take out tiles without a living run."""
+    def _reset(self, slots: NDArray[np.bool_]) -> None:
+        """Put runs back to the start, at the smallest rate; take out tiles without a living run."""
         lr = self.lr[self.alive]
-        lr[diverged] = self.lr.min()
+        lr[slots] = self.lr.min()
         self.lr[self.alive] = lr
-        self.points[diverged] = self.start
-        self.total[diverged] = 0.0
+        self.points[slots] = self.start
+        self.total[slots] = 0.0
         left = ~self._are_over().all(axis=1)
         if not left.all():
             self.alive = np.arange(len(self.lr))[self.alive][left]
-            self.points, self.total, self.below = self.points[left], self.total[left], self.below[:, left]
+            self.points, self.total = self.points[left], self.total[left]
             self._make_room()
 
     def _measure(self, reached: dict[int, Floats]) -> None:
@@ -352,130 +386,15 @@ class Chunk:
 
     def traces(self) -> list[Trace]:
         """What is kept of each run."""
-        settings, count = self.settings, len(self.slots)
-        rate = self.first_rates[:, None] * settings.schedule[:: settings.every]
-        steps = self.steps.reshape(len(TRACED), count, -1)
+        slots = len(self.keys)
+        steps = self.steps.reshape(len(TRACED), slots, -1)
         np.sqrt(steps[-1], out=steps[-1])  # distances
-        train, valid = self.train.reshape(count, -1), self.valid.reshape(count, -1)
-        last, average, diverged, stopped = (
-            values.reshape(-1) for values in (self.last, self.average, self.diverged_at, self.stopped_at)
-        )
-        ends = np.where((diverged < 0) & (stopped >= 0), stopped + 1, diverged)
-        for slot in np.flatnonzero(ends >= 0).tolist():
-            step = int(ends[slot])
-            # A run that a rule ends at the last step of an epoch is not measured any more.
-            epoch = (step if diverged[slot] >= 0 else step - 1) // settings.steps_per_epoch
-            steps[:, slot, -(-step // settings.every) :] = np.inf
-            train[slot, epoch + 1 :] = valid[slot, epoch + 1 :] = np.inf
-            average[slot] = np.inf
-            if step < settings.steps - 1:
-                last[slot] = np.inf
-        for array in (last, average, train, valid, steps):
-            if not np.isfinite(array.sum()):
-                np.copyto(array, np.inf, where=~np.isfinite(array))
-        best = np.minimum(train[:, : settings.epochs].min(axis=1), last)
-        columns = (diverged, stopped, self.violations.reshape(-1), last, average, best)
-        all_numbers = zip(*(values.tolist() for values in columns), strict=True)
-        all_arrays = zip(*steps, rate, train, valid, strict=True)
-        result = []
-        for run, is_filler, numbers, arrays in zip(self.slots, self.is_filler, all_numbers, all_arrays, strict=True):
-            if is_filler:
-                continue
-            diverged_at, stopped_at, violations, *final = numbers
-            loss, grad_sq, size, delta, distance, rates, *losses = arrays
-            result.append(
-                Trace(
-                    run.key,
-                    "diverged" if diverged_at >= 0 else "stopped" if stopped_at >= 0 else "finished",
-                    diverged_at,
-                    dict(zip(STEP_FIELDS, (loss, grad_sq, rates, size, delta, distance), strict=True)),
-                    dict(zip(EPOCH_FIELDS, losses, strict=True)),
-                    dict(zip(FINAL_FIELDS, final, strict=True)),
-                    violations,
-                )
-            )
-        return result
-
-
-class Tiles:
-    """Tiles of a problem, with room for the numbers on the way.
-
-    ``told`` is what the last step has told, of shape (fields of TRACED, tiles, WIDTH): f(x_t, s_t), ‖g_t‖², the
-    multiple of g_t (for a proximal point that of a step along g_t that is as long), δ_t and ‖x_t − x_1‖², the square
-    of the field. It is the same memory at every step, so that whoever finds the sizes has views of it.
-
-    Args:
-        problem: What is minimised.
-        points: Where the runs are, of shape (tiles, WIDTH, dimension). From now on that is ``self.points``.
-        total: Σ η_t x_t, of the same shape. From now on that is ``self.total``.
-        exact: Whether the runs take proximal points.
-    """
-
-    def __init__(self, problem: ArrayProblem, points: Floats, total: Floats, *, exact: bool) -> None:
-        self.told = np.empty((len(TRACED), len(points), WIDTH))
-        self._problem = problem
-        self.points, self.total = points, total
-        self._loss, self._grad_sq, self._size, self._delta, distance_sq = self.told
-        scale = self._size[..., None]
-        size = max(_CACHE // (points[0].size or 1), 1) if len(points) else 1
-        # As long as a part: broadcasting inside of one would be slow.
-        start = np.ascontiguousarray(np.broadcast_to(problem.initial_point(), points[:size].shape))
-        work = np.empty_like(start)
-        self._parts = []
-        for begin in range(0, len(points), size):
-            place = slice(begin, begin + size)
-            here, room = points[place], work[: len(points[place])]
-            self._parts.append((place, here, total[place], scale[place], distance_sq[place], start[: len(here)], room))
-
-    def batches(self, rows: Any) -> Iterator[Any]:
-        """The rows of some steps (steps, tiles, batch size), where tiles of one data order share them if they can."""
-        return iter(rows[:, : _period(rows)])
-
-    def step(
-        self,
-        rows: Any,
-        rates: Floats,
-        factor: float | None,
-        sizes: Callable[[], None] | None,
-        wants_distance: bool = True,
-    ) -> None:
-        """Take a step with all runs, and write ``told``.
-
-        Args:
-            rows: One of :meth:`batches`.
-            rates: α_t of each run.
-            factor: η_t, the weight of the points in the total; None for 1.
-            sizes: Writes the models' step sizes to ``told``, from its losses and squared gradients, and indices if it
-                wants to; None takes proximal points.
-            wants_distance: Whether the distance from the start is to be told.
-        """
-        problem, points = self._problem, self.points
-        shape = (len(points) // len(rows), len(rows), *points.shape[1:])
-        losses, gradients = problem.loss_and_gradient(points.reshape(shape), rows)
-        self._loss[...], gradients = losses.reshape(self._loss.shape), gradients.reshape(points.shape)
-        np.vecdot(gradients, gradients, self._grad_sq)
-        if sizes is not None:
-            sizes()
-        for place, here, total, scale, distance_sq, start, work in self._parts:
-            if wants_distance:
-                np.subtract(here, start, work)
-                np.vecdot(work, work, distance_sq)
-            np.add(total, here if factor is None else np.multiply(here, factor, work), total)
-            if sizes is not None:
-                np.subtract(here, np.multiply(gradients[place], scale, work), here)
-        if sizes is None:
-            proximal = problem.prox(points.reshape(shape), rows, rates.reshape(shape[:-1]))
-            new = proximal.points.reshape(points.shape)
-            np.subtract(new, points, gradients)
-            moved = np.vecdot(gradients, gradients)
-            self._size[...] = np.where(self._grad_sq > 0, np.sqrt(moved / self._grad_sq), rates)
-            self._delta[...] = exact_delta(self._loss, proximal.losses.reshape(moved.shape), moved, rates)
-            points[...] = new
-
-
-def tile_of(points: Sequence[Floats]) -> Floats:
-    """Points of at most WIDTH runs as one tile, which is filled up with copies of the last."""
-    return np.stack([*points, *[points[-1]] * (WIDTH - len(points))])[None]
+        train, valid = self.train.reshape(slots, -1), self.valid.reshape(slots, -1)
+        average = np.where(np.isfinite(self.average), self.average, np.inf)
+        measured = (self.last, average, self.diverged_at, self.stopped_at, self.violations)
+        columns = [values.reshape(-1) for values in measured]
+        traces = closed(self.settings, self.keys, steps, train, valid, *columns)
+        return [trace for trace, is_filler in zip(traces, self.is_filler, strict=True) if not is_filler]
 
 
 def _period(rows: Any) -> int:
@@ -504,7 +423,15 @@ class Levels:
             (models[key], rule, np.array(slots)) for (key, rule), slots in groups.items()
         ]
         self.slots = np.array([slot for slots in groups.values() for slot in slots], int)
-        self._seen = level.Seen(*(np.full(len(methods), value) for value in level.Seen()))
+        self._seen = level.Seen(*(np.full(len(methods), float(value)) for value in level.Seen()))
+
+    def state(self, slot: int) -> Floats:
+        """The memory of a slot."""
+        return np.array([values[slot] for values in self._seen])
+
+    def load(self, states: Floats) -> None:
+        """Go on from the memories of all slots, of shape (numbers, slots)."""
+        self._seen = level.Seen(*states)
 
     def step(self, places: Any, loss: Floats, grad_sq: Floats, rates: Floats, size: Floats, delta: Floats) -> None:
         """Write size and index of a step for the slots ``places``; the other arrays stand in their order.
@@ -673,9 +600,9 @@ class ProblemRun(Run):
         method: A method's name (``"sgd"``, ``"sps(lower_bound=-2)"``, …) or a model.
         batch_size: Rows of a step.
         sampling: ``"shuffle"`` or ``"iid"``, which is what the theorems need.
-        schedule: Factors of the rate, one a step; constant by default.
+        schedule: Factors of the rate, one per step; constant by default.
         lr: The rate; None makes a factory.
-        seed: Of the data order.
+        seed: Of the batches' order.
 
     >>> from surefoot.problems import LinearRegression
     >>> run = ProblemRun(LinearRegression(), "sgd", batch_size=5)(lr=0.01, seed=0)
@@ -683,11 +610,6 @@ class ProblemRun(Run):
     >>> len(losses), run.step, bool(losses[-1] < losses[0])
     (20, 20, True)
     """
-
-    numbers: dict[str, Floats]
-    """One number a step, as in a study."""
-    epochs: dict[str, list[float]]
-    """Full losses at the start and after every epoch."""
 
     def __init__(
         self,
@@ -704,36 +626,28 @@ class ProblemRun(Run):
             raise TypeError(f"problem must be a surefoot.problems.ArrayProblem, got {problem!r}")
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or not 1 <= batch_size <= problem.n_rows:
             raise ValueError(f"batch_size must be a whole number from 1 to {problem.n_rows}, got {batch_size!r}")
-        if sampling not in ("shuffle", "iid"):
-            raise ValueError(f"sampling must be 'shuffle' or 'iid', got {sampling!r}")
         self.problem, self.method = problem, parse_method(method)
-        if self.method.level is not None:
-            raise ValueError(
-                f"method must have a number for its lower_bound, got {self.method.name!r}: indices with a level "
-                "certify nothing, so that a search by them proves nothing; compare its rates in a Study"
-            )
         if self.method.model is None and not problem.has_prox:
             raise ValueError(f"method must not be 'spp' on {problem.name!r}, a problem without prox")
-        self.batch_size, self.sampling = batch_size, sampling
+        self.batch_size, self.sampling = batch_size, checks.sampling(sampling)
         self.schedule: Floats | None = None if schedule is None else np.asarray(schedule, float)
         self.lr, self.seed = lr, seed
-        self._orders: dict[int, _Order] = {}
+        self._known: dict[int, tuple[list[Any], Iterator[Any]]] = {}
+        """The batches of each seed, epoch by epoch, as far as they were asked for."""
         self._study: Settings | None = None
         if lr is not None:
-            self._begin()
+            start = problem.initial_point()
+            self._state: dict[str, Any] = {
+                "step": 0, "point": start, "total": np.zeros_like(start), "numbers": np.empty((len(TRACED), 0)),
+                "epochs": np.empty((2, 0)), "last": np.inf, "average": np.inf, "diverged_at": -1,
+                "level": Levels([self.method]).state(0),
+            }  # fmt: skip
 
     def __call__(self, lr: float, seed: int = 0) -> ProblemRun:
-        """A new run with this rate and data order."""
-        run = type(self)(
-            self.problem,
-            self.method,
-            batch_size=self.batch_size,
-            sampling=self.sampling,
-            schedule=self.schedule,
-            lr=lr,
-            seed=seed,
-        )
-        run._orders, run._study = self._orders, self._study
+        """A new run with this rate and order of the batches."""
+        options: Any = {"batch_size": self.batch_size, "sampling": self.sampling, "schedule": self.schedule}
+        run = type(self)(self.problem, self.method, **options, lr=lr, seed=seed)
+        run._known, run._study = self._known, self._study
         return run
 
     @classmethod
@@ -745,9 +659,9 @@ class ProblemRun(Run):
         return factory
 
     @property
-    def envelope(self) -> Callable[[ArrayLike], Any] | None:
-        """Moreau envelopes of the full loss at the start, as a function of their parameter; None if not known."""
-        return None if type(self.problem).envelope is Problem.envelope else self.problem.envelope
+    def step(self) -> int:
+        """How many steps it has taken."""
+        return int(self._state["step"])
 
     def identity(self) -> Identity:
         """What the numbers of the runs depend on, and what that rests on."""
@@ -764,7 +678,7 @@ class ProblemRun(Run):
         return self.advance_together([self], k)[0]
 
     def advance_together(self, runs: Sequence[ProblemRun], k: int) -> list[Progress]:
-        """Take k steps with each of some runs, those at the same step of the same data order in one go."""
+        """Take k steps with each of some runs, those at the same step of the same seed in one go."""
         groups: dict[tuple[int, int], list[ProblemRun]] = {}
         for run in runs:
             groups.setdefault((run.seed, run.step), []).append(run)
@@ -772,149 +686,96 @@ class ProblemRun(Run):
             for group in groups.values():
                 for begin in range(0, len(group), WIDTH):
                     self._advance_tile(group[begin : begin + WIDTH], k)
-        return [run._progress(k) for run in runs]
+        progress = []
+        for run in runs:
+            loss, _, _, delta, _ = run._state["numbers"][:, -k:]
+            progress.append(Progress(loss, delta))
+        return progress
 
-    def _progress(self, k: int) -> Progress:
-        """The last k steps; a run ends where loss or gradient is not finite, as in a study."""
-        recent = {name: self.numbers[name][-k:] for name in ("loss", "grad_sq", "delta")}
-        bad = ~np.isfinite(recent["loss"] + recent["grad_sq"])
-        return Progress(np.where(bad, np.inf, recent["loss"]), recent["delta"])
-
-    @np.errstate(over="ignore", invalid="ignore")
     def distance(self) -> float:
         """‖x_t − x_1‖."""
-        return float(np.linalg.norm(self.point - self.problem.initial_point()))
+        return float(np.linalg.norm(self._state["point"] - self.problem.initial_point()))
 
     def evaluate(self) -> float:
         """The full loss at the point before the last step, which is what the last-iterate bound speaks of."""
-        return self.full_loss(self.before)
+        return float(self._state["last"])
 
     def trace(self) -> Trace | None:
         """What a study keeps of a run that has come to its end, equal to the last bit; None of any other."""
-        settings = self._study
-        if settings is None:
+        state, settings = self._state, self._study
+        if settings is None or not (state["diverged_at"] >= 0 or state["step"] == settings.steps):
             return None
-        bad = ~np.isfinite(self.numbers["loss"] + self.numbers["grad_sq"])
-        ended = int(bad.argmax()) if bad.any() else -1
-        if ended < 0 and self.step < settings.steps:
-            return None
-        bound, counted = self.method.lower_bound, settings.steps if ended < 0 else ended
-        if ended < 0 and not np.isfinite(self.point).all():
-            ended = settings.steps - 1
-        assert self.lr is not None
-        return close(
-            RunPlan(self.method, float(self.lr), self.seed),
-            settings,
-            self.numbers,
-            {"train_loss": self.epochs["train"], "valid_loss": self.epochs["valid"]},
-            {
-                "last_loss": self.evaluate(),
-                "average_loss": self.full_loss(self.total / settings.schedule.sum()) if ended < 0 else np.inf,
-            },
-            ended,
-            -1,
-            0 if bound is None else int((self.numbers["loss"][:counted] < bound).sum()),
-            self.problem.n_valid > 0,
-        )
-
-    def full_loss(self, point: Floats) -> float:
-        """The loss over all training rows."""
-        with np.errstate(all="ignore"), one_blas_thread():
-            return float(self.problem.full_loss(tile_of([point]))[0, 0])
+        steps = np.full((len(TRACED), 1, settings.kept), np.inf)
+        steps[:, 0, : state["step"]] = state["numbers"]
+        losses = np.full((2, 1, settings.epochs + 1), np.inf)
+        losses[:, 0, : state["epochs"].shape[1]] = state["epochs"]
+        columns = (state[name] for name in ("last", "average", "diverged_at"))
+        bound = -np.inf if self.method.lower_bound is None else self.method.lower_bound
+        below = (steps[0] < bound).sum(axis=-1)
+        valid = losses[1][:, : settings.epochs + 1 if self.problem.n_valid else 0]
+        key = Key(self.method.name, float(self.lr or 0.0), self.seed)
+        last, average, diverged_at = (np.array([value]) for value in columns)
+        return closed(settings, [key], steps, losses[0], valid, last, average, diverged_at, np.array([-1]), below)[0]
 
     def state_dict(self) -> dict[str, Any]:
         """Point, sum of points, and what was recorded."""
-        return {
-            "step": self.step,
-            "point": self.point,
-            "before": self.before,
-            "total": self.total,
-            "trace": dict(self.numbers),
-            "epochs": dict(self.epochs),
-        }
+        return dict(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
-        self.step = int(state["step"])
-        self.point, self.before, self.total = (np.array(state[name]) for name in ("point", "before", "total"))
-        self.numbers = {name: np.array(values) for name, values in state["trace"].items()}
-        self.epochs = {name: list(values) for name, values in state["epochs"].items()}
-
-    def _begin(self) -> None:
-        self.step = 0
-        self.point = self.problem.initial_point()
-        self.before = self.point.copy()
-        self.total = np.zeros_like(self.point)
-        """Σ η_t x_t."""
-        self.numbers = {name: np.empty(0) for name in TRACED}
-        self.epochs = {"train": [], "valid": []}
-        self._measure([self], tile_of([self.point]))
+        self._state = dict(state)
 
     def _advance_tile(self, runs: Sequence[ProblemRun], k: int) -> None:
-        """Advance at most WIDTH runs of one seed; the tile is filled up with copies of the last."""
-        problem, model, first = self.problem, self.method.model, runs[0]
-        points, totals = (tile_of([getattr(run, name) for run in runs]) for name in ("point", "total"))
-        tiles = Tiles(problem, points, totals, exact=model is None)
-        kept = np.empty((len(TRACED), k, WIDTH))
-        lr = np.array([run.lr for run in (*runs, *[runs[-1]] * (WIDTH - len(runs)))], float)
-        factors = np.ones(k) if self.schedule is None else self.schedule[first.step : first.step + k]
-        rates = lr * factors[:, None]
-        sizes = None if model is None else StepSizes([model] * WIDTH, tiles.told[:, 0])
-        per_epoch = problem.n_rows // self.batch_size
-        is_plain = self.schedule is None or bool((self.schedule == 1.0).all())
-        rows = self._order(first.seed).rows(first.step, k)
-        for index, batch in enumerate(tiles.batches(rows[:, None])):
-            if sizes is not None:
-                sizes.set_rates(rates[index])
-            if index == k - 1:
-                before = points.copy()
-            weight = None if is_plain else float(factors[index])
-            tiles.step(batch, rates[index][None], weight, None if sizes is None else sizes.write)
-            kept[:, index] = tiles.told[:, 0]
-            if (first.step + index + 1) % per_epoch == 0:
-                self._measure(runs, points)
-        if sizes is not None:
-            loss, grad_sq, _, delta, _ = kept
-            sizes.write_deltas(loss, grad_sq, rates, delta)
-        np.sqrt(kept[-1], out=kept[-1])
-        for slot, run in enumerate(runs):
-            run.point, run.before, run.total = (tile[0, slot].copy() for tile in (points, before, totals))
-            numbers = zip(TRACED, kept, strict=True)
-            run.numbers = {name: np.concatenate([run.numbers[name], values[:, slot]]) for name, values in numbers}
-            run.step += k
+        """Advance at most WIDTH runs at the same step of one seed."""
+        step, end, seed = runs[0].step, runs[0].step + k, runs[0].seed
+        settings = self._study or self._settings_until(end)
+        per_epoch = settings.steps_per_epoch
+        states = [run._state for run in runs]
+        filled = [*states, *states[:1] * (WIDTH - len(runs))]
+        points, total = (np.stack([state[name] for state in filled])[None] for name in ("point", "total"))
+        tile = [Key(self.method.name, float(run.lr or 0.0), seed) for run in runs]
+        batches = {seed: self._batches(seed, step)}
+        chunk = Chunk(self.problem, [tile], {self.method.name: self.method}, settings, batches, step, points, total)
+        chunk.levels.load(np.stack([state["level"] for state in filled], axis=1))
+        chunk.advance(end)
+        np.sqrt(chunk.steps[-1], out=chunk.steps[-1])
+        epochs = slice(0 if step == 0 else step // per_epoch + 1, end // per_epoch + 1)
+        for slot, state in enumerate(states):
+            numbers, diverged_at = chunk.steps[:, 0, slot, :k], int(chunk.diverged_at[0, slot])
+            losses = np.full((2, epochs.stop - epochs.start), np.inf)
+            losses[0] = chunk.train[0, slot, epochs]
+            if self.problem.n_valid:
+                losses[1] = chunk.valid[0, slot, epochs]
+            if diverged_at >= 0:  # the slot was put back to the start, or taken out
+                numbers[:, diverged_at - step :] = np.inf
+            else:
+                state |= {"point": chunk.points[0, slot].copy(), "total": chunk.total[0, slot].copy()}
+            state |= {
+                "step": end,
+                "numbers": np.concatenate([state["numbers"], numbers], axis=1),
+                "epochs": np.concatenate([state["epochs"], losses], axis=1),
+                "last": float(chunk.last[0, slot]),
+                "average": float(chunk.average[0, slot]),
+                "diverged_at": diverged_at,
+                "level": chunk.levels.state(slot),
+            }
 
-    def _order(self, seed: int) -> _Order:
-        if seed not in self._orders:
-            orders = row_orders(seed, self.problem.n_rows, self.batch_size, self.sampling)
-            self._orders[seed] = _Order(orders)
-        return self._orders[seed]
+    def _settings_until(self, end: int) -> Settings:
+        """Settings of runs that go on after a step, where nobody knows T."""
+        per_epoch = self.problem.n_rows // self.batch_size
+        epochs = end // per_epoch + 1
+        factors = np.ones(epochs * per_epoch)
+        if self.schedule is not None:
+            known = self.schedule[: len(factors)]
+            factors[: len(known)] = known
+        return Settings(per_epoch, epochs, self.batch_size, factors, self.sampling, 1)
 
-    def _measure(self, runs: Sequence[ProblemRun], tile: Floats) -> None:
-        """Note the full losses of runs at the points of a tile."""
-        measures = {"train": self.problem.full_loss}
-        if self.problem.n_valid:
-            measures["valid"] = self.problem.validation_loss
-        with np.errstate(all="ignore"), one_blas_thread():
-            for name, measure in measures.items():
-                losses = measure(tile)[0].tolist()
-                for slot, run in enumerate(runs):
-                    run.epochs[name].append(losses[slot])
-
-
-class _Order:
-    """The batches of one data order, remembered as far as they were asked for."""
-
-    def __init__(self, epochs: Iterator[Any]) -> None:
-        self._epochs = epochs
-        self._known: list[Any] = []
-        self._steps = 0
-
-    def rows(self, step: int, k: int) -> Any:
-        """Rows (k, batch size) of the steps from ``step``."""
-        while self._steps < step + k:
-            self._known.append(next(self._epochs))
-            self._steps += len(self._known[-1])
-        per_epoch = len(self._known[0])
-        begin, end = step // per_epoch, -(-(step + k) // per_epoch)
-        rows = np.concatenate(self._known[begin:end])
-        return rows[step - begin * per_epoch :][:k]
+    def _batches(self, seed: int, step: int) -> Iterator[Any]:
+        """The rows of the steps from ``step`` on."""
+        if seed not in self._known:
+            self._known[seed] = [], row_orders(seed, self.problem.n_rows, self.batch_size, self.sampling)
+        (known, orders), per_epoch = self._known[seed], self.problem.n_rows // self.batch_size
+        for epoch in count(step // per_epoch):
+            while epoch >= len(known):
+                known.append(next(orders))
+            yield from known[epoch][step % per_epoch if epoch == step // per_epoch else 0 :]

@@ -1,8 +1,12 @@
-"""Any torch training as a run."""
+"""Any torch training as a run, by itself or as a run of a study."""
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,13 +15,21 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from surefoot._base import checks
+from surefoot._base.processes import cores
+from surefoot._base.randomness import global_random
 from surefoot._identity import Identity, digest, identify, merged
 from surefoot.optim import LossOptimizer
-from surefoot.problems import Starts, seeded
-from surefoot.runs._optimizers import optimizer_from
-from surefoot.runs._run import LOOK_EVERY, Floats, Progress, Run
-from surefoot.runs._stepper import Stepper, certifies
+from surefoot.problems import NetworkProblem, Starts, seeded
+from surefoot.rules import History, first_stop
+from surefoot.runs._methods import Method, build, optimizer_from
+from surefoot.runs._row_orders import row_orders
+from surefoot.runs._run import Floats, Progress, Run
+from surefoot.runs._steps import certifies, difference, foreign_step, norm_sq
+from surefoot.runs._types import TRACED, Key, Settings, Trace, closed
 from surefoot.theory import schedules
+
+_LOOK_EVERY = 16
+"""Steps between two looks at whether the numbers are finite, which on a GPU means to wait."""
 
 
 class TorchRun(Run):
@@ -29,8 +41,7 @@ class TorchRun(Run):
     the batch, so that a run that was put aside goes on with the batches that it would have seen.
 
     The indices δ_t are those of a surefoot optimizer; ½α‖g‖² for plain ``torch.optim.SGD``; and for any other
-    ½⟨g_t, x_t − x_{t+1}⟩, at least 0, which is a heuristic, so that there is no certificate then. Neither is there one
-    with ``clip``, ``autocast``, hooks of the optimizer, or hooks that change gradients.
+    ½⟨g_t, x_t − x_{t+1}⟩, at least 0, which is a heuristic.
 
     Args:
         model_factory: Gives a new model; called with torch's random numbers seeded by ``model_seed``. If it gives the
@@ -40,10 +51,10 @@ class TorchRun(Run):
         loss_fn: ``loss_fn(model, batch)`` gives the loss to differentiate.
         optimizer_factory: ``optimizer_factory(parameters, lr)`` gives the optimizer; if its first argument is called
             ``model``, it gets the model instead, for groups of parameters.
-        schedule: Factors of the rate, one a step, or a name such as ``"cosine"`` where the horizon is known, as in a
+        schedule: Factors of the rate, one per step, or a name such as ``"cosine"`` where the horizon is known, as in a
             search; constant by default.
         scheduler: ``scheduler(optimizer)`` gives a scheduler of torch in place of a schedule; its place is kept with
-            the run. Where its rates are not multiples of ``lr`` known in advance, there is no certificate.
+            the run.
         evaluate: ``evaluate(model)`` gives the loss that counts, say over the validation data; it decides among
             finished runs, and is called once for each of them.
         clip: The largest norm of a gradient that is stepped with. Optimizers of surefoot take ``max_grad_norm``.
@@ -53,7 +64,7 @@ class TorchRun(Run):
         version: A word of yours for what cannot be identified, such as a file that your code reads: a store is used
             again only under the same word.
         lr: The rate; None makes a factory.
-        seed: Of the data order.
+        seed: Of the batches' order.
 
     >>> import surefoot.optim as sfo
     >>> inputs, targets = torch.eye(4), torch.arange(4.0)
@@ -86,13 +97,14 @@ class TorchRun(Run):
         lr: float | None = None,
         seed: int = 0,
     ) -> None:
-        for name, value in (
-            ("model_factory", model_factory),
-            ("data_factory", data_factory),
-            ("loss_fn", loss_fn),
-            ("optimizer_factory", optimizer_factory),
-            *([] if scheduler is None else [("scheduler", scheduler)]),
-        ):
+        parts = {
+            "model_factory": model_factory,
+            "data_factory": data_factory,
+            "loss_fn": loss_fn,
+            "optimizer_factory": optimizer_factory,
+            **({} if scheduler is None else {"scheduler": scheduler}),
+        }
+        for name, value in parts.items():
             if not callable(value):
                 raise TypeError(f"{name} must be a function, got {value!r}")
         if schedule is not None and scheduler is not None:
@@ -114,21 +126,45 @@ class TorchRun(Run):
         self.version = version
         self._schedule = schedule if isinstance(schedule, str) else None
         """The name of the schedule, whose factors the horizon tells."""
-        self.lr, self.seed = lr, seed
+        self.lr: Any = lr
+        self.seed = seed
         self._start: list[Tensor] = []
         """x_1, shared by all runs of a factory."""
-        self._knows_rates = True
+        self._study: tuple[NetworkProblem, Method, Settings] | None = None
         if lr is not None:
             self._begin()
 
+    @classmethod
+    def of_study(cls, problem: NetworkProblem, method: Method, settings: Settings) -> TorchRun:
+        """The factory of a study's runs: the problem gives batches and evaluations, and runs tell what a study keeps.
+
+        The rows of a step and their augmentation are functions of the seed and the number of the step.
+        """
+        build(method, list((model := problem.model()).parameters()), 1e-3, model)  # a bad one is refused right away
+        batches = partial(_batches, problem.n_rows, settings)
+        optimizer = partial(_optimizer_of_method, method)
+        factory = cls(problem.model, batches, partial(_batch_loss, problem), optimizer, schedule=settings.schedule)
+        factory._study = problem, method, settings
+        return factory
+
     def __call__(self, lr: float, seed: int = 0) -> TorchRun:
-        """A new run with this rate and data order."""
-        run = type(self)(*self._parts, **self._options, lr=lr, seed=seed)
+        """A new run with this rate and order of the batches."""
+        if self._study is not None and self._study[0].device == "cuda":
+            _take_gpu()
+        run = type(self)(*self._parts, **self._options, seed=seed)
+        run.lr, run._study = lr, self._study
+        run._begin()
         if not self._start:
-            self._check_data(seed)
+            if self._study is None:
+                self._check_data(seed)
             self._start = run._start
-        run._start, run._knows_rates = self._start, self._knows_rates
+        run._start = self._start
         return run
+
+    @property
+    def key(self) -> Key:
+        """Method, rate and seed of a study's run."""
+        return Key("" if self._study is None else self._study[1].name, float(self.lr), self.seed)
 
     @property
     def schedule(self) -> Floats | None:
@@ -155,82 +191,280 @@ class TorchRun(Run):
                 self._options["schedule"] = schedules.factors(self._schedule, horizon)[1]
             return self.schedule
         large, small = (_dry_run(scheduler, lr, horizon) for lr in (1.0, 0.25))
-        self._knows_rates = large is not None and small is not None and bool(np.allclose(large, small, rtol=1e-6))
-        return large if self._knows_rates else None
+        knows_rates = large is not None and small is not None and bool(np.allclose(large, small, rtol=1e-6))
+        return large if knows_rates else None
+
+    def workers(self) -> int:
+        """How many processes pay off: one per core, or per GPU."""
+        problem = None if self._study is None else self._study[0]
+        if problem is not None and problem.device.startswith("cuda"):
+            return torch.cuda.device_count() if problem.device == "cuda" else 1
+        return cores() if problem is None else max(1, cores() // problem.threads)
+
+    def fingerprint(self) -> str:
+        """What the numbers of the runs depend on, as text."""
+        return self.identity().digest if self._study is None else self._study[0].fingerprint()
 
     def _begin(self) -> None:
-        assert self.lr is not None
+        """Make the model, its optimizer, and random numbers that are the run's own."""
         options = self._options
-        self.model = self._parts[0]()
-        self._start = [p.detach().clone() for p in self.model.parameters() if p.requires_grad]
+        self.model: Any = self._parts[0]()
+        self._parameters: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
+        self._start = [p.detach().clone() for p in self._parameters]
         self.optimizer = _optimizer(self._parts[3], self.model, self.lr)
         if options["clip"] is not None and isinstance(self.optimizer, LossOptimizer):
             raise ValueError("clip is for other optimizers: give those of surefoot max_grad_norm, which δ knows of")
-        self._stepper = Stepper(
-            self.model,
-            self.optimizer,
-            self.schedule,
-            self.seed,
-            scheduler=None if options["scheduler"] is None else options["scheduler"](self.optimizer),
-            clip=options["clip"],
-            accumulate=options["accumulate"],
-            autocast=options["autocast"],
-        )
+        self._lrs = [group["lr"] for group in self.optimizer.param_groups]
+        self._factors = self.schedule
+        self._scheduler = None if options["scheduler"] is None else options["scheduler"](self.optimizer)
+        half = options["autocast"] == "float16"
+        self._scaler = torch.amp.GradScaler(self._parameters[0].device.type) if half else None
+        self._gpus = sorted({p.device.index for p in self._parameters if p.device.type == "cuda"})
+        _switch(self.optimizer, "train")
+        with global_random, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(self.seed)
+            self._random = self._random_states()
         self.step = 0
         self._load_data(0)
+        if self._study is not None:
+            settings = self._study[2]
+            self._kept: Floats = np.full((len(TRACED), settings.steps), np.inf)
+            self._epochs: list[list[float]] = [[], []]
+            self._last_loss = np.inf
+            self._trace: Trace | None = None
 
     @property
     def certifies(self) -> bool:  # type: ignore[override]
         """Whether the indices may stand in a bound."""
-        bent = self._options["clip"] is not None or self._options["autocast"] is not None
-        return self._knows_rates and not bent and certifies(self.optimizer, self.model)
+        options = self._options
+        is_plain = options["clip"] is None and options["autocast"] is None and options["scheduler"] is None
+        return is_plain and certifies(self.optimizer)
 
     def advance(self, k: int) -> Progress:
-        """Take k steps; fewer if the loss or the index was not finite."""
-        losses: list[Tensor] = []
-        deltas: list[Tensor] = []
-        with self._stepper.training():
-            for count in range(1, k + 1):
-                reading = self._stepper.step(self.step, self._loss)
-                self.step += 1
-                losses.append(reading.loss)
-                deltas.append(reading.delta.double())
-                if (count % LOOK_EVERY == 0 or count == k) and not bool(
-                    torch.isfinite(torch.stack(losses[-LOOK_EVERY:] + deltas[-LOOK_EVERY:])).all()
-                ):
-                    break
-        return Progress(torch.stack(losses).tolist(), torch.stack(deltas).tolist())
+        """Take k steps; fewer if one was not finite, or a stop rule of the study has ended the run."""
+        end, blocks = self.step + k, []
+        with nullcontext() if self._study is None else self._study[0].one_run():
+            if self._study is not None and self.step == 0:
+                self._measure(*self._study[0].initial_losses)
+            is_over = False
+            while self.step < end and not is_over:
+                block = self._take(min(_LOOK_EVERY, end - self.step))
+                blocks.append(block)
+                loss, _, _, delta, _ = block
+                if self._study is None:
+                    is_over = not np.isfinite(loss + delta).all()
+                    continue
+                since = self.step - block.shape[1]
+                self._kept[:, since : self.step] = block
+                self._trace = self._ended(since)
+                if self._trace is not None:
+                    is_over, lost = True, self._trace.diverged_at
+                    if lost >= 0:  # where loss, gradient or point is not finite
+                        loss[lost - since :] = np.inf
+        loss, _, _, delta, _ = np.concatenate(blocks, axis=1)
+        return Progress(loss, delta)
+
+    def _take(self, k: int) -> Floats:
+        """Take at most k steps, those of one epoch of a study; the numbers of TRACED, of shape (5, steps)."""
+        per_epoch = None if self._study is None else self._study[2].steps_per_epoch
+        if per_epoch is not None:
+            k = min(k, per_epoch - self.step % per_epoch)
+        with self._training():
+            numbers = torch.stack([self._step() for _ in range(k)], dim=1)
+        if self._study is not None and per_epoch is not None and self.step % per_epoch == 0:
+            problem = self._study[0]
+            with self._evaluating() as model:
+                self._measure(problem.full_loss(model), problem.validation_loss(model) if problem.n_valid else None)
+        block: Floats = numbers.cpu().numpy()
+        return block
+
+    def _step(self) -> Tensor:
+        """Take a step: its numbers, which stay on the device."""
+        distance = torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)
+        if self._study is not None:
+            problem, _, settings = self._study
+            if self.step == settings.steps - 1:
+                with self._evaluating() as model:
+                    self._last_loss = problem.full_loss(model)
+            if self.step % settings.every == 0:
+                distance = self._distance()
+        if self._factors is not None:
+            for group, lr in zip(self.optimizer.param_groups, self._lrs, strict=True):
+                group["lr"] = lr * float(self._factors[self.step])
+        self.optimizer.zero_grad()
+        loss = self._differentiated()
+        value = loss.double().reshape(())
+        numbers = torch.stack([value, *self._moved(loss, value), distance])
+        self.step += 1
+        return numbers
+
+    def _differentiated(self) -> Tensor:
+        """Compute the loss of a step, and leave its gradient in the parameters."""
+        total: Tensor | None = None
+        accumulate, autocast = self._options["accumulate"], self._options["autocast"]
+        for _ in range(accumulate):
+            batch = self._next_batch()
+            if autocast is None:
+                loss = self._parts[2](self.model, batch)
+            else:
+                with torch.autocast(self._parameters[0].device.type, dtype=getattr(torch, autocast)):
+                    loss = self._parts[2](self.model, batch)
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
+                raise TypeError(f"loss_fn(model, batch) must return a tensor of one element, got {loss!r}")
+            if accumulate > 1:
+                loss = loss / accumulate
+            scaled = loss if self._scaler is None else self._scaler.scale(loss)
+            scaled.backward()  # type: ignore[no-untyped-call]
+            total = loss.detach() if total is None else total + loss.detach()
+        assert total is not None
+        return total
+
+    def _moved(self, loss: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Let optimizer and scheduler take their step, and return ‖g‖², size and index."""
+        if self._scaler is not None:
+            self._scaler.unscale_(self.optimizer)
+            if not bool(torch.isfinite(norm_sq([p.grad for p in self._parameters if p.grad is not None]))):
+                self._scaler.update()  # a gradient too large for float16 takes no step, and makes the scale smaller
+                return (torch.zeros_like(value),) * 3
+        try:
+            if isinstance(self.optimizer, LossOptimizer):
+                self.optimizer.step(loss=loss)
+                size, delta = self.optimizer.last_step
+                numbers = self.optimizer.last_grad_sq, size.max(), delta
+            else:
+                numbers = foreign_step(self.optimizer, self._parameters, self._options["clip"])
+        except RuntimeError as error:
+            if "without overflow" not in str(error):
+                raise
+            return (torch.full_like(value, torch.inf),) * 3  # a rate that the parameters' numbers do not reach to
+        finally:
+            if self._scaler is not None:
+                self._scaler.update()  # the step was ours to take, with the loss
+        if self._scheduler is not None:
+            by_loss = isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+            self._scheduler.step(value) if by_loss else self._scheduler.step()
+        return numbers
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        """Steps are taken inside of this context: in training mode, with the run's own random numbers."""
+        with global_random, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            for state, gpu in zip(self._random, (None, *self._gpus), strict=True):
+                torch.set_rng_state(state) if gpu is None else torch.cuda.set_rng_state(state, gpu)
+            self.model.train()
+            yield
+            self._random = self._random_states()
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[Any]:
+        """The model at the point to evaluate, which is not where gradients are taken if the optimizer averages."""
+        _switch(self.optimizer, "eval")
+        try:
+            yield self.model
+        finally:
+            _switch(self.optimizer, "train")
+
+    def _random_states(self) -> list[Tensor]:
+        """The states of the CPU and of the model's GPUs, whatever their numbers are when it is taken up again."""
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
+
+    @torch.no_grad()
+    def _distance(self) -> Tensor:
+        return norm_sq(difference(self._parameters, self._start)).sqrt()
 
     def distance(self) -> float:
         """‖x_t − x_1‖."""
-        return float(self._stepper.distance(self._start))
+        return float(self._distance())
 
     def evaluate(self) -> float | None:
-        """What ``evaluate(model)`` gives for the model as it is now; None without that function."""
+        """What ``evaluate(model)`` gives for the model as it is now; None without that function.
+
+        Of a study's run it is the full loss before the last step, which is what the last-iterate bound speaks of.
+        """
+        if self._study is not None:
+            return self._last_loss
         if self._options["evaluate"] is None:
             return None
-        with self._stepper.evaluating() as model, torch.no_grad():
+        with self._evaluating() as model, torch.no_grad():
             model.eval()
             return float(self._options["evaluate"](model))
 
+    def trace(self) -> Trace | None:
+        """What a study keeps of a run that has come to its end; None of any other."""
+        return None if self._study is None else self._trace
+
+    def _measure(self, *losses: float | None) -> None:
+        """Keep the full training and validation loss."""
+        for kept, loss in zip(self._epochs, losses, strict=True):
+            kept.extend([] if loss is None else [loss])
+
+    def _ended(self, since: int) -> Trace | None:
+        """The trace of a run that has diverged, was ended by a rule, or is at its end; None if it goes on.
+
+        Steps before ``since`` were looked at already.
+        """
+        assert self._study is not None
+        settings, is_last = self._study[2], self.step == self._study[2].steps
+        bad = ~np.isfinite(self._kept[:2, since : self.step].sum(axis=0))
+        diverged_at = since + int(bad.argmax()) if bad.any() else -1
+        if is_last and diverged_at < 0 and not all(bool(torch.isfinite(p).all()) for p in self._parameters):
+            diverged_at = self.step - 1  # the last step may have led to a point that is not finite
+        end = self.step if diverged_at < 0 else diverged_at
+        if settings.rules and end > since:
+            loss, grad_sq, _, delta, _ = self._kept[:, : end : settings.every]
+            delta, rates = np.where(np.isnan(delta), np.inf, delta), self.lr * settings.schedule
+            since = -(-since // settings.every)
+            history = History(loss, grad_sq, delta, rates, settings.distance, settings.every, since)
+            if (stop := first_stop(settings.rules, history)) is not None:
+                return self._closed(stopped_at=stop.step)
+        return self._closed(diverged_at) if is_last or diverged_at >= 0 else None
+
+    def _closed(self, diverged_at: int = -1, stopped_at: int = -1) -> Trace:
+        """What a study keeps of a run that ended at a step, or came to its end."""
+        assert self._study is not None
+        problem, method, settings = self._study
+        end = diverged_at if diverged_at >= 0 else stopped_at + 1 if stopped_at >= 0 else settings.steps
+        bound = -np.inf if method.lower_bound is None else method.lower_bound
+        losses = np.full((2, 1, settings.epochs + 1), np.inf)
+        for row, known in zip(losses, self._epochs, strict=True):
+            row[0, : len(known)] = known
+        valid = losses[1][:, : settings.epochs + 1 if problem.n_valid else 0]
+        final = np.array([self._last_loss]), np.array([np.nan])  # an average of networks means nothing
+        ends = np.array([diverged_at]), np.array([stopped_at]), np.array([(self._kept[0, :end] < bound).sum()])
+        steps = self._kept[:, None, :: settings.every].copy()
+        return closed(settings, [self.key], steps, losses[0], valid, *final, *ends)[0]
+
     def state_dict(self) -> dict[str, Any]:
-        """Model, optimizer, scheduler, random numbers, and the place in the data."""
-        state = {**self._stepper.state_dict(), "step": self.step}
-        if hasattr(self._data, "state_dict"):
-            state["data"] = self._data.state_dict()
+        """Model, optimizer, scheduler, random numbers, the place in the data, and what a study keeps."""
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": list(self._random),
+            "step": self.step,
+        }
+        parts: dict[str, Any] = {"scheduler": self._scheduler, "scaler": self._scaler, "data": self._data}
+        for name, part in parts.items():
+            if hasattr(part, "state_dict"):
+                state[name] = part.state_dict()
+        if self._study is not None:
+            state |= {"kept": self._kept[:, : self.step], "epochs": self._epochs, "last_loss": self._last_loss}
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state; the data are brought to the same place."""
-        self._stepper.load_state_dict(state)
+        """Go on from a state, bit for bit on the CPU; the data are brought to the same place."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._random = [tensor.cpu() for tensor in state["random"]]
+        for name, part in (("scheduler", self._scheduler), ("scaler", self._scaler)):
+            if part is not None:
+                part.load_state_dict(state[name])
         self.step = int(state["step"])
         self._load_data(self.step * self._options["accumulate"], state.get("data"))
-
-    def _loss(self) -> Tensor:
-        loss = self._parts[2](self.model, self._next_batch())
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            raise TypeError(f"loss_fn(model, batch) must return a tensor of one element, got {loss!r}")
-        return loss
+        if self._study is not None:
+            self._kept[:, : self.step] = state["kept"]
+            self._epochs = [list(values) for values in state["epochs"]]
+            self._last_loss = float(state["last_loss"])
+            self._trace = self._ended(self.step) if self.step == self._study[2].steps else None
 
     def _data_of(self, seed: int) -> Iterable[Any]:
         with seeded(seed):
@@ -248,7 +482,8 @@ class TorchRun(Run):
             self._next_batch()
 
     def _next_batch(self) -> Any:
-        with seeded(self.seed, self._fetched):
+        # The batches of a study are functions of the seed, and draw nothing.
+        with seeded(self.seed, self._fetched) if self._study is None else nullcontext():
             self._fetched += 1
             for _ in range(2):
                 try:
@@ -276,6 +511,34 @@ def _first_batch(data: Iterable[Any]) -> str:
 
 def _optimizer(factory: Any, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
     return optimizer_from(factory, [p for p in model.parameters() if p.requires_grad], lr, model, "optimizer_factory")
+
+
+def _optimizer_of_method(method: Method, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
+    return build(method, [p for p in model.parameters() if p.requires_grad], lr, model)
+
+
+def _batches(n_rows: int, settings: Settings, seed: int) -> Iterator[tuple[Any, tuple[int, int]]]:
+    """The rows of each step of a study's run, with what their augmentation depends on."""
+    orders = row_orders(seed, n_rows, settings.batch_size, settings.sampling)
+    for step, rows in enumerate(chain.from_iterable(orders)):
+        yield rows, (seed, step)
+
+
+def _batch_loss(problem: NetworkProblem, model: torch.nn.Module, batch: tuple[Any, tuple[int, int]]) -> Tensor:
+    rows, place = batch
+    return problem.batch_loss(model, rows, int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0] >> 1))
+
+
+def _switch(optimizer: torch.optim.Optimizer, mode: str) -> None:
+    """Call ``optimizer.train()`` or ``optimizer.eval()``, which schedule-free optimizers have."""
+    getattr(optimizer, mode, lambda: None)()
+
+
+def _take_gpu() -> None:
+    """Let every worker process take one of several GPUs."""
+    identity = multiprocessing.current_process()._identity
+    if identity:  # else it is the main process
+        torch.cuda.set_device((identity[0] - 1) % torch.cuda.device_count())
 
 
 def _dry_run(scheduler: Callable[[torch.optim.Optimizer], Any], lr: float, horizon: int) -> Floats | None:

@@ -1,18 +1,16 @@
-"""The types of a sweep: a planned run and its key, what runs share, and what is kept of a run."""
+"""A run's key, what the runs of a study share, and what is kept of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surefoot.rules import Floats as Floats
 from surefoot.rules import StopRule
-
-if TYPE_CHECKING:
-    from surefoot.runs._methods import Method
 
 STEP_FIELDS = ("loss", "grad_sq", "rate", "size", "delta", "distance")
 """Kept at every (k-th) step: f(x_t, s_t), ‖g_t‖², α_t, multiplier of g_t, δ_t, ‖x_t − x_1‖."""
@@ -38,19 +36,6 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.method + ' ' if self.method else ''}lr={self.lr:g}, seed {self.seed}"
-
-
-class RunPlan(NamedTuple):
-    """One training run; the problem, the schedule and the batches' size are the study's."""
-
-    method: Method
-    lr: float
-    seed: int
-
-    @property
-    def key(self) -> Key:
-        """What tells this run from the others of its study; its method is given by name."""
-        return Key(self.method.name, self.lr, self.seed)
 
 
 @dataclass(frozen=True)
@@ -154,57 +139,62 @@ class Record:
             )  # fmt: skip
 
 
-def close(
-    run: RunPlan,
+def closed(
     settings: Settings,
-    steps: Mapping[str, Floats],
-    epochs: Mapping[str, Sequence[float] | Floats],
-    final: Mapping[str, float],
-    diverged_at: int,
-    stopped_at: int,
-    violations: int,
-    has_validation: bool,
-) -> Trace:
-    """The trace of a run that has come to its end: whatever lies behind it is ∞.
+    keys: Sequence[Key],
+    steps: Floats,
+    train: Floats,
+    valid: Floats,
+    last: Floats,
+    average: Floats,
+    diverged_at: NDArray[np.intp],
+    stopped_at: NDArray[np.intp],
+    violations: NDArray[np.intp],
+) -> list[Trace]:
+    """The traces of runs that have come to their end: what lies behind it is ∞. The arrays are written to.
 
     Args:
-        run: The run.
-        settings: What the runs of the study share.
-        steps: Those of STEP_FIELDS that were recorded, one entry a kept step (more are dropped, missing ones are ∞).
-        epochs: EPOCH_FIELDS, as far as they were measured.
-        final: last_loss and average_loss, as far as they are known.
-        diverged_at: The step at which the run diverged, or −1.
-        stopped_at: The step at which a rule ended the run, or −1.
+        settings: What the runs share.
+        keys: The runs, n of them.
+        steps: The fields TRACED of the kept steps, of shape (5, n, kept).
+        train: The full losses at the start and after every epoch, of shape (n, epochs + 1).
+        valid: The same over the validation rows; of shape (n, 0) without any.
+        last: Full losses before the last step.
+        average: Full losses at the averages of the points; NaN where these mean nothing, as for networks.
+        diverged_at: The steps at which runs diverged, or −1.
+        stopped_at: The steps at which a rule ended them, or −1.
         violations: Steps whose loss was below the lower bound.
-        has_validation: Whether there are validation rows.
     """
-    is_cut = diverged_at >= 0 or stopped_at >= 0
-    end = diverged_at if diverged_at >= 0 else stopped_at + 1 if stopped_at >= 0 else settings.steps
-    known = -(-end // settings.every)
-    rates: Floats = run.lr * settings.schedule[:: settings.every]
-    values = {name: padded(steps[name][:known], settings.kept) for name in TRACED}
-    measured = (end - 1 if stopped_at >= 0 and diverged_at < 0 else end) // settings.steps_per_epoch + 1
-    losses = {
-        name: padded(epochs[name][:measured], settings.epochs + 1 if name == "train_loss" or has_validation else 0)
-        for name in EPOCH_FIELDS
-    }
-    last = final["last_loss"] if end >= settings.steps - 1 and np.isfinite(final["last_loss"]) else np.inf
-    average = np.inf if is_cut or np.isinf(final["average_loss"]) else final["average_loss"]
-    best = min(float(losses["train_loss"][: settings.epochs].min()), last)
-    return Trace(
-        run.key,
-        "diverged" if diverged_at >= 0 else "stopped" if stopped_at >= 0 else "finished",
-        diverged_at,
-        {name: rates if name == "rate" else values[name] for name in STEP_FIELDS},
-        losses,
-        {"last_loss": last, "average_loss": average, "best_loss": best},
-        violations,
-    )
-
-
-def padded(values: Sequence[float] | Floats, length: int) -> Floats:
-    """Values of a given length: what is not finite, or was not computed, is ∞."""
-    result: Floats = np.full(length, np.inf)
-    known = np.asarray(values, float)[:length]
-    result[: len(known)] = np.where(np.isfinite(known), known, np.inf)
-    return result
+    rates = np.array([key.lr for key in keys])[:, None] * settings.schedule[:: settings.every]
+    ends = np.where((diverged_at < 0) & (stopped_at >= 0), stopped_at + 1, diverged_at)
+    for place in np.flatnonzero(ends >= 0).tolist():
+        end = int(ends[place])
+        # A run that a rule ends at the last step of an epoch is not measured any more.
+        epoch = (end if diverged_at[place] >= 0 else end - 1) // settings.steps_per_epoch
+        steps[:, place, -(-end // settings.every) :] = np.inf
+        train[place, epoch + 1 :] = valid[place, epoch + 1 :] = np.inf
+        average[place] = np.inf
+        if max(diverged_at[place], stopped_at[place]) < settings.steps - 1:
+            last[place] = np.inf
+    for array in (last, train, valid, steps):
+        if not np.isfinite(array.sum()):
+            np.copyto(array, np.inf, where=~np.isfinite(array))
+    best = np.minimum(train[:, : settings.epochs].min(axis=1), last)
+    columns = (diverged_at, stopped_at, violations, last, average, best)
+    numbers = zip(*(values.tolist() for values in columns), strict=True)
+    arrays = zip(*steps, rates, train, valid, strict=True)
+    traces = []
+    for key, (diverged, stopped, below, *final), fields in zip(keys, numbers, arrays, strict=True):
+        loss, grad_sq, size, delta, distance, rate, *losses = fields
+        traces.append(
+            Trace(
+                key,
+                "diverged" if diverged >= 0 else "stopped" if stopped >= 0 else "finished",
+                diverged,
+                dict(zip(STEP_FIELDS, (loss, grad_sq, rate, size, delta, distance), strict=True)),
+                dict(zip(EPOCH_FIELDS, losses, strict=True)),
+                dict(zip(FINAL_FIELDS, final, strict=True)),
+                below,
+            )
+        )
+    return traces

@@ -1,16 +1,15 @@
-"""The work that the executor hands out, and runs in one process: begun, advanced, and saved."""
+"""Single runs at work in one process: begun, advanced, and saved as files."""
 
 from __future__ import annotations
 
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -33,51 +32,15 @@ Stop = Callable[[], bool]
 """Asked now and then whether work should end."""
 
 
-class Work(ABC):
-    """Takes runs to steps, in one process. A copy goes to every other one."""
-
-    horizon: int
-    """T, the steps of a whole run."""
-    stays = False
-    """Whether all runs are advanced together as one computation, which stays in this process."""
-    needs_torch = False
-    """Whether the numbers depend on torch."""
-    takes_all = True
-    """Whether all runs are taken to their end at once, as in a study."""
-
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """What the numbers depend on, as text."""
-
-    @abstractmethod
-    def groups(self, records: Sequence[Record]) -> list[list[Record]]:
-        """The runs that are advanced in one go, in the order in which they should be done."""
-
-    @abstractmethod
-    def workers(self, tasks: Sequence[Task]) -> int:
-        """How many processes pay off for some tasks."""
-
-    @abstractmethod
-    def do(self, task: Task, stop: Stop | None = None) -> list[Record]:
-        """Take the runs of a task to their steps; raise ``CancelledError`` if ``stop`` says so on the way."""
-
-    def copy(self, count: int) -> Self:
-        """A copy for one of ``count`` processes."""
-        return self
-
-    def leave(self) -> None:  # noqa: B027  # where nothing is at hand there is nothing to do
-        """Save the runs at hand, so that other processes go on with them."""
-
-
-class RunWork(Work):
-    """The runs of some factories; a few are at hand, the others wait as files.
+class RunWork:
+    """The runs of some factories; a few are in memory, the others wait as files.
 
     Args:
         factories: The factories, by method.
-        horizon: T.
+        horizon: T, the steps of a whole run.
         states: Where runs wait; if this is the folder of a store, runs are also saved on their way, now and then.
-        max_states: Runs at hand; the one that was used longest ago is saved.
-        takes_all: Whether all runs are taken to their end at once, and then needed no more.
+        max_states: Runs in memory; the one that was used longest ago is saved.
+        takes_all: Whether all runs are taken to their end at once, as in a study, and then needed no more.
     """
 
     def __init__(
@@ -91,41 +54,40 @@ class RunWork(Work):
     ) -> None:
         self.factories, self.horizon, self.states, self.max_states = factories, horizon, states, max_states
         self.takes_all = takes_all
-        self._saves = False
+        self._hands_over = False
         """Whether runs are saved after every task, because another process may go on with them."""
         self._live: OrderedDict[Key, tuple[Run, Record]] = OrderedDict()
-        """The runs at hand."""
         self._pause = _SAVE_SECONDS
         self._pace: dict[str, int] = {}
         """Steps of a method's runs that take about as long as it may last between two looks."""
 
     @property
-    def needs_torch(self) -> bool:  # type: ignore[override]
-        """Whether runs depend on torch; one that does not, but imports it, is none the worse for it."""
+    def needs_torch(self) -> bool:
+        """Whether numbers depend on torch; runs that do not, but import it, are none the worse for it."""
         return "torch" in sys.modules
 
     @property
-    def stays(self) -> bool:  # type: ignore[override]
-        """Whether all runs are advanced together as one computation."""
+    def stays(self) -> bool:
+        """Whether all runs are advanced together as one computation, which stays in this process."""
         return all(hasattr(factory, "advance_together") for factory in self.factories.values())
 
     def fingerprint(self) -> str:
         """The fingerprints of the factories that have one."""
         return " ".join(str(getattr(factory, "fingerprint", str)()) for factory in self.factories.values())
 
-    def workers(self, tasks: Sequence[Task]) -> int:
+    def workers(self, _: Sequence[Task]) -> int:
         """How many processes pay off."""
         return min(getattr(factory, "workers", cores)() for factory in self.factories.values())
 
-    def copy(self, count: int) -> Self:
-        """A copy without runs for one of ``count`` processes, which together have as many runs at hand."""
+    def copy(self, count: int) -> RunWork:
+        """A copy without runs for one of ``count`` processes, which together have as many runs in memory."""
         most = max(1, self.max_states // count)
-        copy = type(self)(self.factories, self.horizon, self.states, most, takes_all=self.takes_all)
-        copy._saves = not self.takes_all
+        copy = RunWork(self.factories, self.horizon, self.states, most, takes_all=self.takes_all)
+        copy._hands_over = not self.takes_all
         return copy
 
     def leave(self) -> None:
-        """Save the runs at hand, so that other processes go on with them."""
+        """Save the runs in memory, so that other processes go on with them."""
         while self._live:
             self._save(*self._live.popitem(last=False)[1])
 
@@ -139,19 +101,23 @@ class RunWork(Work):
         return sorted(result, key=lambda group: places[group[0].key])
 
     def do(self, task: Task, stop: Stop | None = None) -> list[Record]:
-        """Take runs of one method to a step, in one go if the factory can do that and they are at the same step."""
+        """Take the runs of a task, all of one method, to their step; ``CancelledError`` if ``stop`` says so."""
         if stop is not None and stop():
             raise CancelledError
         factory: Any = self.factories[task[0][0].method]
+        together = hasattr(factory, "advance_together") and len(task) > 1
         try:
             # Trainings in other threads wait: torch's number of threads and random numbers are those of the process.
-            with self._alone(), nullcontext() if getattr(factory, "keeps_threads", False) else _one_thread():
-                runs = [self._at_hand(key, known) for key, known, _ in task]
-                together = hasattr(factory, "advance_together") and len(task) > 1
+            with _alone(), nullcontext() if getattr(factory, "keeps_threads", False) else _one_thread():
+                runs = [self._in_memory(key, known) for key, known, _ in task]
                 for (_, known, end), (run, record) in zip(task, runs, strict=True):
                     self._advance(run, record, known if together else end, stop)  # to known where its state is gone
-                if together:
-                    self._advance_together(factory, runs, task[0][2])
+                while together and (behind := [pair for pair in runs if pair[1].is_behind(task[0][2])]):
+                    k = task[0][2] - behind[0][1].taken
+                    with _named(behind[0][1], " and runs beside it"):
+                        progress = list(factory.advance_together([run for run, _ in behind], k))
+                    for (run, record), one in zip(behind, progress, strict=True):
+                        _read(run, record, one, k)
                 return [self._answer(run, record) for run, record in runs]
         except BaseException:
             for key, _, _ in task:  # nobody knows where they are
@@ -161,18 +127,15 @@ class RunWork(Work):
     def run_of(self, record: Record) -> Run | None:
         """A run where its record stands; None if it has left no state."""
         key = record.key
-        is_at_hand = key in self._live and self._live[key][1].taken >= record.taken
-        if not is_at_hand and self.states.load(Record(key, self.horizon)) is None:
+        is_live = key in self._live and self._live[key][1].taken >= record.taken
+        if not is_live and self.states.load(Record(key, self.horizon)) is None:
             return None
-        with self._alone(), _one_thread():
-            run, own = self._at_hand(key, record.taken)
+        with _alone(), _one_thread():
+            run, own = self._in_memory(key, record.taken)
             self._advance(run, own, record.taken, None)  # what is saved may be of an earlier step
         return run
 
-    def _alone(self) -> AbstractContextManager[Any]:
-        return global_random if "torch" in sys.modules else nullcontext()
-
-    def _at_hand(self, key: Key, known: int) -> tuple[Run, Record]:
+    def _in_memory(self, key: Key, known: int) -> tuple[Run, Record]:
         """A run, from memory, from its file, or new; if it has taken fewer steps than known, its state was lost."""
         if key not in self._live or self._live[key][1].taken < known:
             record = Record(key, self.horizon)
@@ -206,7 +169,7 @@ class RunWork(Work):
             begin = time.monotonic()
             with _named(record):
                 progress = run.advance(k)
-            self._read(run, record, progress, k)
+            _read(run, record, progress, k)
             now = time.monotonic()
             self._pace[record.key.method] = max(1, min(2 * k, int(k * _LOOK_SECONDS / max(now - begin, 1e-9))))
             stops = stop is not None and stop() and not record.ended
@@ -217,18 +180,8 @@ class RunWork(Work):
             if stops:
                 raise CancelledError
 
-    def _advance_together(self, factory: Any, runs: Sequence[tuple[Run, Record]], end: int) -> None:
-        """Advance runs that are at the same step."""
-        while left := [pair for pair in runs if pair[1].is_behind(end)]:
-            first = left[0][1]
-            k = end - first.taken
-            with _named(first, " and runs beside it"):
-                all_progress = list(factory.advance_together([run for run, _ in left], k))
-            for (run, record), progress in zip(left, all_progress, strict=True):
-                self._read(run, record, progress, k)
-
     def _answer(self, run: Run, record: Record) -> Record:
-        if self._saves or (self.states.lasts and not self.takes_all):
+        if self._hands_over or (self.states.lasts and not self.takes_all):
             self._save(run, record)
         if record.lost_at is not None or (self.takes_all and record.ended):
             self._live.pop(record.key, None)
@@ -239,34 +192,35 @@ class RunWork(Work):
             record.saved = record.taken
             self.states.save(record, None if record.lost_at is not None else run.state_dict())
 
-    def _read(self, run: Run, record: Record, progress: Any, k: int) -> None:
-        """Record what a run has returned about k steps, checked."""
-        try:
-            losses, deltas = (np.array(values, float) for values in progress)
-            fits = losses.ndim == 1 and losses.shape == deltas.shape and 1 <= len(losses) <= k
-        except (TypeError, ValueError, RuntimeError):  # the last of torch, for a loss that would be differentiated
-            fits = False
-        if not fits:
-            raise RunError(
-                f"{record.key}: advance({k}) must return two sequences of {k} numbers, the losses and the stability "
-                f"indices, got {progress!r}"
-            )
-        bad = ~(np.isfinite(losses) & np.isfinite(deltas))
-        lost = bool(bad.any())
-        if lost:
-            losses = losses[: int(bad.argmax()) + 1]
-            losses[-1] = np.inf
-        with _named(record):
-            trace, evaluation = run.trace(), None
-            if not lost and len(losses) < k and trace is None:
-                raise RunError(f"{record.key}: advance({k}) returned {len(losses)} steps, all of them finite")
-            if not lost and record.taken + len(losses) == self.horizon:
-                evaluation = run.evaluate()
-            if evaluation is not None:
-                evaluation = float(evaluation) if np.isfinite(float(evaluation)) else np.inf
-        record.losses = np.concatenate([record.losses, losses])
-        record.lost_at = record.taken - 1 if lost else None
-        record.trace, record.evaluation = trace, evaluation
+
+def _read(run: Run, record: Record, progress: Any, k: int) -> None:
+    """Record what a run has returned about k steps, checked."""
+    try:
+        losses, deltas = (np.array(values, float) for values in progress)
+        fits = losses.ndim == 1 and losses.shape == deltas.shape and 1 <= len(losses) <= k
+    except (TypeError, ValueError, RuntimeError):  # the last of torch, for a loss that would be differentiated
+        fits = False
+    if not fits:
+        raise RunError(
+            f"{record.key}: advance({k}) must return two sequences of {k} numbers, the losses and the stability "
+            f"indices, got {progress!r}"
+        )
+    bad = ~(np.isfinite(losses) & np.isfinite(deltas))
+    lost = bool(bad.any())
+    if lost:
+        losses = losses[: int(bad.argmax()) + 1]
+        losses[-1] = np.inf
+    with _named(record):
+        trace, evaluation = run.trace(), None
+        if not lost and len(losses) < k and trace is None:
+            raise RunError(f"{record.key}: advance({k}) returned {len(losses)} steps, all of them finite")
+        if not lost and record.taken + len(losses) == record.horizon:
+            evaluation = run.evaluate()
+        if evaluation is not None:
+            evaluation = float(evaluation) if np.isfinite(float(evaluation)) else np.inf
+    record.losses = np.concatenate([record.losses, losses])
+    record.lost_at = record.taken - 1 if lost else None
+    record.trace, record.evaluation = trace, evaluation
 
 
 @contextmanager
@@ -281,19 +235,23 @@ def _named(record: Record, more: str = "") -> Iterator[None]:
         raise RunError(f"the run at {where} raised {type(error).__name__}: {error}") from error
 
 
+def _alone() -> Any:
+    return global_random if "torch" in sys.modules else nullcontext()
+
+
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Use one thread in torch, if it is loaded, and in NumPy's linear algebra.
 
     Then sums do not depend on the cores of the machine, and runs side by side do not crowd them.
     """
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     before = 1 if torch is None else torch.get_num_threads()
     if before > 1:
-        torch.set_num_threads(1)  # type: ignore[union-attr]
+        torch.set_num_threads(1)
     try:
         with one_blas_thread():
             yield
     finally:
         if before > 1:
-            torch.set_num_threads(before)  # type: ignore[union-attr]
+            torch.set_num_threads(before)

@@ -17,18 +17,14 @@ from surefoot.runs import (
     parse_method,
 )
 from surefoot.runs import RunError as RunFailed
-from surefoot.runs import RunPlan as Run
 from surefoot.study._export import tidy
-from surefoot.study._optimum import KnownOptimum, Pool
-from surefoot.study._result import Result
+from surefoot.study._result import KnownOptimum, Pool, Result
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable, measure_windows
 from surefoot.study._show import table, usual_bias, windows
-from surefoot.study._spec import Spec
-from surefoot.study._study import Plan, Study
-from surefoot.study._sweep import LowerBoundWarning, StudyInterrupted
+from surefoot.study._study import LowerBoundWarning, Plan, Study, StudyInterrupted
 
 __all__ = [
     "CheckpointError", "ClusterError", "IdentityError", "KnownOptimum", "LowerBoundWarning", "Method", "Plan", "Pool",
-    "Result", "Run", "RunFailed", "Sensitivity", "SensitivityTable", "Spec", "StoreError", "Study",
+    "Result", "RunFailed", "Sensitivity", "SensitivityTable", "StoreError", "Study",
     "StudyInterrupted", "Trace", "measure_windows", "parse_method", "table", "tidy", "usual_bias", "windows",
 ]  # fmt: skip

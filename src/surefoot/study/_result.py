@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from surefoot._base import checks
 from surefoot.problems import one_blas_thread
-from surefoot.runs import EXACT, FINAL_FIELDS, Floats, Store, StoreError, has_level
+from surefoot.runs import EXACT, FINAL_FIELDS, Floats, Store, StoreError, Trace, has_level
 from surefoot.study import _export
-from surefoot.study._archive import Archive, entry_at
-from surefoot.study._optimum import KnownOptimum, Pool, optimum_of
 from surefoot.theory import bounds, schedules
 from surefoot.theory.models import safe_delta
 
@@ -24,6 +25,58 @@ if TYPE_CHECKING:
 
     from surefoot.problems import Problem
     from surefoot.study._sensitivity import SensitivityTable
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Runs and facts in a store: a file, which is opened only while something is read or written, or one in memory."""
+
+    store: Path | Store
+    context: str
+    problem: str
+
+    def traces(self) -> Iterator[Trace]:
+        """All finished runs, of other studies of the same problem and settings too."""
+        with self._opened(Store.read) as store:
+            yield from store.traces(self.context)
+
+    def facts(self) -> dict[str, Any]:
+        """What was computed about the problem: JSON-able values by name."""
+        with self._opened(Store.read) as store:
+            return store.facts(self.problem)
+
+    def remember(self, name: str, value: Any) -> None:
+        """Keep one more fact, or replace it."""
+        with self._opened(Store.write) as store:
+            store.remember(self.problem, name, value)
+
+    def _opened(self, opened: Any) -> AbstractContextManager[Store]:
+        store: AbstractContextManager[Store] = (
+            nullcontext(self.store) if isinstance(self.store, Store) else opened(self.store)
+        )
+        return store
+
+
+class KnownOptimum(NamedTuple):
+    """What is known about the minimum of the full training loss."""
+
+    value: float | None
+    """f⋆, the infimum; None if the problem does not tell."""
+    exists: bool
+    """Whether a minimiser x⋆ exists (not on separable data)."""
+    distance: float | None
+    """‖x_1 − x⋆‖ if it exists."""
+    reason: str
+    """Why there is no minimiser."""
+
+
+class Pool(NamedTuple):
+    """Points that runs have visited."""
+
+    losses: Floats
+    """The full training losses of the points."""
+    distances: Floats
+    """How far the points are from the start."""
 
 
 class Result:
@@ -59,7 +112,9 @@ class Result:
             entries = store.studies()
         if not entries:
             raise StoreError(f"{path}: the file holds no study")
-        entry = entry_at(entries, -1 if study is None else study, path)
+        if study is not None and not -len(entries) <= study < len(entries):
+            raise ValueError(f"study must be a position below {len(entries)}, the studies in {path}, got {study}")
+        entry = entries[-1 if study is None else study]
         settings = {**entry.settings, "created": entry.created}
         return cls(settings, Archive(Path(path).absolute(), entry.context, settings["problem"]["fingerprint"]))
 
@@ -96,7 +151,7 @@ class Result:
 
         Dimensions: ``algorithm``, ``lr``, ``seed``; ``step`` (0 … T − 1, every k-th) for loss f(x_t, s_t), grad_sq
         ‖g_t‖², rate α_t, size, delta δ_t and distance ‖x_t − x_1‖; ``epoch`` (0 is the start) for train_loss and
-        valid_loss. One number a run: status (``finished``, ``diverged``, ``stopped``, ``missing``), diverged_at (−1 if
+        valid_loss. One number per run: status (``finished``, ``diverged``, ``stopped``, ``missing``), diverged_at (−1 if
         not), violations of the lower bound, and the full training loss at x_T (last_loss), at the averaged iterate
         (average_loss) and the best one (best_loss). After divergence numbers are ∞. NaN stands for what was not
         measured: runs that are missing, valid_loss of a problem without validation rows, average_loss of networks.
@@ -152,12 +207,17 @@ class Result:
 
     def optimum(self) -> KnownOptimum:
         """What is known about the minimum: from the problem, or from the file that has noted it."""
-        optimum = self._archive.facts().get("optimum")
-        if optimum is None:
-            optimum = optimum_of(self.problem)
-            if self.problem is not None:
-                self._archive.remember("optimum", optimum)
-        return KnownOptimum(**optimum)
+        known = self._archive.facts().get("optimum")
+        if known is not None:
+            return KnownOptimum(**known)
+        if self.problem is None:
+            return KnownOptimum(None, False, None, "it was not computed when the study ran")
+        with one_blas_thread():  # small solves: threads cost more than they give, and the bits would depend on them
+            found = self.problem.optimum()
+        far = None if found.point is None else float(np.linalg.norm(found.point - self.problem.initial_point()))
+        optimum = KnownOptimum(found.value, found.exists, far, found.reason)
+        self._archive.remember("optimum", optimum._asdict())
+        return optimum
 
     def facts(self) -> dict[str, Any]:
         """What was computed about the problem and kept with the runs."""
@@ -170,7 +230,7 @@ class Result:
     def envelope(self, *, horizon: int | None = None) -> xr.DataArray:
         """The Moreau envelope of the full training loss at the start, with parameter S_1 = Σ α_t, for every rate.
 
-        Computed once (one convex solve a rate) and kept with the runs; a result that was loaded from a file has it only
+        Computed once (one convex solve per rate) and kept with the runs; a result that was loaded from a file has it only
         if it was asked for when the problem was at hand.
         """
         import xarray as xr
@@ -294,7 +354,7 @@ class Result:
         kind: Literal["last", "average"] = "last",
         tolerance: float = 0.1,
     ) -> SensitivityTable:
-        """How much each method depends on its rate, and how well the bound tells: one row a method.
+        """How much each method depends on its rate, and how well the bound tells: one row per method.
 
         The loss is the mean over the seeds of f(x_T), or of the averaged iterate's for ``kind="average"``; arguments
         are those of :meth:`bound`, and ``tolerance`` is the share of f(x_1) − f⋆ that a rate may lose to stay in the
@@ -310,7 +370,7 @@ class Result:
     def plot(
         self, distance: float | None = None, *, ax: Axes | None = None, bound: bool = True, **options: Any
     ) -> Axes:
-        """Draw the final loss (solid) and what bounds it (dashed) over the rate, one colour a method.
+        """Draw the final loss (solid) and what bounds it (dashed) over the rate, one colour per method.
 
         Where the bound is one of f − f⋆, f⋆ is added. At the upper edge triangles are losses far above the one at the
         start, and crosses are runs that diverged.
@@ -342,7 +402,7 @@ class Result:
     def to_parquet(self, path: str | os.PathLike[str], *, table: _export.Table = "runs") -> None:
         """Write a tidy table to a Parquet file (needs ``surefoot[export]``).
 
-        ``table`` is ``"runs"`` (one row a run), ``"steps"`` (one row a step) or ``"epochs"``.
+        ``table`` is ``"runs"`` (one row per run), ``"steps"`` (one row per step) or ``"epochs"``.
         """
         _export.to_parquet(self.dataset, Path(path), table)
 

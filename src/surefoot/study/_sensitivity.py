@@ -57,7 +57,7 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class SensitivityTable:
-    """Rows of :class:`Sensitivity`, one a method, in the study's order."""
+    """Rows of :class:`Sensitivity`, one per method, in the study's order."""
 
     rows: tuple[Sensitivity, ...]
     initial_loss: float
@@ -124,30 +124,12 @@ def measure_windows(
                 float(total.min()),
                 *_ends(lrs, predicted),
                 float((measured & predicted).sum() / either) if either else 0.0,
-                rank_correlation(loss, total),
+                _rank_correlation(loss, total),
                 abs(math.log10(best_bound) - math.log10(best)) if best > 0 and best_bound > 0 else math.nan,
                 float(excess.mean()) if best > 0 else math.nan,
             )
         )
     return SensitivityTable(tuple(rows), initial_loss, optimal_loss, tolerance)
-
-
-def rank_correlation(x: Floats, y: Floats) -> float:
-    """Spearman's rank correlation; equal values share their mean rank, NaN if one side is constant.
-
-    >>> rank_correlation(np.array([1.0, 2.0, np.inf]), np.array([10.0, 30.0, 20.0]))
-    0.5
-    """
-    a, b = _ranks(x), _ranks(y)
-    a, b = a - a.mean(), b - b.mean()
-    scale = math.sqrt(float(a @ a) * float(b @ b))
-    return float(a @ b) / scale if scale > 0 else math.nan
-
-
-def _ranks(x: Floats) -> Floats:
-    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - 0.5 * (counts - 1))[inverse]
 
 
 def _without_nan(values: Floats) -> Floats:
@@ -177,3 +159,10 @@ def _ends(lrs: Floats, window: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[flo
     if not len(inside):
         return math.nan, math.nan, -math.inf
     return float(inside[0]), float(inside[-1]), math.log10(inside[-1]) - math.log10(inside[0])
+
+
+def _rank_correlation(x: Floats, y: Floats) -> float:
+    """Spearman's; NaN if one side is constant."""
+    from scipy.stats import spearmanr
+
+    return math.nan if (x == x[0]).all() or (y == y[0]).all() else float(spearmanr(x, y).statistic)

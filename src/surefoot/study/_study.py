@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._base import checks
@@ -22,23 +25,32 @@ from surefoot.runs import (
     Executor,
     Key,
     Method,
+    Record,
     RunError,
-    RunPlan,
     Settings,
     States,
     Store,
     StoreError,
     Tell,
+    Trace,
     is_network,
     parse_methods,
+    reporter,
     work_of,
 )
-from surefoot.study._archive import Archive
-from surefoot.study._result import Result
+from surefoot.study._result import Archive, Result
+from surefoot.study._spec import read_spec
 from surefoot.study._stored import Seen, check_size, context_of, seen, settings_of, tell_reuse
-from surefoot.study._sweep import compute
 from surefoot.theory import schedules
 from surefoot.theory.models import Linear, Model, Truncated
+
+
+class StudyInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a study; the message says what is kept and how to go on."""
+
+
+class LowerBoundWarning(UserWarning):
+    """Losses were below the lower bound C of a method, which took no step there."""
 
 
 class Plan(NamedTuple):
@@ -140,16 +152,46 @@ class Study:
 
     @classmethod
     def from_spec(cls, path: str | os.PathLike[str]) -> Study:
-        """The study that a TOML file describes; :class:`~surefoot.study.Spec` says what it may hold."""
-        from surefoot.study._spec import Spec
+        """The study that a TOML file describes, by the names of the arguments; errors name the file.
 
-        spec = Spec.from_toml(path)
+        .. code-block:: toml
+
+            problem = "logistic-regression"        # or "module:factory" of yours
+            data = "vowel"
+            methods = ["sgd", "sps", "ngn", "sps(lower_bound=-2)"]
+            lrs = { from = 1e-2, to = 1e2, count = 9 }   # evenly in log; or a list
+            seeds = 3                              # 0, 1, 2; or a list
+            epochs = 20
+            batch_size = 16
+            schedule = "constant"                  # or "warmup(steps=50)", …, or one factor per step
+            sampling = "shuffle"                   # or "iid"
+            lower_bound = 0.0                      # C of the methods that are given without one
+            every = 1                              # keep every k-th step
+            distance = 100.0                       # D of the bound
+            version = "1"                          # a word of yours for what cannot be identified
+
+            [problem_options]                      # whatever the problem takes: n, d, noise, ridge, start, …
+            ridge = 1e-3
+
+        A spec with ``"module:factory"`` is code: it imports that module and calls that function.
+        """
+        arguments = cls._read(path)
         try:
-            return cls(**vars(spec))
+            return cls(**arguments)
         except (ValueError, TypeError) as error:
             if type(error) not in (ValueError, TypeError):
                 raise  # whoever has an error class of their own names the file that matters
             raise type(error)(f"{path}: {error}") from error
+
+    @classmethod
+    def problem_in(cls, path: str | os.PathLike[str]) -> str:
+        """The problem that a spec names, which is not made: its module may be code that should be announced before."""
+        return str(cls._read(path)["problem"])
+
+    @classmethod
+    def _read(cls, path: str | os.PathLike[str]) -> dict[str, Any]:
+        known = {name: value for name, value in signature(cls).parameters.items() if name != "stop"}
+        return read_spec(path, known)
 
     def _check_length(self) -> None:
         """Refuse runs whose numbers would fill the memory, and those of which none are kept."""
@@ -195,9 +237,9 @@ class Study:
         )
 
     @property
-    def runs(self) -> list[RunPlan]:
-        """All runs of the study."""
-        return [RunPlan(method, lr, seed) for method in self.methods for lr in self.lrs for seed in self.seeds]
+    def runs(self) -> list[Key]:
+        """All runs of the study, each by the name of its method, rate and seed."""
+        return [Key(method.name, lr, seed) for method in self.methods for lr in self.lrs for seed in self.seeds]
 
     def plan(self, store: str | os.PathLike[str] | None = None) -> Plan:
         """How many runs there are, how many of them the store holds, and how many are left."""
@@ -252,39 +294,71 @@ class Study:
                 all others are done then, and are the error's ``result``.
         """
         executor = Executor(engine, processes, address, cpus, gpus)
-        try:
-            return self._run(None if store is None else Path(store), states, executor, progress)
-        finally:
-            if store is not None and not is_network(self.problem):
-                self._left = seen(self)
-
-    def _run(
-        self, path: Path | None, states: str | os.PathLike[str] | None, executor: Executor, progress: Tell
-    ) -> Result:
-        """Compute the runs that are missing, and settle what is kept."""
+        path = None if store is None else Path(store)
         if path is not None and self._is_complete(path, progress):
             return self._result(path)
         failure: RunError | None = None
-        with self._opened(path, states) as (store, files), executor:
+        below: dict[str, tuple[int, int]] = {}
+        done = 0
+        with self._opened(path, states) as (opened, files), executor:
             context = self._context()
-            missing = self._missing(store.done(context))
+            missing = self._missing(opened.done(context))
             if path is not None:
-                tell_reuse(self, store, len(self.runs) - len(missing), progress)
-            methods, work = {m.name: m for m in self.methods}, work_of(self.problem, self.methods, self.shared, files)
-            keys = [run.key for run in missing]
+                tell_reuse(self, opened, len(self.runs) - len(missing), progress)
+            records = [Record(key, self.steps) for key in missing]
+            if begun := opened.unfinished(context):
+                records.sort(key=lambda record: files.path(record.key) not in begun)  # begun ones first
+            work = work_of(self.problem, self.methods, self.shared, files)
+
+            def keep(traces: list[Trace]) -> None:
+                nonlocal done
+                opened.add(context, [trace._replace(key=files.stored(trace.key)) for trace in traces])
+                done += len(traces)
+                for trace in traces:
+                    if files.lasts:
+                        files.remove(trace.key)
+                    if trace.violations:
+                        self._count(below, trace)
+                report(done)
+
             try:
-                compute(work, methods, self.shared, keys, store, files, context, executor, progress)
+                with reporter(progress, total=len(missing)) as report:
+                    executor.advance(work, records, self.steps, keep)
+            except KeyboardInterrupt:
+                advice = f"finished runs are kept: run the same study with the store {opened.name!r} to resume"
+                if path is None:
+                    advice = "nothing was stored: give run() a store to be able to resume"
+                raise StudyInterrupted(f"interrupted after {done} of {len(missing)} runs; {advice}") from None
             except RunError as error:
                 failure = error
-            if store.unfinished(context):  # a search leaves runs there that it has taken to their end
+            finally:
+                if path is not None and not is_network(self.problem):
+                    self._left = seen(self)
+            if opened.unfinished(context):  # a search leaves runs there that it has taken to their end
                 stored = replace(files, identities=None)
-                for key in store.done(context):
+                for key in opened.done(context):
                     stored.remove(key)
-        result = self._result(store if path is None else path)
+        for name, (count, step) in below.items():
+            warnings.warn(
+                f"{name}: the loss was below the lower bound at {count} steps, first at step {step} of a run; "
+                "no step was taken there. Give the method a smaller lower_bound",
+                LowerBoundWarning,
+                stacklevel=2,
+            )
+        result = self._result(opened if path is None else path)
         if failure is not None:
             failure.result = result
             raise failure
         return result
+
+    def _count(self, below: dict[str, tuple[int, int]], trace: Trace) -> None:
+        """Add a run's steps below the lower bound to those of its method: how many, and the first of them."""
+        name = trace.key.method
+        bound = next(method.lower_bound for method in self.methods if method.name == name)
+        places = np.flatnonzero(trace.steps["loss"] < bound)
+        first = int(places[0] if len(places) else len(trace.steps["loss"])) * self.every
+        count, step = below.get(name, (0, first))
+        below[name] = (count + trace.violations, min(step, first))
 
     def _result(self, store: Path | Store) -> Result:
         where = store.absolute() if isinstance(store, Path) else store
@@ -329,12 +403,10 @@ class Study:
                 store.register(self._context(), self._settings())
                 yield store, States(str(store.states), self._context(), self._seen.identities)
 
-    def _key(self, run: RunPlan) -> Key:
-        """The key that a run is kept under."""
-        return Key(self._seen.identities[run.method.name], run.lr, run.seed)
-
-    def _missing(self, done: set[Key]) -> list[RunPlan]:
-        return [run for run in self.runs if self._key(run) not in done] if done else self.runs
+    def _missing(self, done: set[Key]) -> list[Key]:
+        """The runs that are not among those that the store holds, under the identities of their methods."""
+        names = self._seen.identities
+        return [run for run in self.runs if run._replace(method=names[run.method]) not in done] if done else self.runs
 
     def _look_anew(self) -> None:
         """Look at code, values and data again, which you may have changed since; what runs have changed is not new.
