@@ -4,10 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from surefoot.study import measure_windows
-from surefoot.study._sensitivity import rank_correlation
 
 LRS = np.array([0.01, 0.1, 1.0, 10.0, 100.0])
 
@@ -55,13 +53,6 @@ def test_missing_rates_count_as_infinite():
 
 def test_a_constant_bound_has_no_correlation():
     assert math.isnan(table([0.5, 0.4, 0.3, 0.2, 0.1], [1.0] * 5).rank_correlation)
-
-
-def test_rank_correlation_is_scipys():
-    random = np.random.default_rng(0)
-    for _ in range(20):
-        x, y = random.integers(0, 6, (2, 12)).astype(float)
-        assert rank_correlation(x, y) == pytest.approx(stats.spearmanr(x, y).statistic)
 
 
 def test_the_table_becomes_pandas_and_xarray():

@@ -118,7 +118,8 @@ def packed(value: Any) -> bytes:
     content = io.BytesIO()
     arrays: dict[str, Any] = {}
     skeleton = json.dumps(_taken_apart(value, arrays))
-    np.savez(content, **{_SKELETON: np.array(skeleton)}, **arrays)
+    arrays[_SKELETON] = np.array(skeleton)
+    np.savez(content, allow_pickle=False, **arrays)
     return content.getvalue()
 
 

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 Table = Literal["runs", "steps", "epochs"]
 
-_DIMS = {
-    name: ("algorithm", "lr", "seed", *last)
-    for name, last in (("runs", ()), ("steps", ("step",)), ("epochs", ("epoch",)))
-}
+_LAST: dict[str, tuple[str, ...]] = {"runs": (), "steps": ("step",), "epochs": ("epoch",)}
+"""The dimensions of each table beside those of a run."""
 
 
 def to_netcdf(dataset: xr.Dataset, path: Path) -> None:
@@ -52,7 +50,7 @@ def tidy(dataset: xr.Dataset, table: Table) -> pd.DataFrame:
     """One row per run, step or epoch: algorithm, lr, seed (and step or epoch), then a column per variable over them."""
     if table not in get_args(Table):
         raise ValueError(f"table must be one of {', '.join(get_args(Table))}, got {table!r}")
-    dims = _DIMS[table]
+    dims = ("algorithm", "lr", "seed", *_LAST[table])
     names = [name for name, variable in dataset.data_vars.items() if variable.dims == dims]
     return dataset[names].to_dataframe(dim_order=dims).reset_index()[[*dims, *names]]
 

@@ -151,8 +151,8 @@ class Result:
 
         Dimensions: ``algorithm``, ``lr``, ``seed``; ``step`` (0 … T − 1, every k-th) for loss f(x_t, s_t), grad_sq
         ‖g_t‖², rate α_t, size, delta δ_t and distance ‖x_t − x_1‖; ``epoch`` (0 is the start) for train_loss and
-        valid_loss. One number per run: status (``finished``, ``diverged``, ``stopped``, ``missing``), diverged_at (−1 if
-        not), violations of the lower bound, and the full training loss at x_T (last_loss), at the averaged iterate
+        valid_loss. One number per run: status (``finished``, ``diverged``, ``stopped``, ``missing``), diverged_at (−1
+        if not), violations of the lower bound, and the full training loss at x_T (last_loss), at the averaged iterate
         (average_loss) and the best one (best_loss). After divergence numbers are ∞. NaN stands for what was not
         measured: runs that are missing, valid_loss of a problem without validation rows, average_loss of networks.
         """
@@ -230,8 +230,8 @@ class Result:
     def envelope(self, *, horizon: int | None = None) -> xr.DataArray:
         """The Moreau envelope of the full training loss at the start, with parameter S_1 = Σ α_t, for every rate.
 
-        Computed once (one convex solve per rate) and kept with the runs; a result that was loaded from a file has it only
-        if it was asked for when the problem was at hand.
+        Computed once (one convex solve per rate) and kept with the runs; a result that was loaded from a file has it
+        only if it was asked for when the problem was at hand.
         """
         import xarray as xr
 

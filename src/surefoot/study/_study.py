@@ -354,8 +354,8 @@ class Study:
     def _count(self, below: dict[str, tuple[int, int]], trace: Trace) -> None:
         """Add a run's steps below the lower bound to those of its method: how many, and the first of them."""
         name = trace.key.method
-        bound = next(method.lower_bound for method in self.methods if method.name == name)
-        places = np.flatnonzero(trace.steps["loss"] < bound)
+        (bound,) = (method.lower_bound for method in self.methods if method.name == name)
+        places = np.flatnonzero(trace.steps["loss"] < (-np.inf if bound is None else bound))
         first = int(places[0] if len(places) else len(trace.steps["loss"])) * self.every
         count, step = below.get(name, (0, first))
         below[name] = (count + trace.violations, min(step, first))
