@@ -5,23 +5,20 @@ import io
 import json
 import multiprocessing
 import os
-import pickle
 import re
 import signal
 import sys
 from concurrent.futures import CancelledError
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from tests.processes import Program, wait_until
-from tests.runs.network_cases import TRAIN, Noisy, make_problem, make_study
+from tests.runs.network_cases import Noisy, make_problem, make_study
 
-from surefoot.problems import NetworkProblem, networks
-from surefoot.runs import Record, States, _states, _torch_run, _work, work_of
+from surefoot.runs import Record, States, _states, _torch_run, work_of
 from surefoot.search import TorchRun
 from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrupted
 
@@ -72,8 +69,8 @@ def test_a_run_that_is_stopped_at_every_look_ends_with_the_same_bits(method, tmp
 def test_begun_runs_come_first(tmp_path, monkeypatch):
     study, taken = make_study(), []
     stopped_in_the_middle(study, tmp_path / "s.db.states", run=2)
-    take = TorchRun._take
-    monkeypatch.setattr(TorchRun, "_take", lambda self, k: (taken.append(self.key), take(self, k))[1])
+    take = TorchRun._step
+    monkeypatch.setattr(TorchRun, "_step", lambda self: (taken.append(self.key), take(self))[1])
     study.run(tmp_path / "s.db", processes=1)
     assert list(dict.fromkeys(taken)) == [study.runs[place] for place in (2, 0, 1, 3)]
 
@@ -97,8 +94,8 @@ def test_a_run_that_was_killed_before_its_result_was_stored_is_stored(tmp_path, 
     work = work_in(study, tmp_path / "s.db.states")
     work._hands_over = True  # as a process does that hands its runs over
     work.do([(last, 0, study.steps)])
-    take = TorchRun._take
-    monkeypatch.setattr(TorchRun, "_take", lambda self, k: (taken.append(self.key), take(self, k))[1])
+    take = TorchRun._step
+    monkeypatch.setattr(TorchRun, "_step", lambda self: (taken.append(self.key), take(self))[1])
     found = study.run(tmp_path / "s.db", processes=1)
     assert set(taken) == set(study.runs) - {last}
     assert_same_bits(found.dataset, study.run(processes=1).dataset)
@@ -164,23 +161,11 @@ def test_a_killed_program_goes_on_inside_its_run(tmp_path, whole, assert_same_bi
         states_of(study, folder).load(record)
     saved = [record.taken for record in records if record.taken]
     done = study.plan(store).done
-    take = TorchRun._take
-    monkeypatch.setattr(TorchRun, "_take", lambda self, k: (block := take(self, k), taken.append(block.shape[1]))[0])
+    take = TorchRun._step
+    monkeypatch.setattr(TorchRun, "_step", lambda self: (taken.append(1), take(self))[1])
     assert_same_bits(study.run(store, processes=1).dataset, whole)
     assert sum(taken) == (2 - done) * 600 - sum(saved)
     assert min(saved) > 0
-
-
-@pytest.mark.slow
-def test_killed_workers_go_on_inside_their_runs(tmp_path, whole, assert_same_bits):
-    """Workers save once a second, as they do by default: they are processes of their own."""
-    settings = SWEEP | {"epochs": 400}
-    program = PROGRAM.replace(repr(SWEEP), repr(settings))
-    store, folder = tmp_path / "s.db", tmp_path / "s.db.states"
-    kill_when(lambda: len(list(folder.glob("*.state"))) == 2, program, store, "2")
-    assert make_study(**settings).plan(store).done == 0
-    resumed = make_study(**settings).run(store, processes=2)
-    assert_same_bits(resumed.dataset, make_study(**settings).run(processes=1).dataset)
 
 
 # What is wrong with a checkpoint.
@@ -270,24 +255,6 @@ def test_a_full_disk_ends_the_study_with_a_clear_error_and_keeps_finished_runs(t
     assert list(tmp_path.rglob("*.part")) == []
 
 
-def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
-    study, saved = make_study(epochs=100, methods=["sgd"], lrs=[0.01]), []
-    clock = [0.0]
-
-    def pass_time(seconds):
-        clock[0] += seconds
-        return clock[0]
-
-    monkeypatch.setattr(_work, "_SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(_work, "time", SimpleNamespace(monotonic=lambda: pass_time(0.1)))
-    monkeypatch.setattr(  # a slow disk, which is to take a hundredth of the time
-        _states, "packed", lambda value: (saved.append(value), pass_time(0.2), b"")[2]
-    )
-    do(study, tmp_path)
-    assert saved
-    assert 0.2 * len(saved) <= 0.2 + 0.02 * clock[0]
-
-
 # Bad methods, before any work.
 
 
@@ -301,11 +268,6 @@ def test_an_optimizer_that_is_none_is_refused_before_any_run(tmp_path):
 def test_spp_is_not_for_networks():
     with pytest.raises(ValueError, match="methods must not hold 'spp' on 'network', a problem without prox"):
         make_study(methods=["spp"])
-
-
-def test_a_batch_larger_than_the_data_is_refused():
-    with pytest.raises(ValueError, match="batch_size must be at most the 48 training rows of 'network', got 49"):
-        make_study(batch_size=49)
 
 
 def test_a_vector_loss_is_refused_before_any_run(tmp_path):
@@ -335,11 +297,6 @@ def test_a_model_that_raises_in_the_middle_keeps_finished_runs(tmp_path):
 
 
 # Where runs are computed.
-
-
-def test_networks_of_the_package_can_be_sent_to_other_processes():
-    problem = NetworkProblem(partial(networks.MLP, 6, (8,), 3), TRAIN)
-    assert b"__main__" not in pickle.dumps(work_in(make_study(problem), "folder"))
 
 
 def test_workers_take_one_gpu_each(monkeypatch):

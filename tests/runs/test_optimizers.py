@@ -1,7 +1,5 @@
 """Torch optimizers as methods: by name with options, or any of the user's."""
 
-import pickle
-
 import pytest
 import torch
 
@@ -10,18 +8,10 @@ from surefoot.runs import has_level
 from surefoot.runs._methods import OPTIMIZERS as NAMED
 from surefoot.runs._methods import build
 from surefoot.study import Method, Study, parse_method
-from surefoot.theory import models
 
 
 def parameters():
     return [torch.nn.Parameter(torch.ones(3))]
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_every_name_builds_its_optimizer(name):
-    optimizer = build(parse_method(name), parameters(), 0.25)
-    assert type(optimizer).__name__ == NAMED[name].partition(":")[2]
-    assert optimizer.param_groups[0]["lr"] == 0.25
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -43,29 +33,10 @@ def test_options_reach_the_optimizer():
     assert build(parse_method("sgd-momentum(momentum=0.5)"), parameters(), 0.1).param_groups[0]["momentum"] == 0.5
 
 
-def test_models_build_ours():
-    optimizer = build(parse_method(models.Power(0.25)), parameters(), 0.1)
-    assert isinstance(optimizer, sfo.LossOptimizer)
-    assert optimizer.model == models.Power(0.25)
-
-
 def test_an_optimizer_of_one_s_own():
     method = Method("lion", optimizer=lambda parameters, lr: torch.optim.Adagrad(parameters, lr=2 * lr))
     assert parse_method(method) is method
     assert build(method, parameters(), 0.1).param_groups[0]["lr"] == 0.2
-
-
-def test_named_methods_can_be_sent_elsewhere():
-    method = parse_method("momo(lower_bound=-1)")
-    assert pickle.loads(pickle.dumps(method)) == method
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [("AdamW", "adamw"), ("ngn_adam", "ngn-adam"), ("adamw(weight_decay = 0.1)", "adamw(weight_decay=0.1)")],
-)
-def test_names_are_shortened(text, name):
-    assert parse_method(text).name == name
 
 
 def test_the_lower_bound_goes_where_there_is_one():

@@ -47,7 +47,8 @@ def gradient(run):
 
 def readings(run, steps=1):
     """Loss, ‖g‖², size and index of some steps."""
-    return run._take(steps)[:4].T
+    with run._training():
+        return torch.stack([run._step() for _ in range(steps)])[:, :4].numpy()
 
 
 @pytest.mark.parametrize(
@@ -456,14 +457,6 @@ def test_the_optimizer_factory_may_take_the_model():
     run = TorchRun(lambda: nn.Linear(3, 1), batches, squared, groups, lr=0.1)
     run.advance(3)
     assert [group["lr"] for group in run.optimizer.param_groups] == [0.1, 0.01]
-
-
-@pytest.mark.parametrize("place", [0, 5, 19])
-def test_steps_of_rate_zero_are_allowed(place):
-    factors = np.linspace(1, 0.1, 20)
-    factors[place] = 0.0
-    found = tune(recipe(torch.optim.SGD, schedule=factors), [0.01, 0.1, 1.0], 20)
-    assert np.isfinite(found.loss)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import surefoot.optim as sfo
 from surefoot.monitor import DeltaExplosion, NonFinite
 from surefoot.runs._row_orders import row_orders
 from surefoot.study import LowerBoundWarning, Method, Result, Study
-from surefoot.theory import bounds, schedules
+from surefoot.theory import schedules
 
 
 @pytest.fixture(scope="module")
@@ -126,26 +126,8 @@ def test_the_schedule_and_the_sampling_are_the_study_s():
     np.testing.assert_allclose(data.rate, 0.1 * factors)
 
 
-def test_the_best_loss_is_the_smallest_that_was_measured(result):
-    data = result.dataset
-    measured = np.minimum(data.train_loss.values[..., :-1].min(axis=-1), data.last_loss.values)
-    np.testing.assert_array_equal(data.best_loss, measured)
-
-
 def test_an_average_of_networks_is_not_measured(result):
     assert np.isnan(result.dataset.average_loss).all()
-
-
-def test_nothing_else_is_nan(result):
-    for name in ("loss", "grad_sq", "size", "delta", "distance", "train_loss", "valid_loss", "last_loss"):
-        assert not np.isnan(result.dataset[name]).any(), name
-
-
-def test_the_bound_is_that_of_the_traces(result):
-    data = result.dataset.sel(algorithm="sgd", lr=0.1, seed=0)
-    expected = bounds.last_iterate(data.rate.values, data.delta.values, 2.0)
-    found = result.bound(distance=2.0).sel(algorithm="sgd", lr=0.1)
-    assert float(found.total) == pytest.approx(float(expected.total))
 
 
 class Normalised(nn.Module):
@@ -176,12 +158,6 @@ def test_the_start_is_known_from_any_run_of_a_seed(result):
     other = Result(result.settings, result._archive)
     other.dataset = data
     assert other.initial_loss == result.initial_loss
-
-
-def test_seeds_set_data_order_and_dropout_but_not_the_start():
-    data = make_study(methods=["sgd"], lrs=[0.1], seeds=2).run(processes=1).dataset
-    assert float(data.train_loss[0, 0, 0, 0]) == float(data.train_loss[0, 0, 1, 0])
-    assert not (data.loss[0, 0, 0] == data.loss[0, 0, 1]).any()
 
 
 def test_without_validation_rows_there_is_no_validation_loss():
@@ -223,11 +199,6 @@ def test_threads_are_set_for_every_run():
     assert torch.get_num_threads() == before
 
 
-def test_the_device_is_the_problem_s(result, assert_same_bits):
-    data = make_study(make_problem(device="cpu:0")).run(processes=1).dataset
-    assert_same_bits(data.drop_attrs(), result.dataset.drop_attrs())
-
-
 # Who computes them.
 
 
@@ -238,26 +209,6 @@ def test_a_run_alone_and_worker_processes_change_no_bit(result, assert_same_bits
     parallel = make_study().run(tmp_path / "s.db", processes=2)
     assert_same_bits(parallel.dataset, result.dataset)
     assert_same_bits(Result.load(tmp_path / "s.db").dataset, result.dataset)
-
-
-def test_models_and_optimizers_of_lambdas_go_to_other_processes():
-    method = Method("lion", optimizer=lambda parameters, lr: torch.optim.Adagrad(parameters, lr=lr))
-    problem = make_problem(lambda: Noisy())
-    data = make_study(problem, methods=[method, "sgd"], epochs=1).run(processes=2).dataset
-    assert list(data.algorithm.values) == ["lion", "sgd"]
-    assert (data.status == "finished").all()
-
-
-def test_a_schedule_free_optimizer_is_evaluated_at_its_average():
-    method = Method("free", optimizer=lambda p, lr: sfo.SGD(p, lr=lr, momentum=sfo.ScheduleFree()))
-    data = one(make_study(methods=[method], lrs=[0.1]).run(processes=1).dataset)
-    assert data.train_loss[-1] < data.train_loss[0]
-
-
-def test_progress_counts_the_whole_sweep():
-    told = []
-    make_study(epochs=1).run(progress=lambda done, total: told.append((done, total)), processes=1)
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 # Runs that end early.

@@ -173,14 +173,13 @@ class Stop(Exception):
 def taken(monkeypatch):
     """Steps that were taken, by rate."""
     steps = {}
-    take = TorchRun._take
+    take = TorchRun._step
 
-    def counting(self, k):
-        before, block = self.step, take(self, k)
-        steps[self.lr] = steps.get(self.lr, 0) + self.step - before
-        return block
+    def counting(self):
+        steps[self.lr] = steps.get(self.lr, 0) + 1
+        return take(self)
 
-    monkeypatch.setattr(TorchRun, "_take", counting)
+    monkeypatch.setattr(TorchRun, "_step", counting)
     return steps
 
 
@@ -191,15 +190,15 @@ def test_what_a_study_has_begun_serves_a_search(tmp_path, monkeypatch, taken):
     monkeypatch.setattr(_work, "_SAVE_SECONDS", 0.0)
     monkeypatch.setattr(_work, "_SAVE_SHARE", 1e9)
     monkeypatch.setattr(_work, "_LOOK_SECONDS", 0.0)
-    take, lr = TorchRun._take, whole.lr
+    take, lr = TorchRun._step, whole.lr
 
-    def stopping(self, k):
+    def stopping(self):
         if self.lr == lr and self.step >= 20:
             raise Stop
-        return take(self, k)
+        return take(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TorchRun, "_take", stopping)
+        patch.setattr(TorchRun, "_step", stopping)
         with pytest.raises(RunError, match="Stop"):
             study.run(tmp_path / "s.db", processes=1)
     states = States(str(tmp_path / "s.db.states"), study._context(), study._seen.identities)

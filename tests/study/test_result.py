@@ -48,12 +48,6 @@ def test_divergence_is_infinite_and_has_its_step(result):
     assert (result.dataset.diverged_at.sel(algorithm="sps") == -1).all()
 
 
-def test_rates_follow_the_schedule(make):
-    found = make(schedule="linear", lrs=[0.01]).run()
-    np.testing.assert_allclose(found.dataset.rate.values[0, 0, 0], 0.01 * np.arange(100, 0, -1) / 100, rtol=1e-15)
-    np.testing.assert_array_equal(found.rates[0], found.dataset.rate.values[0, 0, 0])
-
-
 @pytest.mark.parametrize("kind", ["last", "average"])
 @pytest.mark.parametrize("horizon", [None, 7])
 def test_the_bound_is_that_of_the_theory(result, kind, horizon):
@@ -66,11 +60,6 @@ def test_the_bound_is_that_of_the_theory(result, kind, horizon):
     np.testing.assert_array_equal(found.bias.values, np.broadcast_to(expected.bias, found.bias.shape))
     np.testing.assert_array_equal(found.noise.values, expected.noise)
     np.testing.assert_array_equal(found.total.values, expected.total)
-
-
-def test_a_diverged_rate_has_an_infinite_bound(result):
-    assert math.isinf(result.bound(1.0).total.sel(algorithm="sgd", lr=100.0))
-    assert not np.isnan(result.bound(1.0).total).any()
 
 
 def test_the_safe_index_is_the_models_for_sgd_sps_and_spp_and_larger_for_ngn(result):
@@ -141,11 +130,6 @@ def test_without_an_optimum_the_smallest_loss_seen_stands_in(result):
         nameless.bound()
 
 
-def test_facts_travel_with_the_file(study, tmp_path):
-    study.run(tmp_path / "s.db").remember("interpolation_constant", {"estimate": 0.5, "standard_error": 0.1})
-    assert Result.load(tmp_path / "s.db").facts()["interpolation_constant"] == {"estimate": 0.5, "standard_error": 0.1}
-
-
 def test_the_plot_shows_losses_bounds_and_what_diverged(result):
     import matplotlib as mpl
 
@@ -209,11 +193,6 @@ def test_a_write_that_fails_leaves_the_old_file(result, tmp_path):
     assert (tmp_path / "r.csv").read_text() == "old"
 
 
-def test_a_missing_folder_is_named(result, tmp_path):
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        result.to_csv(tmp_path / "nowhere" / "r.csv")
-
-
 def test_a_missing_extra_is_named(result, tmp_path, monkeypatch):
     import sys
 
@@ -243,10 +222,6 @@ def test_a_start_without_a_logarithm_can_be_drawn(result, start):
     other.initial_loss = start
     low, high = other.plot(1.0, ax=Figure().subplots()).get_ylim()
     assert 0 < low < high < np.inf
-
-
-def test_the_name_of_a_result_says_what_it_is(result):
-    assert repr(result) == "<Result linear-regression: sgd, sps, ngn, spp; 6 rates, 3 seeds, 100 steps>"
 
 
 def test_the_pool_holds_the_points_whose_loss_is_known(result):
@@ -279,11 +254,3 @@ def test_only_complete_methods_and_rates_are_finished(make, tmp_path):
     found = Result.load(store).finished()
     assert (found.algorithms, found.lrs.tolist()) == (["sgd", "sps"], [0.1])
     assert (found.dataset.status != "missing").all()
-
-
-def test_a_study_without_runs_has_no_finished_part(make, tmp_path):
-    store = tmp_path / "empty.db"
-    study = make()
-    with Store.write(store) as opened:
-        opened.register(study._context(), study._settings())
-    assert Result.load(store).finished() is None

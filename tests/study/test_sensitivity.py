@@ -47,10 +47,6 @@ def test_a_method_without_a_finite_loss_has_no_window():
     assert row.overlap == 0.0
 
 
-def test_missing_rates_count_as_infinite():
-    assert table([np.nan, 0.2, 0.2, 0.2, np.nan], [1.0] * 5).decades == pytest.approx(1.0 + 1.0)
-
-
 def test_a_constant_bound_has_no_correlation():
     assert math.isnan(table([0.5, 0.4, 0.3, 0.2, 0.1], [1.0] * 5).rank_correlation)
 
@@ -60,11 +56,6 @@ def test_the_table_becomes_pandas_and_xarray():
     assert found.to_frame().loc["b", "decades"] == pytest.approx(4.0)
     assert float(found.to_xarray().decades.sel(algorithm="a")) == pytest.approx(4.0)
     assert [row.algorithm for row in found] == ["a", "b"]
-
-
-def test_an_unknown_method_is_named():
-    with pytest.raises(KeyError, match="no method 'x'; there are m"):
-        measure_windows(["m"], LRS, np.ones((1, 5)), np.ones((1, 5)), 2.0, 0.0)["x"]
 
 
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan])

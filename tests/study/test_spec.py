@@ -83,7 +83,7 @@ def test_rates_between_two_ends_are_even_in_log(tmp_path):
         ("linear-regression", "linear-regresion", "linear-regression"),
         ("problem = ", "problem == ", "not a TOML file"),
         ('"linear-regression"', "3", "problem must be a name, 'module:factory' or a Problem, got 3"),
-        ("seeds = 2", "schedule = 3", "schedule must be a name or 30 factors, one per step, got 3"),
+        ("seeds = 2", "schedule = 3", "schedule must be a name or 30 factors, one per step"),
         ("seeds = 2", 'schedule = [1.0, "a"]', "schedule must be a name or 30 factors, one per step, got [1.0, 'a']"),
         ("seeds = 2", "problem_options = 3", "problem_options must be a table of options by name, got 3"),
     ],

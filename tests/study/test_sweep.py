@@ -3,7 +3,6 @@
 import random
 import re
 import signal
-import sqlite3
 import time
 
 import numpy as np
@@ -68,29 +67,6 @@ def test_a_killed_sweep_resumes_to_the_same_bits(tmp_path, whole, assert_same_bi
     kill_and_resume(tmp_path / "s.db", delay, dataset, assert_same_bits)
 
 
-@pytest.mark.slow
-def test_fifty_killed_sweeps_resume_to_the_same_bits(tmp_path, whole, assert_same_bits):
-    dataset, seconds = whole
-    moments = random.Random(0)
-    done = [
-        kill_and_resume(tmp_path / f"{k}.db", moments.uniform(0, 1.1) * seconds, dataset, assert_same_bits)
-        for k in range(50)
-    ]
-    assert any(0 < count < dataset.status.size for count in done)  # some were hit in the middle
-
-
-def test_a_sweep_that_is_killed_after_every_commit_gets_there(tmp_path, whole, assert_same_bits):
-    study, path = Study("linear-regression", **SWEEP), tmp_path / "s.db"
-    done = 0
-    for _ in range(3):
-        with launch(path) as process:
-            wait_until(lambda done=done, process=process: study.plan(path).done > done or process.poll() is not None)
-            process.kill()
-        done = study.plan(path).done
-    assert done > 0
-    assert_same_bits(study.run(path).dataset, whole[0])
-
-
 def test_ctrl_c_leaves_a_store_that_can_be_resumed(tmp_path, whole, assert_same_bits):
     path = tmp_path / "s.db"
     study = Study("linear-regression", **SWEEP)
@@ -118,18 +94,3 @@ def test_a_full_disk_keeps_the_finished_runs(tmp_path, whole, assert_same_bits):
 def test_worker_processes_change_no_bit(tmp_path, whole, assert_same_bits):
     study = Study("linear-regression", **SWEEP)
     assert_same_bits(study.run(tmp_path / "s.db", processes=2).dataset, whole[0])
-
-
-def test_two_processes_share_a_file(tmp_path, whole, assert_same_bits):
-    dataset, _ = whole
-    path = tmp_path / "s.db"
-    pair = [launch(path), launch(path)]
-    for process in pair:
-        with process:
-            assert process.wait(timeout=120) == 0
-    assert_same_bits(Result.load(path).dataset, dataset)
-    connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    assert connection.execute("SELECT count(*) FROM runs").fetchone() == (dataset.status.size,)
-    assert connection.execute("SELECT count(*) FROM studies").fetchone() == (1,)
-    connection.close()

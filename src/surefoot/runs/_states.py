@@ -62,10 +62,6 @@ class States:
         name = hashlib.sha256(json.dumps(self._name(key)).encode()).hexdigest()[:20]
         return Path(self.folder, f"{self.context[:12] or 'run'}-{name}.state")
 
-    def exists(self, key: Key) -> bool:
-        """Whether there is a file of a run."""
-        return self.path(key).exists()
-
     def save(self, record: Record, state: Any) -> None:
         """Write the file of a run; None in place of a state for one that has ended."""
         path, numbers = self.path(record.key), {name: getattr(record, name) for name in _KEPT}

@@ -18,7 +18,6 @@ import logging
 import math
 import os
 import sqlite3
-import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -53,16 +52,6 @@ CREATE TABLE facts (
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA};
 """
-_REASONS = {
-    sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_IOERR: "reading or writing failed (disk full or gone?)",
-    sqlite3.SQLITE_READONLY: "the file or its folder cannot be written",
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened (permissions?)",
-    sqlite3.SQLITE_PERM: "the file cannot be opened (permissions?)",
-    sqlite3.SQLITE_BUSY: f"another process has kept the file locked for {_BUSY_SECONDS:g} s",
-}
-_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-"""Our own statements are right: one that SQLite does not accept does not fit what it reads."""
 
 
 class StoreError(RuntimeError):
@@ -105,26 +94,9 @@ class Store:
         folder = Path(f"{path.absolute()}.states" if states is None else states).absolute()
         if folder.exists() and not folder.is_dir():
             raise StoreError(f"states must be a folder for unfinished runs, {str(folder)!r} is a file")
-        is_new = not _refuse_foreign(path)
-        if not is_new and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        if path.exists() and not _is_writable(path):
             raise StoreError(f"{str(path)!r} cannot be used: the file or its folder cannot be written")
-        store = cls(path, _connect(path, "rwc"), folder)
-        try:
-            with store._explained():
-                store._connection.execute("PRAGMA synchronous = NORMAL")
-                if is_new:
-                    with store._transaction() as connection:
-                        if not connection.execute("PRAGMA user_version").fetchone()[0]:  # no other process was faster
-                            for statement in _TABLES.split(";\n"):
-                                connection.execute(statement)
-                store._check_version()
-                report = store._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-                if report != "ok":  # runs could be missing; readers only see what has its checksum
-                    raise store._damaged(str(report))
-        except BaseException:
-            store.close()
-            raise
-        return store
+        return cls._opened(path, "rwc", folder)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
@@ -132,14 +104,50 @@ class Store:
         path = Path(path)
         if not path.exists():
             raise FileNotFoundError(f"store {str(path)!r} does not exist")
-        if not _refuse_foreign(path):  # another process is just creating it
-            return cls.write()
-        writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)  # to roll back what a kill has left
-        store = cls(path, _connect(path, "rw" if writable else "ro"), Path(f"{path.absolute()}.states"))
+        # A file that can be written is opened so, to roll back what a kill has left.
+        return cls._opened(path, "rw" if _is_writable(path) else "ro", Path(f"{path.absolute()}.states"))
+
+    @classmethod
+    def _opened(cls, path: Path, mode: str, states: Path) -> Self:
+        """Open a file, in a mode of SQLite's URIs; one that is not a store is left as it is."""
+        if path.exists() and not path.is_file():
+            kind = "folder" if path.is_dir() else "device or pipe"
+            raise StoreError(f"{str(path)!r}: a store must be a file, this is a {kind}")
+        uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
+        try:
+            connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+        except sqlite3.Error as error:
+            raise StoreError(f"{str(path)!r} cannot be opened: {error}") from error
+        store = cls(path, connection, states)
         try:
             with store._explained():
-                store._connection.execute("PRAGMA query_only = ON")
-                store._check_version()
+                kind, version, tables = (
+                    connection.execute(query).fetchone()[0]
+                    for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+                )
+                if (kind, version, tables) == (0, 0, 0):
+                    if mode != "rwc":  # another process is just creating it
+                        store.close()
+                        return cls.write()
+                    connection.execute("PRAGMA synchronous = NORMAL")
+                    with store._transaction():
+                        if not connection.execute("PRAGMA user_version").fetchone()[0]:  # no other process was faster
+                            for statement in _TABLES.split(";\n"):
+                                connection.execute(statement)
+                elif kind != APPLICATION_ID:
+                    raise StoreError(f"{store.name}: not a surefoot study, but a database of another program")
+                elif version != SCHEMA:
+                    raise StoreError(
+                        f"{store.name}: the file has schema version {version}, this surefoot reads and writes version "
+                        f"{SCHEMA}; open it with the surefoot that wrote it, or give this study a file of its own"
+                    )
+                if mode == "rwc":
+                    connection.execute("PRAGMA synchronous = NORMAL")
+                    report = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                    if report != "ok":  # runs could be missing; readers only see what has its checksum
+                        raise store._damaged(str(report))
+                else:
+                    connection.execute("PRAGMA query_only = ON")
         except BaseException:
             store.close()
             raise
@@ -317,14 +325,6 @@ class Store:
         query = "SELECT id FROM contexts WHERE hash = ?"
         return int(self._connection.execute(query, (context,)).fetchone()[0])
 
-    def _check_version(self) -> None:
-        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if version != SCHEMA:
-            raise StoreError(
-                f"{self.name}: the file has schema version {version}, this surefoot reads and writes version {SCHEMA}; "
-                "open it with the surefoot that wrote it, or give this study a file of its own"
-            )
-
     def _damaged(self, what: str) -> StoreError:
         return StoreError(f"{self.name}: the file is damaged: {what}; it was left as it is. Use a copy, or a new file")
 
@@ -343,49 +343,22 @@ class Store:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say in words what SQLite reports; every finished run that was committed stays in the file."""
+        """Say which file SQLite reports on; every finished run that was committed stays in it."""
         try:
             yield
         except UnicodeDecodeError as error:  # Python cannot read SQLite's message, which quotes damaged text
             raise self._damaged("its tables cannot be read") from error
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind of error
-            if code in _DAMAGE:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the low byte is the kind of error
+            if code == sqlite3.SQLITE_NOTADB:
+                raise StoreError(f"{self.name}: not a surefoot study ({error}); it was left as it is") from error
+            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):  # our own statements are right
                 raise self._damaged(str(error)) from error
-            reason = _REASONS.get(code, "SQLite reports an error")
-            raise StoreError(f"{self.name}: {reason} ({error}); finished runs that were committed are kept") from error
+            raise StoreError(f"{self.name}: {error}; finished runs that were committed are kept") from error
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    """Open a file; ``mode`` is that of SQLite's URIs."""
-    try:
-        uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
-        connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
-    except sqlite3.Error as error:
-        raise StoreError(f"{str(path)!r} cannot be opened: {error}") from error
-    connection.text_factory = lambda content: content.decode("utf-8", "surrogateescape")  # the checksum tells damage
-    return connection
-
-
-def _refuse_foreign(path: Path) -> bool:
-    """Look at the first bytes before SQLite does: what is not a store is never opened. False for a file to be made."""
-    name = repr(str(path))[1:-1]
-    if path.exists() and not path.is_file():
-        raise StoreError(f"{name}: a store must be a file, this is a {'folder' if path.is_dir() else 'device or pipe'}")
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise StoreError(f"{name}: cannot be read: {error.strerror or error}") from None
-    if not header:
-        return False  # what a process leaves that was killed while it created a store
-    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise StoreError(f"{name}: not a surefoot study (no SQLite database); it was left as it is")
-    if struct.unpack(">I", header[68:72])[0] != APPLICATION_ID:
-        raise StoreError(f"{name}: not a surefoot study (an SQLite database of another program); it was left as it is")
-    return True
+def _is_writable(path: Path) -> bool:
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 def _checksum(*values: Any) -> bytes:

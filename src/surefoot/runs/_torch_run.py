@@ -242,41 +242,27 @@ class TorchRun(Run):
 
     def advance(self, k: int) -> Progress:
         """Take k steps; fewer if one was not finite, or a stop rule of the study has ended the run."""
-        end, blocks = self.step + k, []
-        with nullcontext() if self._study is None else self._study[0].one_run():
-            if self._study is not None and self.step == 0:
-                self._measure(*self._study[0].initial_losses)
-            is_over = False
+        end, blocks, is_over = self.step + k, [], False
+        problem, per_epoch = None, k
+        if self._study is not None:
+            problem, _, settings = self._study
+            per_epoch = settings.steps_per_epoch
+        with nullcontext() if problem is None else problem.one_run():
+            if problem is not None and self.step == 0:
+                self._measure(*problem.initial_losses)
             while self.step < end and not is_over:
-                block = self._take(min(_LOOK_EVERY, end - self.step))
-                blocks.append(block)
-                loss, _, _, delta, _ = block
-                if self._study is None:
-                    is_over = not np.isfinite(loss + delta).all()
-                    continue
-                since = self.step - block.shape[1]
-                self._kept[:, since : self.step] = block
-                self._trace = self._ended(since)
-                if self._trace is not None:
-                    is_over, lost = True, self._trace.diverged_at
-                    if lost >= 0:  # where loss, gradient or point is not finite
-                        loss[lost - since :] = np.inf
+                since = self.step
+                until = min(end, since + _LOOK_EVERY, since + per_epoch - since % per_epoch)
+                with self._training():
+                    numbers = torch.stack([self._step() for _ in range(since, until)], dim=1)
+                if problem is not None and self.step % per_epoch == 0:
+                    with self._evaluating() as model:
+                        valid = problem.validation_loss(model) if problem.n_valid else None
+                        self._measure(problem.full_loss(model), valid)
+                blocks.append(block := numbers.cpu().numpy())
+                is_over = not np.isfinite(block[[0, 3]]).all() if problem is None else self._look(block)
         loss, _, _, delta, _ = np.concatenate(blocks, axis=1)
         return Progress(loss, delta)
-
-    def _take(self, k: int) -> Floats:
-        """Take at most k steps, those of one epoch of a study; the numbers of TRACED, of shape (5, steps)."""
-        per_epoch = None if self._study is None else self._study[2].steps_per_epoch
-        if per_epoch is not None:
-            k = min(k, per_epoch - self.step % per_epoch)
-        with self._training():
-            numbers = torch.stack([self._step() for _ in range(k)], dim=1)
-        if self._study is not None and per_epoch is not None and self.step % per_epoch == 0:
-            problem = self._study[0]
-            with self._evaluating() as model:
-                self._measure(problem.full_loss(model), problem.validation_loss(model) if problem.n_valid else None)
-        block: Floats = numbers.cpu().numpy()
-        return block
 
     def _step(self) -> Tensor:
         """Take a step: its numbers, which stay on the device."""
@@ -398,14 +384,16 @@ class TorchRun(Run):
         for kept, loss in zip(self._epochs, losses, strict=True):
             kept.extend([] if loss is None else [loss])
 
-    def _ended(self, since: int) -> Trace | None:
-        """The trace of a run that has diverged, was ended by a rule, or is at its end; None if it goes on.
+    def _look(self, block: Floats) -> bool:
+        """Keep the numbers of the last steps; whether the run has diverged, was ended by a rule, or is at its end.
 
-        Steps before ``since`` were looked at already.
+        Losses become ∞ where loss, gradient or point is not finite.
         """
         assert self._study is not None
-        settings, is_last = self._study[2], self.step == self._study[2].steps
-        bad = ~np.isfinite(self._kept[:2, since : self.step].sum(axis=0))
+        settings, since = self._study[2], self.step - block.shape[1]
+        self._kept[:, since : self.step] = block
+        is_last = self.step == settings.steps
+        bad = ~np.isfinite(block[:2].sum(axis=0))
         diverged_at = since + int(bad.argmax()) if bad.any() else -1
         if is_last and diverged_at < 0 and not all(bool(torch.isfinite(p).all()) for p in self._parameters):
             diverged_at = self.step - 1  # the last step may have led to a point that is not finite
@@ -413,11 +401,16 @@ class TorchRun(Run):
         if settings.rules and end > since:
             loss, grad_sq, _, delta, _ = self._kept[:, : end : settings.every]
             delta, rates = np.where(np.isnan(delta), np.inf, delta), self.lr * settings.schedule
-            since = -(-since // settings.every)
-            history = History(loss, grad_sq, delta, rates, settings.distance, settings.every, since)
+            judged = -(-since // settings.every)
+            history = History(loss, grad_sq, delta, rates, settings.distance, settings.every, judged)
             if (stop := first_stop(settings.rules, history)) is not None:
-                return self._closed(stopped_at=stop.step)
-        return self._closed(diverged_at) if is_last or diverged_at >= 0 else None
+                self._trace = self._closed(stopped_at=stop.step)
+                return True
+        if diverged_at >= 0:
+            block[0, diverged_at - since :] = np.inf
+        if is_last or diverged_at >= 0:
+            self._trace = self._closed(diverged_at)
+        return self._trace is not None
 
     def _closed(self, diverged_at: int = -1, stopped_at: int = -1) -> Trace:
         """What a study keeps of a run that ended at a step, or came to its end."""
@@ -464,7 +457,7 @@ class TorchRun(Run):
             self._kept[:, : self.step] = state["kept"]
             self._epochs = [list(values) for values in state["epochs"]]
             self._last_loss = float(state["last_loss"])
-            self._trace = self._ended(self.step) if self.step == self._study[2].steps else None
+            self._trace = self._closed() if self.step == self._study[2].steps else None
 
     def _data_of(self, seed: int) -> Iterable[Any]:
         with seeded(seed):
