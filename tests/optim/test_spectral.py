@@ -15,6 +15,7 @@ from tests.optim.optim_problem import Problem, distance, equal, make, train
 from torch import Tensor
 
 import surefoot.optim as sfo
+from surefoot.optim import _spectral
 from surefoot.theory import models
 
 SHAPES = ((8, 8), (30, 10), (10, 30), (1, 7), (7, 1), (6, 4, 3, 3))
@@ -77,6 +78,75 @@ def test_the_dual_norm_of_a_badly_conditioned_matrix_is_close(size: int) -> None
 def test_the_factor_does_not_depend_on_the_size_of_the_gradient(scale: float) -> None:
     G = gradient((6, 4), torch.float32)
     assert torch.allclose(sfo.orthogonalise(scale * G), sfo.orthogonalise(G), atol=1e-5)
+
+
+def singular_values(factor: Tensor) -> Tensor:
+    return torch.linalg.svdvals(factor.double())
+
+
+def test_zolotarevs_function_is_the_best_one_with_three_poles() -> None:
+    # On [ℓ, 1] it touches 1 − e and 1 + e in turns, eight times in all.
+    x = torch.logspace(math.log10(0.002), 0, 100_001, dtype=torch.float64)
+    error = singular_values_of_zolotarev(x) - 1
+    largest = float(error.abs().max())
+    assert largest <= 0.043
+    touched = torch.sign(error[error.abs() >= 0.999 * largest])
+    assert int((touched[1:] != touched[:-1]).sum()) == 7
+
+
+def singular_values_of_zolotarev(x: Tensor) -> Tensor:
+    root: Tensor = _spectral._zolotarev(torch.diag_embed((x * x)[:, None]))[:, 0, 0]
+    return root * x
+
+
+@given(st.lists(st.floats(0.03, 1.0), min_size=2, max_size=6))
+def test_both_inverse_roots_lift_singular_values_into_their_bounds(values: list[float]) -> None:
+    G = matrix(values) / torch.tensor(values, dtype=torch.float64).norm()
+    for name, (low, high) in {"zolotarev": (0.957, 1.043), "newton-schulz": (0.68, 1.2024)}.items():
+        lifted = singular_values(inverse_roots(G @ G.mT)[name] @ G)
+        assert low <= float(lifted.min())
+        assert float(lifted.max()) <= high
+
+
+def inverse_roots(gram: Tensor) -> dict[str, Tensor]:
+    """What the CPU and what devices use, of a stack as there."""
+    polynomial = _spectral._product_of_polynomials(gram[None], _spectral._quintics(5, 0))[0]
+    return {"zolotarev": _spectral._zolotarev(gram[None])[0], "newton-schulz": polynomial}
+
+
+POLAR = ((1, 7), (40, 40), (300, 70), (200, 600))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("shape", POLAR, ids=str)
+def test_the_polar_factor_of_any_size_has_the_singular_vectors_of_the_matrix(
+    shape: tuple[int, int], size: float
+) -> None:
+    G = size * gradient(shape, torch.float32)
+    left, values, right = torch.linalg.svd(G.double(), full_matrices=False)
+    factor = _spectral.polar_factor(G)
+    turned = left.mT @ factor.double() @ right.mT
+    assert factor.dtype is torch.float32
+    assert float((turned - torch.diag(turned.diagonal())).abs().max()) <= 2e-3
+    assert float((turned.diagonal() - 1).abs()[values > 0.0021 * values.norm()].max()) <= 0.045
+    assert float(_spectral.nuclear_norm(G)) == pytest.approx(float(values.sum()), rel=0.045)
+
+
+def test_the_polar_factor_of_a_matrix_of_low_rank_has_its_rank() -> None:
+    G = gradient((60, 3), torch.float32) @ gradient((3, 80), torch.float32)
+    values = singular_values(_spectral.polar_factor(G))
+    assert float((values[:3] - 1).abs().max()) <= 0.045
+    assert float(values[3:].max()) <= 1e-3
+    assert torch.equal(_spectral.polar_factor(torch.zeros(4, 6)), torch.zeros(4, 6))
+    assert abs(float(_spectral.nuclear_norm(torch.zeros(4, 6)))) == 0.0
+
+
+def test_the_matrices_of_a_stack_do_not_meet() -> None:
+    G = torch.stack([gradient((30, 8), torch.float32), 1e20 * gradient((8, 30), torch.float32).mT, torch.zeros(30, 8)])
+    factors, norms = _spectral.polar_factor(G), _spectral.nuclear_norm(G)
+    for each, factor, norm in zip(G, factors, norms, strict=True):
+        assert torch.allclose(factor, _spectral.polar_factor(each), atol=1e-5)
+        assert float(norm) == pytest.approx(float(_spectral.nuclear_norm(each)), rel=1e-5)
 
 
 def test_a_zero_gradient_is_no_direction() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -164,6 +165,34 @@ def test_gradients_that_are_too_large_for_their_numbers_leave_finite_parameters(
     W.grad, b.grad = torch.ones_like(W), torch.ones_like(b)
     optimizer.step(loss=1.0)
     assert bool(W.isfinite().all())
+
+
+def test_after_a_first_batch_that_is_not_finite_steps_are_shorter_until_norms_are_measured() -> None:
+    lengths = []
+    for first in (None, math.nan):
+        W = torch.nn.Parameter(torch.zeros(8, 8))
+        optimizer = sfo.Surefoot([W], cap=1e6, listen=False)
+        if first is not None:
+            W.grad = torch.full_like(W, first)
+            optimizer.step(loss=1.0)
+            assert torch.equal(W.detach(), torch.zeros(8, 8))
+        W.grad = torch.diag(torch.tensor([3.0, 1.0, 1.0, 0.1, 0.0, 0.0, 0.0, 0.0]))
+        optimizer.step(loss=1.0)
+        lengths.append(float(W.detach().norm()))
+    assert 0.3 * lengths[0] < lengths[1] < lengths[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_matrices_of_half_precision_take_the_step_of_float32(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    gradient, moved = (1e-3 * torch.randn(96, 40)).to(dtype), []
+    for kind in (torch.float32, dtype):
+        W = torch.nn.Parameter(torch.zeros(96, 40, dtype=kind))
+        optimizer = sfo.Surefoot([W], listen=False)
+        W.grad = gradient.to(kind)
+        optimizer.step(loss=1.0)
+        moved.append(W.detach().float())
+    assert float((moved[0] - moved[1]).norm() / moved[0].norm()) <= 0.01
 
 
 numbers = st.floats(0.0, 1e6)

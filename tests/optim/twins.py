@@ -191,15 +191,15 @@ class Surefoot:
         self.params, self.lr, self.beta, self.share = list(params), lr, beta, share
         self.m, self.v, self.u = ([torch.zeros_like(p) for p in self.params] for _ in range(3))
         self.k, self.smooth, self.best, self.lowest = 0, 0.0, math.inf, math.inf
-        self.first = self.q_level = self.q_mean = self.overlap = self.slope = 0.0
+        self.first = self.q_level = self.q_mean = self.overlap = self.slope = self.spread = 0.0
 
     @staticmethod
     def orthogonal(G: Tensor) -> Tensor:
-        """0.2·√max(rows, columns) times nearly UVᵀ: Newton–Schulz is a polynomial of the singular values."""
+        """0.2·√max(rows, columns) times nearly UVᵀ: Zolotarev's function of the singular values."""
         U, s, Vt = torch.linalg.svd(G.flatten(1), full_matrices=False)
         s = s / s.norm().clamp_min(1e-300)
-        for _ in range(5):
-            s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+        terms = ((4.5597e-3, 6.8871e-6), (0.035981, 6.7346e-4), (0.32759, 0.053346))
+        s = s * (0.69096 + sum(weight / (s * s + pole) for weight, pole in terms))
         orthogonal: Tensor = 0.2 * math.sqrt(max(U.shape[0], Vt.shape[1])) * (U * s) @ Vt
         return orthogonal.reshape(G.shape)
 
@@ -211,7 +211,7 @@ class Surefoot:
 
         # What the batch sees along the last direction, the norm of its own gradient, and that of the average.
         overlap = sum(float((p.grad * u).sum()) for p, u in zip(self.params, self.u, strict=True) if p.grad is not None)
-        q = slope = 0.0
+        q = slope = nuclear = frobenius = 0.0
         for i, p in enumerate(self.params):
             g, m, v = p.grad, self.m[i], self.v[i]
             assert g is not None
@@ -219,13 +219,18 @@ class Surefoot:
             m.add_(w * (g - m))
             if p.ndim >= 2:
                 self.u[i] = self.orthogonal(m)
-                q += float((g * self.orthogonal(g)).sum())
+                nuclear += float((g * self.orthogonal(g)).sum())
+                frobenius += 0.2 * math.sqrt(max(g.flatten(1).shape)) * float(g.norm())
             else:
                 v.add_(0.01 * (g * g - v))
                 D = (v / (1 - 0.99**k)).sqrt() + 1e-12
                 self.u[i] = m / D
                 q += float((g * g / D).sum())
             slope += float((m * self.u[i]).sum())
+
+        if k % 5 == 1:  # the nuclear norms change as the Frobenius norms do in between
+            self.spread = nuclear / frobenius if frobenius > 0 else self.spread
+        q += self.spread * frobenius
 
         # The height of the loss over the level.
         w = 0.1 / (1 - 0.9**k)

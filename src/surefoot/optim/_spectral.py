@@ -19,9 +19,13 @@ _FAST_NORM = 1.2024
 """An upper bound of Jordan's quintic on [0, 1.2024], so that no number of its steps leaves this interval."""
 _POLISH = (15 / 8, -10 / 8, 3 / 8)
 """Coefficients of the quintic that converges: it is monotone, and of third order at 1."""
+_CONSTANT, _POLES, _WEIGHTS = 0.69096, (6.8871e-6, 6.7346e-4, 0.053346), (4.5597e-3, 0.035981, 0.32759)
+"""Zolotarev's rational function x(C + Σ w/(x² + p)): of all with three poles the closest to 1 on [0.002, 1]."""
 _TINY = 1e-37
 _LONG = 2
 """From this ratio of the sides on, Newton–Schulz takes fewer operations on the smaller Gram matrix."""
+_ROWS = 64
+"""Rows per block of a Gram matrix, of which half is computed."""
 _SCALES = ("unit", "original", "match_rms_adamw")
 
 
@@ -57,11 +61,11 @@ def orthogonalise(matrix: Tensor, steps: int = 5, polish: int = 2) -> Tensor:
 
 
 def _normalised(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The matrix over its Frobenius norm, and that norm; squares neither overflow nor vanish on the way."""
+    """Matrices over their Frobenius norms, and these norms; squares neither overflow nor vanish on the way."""
     tiny = max(_TINY, torch.finfo(x.dtype).tiny)
-    largest = x.abs().amax().clamp_min(tiny)
+    largest = x.abs().amax((-2, -1), keepdim=True).clamp_min(tiny)
     x = x / largest
-    norm = torch.linalg.vector_norm(x).clamp_min(tiny)
+    norm = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp_min(tiny)
     return x / norm, largest * norm
 
 
@@ -78,42 +82,68 @@ def _product_of_polynomials(gram: Tensor, coefficients: tuple[tuple[float, float
 
 def _polynomial(gram: Tensor, a: float, b: float, c: float) -> Tensor:
     """a + bA + cA²."""
-    value = torch.addmm(gram, gram, gram, beta=b, alpha=c)
-    value.diagonal().add_(a)
+    plus_product = torch.addmm if gram.ndim == 2 else torch.baddbmm
+    value = plus_product(gram, gram, gram, beta=b, alpha=c)
+    value.diagonal(dim1=-2, dim2=-1).add_(a)
     return value
 
 
-def slope(matrix: Tensor, steps: int = 5, polish: int = 2) -> Tensor:
-    """⟨G, O⟩ of a matrix G and its O = ``orthogonalise(G)``, which is not computed: a 0-d tensor.
+def polar_factor(matrices: Tensor) -> Tensor:
+    """Nearly UVᵀ as by :func:`orthogonalise` without polish, at a fraction of the price on the CPU: RX with X = G/‖G‖.
 
-    O has the singular vectors of G, and its singular values are polynomials of those of G, the square roots of the
-    eigenvalues of GGᵀ: a quarter of the work on the CPU. On devices, where eigenvalues are slow, and for the few
-    matrices whose eigenvalues LAPACK does not find, it is ⟨Q, GGᵀ⟩ with the product Q of the steps' polynomials.
+    Takes stacks of matrices. Singular values above 0.002 of the Frobenius norm become 1 ± 0.043 on the CPU, and lie in
+    [0.68, 1.2] on devices. Smaller ones are lifted 450 times or more.
 
-    >>> round(slope(torch.tensor([[3.0, 0.0], [0.0, -1.0]])).item(), 2)
-    4.0
+    >>> polar_factor(torch.tensor([[3.0, 0.0], [0.0, -1.0]])).round(decimals=2)
+    tensor([[ 1.0200,  0.0000],
+            [ 0.0000, -1.0200]])
     """
-    x, norm = _normalised(matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix)
-    gram = x @ x.mT
-    values = _eigenvalues(gram)
-    if values is None:
-        return norm.double() * torch.sum(_product_of_polynomials(gram, _quintics(steps, polish)) * gram)
-    lifted = values = values.clamp_min(0.0).sqrt()
-    for a, b, c in _quintics(steps, polish):
-        square = lifted * lifted
-        lifted = lifted * (a + square * (b + square * c))
-    return norm.double() * torch.dot(values, lifted)
+    x, _ = _normalised(matrices)
+    if x.shape[-2] > x.shape[-1]:
+        return x @ _inverse_root(_gram(x.mT))
+    return _inverse_root(_gram(x)) @ x
 
 
-def _eigenvalues(gram: Tensor) -> Tensor | None:
-    """Eigenvalues in float64 of a symmetric matrix; None on devices, and where LAPACK does not find them."""
-    if not gram.is_cpu or torch.compiler.is_compiling():
-        return None
-    try:
-        values: Tensor = torch.linalg.eigvalsh(gram)
-        return values.double()
-    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        return None
+def nuclear_norm(matrices: Tensor) -> Tensor:
+    """⟨G, O⟩ with O = ``polar_factor(G)``, which is not computed: nearly the sum of the singular values of each matrix.
+
+    >>> round(nuclear_norm(torch.tensor([[3.0, 0.0], [0.0, -1.0]])).item())
+    4
+    """
+    x, norm = _normalised(matrices)
+    gram = _gram(x.mT if x.shape[-2] > x.shape[-1] else x)
+    return norm[..., 0, 0] * (_inverse_root(gram) * gram).sum((-2, -1))
+
+
+def _gram(x: Tensor) -> Tensor:
+    """XXᵀ: the blocks of rows of its lower half, which are then mirrored."""
+    rows = x.shape[-2]
+    if rows <= 2 * _ROWS:
+        return x @ x.mT
+    gram = x.new_zeros(*x.shape[:-1], rows)
+    for end in range(_ROWS, rows + _ROWS, _ROWS):
+        gram[..., end - _ROWS : end, :end] = x[..., end - _ROWS : end, :] @ x[..., :end, :].mT
+    return gram.tril() + gram.tril(-1).mT
+
+
+def _inverse_root(gram: Tensor) -> Tensor:
+    """The symmetric R that turns X with XXᵀ = ``gram``, of norm 1, into nearly its orthogonal factor RX.
+
+    On devices, where factorisations are slow, R is the polynomial of Newton–Schulz.
+    """
+    return _zolotarev(gram) if gram.is_cpu else _product_of_polynomials(gram, _quintics(5, 0))
+
+
+def _zolotarev(gram: Tensor) -> Tensor:
+    """C + Σ w(XXᵀ + p)⁻¹: three inverses take a fraction of the time of the products of Newton–Schulz."""
+    root = torch.zeros_like(gram)
+    root.diagonal(dim1=-2, dim2=-1).add_(_CONSTANT)
+    for pole, weight in zip(_POLES, _WEIGHTS, strict=True):
+        shifted = gram.clone()
+        shifted.diagonal(dim1=-2, dim2=-1).add_(pole)
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(shifted)[0])
+        root.add_(inverse.mT, alpha=weight)  # of a symmetric matrix that lies column by column in memory
+    return root
 
 
 def _quintics(steps: int, polish: int) -> tuple[tuple[float, float, float], ...]:

@@ -19,7 +19,7 @@ WIDE = (torch.float32, torch.float64)
 """The dtypes in which sums are taken, and which torch's fused kernels move without rounding in between."""
 _BLOCK = 1 << 18
 """Elements that are summed in their own dtype on the CPU, with an error below 1e-6; a few such blocks fit the cache."""
-_SMALL = 1 << 16
+SMALL = 1 << 16
 """CPU tensors of up to this many elements are gathered into one vector, which costs less than a call for each."""
 _FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")
 _PLAIN_SGD: dict[str, Any] = {"momentum": 0.0, "dampening": 0.0, "nesterov": False, "is_first_step": False}
@@ -73,14 +73,14 @@ def inner(left: Tensors, right: Tensors, like: Tensor) -> Tensor:
     if not _sums_blocks(left):
         pairs = ((a.to(wide(a.dtype)), b.to(wide(a.dtype))) for a, b in zip(left, right, strict=True))
         return total([torch.sum(a * b) for a, b in pairs], like)
-    small = [i for i, a in enumerate(left) if a.numel() <= _SMALL]
+    small = [i for i, a in enumerate(left) if a.numel() <= SMALL]
     sums: list[Tensor] = []
     if small:
         gathered = _gather(left, small)
         sums += _dots(gathered, gathered if left is right else _gather(right, small))
     if len(small) < len(left):
         for a, b in zip(left, right, strict=True):
-            if a.numel() > _SMALL:
+            if a.numel() > SMALL:
                 alike = a.stride() == b.stride()
                 sums += _dots(flat(a), flat(b)) if alike else _dots(a.reshape(-1), b.reshape(-1))
     return total(sums, like)

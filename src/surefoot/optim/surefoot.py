@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from surefoot.optim._distributed import gathered, shard
 from surefoot.optim._interface import LossOptimizer, Part, check_rate, is_number
 from surefoot.optim._model_based import clip_factor
-from surefoot.optim._spectral import layer_scale, orthogonalise, slope
-from surefoot.optim._tensors import WIDE, inner, lerp_, move_, mul_, sum_sq, total, wide
+from surefoot.optim._spectral import layer_scale, nuclear_norm, polar_factor
+from surefoot.optim._tensors import SMALL, WIDE, inner, lerp_, move_, mul_, sum_sq, total, wide
 from surefoot.theory import level
 from surefoot.theory.models import safe_delta
 
@@ -29,6 +29,9 @@ _POWER = 0.6
 """Exponent of the agreement."""
 _WINDOW, _SPAN = 20.0, 0.2
 """The averages behind the agreement look back over so many batches, or over this share of all batches if it is more."""
+
+_TURNS = 5
+"""Every so many steps Σ‖g‖_* over Σ‖g‖_F is measured: it differs by a tenth from batch to batch, and changes slowly."""
 
 _MEANINGLESS = {
     "betas": "momentum is beta=0.9, and no other average has a setting",
@@ -71,7 +74,8 @@ class Surefoot(LossOptimizer):
         x⁺ = x − min{cap, F/max{q, q̄}}·min{1, q/q̄}·max{a^η·η^(1 − η), η/√W}·u
 
     * **Direction**: matrices and kernels move along the orthogonal factor of d, as with Muon, everything else in Adam's
-      metric. ‖g‖_* is the slope ⟨g, direction(g)⟩ of the batch along its own direction, q̄ its running average.
+      metric. ‖g‖_* is the slope ⟨g, direction(g)⟩ of the batch along its own direction, q̄ its running average. For
+      matrices it is measured in every fifth step, and taken in proportion to their Frobenius norms in between.
     * **Length**: f is the loss of the batch, f₁ the first one and b the best smoothed one. A Polyak step asks for the
       decrease F, in place of the distance to a lower bound that nobody knows (:mod:`surefoot.theory.level`).
     * **Agreement**: a compares the slope that a new batch sees along the direction of the *last* step, in which it has
@@ -153,15 +157,18 @@ class Surefoot(LossOptimizer):
         self.cap, self.share, self.max_grad_norm = float(cap), float(share), max_grad_norm
         defaults = {"lr": check_rate("lr", lr), "weight_decay": check_rate("weight_decay", weight_decay)}
         defaults["momentum"] = float(beta)  # under torch's name, where schedulers such as OneCycleLR change it
+        defaults["turn"] = 0  # how many steps were taken, in the first group
         common = {"on_nonfinite": on_nonfinite, "process_group": process_group, "listen": listen, "maximize": maximize}
         super().__init__(params, defaults, **common)
 
     def _memory(self) -> Mapping[str, float]:
         memory = {f"level_{name}": value for name, value in level.Seen()._asdict().items()}
+        smaller_sides = [min(len(p), p.numel() // len(p)) for group in self.param_groups for p in spectral(group)]
         return {
             "count": 0.0,
             "peak": 0.0,
             "unit": 0.0,
+            "spread": math.sqrt(max(smaller_sides, default=1)),  # its largest possible value
             "overlap": 0.0,
             "slope": 0.0,
             "q_mean": 0.0,
@@ -173,7 +180,7 @@ class Surefoot(LossOptimizer):
         """Forget what was learned of the losses and of how batches agree: for new data, or a new phase."""
         group = self.param_groups[0]
         for place, (name, value) in enumerate(self._memory().items()):
-            if name not in ("count", "peak", "unit"):
+            if name not in ("count", "peak", "unit", "spread"):
                 group["memory"][place] = value
 
     def _split(self) -> tuple[list[Matrices], list[Vectors]]:
@@ -182,11 +189,11 @@ class Surefoot(LossOptimizer):
         vectors: list[Vectors] = []
         for index, group in enumerate(self.param_groups):
             params = group["params"]
-            spectral = [p for p in params if p.ndim >= 2 and p.numel() and group.get("spectral", True)]
-            others = params if not spectral else [p for p in params if p.ndim < 2 or not p.numel()]
+            kernels = spectral(group)
+            others = params if not kernels else [p for p in params if p.ndim < 2 or not p.numel()]
             matrices += [
                 Matrices(index, part, self._buffer("average", part), self._buffer("direction", part))
-                for part in self._parts(spectral)
+                for part in self._parts(kernels)
             ]
             vectors += [
                 Vectors(index, part, self._buffer("average", part), self._buffer("second_moment", part))
@@ -219,22 +226,27 @@ class Surefoot(LossOptimizer):
 
         # If the loss or the gradient is not finite, on any rank, the step is skipped: everything runs as ever, and
         # nothing changes.
-        grad_sq, largest = torch.zeros_like(f), torch.zeros_like(f)
+        grad_sq = torch.zeros_like(f)
         for share in every:
             grad_sq = grad_sq + share.part.total(sum_sq(share.part.grads, f))
-            held = [g for g in share.part.grads if g.numel()]
-            largest = largest + share.part.total(total(torch._foreach_norm(held, math.inf), f) if held else 0.0 * f)
-        f, finite, _ = self._agreed(f, largest, None)
+        f, finite, _ = self._agreed(f, grad_sq, None)
         count = past["count"] + 1.0
         unit = torch.where(past["unit"] > 0.0, past["unit"], f.abs())
         unit = torch.where(unit > 0.0, unit, 1.0)
 
-        # The batch: the slope along the last direction, Σ⟨g, u⟩, and along its own, q = Σ‖g‖_*.
-        overlap, q = torch.zeros_like(f), torch.zeros_like(f)
+        # The batch: the slope along the last direction, Σ⟨g, u⟩, and along its own, q = Σ‖g‖_*. The part of matrices is
+        # measured now and then; in between it grows as the Frobenius norms do.
+        overlap, q, length, moments = torch.zeros_like(f), torch.zeros_like(f), torch.zeros_like(f), []
+        measured = group["turn"] % _TURNS == 0
+        group["turn"] += 1
         for of_matrices in matrices:
-            overlap = overlap + of_matrices.part.total(inner(of_matrices.part.grads, of_matrices.direction, f))
-            q = q + total([norm_of(g) for g in whole(of_matrices.part, of_matrices.part.grads)], f)
-        moments = []
+            part = of_matrices.part
+            overlap = overlap + part.total(inner(part.grads, of_matrices.direction, f))
+            length = length + lengths_of(part, f)
+            if measured:
+                q = q + total(norms_of(whole(part, part.grads)), f)
+        spread = torch.where(length > 0.0, q / length, past["spread"]) if measured else past["spread"]
+        q = spread * length
         for of_vectors in vectors:
             u = adam_directions(of_vectors.average, of_vectors.second_moment, past["count"].clamp_min(1.0), unit)
             overlap = overlap + of_vectors.part.total(inner(of_vectors.part.grads, u, f))
@@ -254,7 +266,7 @@ class Surefoot(LossOptimizer):
             weight = level.average_weight(beta, count, bias_correction=True)
             lerp_(share.average, share.part.grads, weight, skip)
             if isinstance(share, Matrices):
-                u = pieces(share.part, [direction_of(d) for d in whole(share.part, share.average)])
+                u = pieces(share.part, directions_of(whole(share.part, share.average)))
                 lerp_(share.direction, u, torch.ones_like(f), skip)
             else:
                 u = adam_directions(share.average, share.second_moment, count, unit)
@@ -296,7 +308,7 @@ class Surefoot(LossOptimizer):
             move_(share.part.params, u, size, skip)
 
         # What is kept, unless the step was skipped, and what is reported in any case.
-        new = torch.stack([count, peak, unit, overlap, slope, q_mean, compared, *seen])
+        new = torch.stack([count, peak, unit, spread, overlap, slope, q_mean, compared, *seen])
         group["memory"].copy_(torch.where(skip, group["memory"], new))
         _, _, skipped, violations, old_bound, *_ = group["report"].unbind()
         delta = safe_delta(gap, q, torch.ones_like(f), sizes[0] / cap)
@@ -313,20 +325,53 @@ class Surefoot(LossOptimizer):
         return returned
 
 
-def direction_of(average: Tensor) -> Tensor:
-    """Of a matrix or kernel: its orthogonal factor, as long as Adam's step for a matrix of this shape."""
-    matrix = average.flatten(1).to(wide(average.dtype))
-    orthogonal = orthogonalise(matrix, polish=0).reshape(average.shape)
-    return (layer_scale(average, "match_rms_adamw") * orthogonal).to(average.dtype)
+def spectral(group: Mapping[str, Any]) -> list[Tensor]:
+    """The matrices and kernels of a group that has the spectral metric."""
+    return [p for p in group["params"] if p.ndim >= 2 and p.numel()] if group.get("spectral", True) else []
 
 
-def norm_of(gradient: Tensor) -> Tensor:
-    """⟨g, direction(g)⟩ of a matrix or kernel, from its singular values alone.
+def directions_of(averages: list[Tensor]) -> list[Tensor]:
+    """Of matrices and kernels: their orthogonal factors, as long as Adam's steps for matrices of these shapes."""
+    scales = [layer_scale(d, "match_rms_adamw") for d in averages]
+    factors = in_stacks(polar_factor, averages)
+    torch._foreach_mul_(factors, scales)
+    return [u.reshape(d.shape).to(d.dtype) for u, d in zip(factors, averages, strict=True)]
+
+
+def norms_of(gradients: list[Tensor]) -> list[Tensor]:
+    """⟨g, direction(g)⟩ of matrices and kernels, without their directions.
 
     (Those of the average would cost nothing, but the norm is then several times too large for small batches, whose
     gradients have low rank.)
     """
-    return layer_scale(gradient, "match_rms_adamw") * slope(gradient.flatten(1).to(wide(gradient.dtype)), polish=0)
+    scales = [layer_scale(g, "match_rms_adamw") for g in gradients]
+    norms = in_stacks(nuclear_norm, gradients)
+    torch._foreach_mul_(norms, scales)
+    return norms
+
+
+def lengths_of(part: Part, like: Tensor) -> Tensor:
+    """Σ‖g‖_F of matrices and kernels, in the units of :func:`norms_of`."""
+    scales = [layer_scale(g, "match_rms_adamw") for g in part.originals]
+    norms = torch._foreach_mul(torch._foreach_norm(part.grads, 2, like.dtype), scales)
+    squares = torch.stack([norm.to(like.device) for norm in norms]).square()
+    return part.total(squares).sqrt().sum()
+
+
+def in_stacks(function: Callable[[Tensor], Tensor], kernels: list[Tensor]) -> list[Tensor]:
+    """The function of every kernel as a matrix; small ones of one shape in one call."""
+    matrices = [kernel.flatten(1).to(wide(kernel.dtype)) for kernel in kernels]
+    stacks: dict[Any, list[int]] = {}
+    for place, matrix in enumerate(matrices):
+        alike = (matrix.shape, matrix.dtype, matrix.device) if matrix.numel() <= SMALL else place
+        stacks.setdefault(alike, []).append(place)
+    results = list(matrices)
+    for places in stacks.values():
+        alone = len(places) == 1
+        values = function(matrices[places[0]][None] if alone else torch.stack([matrices[place] for place in places]))
+        for place, value in zip(places, values.unbind(), strict=True):
+            results[place] = value
+    return results
 
 
 def new_moments(second_moments: list[Tensor], gradients: list[Tensor], unit: Tensor) -> list[Tensor]:
