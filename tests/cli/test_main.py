@@ -53,7 +53,7 @@ def test_network_figures_come_from_one_resumable_sweep(tmp_path):
     first = process(*arguments)
     assert first.returncode == 0, first.stderr
     assert "25 runs, 25 of them computed now" in first.stdout
-    assert len(list(tmp_path.glob("cifar10-*.png"))) == 6
+    assert len(list(tmp_path.glob("cifar10-*.png"))) == 5
     numbers = networks.recorded("cifar10", tmp_path / "studies", ["smoke"])["smoke"]
     assert numbers.algorithm.values.tolist() == ["sgd", "sps", "ngn", "log-ngn", "sgd+warmup"]
     assert (tmp_path / "studies" / "cifar10-smoke.db").exists()

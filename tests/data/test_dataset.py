@@ -17,12 +17,6 @@ def test_labels_become_classes_in_increasing_order():
     assert (data.n_classes, data.task) == (3, "classification")
 
 
-def test_regression_keeps_its_targets():
-    data = Dataset.from_arrays("mine", X, np.linspace(0, 1, 6), task="regression")
-    np.testing.assert_array_equal(data.y, np.linspace(0, 1, 6))
-    assert (data.n_classes, data.task) == (None, "regression")
-
-
 def test_label_that_is_not_among_the_given_ones():
     with pytest.raises(ValueError, match="label 5 is not among the known labels -1, 2"):
         Dataset.from_arrays("mine", X, Y, labels=(-1.0, 2.0))

@@ -10,22 +10,10 @@ LABELS = np.array([0, 1, 2, 1, 0])
 NAMES = ("a", "b", "c")
 
 
-def test_size():
-    images = Images("mine", PIXELS, LABELS, NAMES)
-    assert (len(images), images.shape) == (5, (2, 3, 4))
-
-
 @pytest.mark.parametrize("attribute", ["images", "labels"])
 def test_arrays_are_read_only(attribute):
     with pytest.raises(ValueError, match="read-only"):
         getattr(Images("mine", PIXELS, LABELS, NAMES), attribute)[0] = 1
-
-
-def test_arrays_of_the_user_stay_writable():
-    pixels, labels = PIXELS.copy(), LABELS.copy()
-    Images("mine", pixels, labels, NAMES)
-    assert pixels.flags.writeable
-    assert labels.flags.writeable
 
 
 @pytest.mark.parametrize(
@@ -54,10 +42,6 @@ def test_computed_statistics_are_those_of_all_pixels():
     mean, std = Images("mine", pixels, np.zeros(2500, int), ("a",)).statistics()
     np.testing.assert_allclose(mean, (pixels / 255).mean(axis=(0, 2, 3)), rtol=1e-12)
     np.testing.assert_allclose(std, (pixels / 255).std(axis=(0, 2, 3)), rtol=1e-12)
-
-
-def test_given_statistics_are_kept():
-    assert Images("mine", PIXELS, LABELS, NAMES, (0.1, 0.2), (1.0, 2.0)).statistics() == ((0.1, 0.2), (1.0, 2.0))
 
 
 def test_fingerprint_looks_at_pixels_and_labels():

@@ -2,7 +2,6 @@ import hashlib
 import lzma
 from importlib import resources
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,12 +31,6 @@ def test_share_for_validation(tmp_path, validation, rows):
     assert (len(found.train), len(found.validation)) == (100 - rows, rows)
 
 
-@pytest.mark.parametrize(("count", "dtype"), [(256, np.uint8), (257, np.uint16)])
-def test_numbers_are_as_short_as_the_vocabulary_allows(tmp_path, count, dtype):
-    (tmp_path / "mine").write_text("".join(chr(0x4E00 + number) for number in range(count)), "utf-8")
-    assert characters(tmp_path / "mine").train.dtype == dtype
-
-
 def test_file_in_another_encoding(tmp_path):
     (tmp_path / "mine").write_bytes("naïve".encode("latin-1"))
     with pytest.raises(ValueError, match=r"mine is not text in UTF-8: .*byte 0xef"):
@@ -47,12 +40,6 @@ def test_file_in_another_encoding(tmp_path):
 def test_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"path must be a text file, got '.*nowhere', where there is none"):
         characters(tmp_path / "nowhere")
-
-
-def test_short_file(tmp_path):
-    (tmp_path / "mine").write_text("a")
-    with pytest.raises(ValueError, match="mine must have at least 2 characters, got 1"):
-        characters(tmp_path / "mine")
 
 
 @pytest.mark.parametrize("validation", [-0.1, 1.0, float("nan"), "a"])

@@ -57,15 +57,6 @@ def test_dna_is_separable_and_has_no_minimum():
     assert "separable" in optimum.reason
 
 
-def test_a_penalty_gives_dna_a_minimum():
-    problem = LogisticRegression("dna", ridge=1e-3)
-    optimum = problem.optimum()
-    assert optimum.exists
-    bump = 1e-3 * np.random.default_rng(0).standard_normal(problem.dimension)
-    assert optimum.value == pytest.approx(full_loss(problem, optimum.point), rel=1e-12)
-    assert optimum.value < full_loss(problem, optimum.point + bump)
-
-
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_minima_of_overlapping_classes_are_scikit_learn_s(classes):
     problem = overlapping(classes)

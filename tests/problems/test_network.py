@@ -35,11 +35,6 @@ def same(one, other):
     return all(torch.equal(p, q) for p, q in zip(one.parameters(), other.parameters(), strict=True))
 
 
-def test_sizes():
-    problem = make(validation=(X[:5], Y[:5]))
-    assert (problem.n_rows, problem.n_valid, problem.dimension) == (20, 5, 4 * 5 + 5 + 5 * 3 + 3)
-
-
 def test_frozen_parameters_are_no_dimensions():
     def frozen():
         model = MODEL()
@@ -95,13 +90,6 @@ def test_full_losses_are_taken_in_evaluation_mode_and_leave_the_mode_as_it_was()
     assert model.training
     assert problem.full_loss(model) == problem.full_loss(model)
     assert model.training
-
-
-def test_a_loss_of_one_s_own():
-    problem = make(lambda: nn.Linear(4, 1), (X, X.sum(dim=1, keepdim=True)), loss=functional.mse_loss)
-    model = problem.model()
-    with torch.no_grad():
-        assert problem.full_loss(model) == pytest.approx(float((model(X) - X.sum(dim=1, keepdim=True)).square().mean()))
 
 
 def test_threads_are_those_asked_for_and_put_back():

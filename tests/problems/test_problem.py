@@ -22,14 +22,6 @@ class Huber(LinearPredictor):
         return inside * (gap - 0.5 * inside), inside
 
 
-class Poisson(LinearPredictor):
-    name = "poisson"
-
-    def row_loss(self, predictions, targets):
-        mean = np.exp(predictions)
-        return mean - targets * predictions, mean - targets
-
-
 class Hinge(LinearPredictor):
     name = "hinge"
 
@@ -73,7 +65,6 @@ def make(name):
         "quadratic": lambda: Quadratic([1.0, 2.0, 3.0], [0.5, -1.0]),
         "toy": ToyFunction,
         "huber": lambda: Huber(A, 3 * y, ridge=0.1),
-        "poisson": lambda: Poisson(A, np.abs(np.round(y))),
         "hinge": lambda: Hinge(A, np.sign(y)),
         "geometric median": lambda: Distances(A),
     }[name]()
@@ -87,7 +78,6 @@ NAMES = (
     "quadratic",
     "toy",
     "huber",
-    "poisson",
     "hinge",
     "geometric median",
 )
@@ -170,12 +160,6 @@ def test_initial_point_is_uniform_from_one_seed_or_zero():
     assert np.abs(point).max() <= 1 / np.sqrt(10)
     assert np.abs(point).max() > 0.9 / np.sqrt(10)
     assert not LinearRegression(start="zeros").initial_point().any()
-
-
-def test_vowel_and_dna_have_the_paper_s_sizes():
-    vowel, dna = LogisticRegression("vowel"), LogisticRegression("dna")
-    assert (vowel.n_rows, vowel.n_valid, vowel.dimension) == (422, 106, 110)
-    assert (dna.n_rows, dna.n_valid, dna.dimension) == (1600, 400, 540)
 
 
 def test_validation_rows_are_held_out():

@@ -25,10 +25,6 @@ def test_slope_is_a_subgradient(x, y):
     assert toy.loss(y) >= toy.loss(x) + toy.slope(x) * (y - x) - 1e-12
 
 
-def test_minimum_is_at_the_corner():
-    assert toy.loss(2.0) < min(toy.loss(1.99), toy.loss(2.01))
-
-
 def test_bad_rate_is_named():
     with pytest.raises(ValueError, match="lr must be positive, got 0"):
         toy.proximal_point(1.0, 0.0)

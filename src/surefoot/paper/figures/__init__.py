@@ -80,11 +80,10 @@ def data(name: str, studies: Path | None = None, sweep: xr.Dataset | None = None
     if not recipe.sweep:
         return recipe.data(*(experiments.run(study, studies) for study in recipe.studies))
     if sweep is None:
-        known = networks.recorded(recipe.sweep, studies)
-        if not known:
+        found = networks.recorded(recipe.sweep, studies)
+        if not found:
             raise ValueError(f"no runs of {recipe.sweep} come with the package: name a preset to train them")
-        usable = [numbers for numbers in known.values() if recipe.wants <= set(numbers.algorithm.values)]
-        sweep = usable[0]
+        sweep = next(iter(found.values()))
     return recipe.data(sweep)
 
 

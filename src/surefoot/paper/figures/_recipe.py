@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -28,8 +28,6 @@ class Recipe(NamedTuple):
     """Names of the convex experiments that the figure shows."""
     sweep: str = ""
     """Name of the sweep on a network that the figure shows."""
-    wants: frozenset[Any] = frozenset()
-    """Methods without which there is no figure."""
     is_slow: bool = False
     """Whether the figure takes seconds, and so is begun before the others."""
 
@@ -37,5 +35,5 @@ class Recipe(NamedTuple):
     def heading(self) -> str:
         """What stands over the figure: its number in the paper, and what it shows."""
         number = f"Figure {self.number}" if self.number else "Beyond the paper"
-        plain = self.title.split()[0][1:].islower()  # no name such as LogNGN
+        plain = self.title.split()[0][1:].islower()  # no name such as SGD
         return f"{number}: {self.title[:1].lower() + self.title[1:] if plain else self.title}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import xarray as xr
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 DISTANCES = (1.0, 10.0, 10**1.5, 100.0)
 """Values of D for the paper's ablation, D ∈ [1, 100]."""
 SIDES = {"without warmup": ("sgd", "sps", "ngn"), "SGD with warmup": ("sgd+warmup", "sps", "ngn")}
-MODELS = ("sps", "ngn", "log-ngn")
 GUESSING = "loss of guessing, ln 10"
 
 
@@ -90,14 +89,6 @@ def _draw_many_distances(data: xr.Dataset) -> Figure:
     return figure
 
 
-def _draw_log_ngn(data: xr.Dataset) -> Figure:
-    """LogNGN, the Lambert-W step, beside SPS and NGN: loss and bound."""
-    figure, (ax,) = new_figure(1, width=6.0)
-    draw_rates(ax, data, MODELS, data.reference, headroom=4.0, start_label=GUESSING)
-    ax.set(ylabel="training loss at the last iterate", title=_bound_words(data))
-    return figure
-
-
 def _draw_parts(titles: dict[str, str], data: xr.Dataset) -> Figure:
     """The final training loss over the rates of each part; Surefoot, which needs no rate, as a level in all of them."""
     every = looks(data.algorithm.values.tolist())  # one look per method in all panels
@@ -116,8 +107,7 @@ def _draw_parts(titles: dict[str, str], data: xr.Dataset) -> Figure:
 
 
 def _cifar10(number: str, title: str, draw: Callable[[xr.Dataset], Figure], data: Callable[..., xr.Dataset]) -> Recipe:
-    wants: frozenset[Any] = frozenset({"log-ngn"} if draw is _draw_log_ngn else {*SIDES["SGD with warmup"], "sgd"})
-    return Recipe(number, title, data, draw, sweep="cifar10", wants=wants)
+    return Recipe(number, title, data, draw, sweep="cifar10")
 
 
 FIGURES = {
@@ -143,7 +133,6 @@ FIGURES = {
         partial(_draw_two_sides, "validation loss at the end", "valid_loss", "bound"),
         _chosen("valid_loss", "bound"),
     ),
-    "cifar10-log-ngn": _cifar10("", "LogNGN beside SPS and NGN", _draw_log_ngn, _chosen("loss", "bound")),
     "cifar10-geometries": Recipe(
         "",
         "averaged gradients, Adam's geometry and Surefoot",
