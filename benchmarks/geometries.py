@@ -1,4 +1,4 @@
-"""Learning-rate windows of SGD, AdamW, Muon and their model-based relatives: the tables of docs/geometries.md.
+"""Learning-rate windows of SGD, AdamW, Muon and their model-based relatives: the tables of docs/evidence.md.
 
     python benchmarks/geometries.py [--quick] [--task digits-cnn|characters] [--lower-bound C] [--rates LR ...]
 

@@ -1,4 +1,4 @@
-"""What a step costs beside forward and backward passes: the numbers of docs/which-optimizer.md, benchmarks/price.csv.
+"""What a step costs beside forward and backward passes: the numbers of docs/evidence.md, benchmarks/price.csv.
 
     python benchmarks/price.py [--quick] [--out FILE.csv]
 

@@ -141,6 +141,13 @@ def test_the_polar_factor_of_a_matrix_of_low_rank_has_its_rank() -> None:
     assert abs(float(_spectral.nuclear_norm(torch.zeros(4, 6)))) == 0.0
 
 
+@pytest.mark.parametrize("shape", [(3, 40, 8), (3, 8, 40), (5, 200)], ids=str)
+def test_devices_take_the_polynomial(shape: tuple[int, ...]) -> None:
+    elsewhere = torch.empty(shape, device="meta")
+    assert _spectral.polar_factor(elsewhere).shape == shape
+    assert _spectral.nuclear_norm(elsewhere).shape == shape[:-2]
+
+
 def test_the_matrices_of_a_stack_do_not_meet() -> None:
     G = torch.stack([gradient((30, 8), torch.float32), 1e20 * gradient((8, 30), torch.float32).mT, torch.zeros(30, 8)])
     factors, norms = _spectral.polar_factor(G), _spectral.nuclear_norm(G)

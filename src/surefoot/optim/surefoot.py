@@ -367,9 +367,8 @@ def in_stacks(function: Callable[[Tensor], Tensor], kernels: list[Tensor]) -> li
         stacks.setdefault(alike, []).append(place)
     results = list(matrices)
     for places in stacks.values():
-        alone = len(places) == 1
-        values = function(matrices[places[0]][None] if alone else torch.stack([matrices[place] for place in places]))
-        for place, value in zip(places, values.unbind(), strict=True):
+        stack = matrices[places[0]][None] if len(places) == 1 else torch.stack([matrices[place] for place in places])
+        for place, value in zip(places, function(stack).unbind(), strict=True):
             results[place] = value
     return results
 
