@@ -68,11 +68,6 @@ def test_out_that_cannot_be_a_folder_is_a_failure(tmp_path):
     assert "power-law" not in result.stderr  # nothing was computed before it was said
 
 
-def test_data_list():
-    rows = json.loads(command("data", "list", "--json").stdout)
-    assert {row["name"] for row in rows} >= {"vowel", "dna"}
-
-
 SPEC = """
 problem = "linear-regression"
 methods = ["sgd", "sps"]

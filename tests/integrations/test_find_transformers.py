@@ -77,11 +77,10 @@ FITS = {
     "clipped, accumulated, with a schedule": {
         "max_grad_norm": 0.1, "gradient_accumulation_steps": 3, "lr_scheduler_type": "cosine", "warmup_steps": 3,
     },
-    "bfloat16, labels smoothed, activations not kept": {
-        "bf16": True, "label_smoothing_factor": 0.2, "gradient_checkpointing": True,
+    "adafactor in bfloat16, labels smoothed, activations not kept": {
+        "optim": "adafactor", "bf16": True, "label_smoothing_factor": 0.2, "gradient_checkpointing": True,
         "num_train_epochs": 2, "max_steps": -1,
     },
-    "adafactor": {"optim": "adafactor"},
     "an optimizer that was given": {
         "optimizer": lambda model, lr: sfo.NGNAdam(model.parameters(), lr=lr), "max_grad_norm": 0.0,
     },

@@ -24,6 +24,18 @@ def linear(opt, num_training_steps):
     return torch.optim.lr_scheduler.LambdaLR(opt, part)
 
 
+def asked_after(steps, scheduler, every=1):
+    """What is known after so many steps, where a scheduler steps every so often."""
+    planned = Planned()
+    planned.add(scheduler)
+    for step in range(1, steps + 1):
+        scheduler.optimizer.step()
+        if step % every == 0:
+            scheduler.step()
+        planned.look(step, None)
+    return planned
+
+
 @pytest.mark.parametrize(
     ("make", "steps"),
     [
@@ -47,45 +59,27 @@ def linear(opt, num_training_steps):
     ],
 )
 def test_length_of_a_scheduler(make, steps):
-    opt = optimizer()
-    scheduler = make(opt)
-    planned = Planned()
-    planned.add(scheduler)
-    for step in range(1, 5):
-        opt.step()
-        scheduler.step()
-        planned.look(step, None)
-    assert planned.known == (None if steps is None else (steps, type(scheduler).__name__))
+    scheduler = make(optimizer())
+    expected = None if steps is None else (steps, type(scheduler).__name__)
+    assert asked_after(4, scheduler).known == expected
 
 
 def test_a_length_that_is_exceeded_is_not_known():
-    opt = optimizer()
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 70)
-    planned = Planned()
-    planned.add(scheduler)
-    for step in range(1, 5):
-        opt.step()
-        scheduler.step()
+    planned = asked_after(4, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer(), 70))
+    for step in (71, 72):
         planned.look(step, None)
-    planned.look(71, None)
-    assert planned.known is None  # it was wrong, and is not guessed again
-    planned.look(72, None)
-    assert planned.known is None
+        assert planned.known is None  # it was wrong, and is not guessed again
 
 
 def test_a_scheduler_that_steps_once_per_epoch_counts_epochs():
-    opt = optimizer()
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 10)
-    planned = Planned()
-    planned.add(scheduler)
-    for step in range(1, 26):
-        opt.step()
-        if step % 10 == 0:
-            scheduler.step()
-        planned.look(step, None)
-    assert planned.known is not None
-    assert 80 <= planned.known.steps <= 100
-    assert planned.known.source == "CosineAnnealingLR, about"
+    known = asked_after(25, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer(), 10), every=10).known
+    assert known is not None
+    assert 80 <= known.steps <= 100
+    assert known.source == "CosineAnnealingLR, about"
+
+
+def test_a_length_that_no_run_has_is_not_known():
+    assert asked_after(4, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer(), 10**12)).known is None
 
 
 def test_a_length_that_is_given_stays():

@@ -152,6 +152,10 @@ def test_runs_never_share_a_folder(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="must be a folder"):
         Folder("train", tmp_path / "file")
     assert not list(Folder("train", tmp_path / "new" / "folder").path.iterdir())
+    (tmp_path / "new" / "surefoot-watch").touch()
+    monkeypatch.chdir(tmp_path / "new")
+    with pytest.raises(OSError, match=r"no folder '.*train-1' can be made .*: give another by --out"):
+        Folder("train", None).take()
 
 
 @pytest.mark.parametrize("make", [sfo.NGN, torch.optim.SGD])

