@@ -103,7 +103,7 @@ class TestStudy:
         rows = {row["algorithm"]: row for row in json.loads(command("study", spec, "--json").stdout)["methods"]}
         assert rows["sps"]["high"] == pytest.approx(100.0)
         assert rows["sgd"]["high"] < 1.0
-        assert "20 are in" in command("study", spec).stderr
+        assert "20 runs are in" in command("study", spec).stderr
 
     def test_a_method_that_holds_nowhere_says_so(self, spec):
         spec.write_text(

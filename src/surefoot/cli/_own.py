@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
 from surefoot._base.text import visible
@@ -55,13 +54,10 @@ def study(
     from surefoot.study import table, windows
 
     sweep, path = _read(spec), store or spec.with_suffix(".db")
-    plan = sweep.plan(path)
-    shown = not quiet and not as_json
-    if shown:
-        done = f"{plan.done} are in {visible(path)} already"
-        typer.echo(f"{plan.total} runs of {sweep.steps} steps; {done}", err=True)
     with resumable(f"finished runs are kept in {path}"):
-        result = sweep.run(path, progress=shown, engine=engine, address=address, cpus=cpus, gpus=gpus)
+        result = sweep.run(
+            path, progress=not quiet and not as_json, engine=engine, address=address, cpus=cpus, gpus=gpus
+        )
         prepare(result)  # so that a report can be written from the store alone
     rows = windows(result)
     if as_json:
