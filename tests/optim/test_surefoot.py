@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -218,3 +219,16 @@ def test_steps_on_batches_that_agree_on_nothing_shrink_with_the_root_of_their_nu
         sizes.append(float(optimizer.last_step.size))
     assert sizes[800] == pytest.approx(0.5 * sizes[200], rel=0.02)
     assert sizes[100] == pytest.approx(sizes[90], rel=0.02)
+
+
+def test_a_loss_that_has_risen_for_good_is_warned_of_once() -> None:
+    x = torch.nn.Parameter(torch.ones(1))
+    optimizer = sfo.Surefoot([x])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(500):
+            x.grad = torch.full_like(x, 1.0)
+            optimizer.step(loss=1.0 + 0.01 * step)
+    (message,) = caught
+    assert "it began at 1" in str(message.message)
+    assert message.filename == __file__

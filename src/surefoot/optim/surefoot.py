@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -29,9 +30,10 @@ _POWER = 0.6
 """Exponent of the agreement."""
 _WINDOW, _SPAN = 20.0, 0.2
 """The averages behind the agreement look back over so many batches, or over this share of all batches if it is more."""
-
 _TURNS = 5
 """Every so many steps Σ‖g‖_* over Σ‖g‖_F is measured: it differs by a tenth from batch to batch, and changes slowly."""
+_LOOK_EVERY = 100
+"""Steps between two looks at whether the loss has risen, for which a device has to be waited for."""
 
 _MEANINGLESS = {
     "betas": "momentum is beta=0.9, and no other average has a setting",
@@ -160,6 +162,7 @@ class Surefoot(LossOptimizer):
         defaults["turn"] = 0  # how many steps were taken, in the first group
         common = {"on_nonfinite": on_nonfinite, "process_group": process_group, "listen": listen, "maximize": maximize}
         super().__init__(params, defaults, **common)
+        self._risen = 0
 
     def _memory(self) -> Mapping[str, float]:
         memory = {f"level_{name}": value for name, value in level.Seen()._asdict().items()}
@@ -322,7 +325,21 @@ class Surefoot(LossOptimizer):
         ]
         group["report"].copy_(torch.stack(report))
         self._notice_skipped(f, finite, None)
+        self._notice_risen(seen)
         return returned
+
+    def _notice_risen(self, seen: level.Seen) -> None:
+        """Warn where the loss is well above its first value, and was so a hundred steps ago."""
+        if torch.compiler.is_compiling() or self._steps % _LOOK_EVERY:
+            return
+        self._risen = self._risen + 1 if bool(seen.smooth - seen.first > _START * seen.first.abs()) else 0
+        if self._risen == 2:
+            warnings.warn(
+                f"the loss is {float(seen.smooth):g}; it began at {float(seen.first):g}. Surefoot goes by the loss, "
+                "which has to mean the same in every step. Take another optimizer for reinforcement learning, and call "
+                "reset_level() where the data or the task have changed",
+                stacklevel=5,
+            )
 
 
 def spectral(group: Mapping[str, Any]) -> list[Tensor]:
