@@ -56,7 +56,9 @@ def codes(pieces: list[str], size: int) -> Tensor:
     return torch.tensor([places.get(piece, size - 1) for piece in pieces])
 
 
-def language(model: Callable[[], nn.Module], pieces: list[str], size: int, length: int, batch: int) -> Recipe:
+def language(
+    model: Callable[[], nn.Module], pieces: list[str], size: int, length: int, batch: int, steps: int
+) -> Recipe:
     """Predict the next piece of a text, from all before it in a window; a twentieth of the text is held out."""
     text = codes(pieces, size)
     cut = len(text) - len(text) // 20
@@ -74,7 +76,7 @@ def language(model: Callable[[], nn.Module], pieces: list[str], size: int, lengt
         judges = torch.randint(cut, len(text) - length, (256,), generator=torch.Generator().manual_seed(1))
         return Network(network, batch_loss, lambda: judged(network, lambda: loss(judges)))
 
-    return Recipe(make, 2000)
+    return Recipe(make, steps)
 
 
 def generator(seed: int, step: int) -> torch.Generator:
@@ -100,7 +102,9 @@ def cifar(split: str) -> tuple[Tensor, Tensor]:
     return (pixels - 0.473) / 0.252, torch.tensor(images.labels)
 
 
-def pictures(model: Callable[[], nn.Module], loss: Callable[[nn.Module, Tensor, Tensor], Tensor], batch: int) -> Recipe:
+def pictures(
+    model: Callable[[], nn.Module], loss: Callable[[nn.Module, Tensor, Tensor], Tensor], batch: int, steps: int
+) -> Recipe:
     """Train on CIFAR-10, with every other image flipped; 1,000 images of the test are held out."""
 
     def make(seed: int) -> Network:
@@ -119,7 +123,7 @@ def pictures(model: Callable[[], nn.Module], loss: Callable[[nn.Module, Tensor, 
 
         return Network(network, batch_loss, held_out)
 
-    return Recipe(make, 2000)
+    return Recipe(make, steps)
 
 
 class VisionTransformer(nn.Module):
@@ -163,11 +167,16 @@ def recipes() -> dict[str, Callable[[], Recipe]]:
     """By name, in order of importance."""
     return {
         "gpt": lambda: language(
-            lambda: GPT(96, 120, 3, 4, 48, last_norm=True), list(source()), size=96, length=48, batch=8
+            lambda: GPT(96, 120, 3, 4, 48, last_norm=True), list(source()), size=96, length=48, batch=8, steps=2000
         ),
-        "vit": lambda: pictures(lambda: VisionTransformer(120, 3, 4), cross_entropy, batch=24),
+        "vit": lambda: pictures(lambda: VisionTransformer(120, 3, 4), cross_entropy, batch=24, steps=1500),
         "lstm": lambda: language(
-            lambda: Words(2000, 96, 192), re.findall(r"\w+|[^\w\s]|\n", source()), size=2000, length=20, batch=16
+            lambda: Words(2000, 96, 192),
+            re.findall(r"\w+|[^\w\s]|\n", source()),
+            size=2000,
+            length=20,
+            batch=16,
+            steps=1500,
         ),
-        "vae": lambda: pictures(lambda: Autoencoder(3072, 160, 24), evidence_bound, batch=32),
+        "vae": lambda: pictures(lambda: Autoencoder(3072, 160, 24), evidence_bound, batch=32, steps=1000),
     }

@@ -1,6 +1,6 @@
-"""Optimizers on networks of half a million parameters and more, over 2,000 steps: a table of docs/which-optimizer.md.
+"""Optimizers on networks of half a million parameters and more, over 1,000 to 2,000 steps: a table of docs/evidence.md.
 
-    python benchmarks/at_scale.py [--networks gpt vit lstm vae] [--figure FILE] [--show]
+    python benchmarks/at_scale.py [--networks gpt vit lstm vae] [--figure FILE] [--recorded]
 
 AdamW and Muon at five rates that are √10 apart, and at more as long as the best one is the first or the last; AdamW at
 1e-3; schedule-free AdamW and Prodigy at their defaults; Surefoot as it comes. All have a warmup of a tenth of the steps
@@ -191,14 +191,20 @@ def chosen(runs: Runs, network: str) -> dict[str, list[Point]]:
     return best | {"AdamW, 1e-3": runs[network, "AdamW", 1e-3]}
 
 
+def networks_of(runs: Runs) -> list[str]:
+    """Those that can be compared with AdamW."""
+    return [network for network in dict.fromkeys(key[0] for key in runs) if (network, "AdamW", 1e-3) in runs]
+
+
 def show(runs: Runs, console: Console) -> None:
-    """The tables."""
-    for network in dict.fromkeys(key[0] for key in runs):
+    """A table per network, and one of all regrets, at equal steps and at equal time."""
+    regrets: dict[str, dict[str, str]] = {}
+    for network in networks_of(runs):
         curves = chosen(runs, network)
         adamw = curves["AdamW"]
         initial, base, end = adamw[0].loss, final(adamw), adamw[-1].seconds
         table = Table(title=f"{network}: {adamw[0].parameters / 1e6:.2f} M parameters, {adamw[-1].step} steps")
-        for column in ("method", "rate", "loss", "regret", "ms a step", "at equal time", "regret"):
+        for column in ("method", "rate", "loss", "ms a step", "loss at equal time"):
             table.add_column(column, justify="left" if column == "method" else "right")
         for name, points in curves.items():
             timed = at_time(points, end)
@@ -206,19 +212,25 @@ def show(runs: Runs, console: Console) -> None:
                 name,
                 "" if "Surefoot" in name else f"{points[0].lr:g}",
                 f"{final(points):.3f}",
-                f"{100 * (final(points) - base) / (initial - base):+.1f}",
                 f"{1000 * points[-1].seconds / points[-1].step:.0f}",
                 f"{timed:.3f}",
-                f"{100 * (timed - base) / (initial - base):+.1f}",
             )
+            both = [f"{100 * (loss - base) / (initial - base):+.1f}" for loss in (final(points), timed)]
+            regrets.setdefault(name, {})[network] = " / ".join(both)
         console.print(table)
+    summary = Table(title="Regret in %, at equal steps / at equal time")
+    for column in ("method", *networks_of(runs)):
+        summary.add_column(column, justify="left" if column == "method" else "right")
+    for name, cells in regrets.items():
+        summary.add_row(name, *(cells.get(network, "") for network in networks_of(runs)))
+    console.print(summary)
 
 
 def draw(runs: Runs, path: Path) -> None:
     """Held-out loss over steps and over time, of every method at its best rate."""
     import matplotlib.pyplot as plt
 
-    networks = list(dict.fromkeys(key[0] for key in runs))
+    networks = networks_of(runs)
     figure, axes = plt.subplots(2, len(networks), figsize=(3.4 * len(networks), 6), squeeze=False, layout="constrained")
     for column, network in enumerate(networks):
         for method, (_, *points) in chosen(runs, network).items():
@@ -238,13 +250,13 @@ def draw(runs: Runs, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="+", choices=recipes(), default=list(recipes()), help="some only")
-    parser.add_argument("--show", action="store_true", help="train nothing, print what is recorded")
+    parser.add_argument("--recorded", action="store_true", help="train nothing, print what is recorded")
     parser.add_argument("--figure", type=Path, help="draw what is recorded into this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     console = Console(width=120)
     runs = recorded()
-    for network in () if options.show else options.networks:
+    for network in () if options.recorded else options.networks:
         complete(runs, network, recipes()[network](), console)
     show(runs, console)
     if options.figure:
