@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
 
-_LEVEL_FIELDS = tuple(Rule.__dataclass_fields__)
-
 EXACT = "spp"
 """The exact model: no formula, the problem's prox instead."""
 
@@ -38,53 +36,28 @@ OPTIMIZERS = {
 }
 """Names of optimizers beyond the models, and where they are; torch is imported when one of them is used."""
 
-_LEVELLED = {"surefoot"}
-"""Optimizers that have a level of their own, unless they are given a lower bound."""
-
-
-_DEFAULTS: dict[str, dict[str, Any]] = {"sgd-momentum": {"momentum": 0.9}}
-
 KNOWN = (*NAMED, EXACT, *OPTIMIZERS)
 """All names of methods."""
 
+_HAS_LEVEL = "surefoot"
+"""The optimizer with a level of its own, unless it is given a lower bound."""
 _NAMES = {model: name for name, model in NAMED.items()}
 
 
 @dataclass(frozen=True)
-class NamedOptimizer:
-    """An optimizer by its name, with options; it can be sent to other processes."""
-
-    name: str
-    options: tuple[tuple[str, Any], ...] = ()
-
-    def __call__(self, parameters: Iterable[Tensor], lr: float) -> Optimizer:
-        """The optimizer for some parameters."""
-        options = {**_DEFAULTS.get(self.name, {}), **dict(self.options)}
-        if str(options.get("lower_bound")).startswith("level"):
-            options["lower_bound"] = _level(parse_level(options["lower_bound"]))
-        optimizer: Optimizer = _class(self.name)(parameters, lr=lr, **options)
-        return optimizer
-
-    @property
-    def lower_bound(self) -> float | None:
-        """C, or None if the optimizer knows none."""
-        if "lower_bound" not in _options(self.name):
-            return None
-        bound = dict(self.options).get("lower_bound", None if self.name in _LEVELLED else 0.0)
-        return float(bound) if isinstance(bound, int | float) else None
-
-
-@dataclass(frozen=True)
 class Method:
-    """A method of a sweep: a model of the loss, or the exact one (``model=None``), which needs the problem's prox."""
+    """A method of a sweep: a model of the loss, the exact one (``model=None``, which needs the problem's prox), or an
+    optimizer of torch."""
 
     name: str
     """How it was asked for, in its shortest form: ``sps``, ``sps(lower_bound=-2)``, ``power(p=0.25)``, ``spp``."""
     model: Model | None = None
-    optimizer: Callable[[Any, float], Any] | None = None
-    """For networks, in place of a model: ``optimizer(parameters, lr)`` gives any torch optimizer."""
+    optimizer: str | Callable[[Any, float], Any] | None = None
+    """For networks, in place of a model: a name of OPTIMIZERS, or a function ``optimizer(parameters, lr)``."""
     level: Rule | None = None
     """In place of the model's lower bound, ``sps(lower_bound=level)``."""
+    options: tuple[tuple[str, Any], ...] = ()
+    """Of a named optimizer."""
 
     @property
     def is_exact(self) -> bool:
@@ -93,13 +66,12 @@ class Method:
 
     @property
     def lower_bound(self) -> float | None:
-        """C, or None if the method knows none (SGD, SPP) or has a level."""
-        if isinstance(self.optimizer, NamedOptimizer):
-            return self.optimizer.lower_bound
-        if self.model is None or self.level is not None:
-            return None
-        bound = float(self.model.lower_bound)
-        return bound if bound > float("-inf") else None
+        """C, or None if the method knows none (SGD, SPP, most of torch) or has a level."""
+        if isinstance(self.optimizer, str) and "lower_bound" in _parameters(self.optimizer):
+            bound = dict(self.options).get("lower_bound", None if self.optimizer == _HAS_LEVEL else 0.0)
+        else:
+            bound = None if self.model is None or self.level is not None else self.model.lower_bound
+        return float(bound) if isinstance(bound, int | float) and bound > float("-inf") else None
 
     @property
     def identity(self) -> str:
@@ -113,8 +85,8 @@ class Method:
         """
         if self.is_exact:
             return EXACT
-        if isinstance(self.optimizer, NamedOptimizer):
-            return f"{self.optimizer.name}{dict(sorted(self.optimizer.options))}"
+        if isinstance(self.optimizer, str):
+            return f"{self.optimizer}{dict(sorted(self.options))}"
         name = self.name if self.model is None else _model_name(self.model, self.level)
         return name if type(self.model) in _NAMES else f"{name}#{self.code.digest}"
 
@@ -122,7 +94,7 @@ class Method:
     def code(self) -> Identity:
         """The identity of the user's code in the method: a model or an optimizer from elsewhere."""
         source = self.optimizer if self.model is None else self.model
-        is_ours = source is None or type(source) in _NAMES or isinstance(source, NamedOptimizer)
+        is_ours = source is None or type(source) in _NAMES or isinstance(source, str)
         return identify() if is_ours else identify(source)
 
 
@@ -150,30 +122,26 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
     name, options = parse_call(spec)
     name = name.lower().replace("_", "-")
     if name in OPTIMIZERS:
-        optimizer = _named(name, options, lower_bound)
-        text = ", ".join(f"{key}={value!r}" for key, value in optimizer.options)
-        return Method(f"{name}({text})" if text else name, optimizer=optimizer)
+        return _named_optimizer(name, options, lower_bound)
     if name not in NAMED and name != EXACT:
         raise unknown("method", name, KNOWN)
     allowed = [] if name == EXACT else [field.name for field in _fields(NAMED[name])]
-    rule: Rule | None = None
-    if "lower_bound" in allowed and isinstance(options.get("lower_bound"), str):
-        try:
-            rule = parse_level(options.pop("lower_bound"))
-        except ValueError as error:
-            raise ValueError(f"method {spec!r}: {error}") from None
-    for key, value in options.items():
+    for key in options:
         if key not in allowed:
             raise unknown(f"parameter of method {name!r}", key, allowed or ["none"])
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{key} of method {spec!r} must be a number, got {value!r}")
-    if name == EXACT:
-        return Method(EXACT, None)
-    if lower_bound is not None and "lower_bound" in allowed and rule is None:
-        options.setdefault("lower_bound", lower_bound)
-    if "p" in allowed and "p" not in options:
-        raise ValueError(f"method {spec!r} needs its exponent, as in 'power(p=0.25)'")
+    rule: Rule | None = None
     try:
+        if "lower_bound" in allowed and isinstance(options.get("lower_bound"), str):
+            rule = parse_level(options.pop("lower_bound"))
+        for key, value in options.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{key} must be a number, got {value!r}")
+        if name == EXACT:
+            return Method(EXACT)
+        if lower_bound is not None and "lower_bound" in allowed and rule is None:
+            options.setdefault("lower_bound", lower_bound)
+        if "p" in allowed and "p" not in options:
+            raise ValueError("it needs its exponent, as in 'power(p=0.25)'")
         model = NAMED[name](**options)
     except ValueError as error:
         raise ValueError(f"method {spec!r}: {error}") from None
@@ -202,6 +170,22 @@ def parse_methods(
     return methods
 
 
+def parse_level(text: str) -> Rule:
+    """The level that ``level`` or ``level(share=0.3)`` stands for.
+
+    >>> parse_level("level(share=0.3)")
+    Rule(share=0.3, first=0.1, smoothing=0.9)
+    """
+    name, options = parse_call(text)
+    if name != "level":
+        raise ValueError(f"lower_bound must be a number, level or level(share=...), got {text!r}")
+    known = [field.name for field in fields(Rule)]
+    for key in options:
+        if key not in known:
+            raise unknown("parameter of 'level'", key, known)
+    return Rule(**options)
+
+
 def has_level(identity: str) -> bool:
     """Whether a method, given by its identity, has a level: its index is the safe one already.
 
@@ -209,7 +193,87 @@ def has_level(identity: str) -> bool:
     (True, True, False)
     """
     is_given = "lower_bound=level" in identity or "'lower_bound': 'level" in identity
-    return is_given or (identity.partition("{")[0] in _LEVELLED and "'lower_bound'" not in identity)
+    return is_given or (identity.partition("{")[0] == _HAS_LEVEL and "'lower_bound'" not in identity)
+
+
+def build(method: Method, parameters: list[Tensor], lr: float, model: Module | None = None) -> Optimizer:
+    """The torch optimizer of a method; ``model`` is for functions that want it in place of its parameters."""
+    from surefoot.optim import Level, ModelBased
+
+    if method.model is not None:
+        rule = method.level
+        bound = 0.0 if rule is None else Level(rule.share, rule.first, rule.smoothing)
+        return ModelBased(parameters, lr, model=method.model, lower_bound=bound)
+    if method.optimizer is None:
+        raise ValueError(f"the method {method.name!r} cannot train a network: it needs a prox")
+    if not isinstance(method.optimizer, str):
+        return optimizer_from(method.optimizer, parameters, lr, model, f"optimizer of the method {method.name!r}")
+    options = dict(method.options)
+    if method.optimizer == "sgd-momentum":
+        options.setdefault("momentum", 0.9)
+    if str(options.get("lower_bound")).startswith("level"):
+        rule = parse_level(options["lower_bound"])
+        options["lower_bound"] = Level(rule.share, rule.first, rule.smoothing)
+    optimizer: Optimizer = _class(method.optimizer)(parameters, lr=lr, **options)
+    return optimizer
+
+
+def optimizer_from(factory: Any, parameters: list[Tensor], lr: float, model: Module | None, name: str) -> Optimizer:
+    """What ``factory(parameters, lr)`` gives, or ``factory(model, lr)`` if that is what its first argument is called.
+
+    A scheduler that it attaches is refused: its place is not part of a run's state.
+    """
+    import torch
+
+    try:
+        first = next(iter(inspect.signature(factory).parameters), "")
+    except (TypeError, ValueError):  # a function in C has no signature
+        first = ""
+    wants_model = model is not None and first in ("model", "module", "net", "network")
+    optimizer: Optimizer = factory(model if wants_model else parameters, lr)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"{name} must give a torch.optim.Optimizer for (parameters, lr), got {optimizer!r}")
+    if any("initial_lr" in group for group in optimizer.param_groups):
+        raise ValueError(
+            f"{name} must not attach a learning-rate scheduler, whose place is not kept when a run is put aside: give "
+            "the factors as schedule=, or TorchRun a function of the optimizer as scheduler="
+        )
+    return optimizer
+
+
+def _named_optimizer(name: str, options: dict[str, Any], lower_bound: float | None) -> Method:
+    """A named optimizer; options that it does not have, or does not take, are refused before any work starts."""
+    import torch
+
+    allowed = _parameters(name)
+    for key in options:
+        if key not in allowed:
+            raise unknown(f"parameter of method {name!r}", key, sorted(allowed))
+    if lower_bound is not None and "lower_bound" in allowed and name != _HAS_LEVEL:
+        options = {"lower_bound": lower_bound, **options}
+    text = ", ".join(f"{key}={value!r}" for key, value in options.items())
+    method = Method(f"{name}({text})" if text else name, optimizer=name, options=tuple(options.items()))
+    try:
+        build(method, [torch.nn.Parameter(torch.zeros(1))], 1e-3)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"method {name!r}: {error}") from None
+    return method
+
+
+def _class(name: str) -> Any:
+    module, _, attribute = OPTIMIZERS[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _parameters(name: str) -> set[str]:
+    """What an optimizer takes beside the parameters and the rate."""
+    from surefoot.optim import Options
+
+    parameters = inspect.signature(_class(name)).parameters.values()
+    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        names |= set(Options.__annotations__)
+    return names - {"params", "lr", "process_group"}
 
 
 def _fields(model: Any) -> list[Field[Any]]:
@@ -222,126 +286,27 @@ def _model_name(model: Model, rule: Rule | None = None) -> str:
     bound: object = model.lower_bound
     if not isinstance(bound, int | float):
         raise TypeError(f"lower_bound of a method in a study must be one number, got {bound!r} of {model!r}")
-    name = _NAMES.get(type(model), type(model).__name__)
-    values = [(field, getattr(model, field.name)) for field in _fields(model)]
-    parts = [f"{field.name}={_short(value)}" for field, value in values if not _is_default(value, field)]
+    parts = _changed(model)
     if rule is not None:
-        parts.append(f"lower_bound={level_name(rule)}")
+        level = _changed(rule)
+        parts.append(f"lower_bound=level({', '.join(level)})" if level else "lower_bound=level")
+    name = _NAMES.get(type(model), type(model).__name__)
     return f"{name}({', '.join(parts)})" if parts else name
 
 
-def _is_default(value: Any, field: Field[Any]) -> bool:
-    try:
-        return bool(value == field.default)
-    except ValueError:  # an array, of which no default is made
-        return False
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return str(getattr(value, "__name__", None) or repr(value))
-
-
-def parse_level(text: str) -> Rule:
-    """The level that ``level`` or ``level(share=0.3)`` stands for.
-
-    >>> parse_level("level(share=0.3)")
-    Rule(share=0.3, first=0.1, smoothing=0.9)
-    """
-    name, options = parse_call(text)
-    if name != "level":
-        raise ValueError(f"lower_bound must be a number, level or level(share=...), got {text!r}")
-    for key in options:
-        if key not in _LEVEL_FIELDS:
-            raise unknown("parameter of 'level'", key, _LEVEL_FIELDS)
-    return Rule(**options)
-
-
-def level_name(rule: Rule) -> str:
-    """``level``, with the parameters that differ from their defaults.
-
-    >>> from surefoot.theory.level import Rule
-    >>> level_name(Rule(share=0.3))
-    'level(share=0.3)'
-    """
-    parts = [f"{key}={getattr(rule, key)!r}" for key in _LEVEL_FIELDS if getattr(rule, key) != getattr(Rule(), key)]
-    return f"level({', '.join(parts)})" if parts else "level"
-
-
-def _named(name: str, options: dict[str, Any], lower_bound: float | None) -> NamedOptimizer:
-    """A named optimizer; options that it does not have, or does not take, are refused before any work starts."""
-    import torch
-
-    allowed = _options(name)
-    for key in options:
-        if key not in allowed:
-            raise unknown(f"parameter of method {name!r}", key, sorted(allowed))
-    if lower_bound is not None and "lower_bound" in allowed and name not in _LEVELLED:
-        options = {"lower_bound": lower_bound, **options}
-    optimizer = NamedOptimizer(name, tuple(options.items()))
-    try:
-        optimizer([torch.nn.Parameter(torch.zeros(1))], 1e-3)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"method {name!r}: {error}") from None
-    return optimizer
-
-
-def build(method: Method, parameters: list[Tensor], lr: float, model: Module | None = None) -> Optimizer:
-    """The torch optimizer of a method; ``model`` is for functions that want it in place of its parameters."""
-    from surefoot.optim import ModelBased
-
-    if method.model is not None:
-        bound = 0.0 if method.level is None else _level(method.level)
-        return ModelBased(parameters, lr, model=method.model, lower_bound=bound)
-    if method.optimizer is None:
-        raise ValueError(f"the method {method.name!r} cannot train a network: it needs a prox")
-    return optimizer_from(method.optimizer, parameters, lr, model, f"optimizer of the method {method.name!r}")
-
-
-def optimizer_from(factory: Any, parameters: list[Tensor], lr: float, model: Module | None, name: str) -> Optimizer:
-    """What ``factory(parameters, lr)`` gives, or ``factory(model, lr)`` if that is what its first argument is called.
-
-    A scheduler that it attaches is refused: its place is not part of a run's state.
-    """
-    import torch
-
-    optimizer: Optimizer = factory(model if model is not None and _wants_model(factory) else parameters, lr)
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"{name} must give a torch.optim.Optimizer for (parameters, lr), got {optimizer!r}")
-    if any("initial_lr" in group for group in optimizer.param_groups):
-        raise ValueError(
-            f"{name} must not attach a learning-rate scheduler, whose place is not kept when a run is put aside: give "
-            "the factors as schedule=, or TorchRun a function of the optimizer as scheduler="
-        )
-    return optimizer
-
-
-def _wants_model(factory: Any) -> bool:
-    try:
-        names = list(inspect.signature(factory).parameters)
-    except (TypeError, ValueError):  # a function in C has no signature
-        return False
-    return bool(names) and names[0] in ("model", "module", "net", "network")
-
-
-def _level(rule: Rule) -> Any:
-    from surefoot.optim import Level
-
-    return Level(rule.share, rule.first, rule.smoothing)
-
-
-def _class(name: str) -> Any:
-    module, _, attribute = OPTIMIZERS[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
-def _options(name: str) -> set[str]:
-    """What an optimizer takes beside the parameters and the rate."""
-    from surefoot.optim import Options
-
-    parameters = inspect.signature(_class(name)).parameters.values()
-    names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        names |= set(Options.__annotations__)
-    return names - {"params", "lr", "process_group"}
+def _changed(value: Any) -> list[str]:
+    """The parameters that differ from their defaults, each as ``name=value``."""
+    parts = []
+    for field in _fields(value):
+        own = getattr(value, field.name)
+        try:
+            if bool(own == field.default):
+                continue
+        except ValueError:  # an array, of which no default is made
+            pass
+        if isinstance(own, float):
+            text = f"{own:g}" if float(f"{own:g}") == own else repr(own)
+        else:
+            text = str(getattr(own, "__name__", None) or repr(own))
+        parts.append(f"{field.name}={text}")
+    return parts

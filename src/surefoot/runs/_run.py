@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from surefoot.rules import Floats as Floats
 
-LOOK_EVERY = 16
-"""Steps between two looks at whether the numbers are finite, which on a GPU means to wait."""
-
 
 class Progress(NamedTuple):
-    """What a run tells about the steps that it has just taken, one entry a step."""
+    """What a run tells about the steps that it has just taken, one entry per step."""
 
     losses: Sequence[float] | Floats
     """f(x_t, s_t), the batch losses."""
@@ -68,7 +65,7 @@ class Run(ABC):
         return None
 
     def distance(self) -> float | None:
-        """‖x_t − x_1‖ at the current point; None if it is not known, and then there is no ``bias="pool"``."""
+        """‖x_t − x_1‖ at the current point; None if it is not known."""
         return None
 
     def trace(self) -> Any:
@@ -76,20 +73,16 @@ class Run(ABC):
         return None
 
 
-class RunFactory(Protocol):
-    """Makes the run of a rate and a data order; the start is the same for all, and a seed means the same batches.
+RunFactory = Callable[[float, int], Run]
+"""``factory(lr, seed)`` makes the run of a rate and a seed, before its first step: the start is the same for all, and a
+seed means the same batches. It may have more, which is used where it is there:
 
-    Any callable is one. It may have more, which the search uses where it is there:
-
-    * ``schedule``: the factors η_t of the rates, one a step, if they are not constant;
-    * ``envelope(parameters)``: the Moreau envelopes of the full loss at x_1 (for ``bias="envelope"``);
-    * ``advance_together(runs, k)``: advances several runs at once, and returns their progress in this order;
-    * ``keeps_threads``: whether runs use all threads that torch has, not one, because they cannot stand side by side;
-    * ``fingerprint()``: a text that changes whenever the numbers of the runs do (guards a store).
-    """
-
-    def __call__(self, lr: float, seed: int) -> Run:
-        """The run, before its first step."""
+* ``schedule``: the factors η_t of the rates, one per step, if they are not constant;
+* ``advance_together(runs, k)``: advances several runs at once, and returns their progress in this order;
+* ``keeps_threads``: whether runs use all threads that torch has, not one, because they cannot stand side by side;
+* ``workers()``: how many processes pay off;
+* ``fingerprint()``: a text that changes whenever the numbers of the runs do (guards a store).
+"""
 
 
 class SearchError(RuntimeError):

@@ -196,7 +196,8 @@ class Chunk:
         self.points = np.empty((*shape, problem.dimension))
         self.points[...] = self.start if points is None else points
         self.total = np.zeros_like(self.points) if total is None else total
-        self.levels = Levels(self.methods)
+        self.memory = level.Seen(*(np.full(len(self.methods), float(value)) for value in level.Seen()))
+        """What methods with a level remember, one number per slot: no run's bits depend on its neighbours."""
         self._make_room()
         self.diverged_at, self.stopped_at = np.full(shape, -1), np.full(shape, -1)
         self.violations = np.zeros(shape, int)
@@ -221,6 +222,12 @@ class Chunk:
         """What the last step has told, always in the same memory; the distance as its square."""
         models = [method.model if method.level is None else None for method in methods]
         self.sizes = None if self.is_exact else StepSizes(models, self._numbers.reshape(len(TRACED), -1))
+        levels: dict[tuple[int, level.Rule], list[int]] = {}
+        for place, method in enumerate(methods):
+            if method.level is not None:
+                levels.setdefault((id(method.model), method.level), []).append(place)
+        self._levels = [(methods[here[0]].model, rule, np.array(here)) for (_, rule), here in levels.items()]
+        """The slots, among those that are advanced, whose model has a level in place of a lower bound."""
         bounds = [-np.inf if m.model is None or m.level is not None else m.model.lower_bound for m in methods]
         self.bounds = np.array(bounds).reshape(len(tiles), WIDTH)
         size = max(_CACHE // (self.points[0].size or 1), 1) if len(tiles) else 1
@@ -293,8 +300,8 @@ class Chunk:
         np.vecdot(gradients, gradients, grad_sq)
         if self.sizes is not None:
             self.sizes.write()
-            if len(self.levels.slots):
-                self.levels.step(self.places, *(a.reshape(-1) for a in (loss, grad_sq, rates, size, delta)))
+            for model, rule, here in self._levels:
+                self._take_levels(model, rule, here, rates)
         wants_distance = self.step % self.settings.every == 0
         for part, here, total, scale, distance_sq, start, work in self._parts:
             if wants_distance:
@@ -312,6 +319,19 @@ class Chunk:
             size[...] = np.where(grad_sq > 0, np.sqrt(moved / grad_sq), rates)
             delta[...] = exact_delta(loss, proximal.losses.reshape(moved.shape), moved, rates)
             points[...] = new
+
+    def _take_levels(self, model: Any, rule: level.Rule, here: NDArray[np.intp], rates: Floats) -> None:
+        """Write sizes and indices of methods with a level.
+
+        A loss or gradient that is not finite is not remembered, and gives no step.
+        """
+        loss, grad_sq, size, delta, _ = self._numbers.reshape(len(TRACED), -1)
+        slots, now = self.places[here], rates.reshape(-1)[here]
+        before = level.Seen(*(values[slots] for values in self.memory))
+        seen, (scale, delta[here]) = level.step(model, rule, before, loss[here], now * grad_sq[here])
+        size[here] = scale * now
+        for kept, new in zip(self.memory, seen, strict=True):
+            kept[slots] = new
 
     def _keep(self, first: int, block: Floats) -> NDArray[np.bool_]:
         """Keep the traces of a block; which of the runs have diverged by now, or were ended."""
@@ -404,51 +424,6 @@ def _period(rows: Any) -> int:
         if tiles % period == 0 and np.array_equal(rows[:, period:], rows[:, :-period]):
             return period
     return tiles
-
-
-class Levels:
-    """The memory of runs with a level, by slot; slots without a level are left alone.
-
-    Every number belongs to one slot: no run's bits depend on its neighbours.
-    """
-
-    def __init__(self, methods: Sequence[Method]) -> None:
-        groups: dict[tuple[int, level.Rule], list[int]] = {}
-        models: dict[int, Model] = {}
-        for slot, method in enumerate(methods):
-            if method.level is not None and method.model is not None:
-                models[id(method.model)] = method.model
-                groups.setdefault((id(method.model), method.level), []).append(slot)
-        self._groups: list[tuple[Model, level.Rule, Any]] = [
-            (models[key], rule, np.array(slots)) for (key, rule), slots in groups.items()
-        ]
-        self.slots = np.array([slot for slots in groups.values() for slot in slots], int)
-        self._seen = level.Seen(*(np.full(len(methods), float(value)) for value in level.Seen()))
-
-    def state(self, slot: int) -> Floats:
-        """The memory of a slot."""
-        return np.array([values[slot] for values in self._seen])
-
-    def load(self, states: Floats) -> None:
-        """Go on from the memories of all slots, of shape (numbers, slots)."""
-        self._seen = level.Seen(*states)
-
-    def step(self, places: Any, loss: Floats, grad_sq: Floats, rates: Floats, size: Floats, delta: Floats) -> None:
-        """Write size and index of a step for the slots ``places``; the other arrays stand in their order.
-
-        A loss or gradient that is not finite is not remembered, and gives no step.
-        """
-        where = np.full(len(self._seen.count), -1)
-        where[places] = np.arange(len(places))
-        for model, rule, slots in self._groups:
-            slots = slots[where[slots] >= 0]
-            here = where[slots]
-            before = level.Seen(*(values[slots] for values in self._seen))
-            value, decrease = loss[here], rates[here] * grad_sq[here]
-            seen, (scale, delta[here]) = level.step(model, rule, before, value, decrease)
-            size[here] = scale * rates[here]
-            for kept, new in zip(self._seen, seen, strict=True):
-                kept[slots] = new
 
 
 class StepSizes:
@@ -640,7 +615,7 @@ class ProblemRun(Run):
             self._state: dict[str, Any] = {
                 "step": 0, "point": start, "total": np.zeros_like(start), "numbers": np.empty((len(TRACED), 0)),
                 "epochs": np.empty((2, 0)), "last": np.inf, "average": np.inf, "diverged_at": -1,
-                "level": Levels([self.method]).state(0),
+                "level": np.array(level.Seen()),
             }  # fmt: skip
 
     def __call__(self, lr: float, seed: int = 0) -> ProblemRun:
@@ -736,7 +711,7 @@ class ProblemRun(Run):
         tile = [Key(self.method.name, float(run.lr or 0.0), seed) for run in runs]
         batches = {seed: self._batches(seed, step)}
         chunk = Chunk(self.problem, [tile], {self.method.name: self.method}, settings, batches, step, points, total)
-        chunk.levels.load(np.stack([state["level"] for state in filled], axis=1))
+        chunk.memory = level.Seen(*np.stack([state["level"] for state in filled], axis=1))
         chunk.advance(end)
         np.sqrt(chunk.steps[-1], out=chunk.steps[-1])
         epochs = slice(0 if step == 0 else step // per_epoch + 1, end // per_epoch + 1)
@@ -757,7 +732,7 @@ class ProblemRun(Run):
                 "last": float(chunk.last[0, slot]),
                 "average": float(chunk.average[0, slot]),
                 "diverged_at": diverged_at,
-                "level": chunk.levels.state(slot),
+                "level": np.array([values[slot] for values in chunk.memory]),
             }
 
     def _settings_until(self, end: int) -> Settings:
