@@ -1,4 +1,4 @@
-"""The batched engine against slow, plain twins: one run, one step at a time, the formulas as in the paper."""
+"""The batched engine against a plain loop: one run, one step at a time."""
 
 from dataclasses import dataclass, field
 
@@ -13,114 +13,6 @@ from surefoot.runs._row_orders import row_orders
 from surefoot.runs._types import STEP_FIELDS
 from surefoot.study import Study, parse_method
 from surefoot.theory import models, schedules
-
-
-class PlainLeastSquares:
-    def __init__(self, problem):
-        self.A, self.b, self.ridge = problem.A, problem.y, problem.ridge
-
-    def loss(self, x, rows):
-        residual = self.A[rows] @ x - self.b[rows]
-        return residual @ residual / (2 * len(rows)) + self.ridge / 2 * x @ x
-
-    def gradient(self, x, rows):
-        return self.A[rows].T @ (self.A[rows] @ x - self.b[rows]) / len(rows) + self.ridge * x
-
-    def prox(self, x, rows, lr):
-        A, size = self.A[rows], len(rows)
-        matrix = A.T @ A / size + (self.ridge + 1 / lr) * np.eye(len(x))
-        return np.linalg.solve(matrix, x / lr + A.T @ self.b[rows] / size)
-
-
-class PlainCrossEntropy:
-    """Any number of classes, by one-hot targets; two classes have the scores (0, ⟨a, x⟩)."""
-
-    def __init__(self, problem):
-        self.A, self.y, self.ridge, self.classes = problem.A, problem.y, problem.ridge, problem.classes
-        self.shape = (problem.outputs, problem.features)
-
-    def _scores(self, x, rows):
-        scores = self.A[rows] @ x.reshape(self.shape).T
-        return scores if self.shape[0] > 1 else np.hstack([np.zeros_like(scores), scores])
-
-    def _probabilities(self, x, rows):
-        scores = self._scores(x, rows)
-        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return exponentials / exponentials.sum(axis=1, keepdims=True)
-
-    def loss(self, x, rows):
-        scores = self._scores(x, rows)
-        top = scores.max(axis=1)
-        right = scores[np.arange(len(rows)), self.y[rows]]
-        return np.mean(np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - right) + self.ridge / 2 * x @ x
-
-    def gradient(self, x, rows):
-        gap = self._probabilities(x, rows) - np.eye(self.classes)[self.y[rows]]
-        return (gap[:, -self.shape[0] :].T @ self.A[rows] / len(rows)).ravel() + self.ridge * x
-
-    def prox(self, x, rows, lr):
-        y = x.copy()
-        A, size = self.A[rows], len(rows)
-        for _ in range(100):
-            gradient = self.gradient(y, rows) + (y - x) / lr
-            p = self._probabilities(y, rows)[:, -self.shape[0] :]
-            hessian = np.einsum("ik,kl,ij,im->kjlm", p, np.eye(p.shape[1]), A, A)
-            hessian = (hessian - np.einsum("ik,il,ij,im->kjlm", p, p, A, A)) / size
-            matrix = hessian.reshape(len(x), len(x)) + (self.ridge + 1 / lr) * np.eye(len(x))
-            step = np.linalg.solve(matrix, -gradient)
-            value = self.loss(y, rows) + (y - x) @ (y - x) / (2 * lr)
-            scale = 1.0
-            while scale > 1e-3:
-                new = y + scale * step
-                if self.loss(new, rows) + (new - x) @ (new - x) / (2 * lr) <= value + 1e-15 * abs(value):
-                    break
-                scale /= 2
-            y = new
-            if np.linalg.norm(step) <= 1e-13 * (1 + np.linalg.norm(y)):
-                break
-        return y
-
-
-class PlainQuadratic:
-    def __init__(self, problem):
-        self.squares, self.minimiser = problem.squares, problem.minimiser
-
-    def loss(self, x, rows):
-        return np.mean([s / 2 * (x - self.minimiser) @ (x - self.minimiser) for s in self.squares[rows]])
-
-    def gradient(self, x, rows):
-        return self.squares[rows].mean() * (x - self.minimiser)
-
-    def prox(self, x, rows, lr):
-        a = lr * self.squares[rows].mean()
-        return (x + a * self.minimiser) / (1 + a)
-
-
-class PlainToy:
-    def __init__(self, problem):
-        pass
-
-    def loss(self, x, rows):
-        return float(np.log1p(np.exp(-x[0])) + max(x[0] - 2, 0))
-
-    def gradient(self, x, rows):
-        return np.array([-1 / (1 + np.exp(x[0])) + (1.0 if x[0] > 2 else 0.0)])
-
-    def prox(self, x, rows, lr):
-        low, high = min(x[0], 2) - lr, max(x[0], 2) + lr
-        for _ in range(200):  # bisection on the sign of a subgradient of the objective
-            y = (low + high) / 2
-            right = y - x[0] + lr * self.gradient([y], rows)[0]
-            low, high = (y, high) if right < 0 else (low, y)
-        return np.array([(low + high) / 2])
-
-
-TWINS = {
-    "linear-regression": PlainLeastSquares,
-    "logistic-regression": PlainCrossEntropy,
-    "quadratic": PlainQuadratic,
-    "toy": PlainToy,
-}
 
 
 @dataclass
@@ -138,38 +30,42 @@ class PlainTrace:
 
 def plain_run(problem, run, *, epochs, batch_size, schedule, sampling="shuffle"):
     """What the engine does, for one run."""
-    twin = TWINS[problem.name](problem)
-    start = problem.initial_point()
+    model, start = parse_method(run.method).model, problem.initial_point()
     x, trace = start.copy(), PlainTrace()
-    everything = np.arange(problem.n_rows)
+
+    def full(point):
+        return float(problem.full_loss(point[None, None])[0, 0])
+
     orders = row_orders(run.seed, problem.n_rows, batch_size, sampling)
     weighted, step = np.zeros_like(x), 0
-    trace.train_loss.append(twin.loss(x, everything))
+    trace.train_loss.append(full(x))
     for _ in range(epochs):
         for rows in next(orders):
             rate = run.lr * schedule[step]
-            loss, gradient = twin.loss(x, rows), twin.gradient(x, rows)
+            losses, gradients = problem.loss_and_gradient(x[None, None], rows[None])
+            loss, gradient = float(losses[0, 0]), gradients[0, 0]
             grad_sq = float(gradient @ gradient)
             trace.loss.append(loss)
             trace.grad_sq.append(grad_sq)
             trace.rate.append(rate)
             trace.distance.append(float(np.linalg.norm(x - start)))
             weighted += schedule[step] * x
-            trace.last_loss = twin.loss(x, everything)
-            if run.method == "spp":
-                new = twin.prox(x, rows, rate)
+            trace.last_loss = full(x)
+            if model is None:
+                proximal = problem.prox(x[None, None], rows[None], np.full((1, 1), rate))
+                new = proximal.points[0, 0]
                 moved = float((new - x) @ (new - x))
                 trace.size.append(np.sqrt(moved / grad_sq) if grad_sq > 0 else rate)
-                trace.delta.append(max(loss - twin.loss(new, rows) - moved / (2 * rate), 0.0))
+                trace.delta.append(max(loss - float(proximal.losses[0, 0]) - moved / (2 * rate), 0.0))
                 x = new
             else:
-                size, delta = parse_method(run.method).model.step(float(loss), grad_sq, float(rate))
+                size, delta = model.step(loss, grad_sq, float(rate))
                 trace.size.append(size)
                 trace.delta.append(delta)
                 x = x - size * gradient
             step += 1
-        trace.train_loss.append(twin.loss(x, everything))
-    trace.average_loss = twin.loss(weighted / np.sum(schedule), everything)
+        trace.train_loss.append(full(x))
+    trace.average_loss = full(weighted / np.sum(schedule))
     return trace
 
 

@@ -47,15 +47,6 @@ def test_the_lower_bound_goes_where_there_is_one():
     assert Method("mine", optimizer=torch.optim.SGD).lower_bound is None
 
 
-def test_methods_are_told_apart_by_name_and_options():
-    found = [parse_method(text).identity for text in ("adam", "adamw", "adamw(eps=1e-6)", "adamw(eps=1e-7)")]
-    assert len(set(found)) == 4
-    one, same = (
-        parse_method(f"adamw({text})") for text in ("eps=1e-6, weight_decay=0.1", "weight_decay=0.1, eps=1e-6")
-    )
-    assert one.identity == same.identity
-
-
 def test_optimizers_of_one_s_own_are_told_apart_by_their_code():
     def make(factor):
         return Method("mine", optimizer=lambda parameters, lr: torch.optim.SGD(parameters, lr=factor * lr))

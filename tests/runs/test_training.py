@@ -11,7 +11,6 @@ from tests.runs.network_cases import TRAIN, VALID, Noisy, make_problem, make_stu
 from torch import nn
 from torch.nn import functional
 
-import surefoot.optim as sfo
 from surefoot.monitor import DeltaExplosion, NonFinite
 from surefoot.runs._row_orders import row_orders
 from surefoot.study import LowerBoundWarning, Method, Result, Study
@@ -92,31 +91,6 @@ def test_a_run_is_a_plain_loop_bit_for_bit(method, factory):
         np.testing.assert_allclose(data[name], expected[name], rtol=1e-6, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize(("method", "factory"), [("sgd", sfo.SGD), ("ngn", sfo.NGN), ("momo", sfo.MoMo)])
-def test_runs_of_our_optimizers_are_plain_loops(method, factory):
-    def with_loss(parameters, lr):
-        optimizer = factory(parameters, lr=lr)
-        step = optimizer.step
-        optimizer.step = lambda: step(loss=handed[-1])
-        return optimizer
-
-    handed = []
-    true_loss = functional.cross_entropy
-
-    def noting(outputs, targets):
-        handed.append(true_loss(outputs, targets))
-        return handed[-1]
-
-    data = one(make_study(methods=[method], lrs=[0.1]).run(processes=1).dataset)
-    try:
-        functional.cross_entropy = noting
-        expected = plain_loop(with_loss, 0.1)
-    finally:
-        functional.cross_entropy = true_loss
-    np.testing.assert_array_equal(data.loss, expected["loss"])
-    np.testing.assert_allclose(data.train_loss, expected["train_loss"], rtol=1e-6)
-
-
 def test_the_schedule_and_the_sampling_are_the_study_s():
     factors = schedules.warmup(18, steps=6)
     settings = {"methods": ["adamw"], "lrs": [0.1], "schedule": "warmup(steps=6)", "sampling": "iid"}
@@ -164,15 +138,6 @@ def test_without_validation_rows_there_is_no_validation_loss():
     data = make_study(make_problem(validation=None), lrs=[0.1]).run(processes=1).dataset
     assert np.isnan(data.valid_loss).all()
     assert np.isfinite(data.train_loss).all()
-
-
-def test_every_keeps_the_same_numbers_of_fewer_steps(result):
-    thin = make_study(every=5).run(processes=1).dataset
-    full = result.dataset
-    assert thin.step.values.tolist() == [0, 5, 10, 15]
-    for name in ("loss", "grad_sq", "size", "delta", "distance", "rate"):
-        np.testing.assert_array_equal(thin[name], full[name].sel(step=thin.step), err_msg=name)
-    np.testing.assert_array_equal(thin.last_loss, full.last_loss)
 
 
 def test_bfloat16_is_another_study_with_similar_numbers(result):

@@ -84,22 +84,6 @@ def test_every_process_finds_the_same_identity(load, tmp_path):
     assert found == f"{key_of(study_of(load()))}\n"
 
 
-def test_the_version_of_torch_counts(load, monkeypatch):
-    from surefoot._identity import _packages
-    from surefoot.study import _stored
-
-    before = key_of(study_of(load()))
-    monkeypatch.setattr(_packages, "version_of", lambda top: "9.9")
-    monkeypatch.setattr(_stored.metadata, "version", lambda name: "9.9")
-    assert key_of(study_of(load())) != before
-
-
-def test_a_function_that_replaces_one_of_torch_is_seen(load, monkeypatch):
-    before = key_of(study_of(load()))
-    monkeypatch.setattr(torch.nn.Linear, "forward", lambda self, x: 2 * x @ self.weight.T + self.bias)
-    assert key_of(study_of(load())) != before
-
-
 def test_a_private_attribute_of_a_problem_of_yours_is_seen():
     class Median(ArrayProblem):
         name, features = "median", 1
