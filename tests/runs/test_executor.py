@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import signal
 import threading
 import time
@@ -52,12 +53,23 @@ def test_two_processes_give_the_numbers_of_one(tmp_path):
             assert record.complete
 
 
-def test_a_worker_that_dies_costs_its_task_alone(tmp_path):
+def be_killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fill_memory():
+    used = psutil.Process().memory_info().vms
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, used + 2**26))
+    np.ones(2**27)
+
+
+@pytest.mark.parametrize("end", [be_killed, fill_memory])
+def test_a_worker_that_dies_costs_its_task_alone(tmp_path, end):
     def die(lr, x):
         with open(tmp_path / f"{lr}", "a") as file:
             file.write("x")
         if lr == 0.2:
-            os.kill(os.getpid(), signal.SIGKILL)
+            end()
 
     records = [Record(Key("", lr, 0), 20) for lr in (0.1, 0.2, 0.3, 0.4, 0.5)]
     work = RunWork({"": lambda lr, seed: Line(lr, seed, die)}, 20, States(str(tmp_path / "states")), 8)

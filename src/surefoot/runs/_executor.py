@@ -294,6 +294,8 @@ def _do(task: Task) -> tuple[Any, Any]:
             _work = pickle.loads(_work)
         return _work.do(task), None
     except Exception as error:
+        if any(isinstance(e, MemoryError) or "allocate memory" in str(e) for e in (error, error.__cause__)):
+            os._exit(1)  # a process without memory is as good as dead: its task is tried once more in another one
         return None, sendable(error)
 
 
