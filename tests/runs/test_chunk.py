@@ -8,7 +8,7 @@ from tests.runs.engine_cases import METHODS, PROBLEMS, runs_of, sweep
 
 from surefoot.monitor import DeltaExplosion
 from surefoot.problems import ArrayProblem, LinearRegression
-from surefoot.rules import StopRule
+from surefoot.rules import Stop, StopRule
 from surefoot.runs._row_orders import row_orders
 from surefoot.runs._types import STEP_FIELDS
 from surefoot.study import Study, parse_method
@@ -129,7 +129,7 @@ class At(StopRule):
     step: int
 
     def first(self, history):
-        return self._stop(history, self.step, 0.0, "it is time") if len(history.loss) > self.step else None
+        return Stop("it is time", self.step, 0.0, "it is time") if len(history.loss) > self.step else None
 
 
 @pytest.mark.filterwarnings("ignore::surefoot.study.LowerBoundWarning")

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from surefoot.monitor import DeltaExplosion, NonFinite
+from surefoot.rules import Stop
 from surefoot.runs._row_orders import row_orders
 from surefoot.study import LowerBoundWarning, Method, Result, Study
 from surefoot.theory import schedules
@@ -245,7 +246,7 @@ def test_a_spike_in_one_batch_is_divergence_too():
 def test_stop_rules_end_runs():
     class Late(NonFinite):
         def first(self, history):
-            return self._stop(history, 5, 0.0, "late") if len(history.loss) > 5 and history.rates[0] > 0.1 else None
+            return Stop("late", 5, 0.0, "late") if len(history.loss) > 5 and history.rates[0] > 0.1 else None
 
     data = (
         make_study(methods=["sgd"], lrs=[1e-6, 0.5], stop=[DeltaExplosion(), Late()]).run(processes=1).dataset.squeeze()
@@ -262,7 +263,7 @@ def test_stop_rules_end_runs():
 def test_a_rule_that_holds_at_the_last_step_ends_the_run_there():
     class Last(NonFinite):
         def first(self, history):
-            return self._stop(history, 17, 0.0, "late") if len(history.loss) == 18 else None
+            return Stop("late", 17, 0.0, "late") if len(history.loss) == 18 else None
 
     data = make_study(methods=["sgd"], lrs=[0.1], stop=Last()).run(processes=1).dataset.squeeze()
     assert str(data.status.values) == "stopped"
