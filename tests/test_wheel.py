@@ -19,6 +19,16 @@ ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.slow
 
 
+SPEC = """
+problem = "linear-regression"
+methods = ["sgd"]
+lrs = [0.01, 0.1]
+seeds = 1
+epochs = 4
+batch_size = 5
+"""
+
+
 def run(*arguments, cwd):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     words = [str(word) for word in arguments]
@@ -63,7 +73,7 @@ def test_command_and_study_work_in_an_empty_environment(empty):
     command = empty / "venv/bin/surefoot"
     assert run(command, "--version", cwd=empty).strip() == f"surefoot {__version__}"
     assert "Start here" in run(command, "--help", cwd=empty)
-    run(command, "init", "tiny.toml", "--problem", "linear-regression", cwd=empty)
+    (empty / "tiny.toml").write_text(SPEC)
     assert "holds" in run(command, "study", "tiny.toml", "--quiet", cwd=empty)
     run(command, "report", "tiny.db", "-o", "tiny.html", cwd=empty)
     assert "<title>" in (empty / "tiny.html").read_text(encoding="utf-8")

@@ -175,3 +175,21 @@ def test_an_optimizer_that_is_gone_leaves_its_rows_and_its_verdict(make):
     assert watched.trouble is None
     assert before is not None
     assert watched.verdict == before
+
+
+def test_a_run_of_unknown_length_is_judged_at_50_steps_and_at_every_doubling():
+    torch.manual_seed(0)
+    x = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([x], lr=0.05)
+    watched = Watched(optimizer, None)
+    watched.begin(optimizer)
+    judged = {}
+    for step in range(1, 421):
+        optimizer.zero_grad()
+        (x - torch.randn(3)).square().sum().backward()
+        optimizer.step()
+        if step >= watched.next_ask:
+            watched.ask(None)
+        for length in re.findall(r"ten times as long \((\d+) steps\)", str(watched.verdict)):
+            judged.setdefault(int(length), step)
+    assert judged == {500: 50, 1000: 100, 2000: 200, 4000: 400}
