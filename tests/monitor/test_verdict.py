@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import surefoot.optim as sfo
 from surefoot.monitor import Dead, StabilityMonitor, State, Verdict
-from surefoot.monitor._evidence import NEEDED
-from surefoot.monitor._judge import judge
+from surefoot.monitor._judge import NEEDED, judge
 
 OPTIMIZERS = {
     "sgd": (lambda p, lr: torch.optim.SGD(p, lr=lr), 1e-4, 0.05, 30.0),
@@ -49,7 +48,8 @@ def test_rates_that_are_far_off_are_called_so_and_led_to_better_ones(another, na
     verdict = watched(another, make, small).verdict()
     assert (verdict.state, verdict.direction) == ("too small", 1)
     assert small < verdict.lr_range[0]
-    assert math.log10(verdict.lr_range[1] / verdict.lr_range[0]) == pytest.approx(1.5)
+    assert verdict.lr == pytest.approx(small)
+    assert 0.3 < verdict.behind < 1.0
     verdict = watched(another, make, good).verdict()
     assert verdict.state == "holds"
     assert verdict.lr_range[0] <= good <= verdict.lr_range[1]
@@ -83,16 +83,16 @@ def test_without_a_horizon_the_run_is_taken_to_be_ten_times_as_long(another):
     assert watched(another, OPTIMIZERS["adamw"][0], 1e-5, steps=4, horizon=None).verdict().more_steps == 16
 
 
-def test_it_is_the_same_later_in_the_run_unless_the_loss_soars(another):
+def test_it_may_change_its_mind_and_says_so(another):
     monitor = watched(another, OPTIMIZERS["sgd"][0], 0.05, steps=60)
-    early = watched(another, OPTIMIZERS["sgd"][0], 0.05)
-    assert monitor.verdict().state == early.verdict().state == "holds"
-    assert monitor.verdict().lr_range == early.verdict().lr_range
-    assert "after 60 steps" in str(monitor.verdict())
+    assert monitor.verdict().state == "holds"
+    assert "it was" not in str(monitor.verdict())
     columns = {name: column.copy() for name, column in monitor.numbers().items()}
-    columns["size"] = columns["rate"]
     columns["loss"][40:] = 30.0
-    assert judge(columns, horizon=HORIZON, peak=0.05, elements=100).state == "too large"
+    verdict = judge(columns, horizon=HORIZON, peak=0.05, elements=100)
+    assert verdict.state == "too large"
+    assert "after 60 steps the loss is" in verdict.reason
+    assert verdict.reason.endswith('(after 20 steps it was "holds")')
 
 
 def test_a_warmup_counts_with_the_rate_that_it_leads_to(another):
@@ -180,26 +180,27 @@ def test_parameters_that_start_at_zero_have_a_usual_size():
     assert states == ["too small", "holds", "too large"]
 
 
+RANGE = (0.01, 0.1)
+
+
 @pytest.mark.parametrize(
     ("verdict", "text"),
     [
         (
-            Verdict(State.TOO_SMALL, "it falls", (0.01, 0.1), 0.03, 1),
-            "Too small: it falls. Best near 0.03 (0.01 to 0.1).",
+            Verdict(State.TOO_SMALL, "it falls", RANGE, 0.03, 1, 0.001, 0.4),
+            "Too small: it falls. Best near 0.03 (0.01 to 0.1); yours, 0.001, is about 40 % of the gain behind.",
+        ),
+        (Verdict(State.HOLDS, "it falls", RANGE, 0.03), "Holds: it falls. Keep it: best near 0.03 (0.01 to 0.1)."),
+        (
+            Verdict(State.HOLDS, "it falls", RANGE, 0.03, 1, 0.01, 0.02),
+            "Holds: it falls. It works, but a larger rate is likely better: best near 0.03 (0.01 to 0.1); yours, 0.01, "
+            "is about 2 % of the gain behind.",
         ),
         (
-            Verdict(State.HOLDS, "it falls", (0.01, 0.1), 0.03),
-            "Holds: it falls. Keep it: best near 0.03 (0.01 to 0.1).",
+            Verdict(State.AT_THE_EDGE, "it falls", RANGE, 0.05, -1),
+            "At the edge: it falls. It may still work, but a smaller rate is safer: best near 0.05 (0.01 to 0.1).",
         ),
-        (
-            Verdict(State.HOLDS, "it falls", (0.01, 0.1), 0.1, 1),
-            "Holds: it falls. It works, but a larger rate is likely better: best near 0.1 (0.01 to 0.1).",
-        ),
-        (
-            Verdict(State.AT_THE_EDGE, "it falls", (0.01, 0.1), None, -1),
-            "At the edge: it falls. It may still work, but 0.01 to 0.1 is safer.",
-        ),
-        (Verdict(State.TOO_LARGE, "it rises", (0.01, 0.1), None, -1), "Too large: it rises. Try 0.01 to 0.1."),
+        (Verdict(State.TOO_LARGE, "it rises", RANGE, None, -1), "Too large: it rises. Try 0.01 to 0.1."),
     ],
 )
 def test_a_verdict_says_what_to_do(verdict, text):
@@ -396,6 +397,7 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
 def test_any_numbers_get_a_verdict(rows, horizon, peak):
     values = np.array(rows).T
     columns = dict(zip((*NEEDED, "carried"), values, strict=True))
+    columns["size"] = columns["rate"]
     for name in ("rate", "size", "moved_sq", "point_sq", "away_sq"):
         columns[name] = np.abs(columns[name])
     verdict = judge(columns, horizon=horizon, peak=peak, elements=10)
@@ -404,7 +406,7 @@ def test_any_numbers_get_a_verdict(rows, horizon, peak):
     if verdict.lr_range is not None:
         low, high = verdict.lr_range
         assert 0 < low <= high < math.inf
-        assert math.log10(high / low) <= 1.5 + 1e-6
+        assert math.log10(high / low) <= 1.0 + 1e-6
 
 
 def _columns(monitor):

@@ -1,25 +1,28 @@
-"""From the evidence of a run's first tenth to a verdict.
+"""From the numbers of a run's steps to a verdict.
 
-A loss that is not finite, or that has doubled, is too large. Else two weighted sums of the evidence decide, and a third
-one names the best rate.
+A loss that is not finite, or that has doubled, is too large. Else two weighted sums of a few dimensionless numbers
+decide, and a third one names the best rate.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from surefoot.monitor._evidence import AWAY, NEEDED, PROMISED, Evidence, Losses, gather, summarise
 from surefoot.monitor._verdict import State, Verdict
 from surefoot.plots import short
 from surefoot.rules import Floats
 
-Indices = np.ndarray[Any, np.dtype[np.intp]]
+Columns = Mapping[str, Floats]
+Weights = Mapping[str, Sequence[float]]
 
+NEEDED = ("loss", "rate", "slope", "moved_sq", "point_sq", "away_sq", "back")
+"""Columns without which a step is no evidence; ``carried`` may be missing at some of them."""
 SHARE = 10
-"""A verdict depends on the first T/10 steps, as many as the weights were fitted on."""
+"""A verdict needs the first T/10 steps."""
 FEWEST = 5
 """Steps below which there is no verdict, however short the run."""
 WITHOUT_HORIZON = 20
@@ -27,220 +30,289 @@ WITHOUT_HORIZON = 20
 FAR = 3.0
 """Rise of the loss, in first losses, after which the points say nothing about rates that do not lead there."""
 
-_HALF_WIDTH = 0.75
+PROMISED, AWAY = (-7.0, 2.0), (-7.0, 1.5)
+"""Limits of ``promised`` and ``away``. Both shrink with the rate until steps are lost in the rounding of float32; and
+points that a large rate has led to say nothing about smaller rates."""
+_TINY = 1e-300
+_USUAL_WEIGHT = 0.03
+"""Size of a weight where all parameters start at zero, so that they have no length to compare distances with."""
+_MEDIAN_DIFFERENCE = 0.95
+"""Median of |a − b| for two numbers drawn from a normal distribution of deviation 1."""
+_HALF_WIDTH = 0.5
 """Decades of the range on either side of its middle."""
-_HALF_WIDTH_HOLDS = 0.5
-"""The same for a rate that holds, where the evidence is better, unless the optimizer has shortened its steps itself."""
-_HARDLY = -0.05
-"""log10 of the share of their rate that steps have at least where they were hardly shortened."""
 _OTHER = 0.3
-"""Decades between a rate that holds and a larger, likely best one, from which on the verdict says that it is better."""
-_CONTRADICTION = 0.25
-"""Decades by which the likely best rate may be moved to agree with the state; beyond, none is named."""
+"""Decades between a rate and the likely best one, from which on the verdict says that another rate is better."""
+_NEXT = 0.1
+"""Decades between a rate that is too small, too large or at the edge and the range."""
 
-WEIGHTS = {
-    #              small  large   best
-    "constant":  (-3.35, -1.79, -0.38),
-    "promised":  (-2.75,  1.32, -0.45),
-    "uphill":    (-0.25,  0.26, -0.09),
-    "learned":   (-3.89, -2.88,  0.0),
-    "spike":     (-3.41,  0.0,   0.0),
-    "away":      (-1.68,  1.45, -0.51),
-    "straight":  (-1.92,  1.07, -0.29),
-    "kept":      ( 0.0,  -0.18,  0.0),
-    "shortened": ( 0.0,  -0.17,  0.78),
-    "warmup":    ( 0.66, -1.34,  0.32),
-    "falls":     ( 1.8,  -1.62,  0.6),
-    "noise":     ( 1.0,   0.0,   0.0),
-    "above":     (-3.49,  0.0,   0.0),
+WEIGHTS: Weights = {
+    #            small  large   best
+    "constant": (-0.45, -3.29, 0.53),
+    "promised": (-1.45, 1.47, 0.00),
+    "share":    (3.96, -0.68, 0.66),
+    "learned":  (-6.23, -3.81, -0.42),
+    "away":     (-2.27, 3.26, -0.86),
+    "uphill":   (-0.79, 0.00, 0.00),
+    "falls":    (0.71, -0.65, 0.00),
+    "left":     (0.00, 0.00, 0.70),
 }  # fmt: skip
 """The weights of the evidence in three sums, as ``python benchmarks/verdict.py --fit`` prints them.
 
 ``small`` and ``large`` are logistic regressions of "below" and "above the window of good rates", ``best`` a robust
 linear one of log10(best rate / this rate). Above 0 a rate is too small, or too large. The cuts are such that, with the
-task at hand left out of the fit, 2.3 % of the rates inside their window are called too small and 2 % too large.
+task at hand left out of the fit, 2 % of the rates inside their window are called too small and 1 % too large.
 """
-EDGE = -2.33
+EDGE = -2.08
 """The ``large`` sum from which on a rate is at the edge."""
+BEHIND = ((0.35, 0.02), (0.65, 0.08), (1.0, 0.6), (1.5, 0.85), (2.1, 0.9), (3.2, 0.97))
+"""Decades to the best rate, and the median share of the gain that smaller rates of this distance are behind."""
 
 
-class Seen(NamedTuple):
-    """What a run has shown so far, of which a verdict is made."""
+class Evidence(NamedTuple):
+    """Dimensionless numbers of a run's steps. Losses are measured in units of the first loss."""
 
-    done: int
-    """Steps so far."""
-    wanted: int
-    """Steps that a verdict needs."""
-    still: int
-    """Steps among the wanted ones at which the parameters did not move, though the rate was above 0."""
-    evidence: Evidence | None
-    """The evidence of all wanted steps."""
-    sane: Evidence | None
-    """The evidence of the steps before the loss has risen far."""
-    now: Losses | None
-    """The losses so far, in a few numbers."""
-    broken: int | None
-    """The step from which on loss or gradient are not finite."""
-    soared: bool
-    """Whether the loss has doubled by more than noise."""
+    share: float
+    """log10 of the share of its steps that the run has made."""
+    promised: float
+    """log10 of the decrease that the slopes Σ⟨g, Δ⟩ of the steps have promised."""
+    learned: float
+    """By how much the loss has fallen, from 0 to 1."""
+    away: float
+    """log10 of the distance from the start over the length of the parameters."""
+    uphill: float
+    """±ln(1 + 100|⟨g, x − x_1⟩|), the slope of the way from the start where it ends: above 0, it has gone too far."""
+    left: float
+    """Σ⟨g⁺, Δ⟩/Σ⟨g, Δ⟩ over the later half: the share of their slope that is left where steps end, on other batches."""
+    falls: float
+    """1 if the rate has begun to fall, else 0."""
 
 
-def look(columns: Mapping[str, Floats], *, horizon: int | None, peak: float, elements: int, every: int = 1) -> Seen:
-    """Gather the evidence; the arguments are those of :func:`judge`."""
-    loss = columns["loss"]
-    done = len(loss) * every
-    wanted = WITHOUT_HORIZON if horizon is None else min(max(horizon // SHARE, FEWEST), horizon)
-    infinite = np.isinf(loss) | np.isinf(columns["slope"])
-    broken = int(np.argmax(infinite)) if infinite.any() else len(loss)
-    measured = np.all([np.isfinite(columns[name]) for name in NEEDED], axis=0) & (columns["rate"] > 0)
-    moved = columns["moved_sq"] > 0  # a GradScaler or a loss below its lower bound leaves steps out
-    limit = len(loss) if horizon is None else -(-wanted // every)
-    steps = np.flatnonzero((measured & moved)[:broken])[:limit]
-    first = loss[steps[0]] if len(steps) else 0.0
+class Losses(NamedTuple):
+    """A run's losses in a few numbers."""
 
-    def gathered(chosen: Indices) -> Evidence | None:
-        if len(chosen) < 2:
-            return None
-        chosen_columns = {name: columns[name][chosen] for name in (*NEEDED, "carried")}
-        return gather(chosen_columns, horizon or SHARE * done, peak, elements, every)
+    first: float
+    late: float
+    """The median loss of the last quarter, twenty steps at most."""
+    unit: float
+    """The unit of loss: the first one, or the noise where the first is near 0 by chance."""
+    noise: float
+    """The scatter from one batch to the next."""
+    risen: float
+    """By how many first losses the late loss is above the very first one."""
 
-    with np.errstate(all="ignore"):
-        risen = loss[steps] - first > FAR * abs(first)
-        sane = steps[: max(2, int(np.argmax(risen)))] if risen.any() else steps
-        evidence, sane_evidence = gathered(steps), gathered(sane)
-        now: Losses | None = None
-        soared = False
-        if evidence is not None:
-            begin = summarise(loss[steps], loss[steps])
-            now = summarise(loss[steps], loss[np.isfinite(loss)])
-            # It has doubled, and not by noise: that is clear, or the steps were long enough for it.
-            soared = any(x.clearly or (x.doubled and evidence.promised > 1.0) for x in (now, begin))
-    still = int((measured & ~moved)[:limit].sum())
-    return Seen(
-        done, wanted, still, evidence, sane_evidence, now, broken * every if broken < len(loss) else None, soared
+    @classmethod
+    def of(cls, loss: Floats) -> Losses:
+        """Those of at least two finite losses."""
+        noise = float(np.median(np.abs(np.diff(loss)))) / _MEDIAN_DIFFERENCE
+        # A first step that was far too long must not count as the beginning; nor may a lucky batch.
+        spread = max(abs(float(loss[0])), noise if loss.min() < 0 else 0.0)
+        first = min(float(np.median(loss[:5])), float(loss[0]) + spread)
+        late = float(np.median(loss[-min(_quarter(loss), 20) :]))
+        unit = max(abs(first), 2 * noise if first < 2 * noise and loss.min() < 0 else 0.0, _TINY)
+        return cls(first, late, unit, noise, (late - float(loss[0])) / max(spread, _TINY))
+
+    def has_soared(self, promised: float) -> bool:
+        """Whether it has doubled, and not by noise: that is clear, or the steps were long enough for it."""
+        return self.risen > 1.0 and (promised > 1.0 or self.risen > 1.0 + 3 * self.noise / self.unit)
+
+
+def gather(columns: Columns, horizon: int, peak: float, elements: int) -> tuple[Evidence, Losses]:
+    """The evidence of some steps: at least three, all finite, each with a rate above 0 and a step that was taken.
+
+    Args:
+        columns: ``NEEDED`` and ``carried``, one entry per step.
+        horizon: Steps of the whole run.
+        peak: The largest rate of the run.
+        elements: Parameters in the sample.
+    """
+    loss, rate, slope = (columns[name] for name in ("loss", "rate", "slope"))
+    losses, half = Losses.of(loss), len(loss) // 2
+    length = math.sqrt(columns["point_sq"][0])
+    if length < 1e-4 * math.sqrt(elements):
+        length = _USUAL_WEIGHT * math.sqrt(elements)
+    ahead = peak / float(np.max(rate))  # a warmup that goes on counts as if its peak were reached now
+    uphill = _mean(columns["back"][-_quarter(loss) :]) / losses.unit
+    carried = columns["carried"][half + 1 :]
+    known = np.isfinite(carried)
+    before = _mean(np.where(known, slope[half:-1], 0.0))
+    evidence = Evidence(
+        share=_log(len(loss) / horizon, -2, 0),
+        promised=_log(ahead * len(loss) * _mean(slope) / losses.unit, *PROMISED),
+        learned=float(np.clip((losses.first - losses.late) / losses.unit, 0.0, 1.0)),
+        away=_log(ahead * math.sqrt(columns["away_sq"][-1]) / length, *AWAY),
+        uphill=math.copysign(math.log1p(100 * min(abs(uphill), 3.0)), uphill),
+        left=float(np.clip(_mean(np.where(known, carried, 0.0)) / max(abs(before), _TINY), -1.0, 1.0)),
+        falls=float(rate[-1] < 0.98 * np.max(rate)),
     )
+    return evidence, losses
 
 
-def scores(evidence: Evidence, weights: Mapping[str, Sequence[float]] = WEIGHTS) -> Floats:
+def scores(evidence: Evidence, weights: Weights = WEIGHTS) -> Floats:
     """The three sums of the evidence: too small, too large, and the decades to the best rate."""
     numbers = {"constant": 1.0, **evidence._asdict()}
     sums: Floats = np.array([numbers[name] for name in weights]) @ np.array(list(weights.values()))
     return sums
 
 
+class Findings(NamedTuple):
+    """What a run has shown so far, of which a verdict is made."""
+
+    evidence: Evidence | None
+    """The evidence of the steps; of a lost run, of those before its loss had risen far; None of fewer than three."""
+    losses: Losses | None
+    is_lost: bool
+    """Whether the loss is not finite, or has soared."""
+    broken: int | None
+    """The step from which on loss or gradient are not finite."""
+    still: int
+    """Steps at which the parameters did not move, though the rate was above 0."""
+
+
+def look(columns: Columns, *, horizon: int | None, peak: float, elements: int) -> Findings:
+    """Gather the evidence; the arguments are those of :func:`judge`."""
+    loss = columns["loss"]
+    infinite = np.isinf(loss) | np.isinf(columns["slope"])
+    broken = int(np.argmax(infinite)) if infinite.any() else None
+    measured = np.all([np.isfinite(columns[name]) for name in NEEDED], axis=0) & (columns["rate"] > 0)
+    moved = columns["moved_sq"] > 0  # a GradScaler or a loss below its lower bound leaves steps out
+    steps = np.flatnonzero((measured & moved)[:broken])
+
+    def gathered(steps: Any) -> tuple[Evidence, Losses] | tuple[None, None]:
+        if len(steps) < 3:
+            return None, None
+        chosen = {name: columns[name][steps] for name in (*NEEDED, "carried")}
+        return gather(chosen, horizon or SHARE * len(loss), peak, elements)
+
+    with np.errstate(all="ignore"):
+        evidence, losses = gathered(steps)
+        soared = evidence is not None and losses is not None and losses.has_soared(evidence.promised)
+        is_lost = soared or broken is not None
+        risen = loss[steps] - loss[steps[:1]] > FAR * np.abs(loss[steps[:1]])
+        if is_lost and risen.any():
+            evidence, _ = gathered(steps[: max(3, int(np.argmax(risen)))])
+    return Findings(evidence, losses, is_lost, broken, int((measured & ~moved).sum()))
+
+
 def judge(
-    columns: Mapping[str, Floats],
-    *,
-    horizon: int | None,
-    peak: float,
-    elements: int,
-    every: int = 1,
-    stop_reason: str | None = None,
-    weights: Mapping[str, Sequence[float]] = WEIGHTS,
-    edge: float = EDGE,
+    columns: Columns, *, horizon: int | None, peak: float, elements: int, stop_reason: str | None = None
 ) -> Verdict:
-    """The verdict on the steps so far.
+    """The verdict on the steps so far; it says so where the first tenth of them has led to another one.
 
     Args:
         columns: The numbers of the steps: ``NEEDED`` and ``carried``; ∞ is divergence, NaN what was not measured.
         horizon: T; None for a run of unknown length, which is then taken to be ten times as long as it is.
         peak: The largest rate of the run, as far as it is known.
         elements: Parameters in the sample.
-        every: Steps from one entry to the next.
         stop_reason: What a stop rule has reported, if one has.
-        weights: The weights of the evidence.
-        edge: The sum from which on a rate is at the edge.
     """
-    seen = look(columns, horizon=horizon, peak=peak, elements=elements, every=every)
-    evidence, now, done, wanted = seen.evidence, seen.now, seen.done, seen.wanted
-    if seen.broken is not None or stop_reason is not None:
-        reason = stop_reason or f"loss or gradient are not finite from step {seen.broken} on"
-        details = {} if evidence is None else dict(evidence._asdict())
-        return _verdict(State.TOO_LARGE, reason, seen.sane, peak, weights, details)
-    if done < wanted and not (seen.soared and done >= FEWEST):
+    done = len(columns["loss"])
+    wanted = WITHOUT_HORIZON if horizon is None else min(max(horizon // SHARE, FEWEST), horizon)
+    known: dict[str, Any] = {"horizon": horizon, "peak": peak, "elements": elements}
+    found = look(columns, **known)
+    evidence, losses = found.evidence, found.losses
+    if stop_reason is not None or found.broken is not None:
+        reason = stop_reason or f"loss or gradient are not finite from step {found.broken} on"
+        return verdict_of(State.TOO_LARGE, reason, evidence, peak)
+    if done < wanted and not (found.is_lost and done >= FEWEST):
         reason = f"{done} of the {wanted} steps that a verdict needs are done"
         return Verdict(State.UNKNOWN, reason, more_steps=wanted - done)
-    steps = min(done, wanted) // every if horizon is not None else done // every
-    if evidence is None or now is None or steps - seen.still < min(3, wanted) or 2 * seen.still > steps:
+    if evidence is None or losses is None or 2 * found.still > done:
         if not np.isfinite(columns["loss"]).any():
             return Verdict(State.UNKNOWN, "no loss is known; call monitor.record(loss) before every step")
-        reason = f"{seen.still} of {steps} steps did not move the parameters"
         hint = ', as where the loss is below a lower_bound: "level" needs none' if np.any(columns["size"] == 0) else ""
-        return Verdict(State.UNKNOWN, reason + hint)
-    small, large, _ = map(float, scores(evidence, weights))
-    state = State.TOO_LARGE if large > 0 or seen.soared else State.TOO_SMALL if small > 0 else State.HOLDS
-    if state is State.HOLDS and large > edge:
-        state = State.AT_THE_EDGE
-    length = horizon or SHARE * done
-    assumed = "" if horizon is not None else f", if the run is to be ten times as long ({length} steps)"
-    details = {**evidence._asdict(), "too small": small, "too large": large, "horizon": float(length)}
-    return _verdict(state, _reason(state, evidence, now, done) + assumed, seen.sane, peak, weights, details)
+        return Verdict(State.UNKNOWN, f"{found.still} of {done} steps did not move the parameters{hint}")
+    state = state_of(evidence, found.is_lost)
+    reason = _reason(state, evidence, losses, done)
+    if horizon is None:
+        reason += f", if the run is to be ten times as long ({SHARE * done} steps)"
+    else:
+        early = look({name: values[:wanted] for name, values in columns.items()}, **known)
+        before = state if early.evidence is None else state_of(early.evidence, early.is_lost)
+        if before is not state:
+            reason += f' (after {wanted} steps it was "{before}")'
+    return verdict_of(state, reason, evidence, peak)
 
 
-def progress(loss: Floats, every: int = 1) -> str | None:
-    """How a run is doing, of whose rate nothing can be said; None if it has hardly begun.
-
-    >>> progress(np.array([4.0, 4.0, 2.0, 2.0]))
-    'after 4 steps the loss is 0.5 times the first'
-    """
-    if np.isinf(loss).any():
-        return f"the loss is not finite from step {int(np.argmax(np.isinf(loss))) * every} on"
-    known = loss[np.isfinite(loss)]
-    return _change(summarise(known, known), len(loss) * every) if len(known) > 1 else None
+def state_of(evidence: Evidence, is_lost: bool, weights: Weights = WEIGHTS, edge: float = EDGE) -> State:
+    """Where a rate stands."""
+    small, large, _ = scores(evidence, weights)
+    if is_lost or large > 0:
+        return State.TOO_LARGE
+    if small > 0:
+        return State.TOO_SMALL
+    return State.AT_THE_EDGE if large > edge else State.HOLDS
 
 
-def _verdict(
-    state: State,
-    reason: str,
-    sane: Evidence | None,
-    peak: float,
-    weights: Mapping[str, Sequence[float]],
-    details: dict[str, float],
+def verdict_of(
+    state: State, reason: str, evidence: Evidence | None, peak: float, weights: Weights = WEIGHTS
 ) -> Verdict:
-    """The verdict with its rates: a range around the likely best one that agrees with the state."""
-    estimate, half = -2.0 if sane is None else float(scores(sane, weights)[2]), _HALF_WIDTH
-    middle = estimate
-    if state is State.HOLDS:  # a rate that holds belongs to the range
-        if sane is not None and sane.shortened > _HARDLY:
-            half = _HALF_WIDTH_HOLDS
-        middle = float(np.clip(estimate, -half, half))
-    elif state is State.TOO_LARGE:  # and one that does not stays outside
-        middle = min(estimate, -half - 0.1)
-    elif state is State.TOO_SMALL:
-        middle = max(estimate, half + 0.1)
-    low, high = middle - half, middle + half
-    if state is State.AT_THE_EDGE:  # a safer rate is no larger one
-        high = min(high, 0.0)
-        low = min(low, high - _HALF_WIDTH_HOLDS)
-    direction = {State.TOO_SMALL: 1, State.HOLDS: int(estimate > _OTHER)}.get(state, -1)
+    """The verdict with its rates: the likely best one, as far as the state allows, and a range around it."""
+    sums = None if evidence is None else scores(evidence, weights).tolist()
+    estimate = -2.0 if sums is None else sums[2]
+    direction = {State.TOO_SMALL: 1, State.HOLDS: (estimate > _OTHER) - (estimate < -_OTHER)}.get(state, -1)
+    if state is State.HOLDS:  # a rate that works belongs to the range
+        middle = float(np.clip(estimate, -_HALF_WIDTH, _HALF_WIDTH))
+        low, high = middle - _HALF_WIDTH, middle + _HALF_WIDTH
+    else:  # and one that does not is no part of it
+        middle = direction * max(direction * estimate, _OTHER)
+        low, high = sorted((middle + direction * _HALF_WIDTH, max(middle * direction - _HALF_WIDTH, _NEXT) * direction))
     far = {State.TOO_SMALL: 0, State.TOO_LARGE: 1}.get(state)  # the evidence is at the ends of its scales
-    is_far = sane is None or (far is not None and (sane.promised, sane.away) == (PROMISED[far], AWAY[far]))
+    is_far = evidence is None or (far is not None and (evidence.promised, evidence.away) == (PROMISED[far], AWAY[far]))
+    details: dict[str, float] = {}
+    if evidence is not None and sums is not None:
+        details = {**evidence._asdict(), **dict(zip(("too small", "too large", "decades to best"), sums, strict=True))}
     span = peak * 10.0**low, peak * 10.0**high
     if not 0 < span[0] <= span[1] < np.inf:
         return Verdict(state, reason, direction=direction, is_far=is_far, details=details)
-    is_named = not is_far and state is not State.AT_THE_EDGE and abs(middle - estimate) <= _CONTRADICTION
-    is_named &= state is not State.HOLDS or middle > -_OTHER
-    best = peak * 10.0**middle if is_named else None
-    return Verdict(state, reason, span, best, direction, is_far, details=details)
+    best = None if is_far else peak * 10.0**middle
+    behind = float(np.interp(middle, *zip(*BEHIND, strict=True))) if direction > 0 and not is_far else None
+    return Verdict(state, reason, span, best, direction, peak, behind, is_far, details=details)
 
 
-def _change(now: Losses, done: int) -> str:
+def progress(loss: Floats) -> str | None:
+    """How a run is doing, of whose rate nothing can be said; None if it has hardly begun.
+
+    >>> progress(np.array([4.0, 4.0, 2.0, 2.0]))
+    'after 4 steps the loss is 0.67 times the first'
+    """
+    if np.isinf(loss).any():
+        return f"the loss is not finite from step {int(np.argmax(np.isinf(loss)))} on"
+    known = loss[np.isfinite(loss)]
+    return _change(Losses.of(known), len(loss)) if len(known) > 1 else None
+
+
+def _change(losses: Losses, done: int) -> str:
     """How the loss has changed, for a person."""
-    if now.first > 0 and now.late > 0:
-        ratio = short(now.late / now.first, 2)
+    first, late = losses.first, losses.late
+    if first > 0 and late > 0:
+        ratio = short(late / first, 2)
         return f"after {done} steps the loss is " + ("unchanged" if ratio == "1" else f"{ratio} times the first")
-    return f"after {done} steps the loss has gone from {short(now.first)} to {short(now.late)}"
+    return f"after {done} steps the loss has gone from {short(first)} to {short(late)}"
 
 
-def _reason(state: State, evidence: Evidence, now: Losses, done: int) -> str:
+def _reason(state: State, evidence: Evidence, losses: Losses, done: int) -> str:
     """What decided, for a person."""
-    change = _change(now, done)
+    change = _change(losses, done)
     if state is State.TOO_SMALL:
         return f"{change}, and the weights have moved by {short(10**evidence.away, 2)} of their length only"
     if state is State.HOLDS:
         return f"{change}, and its steps are neither too short nor do they overshoot"
-    if now.late > now.first:
+    if losses.late > losses.first:
         return change
     if evidence.uphill > 0:
         return f"{change}, but it has gone too far: the gradient points back to the start"
     return f"{change}, but its steps are long: they promise {short(10**evidence.promised, 2)} times the loss"
+
+
+def _quarter(values: Floats) -> int:
+    return max(2, len(values) // 4)
+
+
+def _mean(values: Floats) -> float:
+    """A mean that does not overflow before its result does."""
+    return float(np.sum(values / max(len(values), 1)))
+
+
+def _log(value: float, least: float, most: float) -> float:
+    """A decimal logarithm within limits; the least for what is not above 0."""
+    return min(max(math.log10(min(value, 1e300)), least), most) if value > 0 else float(least)

@@ -1,4 +1,4 @@
-"""The verdict: is this learning rate too small, does it hold, or is it too large; why, and which rates to try."""
+"""The verdict: is this learning rate too small, does it work, or is it too large; why, and which rate is better."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ COLOURS = {
 class Verdict:
     """What a monitor makes of a run; its text says what is the case and what to do.
 
-    >>> print(Verdict(State.TOO_LARGE, "after 40 steps the loss is 1.6 times the first", (0.003, 0.03), 0.01))
-    Too large: after 40 steps the loss is 1.6 times the first. Best near 0.01 (0.003 to 0.03).
+    >>> print(Verdict(State.TOO_SMALL, "the loss is unchanged", (0.003, 0.03), 0.01, lr=0.001, behind=0.4))
+    Too small: the loss is unchanged. Best near 0.01 (0.003 to 0.03); yours, 0.001, is about 40 % of the gain behind.
     """
 
     state: State
@@ -40,17 +40,21 @@ class Verdict:
     reason: str
     """What decided."""
     lr_range: tuple[float, float] | None = None
-    """Rates to try, at most one and a half decades: of the first parameter group, at the peak of the schedule."""
+    """Rates to try, at most a decade: of the first parameter group, at the peak of the schedule."""
     best_lr: float | None = None
     """The likely best rate, inside of the range; None where the evidence names no single one."""
     direction: int = 0
     """1 where a larger rate is likely better, −1 where a smaller one is, 0 where the present one will do."""
+    lr: float | None = None
+    """The rate that was judged, at the peak of the schedule."""
+    behind: float | None = None
+    """The share of the gain, of what the best rate lowers the loss by, that this rate is likely behind."""
     is_far: bool = False
     """Whether the range is a first guess: the rate is so wrong that good ones may lie far beyond it."""
     more_steps: int = 0
     """Steps that are still wanted, if the state is unknown."""
     details: Mapping[str, float] = field(default_factory=dict)
-    """Numbers for experts: the evidence, and the two scores that it adds up to."""
+    """Numbers for experts: the evidence, and the sums that it adds up to."""
 
     @property
     def advice(self) -> str:
@@ -61,15 +65,18 @@ class Verdict:
             return "Try a tenth of it." if self.state is State.TOO_LARGE else ""
         span = f"{short(self.lr_range[0], 2)} to {short(self.lr_range[1], 2)}"
         best = f"try {span}" if self.best_lr is None else f"best near {short(self.best_lr, 2)} ({span})"
+        if self.behind is not None and self.lr is not None:
+            best += f"; yours, {short(self.lr, 2)}, is about {100 * self.behind:.0f} % of the gain behind"
         if self.is_far:
             beyond = "more" if self.state is State.TOO_SMALL else "less"
             return f"Try {span}, and far {beyond} if that is {self.state} as well."
         if self.state is State.AT_THE_EDGE:
-            return f"It may still work, but {span} is safer."
+            return f"It may still work, but a smaller rate is safer: {best}."
         if self.state is State.HOLDS and self.direction:
-            return f"It works, but a larger rate is likely better: {best}."
+            other = "larger" if self.direction > 0 else "smaller"
+            return f"It works, but a {other} rate is likely better: {best}."
         if self.state is State.HOLDS:
-            return f"Keep it; {span} should do as well." if self.best_lr is None else f"Keep it: {best}."
+            return f"Keep it: {best}."
         return f"{best[0].upper()}{best[1:]}."
 
     def __str__(self) -> str:

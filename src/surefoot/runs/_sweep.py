@@ -32,7 +32,7 @@ from surefoot.runs._types import TRACED, Floats, Key, Record, Settings, Trace, c
 from surefoot.runs._work import Stop, Task
 from surefoot.theory import level
 from surefoot.theory.arrays import NUMPY
-from surefoot.theory.models import Linear, Model, Point, exact_delta
+from surefoot.theory.models import Linear, Model, Point, are_regular, exact_delta
 
 NUMERICS_VERSION = 3
 """Changes whenever the numbers of a run do, so that stored runs of other versions are computed anew."""
@@ -513,7 +513,7 @@ class StepSizes:
                 self._told[3, self._places] = self._delta
 
     def _write_special(self) -> None:
-        special = ~_are_regular(self._decrease, self._z)
+        special = ~are_regular(self._decrease, self._z, NUMPY.limits(self._z))
         for model, part, _, sizes, deltas in self._parts:
             here = special[part]
             if here.any():
@@ -554,14 +554,9 @@ def _deltas(model: Model, loss: Floats, grad_sq: Floats, rate: Floats) -> Floats
     z = decrease / height
     deltas: Floats = model.solve(NUMPY, Point(height, grad_sq, rate, 0.5 * decrease, z, True))[1]
     if not (decrease.size and decrease.min() > _TINY and z.min() > _TINY and z.max() <= _MAX):
-        special = ~_are_regular(decrease, z)
+        special = ~are_regular(decrease, z, NUMPY.limits(z))
         deltas[special] = model.step(loss[special], grad_sq[special], rate[special]).delta
     return deltas
-
-
-def _are_regular(decrease: Floats, z: Floats) -> NDArray[np.bool_]:
-    regular: NDArray[np.bool_] = (np.minimum(z, decrease) > _TINY) & (z <= _MAX)
-    return regular
 
 
 class ProblemRun(Run):

@@ -76,7 +76,7 @@ def last_iterate_terms(lrs: ArrayLike, deltas: ArrayLike) -> Floats:
     array([0.25, 0.5 , 0.5 ])
     """
     rates, indices = _check(lrs, deltas)
-    return _weighted(last_iterate_weights(rates), indices)
+    return product(last_iterate_weights(rates), indices)
 
 
 def last_iterate_weights(lrs: ArrayLike) -> Floats:
@@ -225,9 +225,7 @@ def expected_delta_sps(
     0.75
     """
     capped = numbers("gap", gap) + interpolation_constant + lower_bound_error
-    with np.errstate(over="ignore"):
-        linear = product(0.5 * numbers("lr", lr), numbers("grad_sq", grad_sq))
-    return scalar(np.minimum(linear, capped))
+    return scalar(np.minimum(product(0.5 * numbers("lr", lr), numbers("grad_sq", grad_sq)), capped))
 
 
 def expected_delta_spp(
@@ -242,8 +240,7 @@ def expected_delta_spp(
     bent = product(rate, np.asarray(number("weak_convexity", weak_convexity, least=0)))
     if (bent >= 1).any():
         raise ValueError(f"lr must be below 1/weak_convexity, got lr={lr!r}, weak_convexity={weak_convexity!r}")
-    with np.errstate(over="ignore"):
-        linear = product(0.5 * rate / (1.0 - bent), numbers("grad_sq", grad_sq))
+    linear = product(0.5 * rate / (1.0 - bent), numbers("grad_sq", grad_sq))
     return scalar(np.minimum(linear, numbers("gap", gap) + interpolation_constant))
 
 
@@ -298,14 +295,15 @@ def rates_over_time(lrs: ArrayLike) -> Floats:
     return rates
 
 
-def product(rate: Floats, value: Floats) -> Floats:
-    """The product, which is 0 where the value is, at an infinite rate too.
+def product(a: Floats, b: Floats) -> Floats:
+    """The product, in which a zero wins over an infinity.
 
     >>> product(np.array([2.0, math.inf]), np.array([1.0, 0.0]))
     array([2., 0.])
     """
-    with np.errstate(invalid="ignore"):
-        return np.where(value == 0, 0.0, rate * value)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = np.asarray(a * b)
+        return np.where((a == 0) | (b == 0), 0.0, found) if np.isnan(found.sum()) else found
 
 
 def _half_square(distance: Floats, total: Floats) -> Floats:
@@ -315,16 +313,7 @@ def _half_square(distance: Floats, total: Floats) -> Floats:
 
 
 def _sum(weights: Floats, indices: Floats) -> Any:
-    return scalar(_weighted(weights, indices).sum(axis=-1))
-
-
-def _weighted(weights: Floats, indices: Floats) -> Floats:
-    """weights·indices, where a zero wins over an infinity."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        terms = weights * indices
-        if np.isnan(terms.sum()):
-            terms = np.where((weights == 0) | (indices == 0), 0.0, terms)
-    return terms
+    return scalar(product(weights, indices).sum(axis=-1))
 
 
 def _rates(lrs: ArrayLike) -> Floats:

@@ -11,7 +11,7 @@ lowered as that is reached.
 
 for every u. (f(x) − max{f(u), C} is at most both ⟨g, x − u⟩ and F: take t of the first and 1 − t of the second.) So
 bounds that rest on the base inequality hold with max{f(u), C_t} in place of f(u): a level above the infimum costs
-:func:`price` in the comparator, and nothing else. δ is :func:`surefoot.theory.models.safe_delta`.
+(C_t − f(u))₊ in the comparator, and nothing else. δ is :func:`surefoot.theory.models.safe_delta`.
 
 **What does not.** In the last-iterate bound earlier iterates are comparators, too: in the window that starts at k, δ_t
 becomes δ_t + (C_t − f(x_k, s_t))₊. That does not telescope into one pass, so that partial sums certify nothing.
@@ -151,13 +151,3 @@ def step(model: Model, rule: Rule, seen: Seen, loss: Array, decrease: Array) -> 
     delta = xp.where(finite, safe_delta(gap, decrease, 1.0, size), math.inf)
     kept = Seen(*(xp.where(finite, *both) for both in zip(new, old, strict=True)))
     return kept, Step(xp.where(finite, size, 0.0), delta)
-
-
-def price(level: Array, comparator: Array) -> Array:
-    """What a level costs in the comparator: max{f(u), C} − f(u) = (C − f(u))₊.
-
-    >>> price(0.5, 0.2), price(0.1, 0.2)
-    (0.3, 0.0)
-    """
-    xp, (level, comparator) = coerce(level, comparator)
-    return xp.maximum(level - comparator, 0.0 * level)

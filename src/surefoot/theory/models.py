@@ -51,7 +51,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from surefoot.theory.arrays import FLOATS, NUMPY, Array, Namespace, coerce
+from surefoot.theory.arrays import FLOATS, NUMPY, Array, Limits, Namespace, coerce
 
 INFINITY = math.inf
 
@@ -66,9 +66,6 @@ class Step(NamedTuple):
 
     def __str__(self) -> str:
         return f"step size {_shown(self.size)}, stability index δ {_shown(self.delta)}"
-
-    def _repr_html_(self) -> str:
-        return f"step size <b>{_shown(self.size)}</b>, stability index δ <b>{_shown(self.delta)}</b>"
 
 
 def _shown(value: Any) -> str:
@@ -97,6 +94,11 @@ class Point(NamedTuple):
     """α‖g‖²/F; may be ∞."""
     regular: bool
     """Nothing is zero, and nothing overflows: ``half`` and ``z`` are finite and positive."""
+
+
+def are_regular(decrease: Array, z: Array, limits: Limits) -> Array:
+    """Where q and z are normal, finite numbers above 0, which leaves nothing special to F > 0, ‖g‖² and α > 0."""
+    return (decrease >= limits.tiny) & (decrease <= limits.max) & (z >= limits.tiny) & (z <= limits.max)
 
 
 class Model(ABC):
@@ -140,11 +142,11 @@ class Model(ABC):
             excess = loss - bound
             live, bounded = excess > 0, excess < INFINITY
             height = xp.where(live & bounded, excess, 1.0)
-            value = self._value(xp, height, size * grad_sq, loss, bound)
+            value = self._value(xp, height, size * grad_sq, bound)
             value = xp.where(live, xp.where(bounded, value, loss - size * grad_sq), loss)  # linear without a bound
         return value[()] if xp is NUMPY else value
 
-    def _value(self, xp: Namespace, height: Array, decrease: Array, loss: Array, bound: Array) -> Array:
+    def _value(self, xp: Namespace, height: Array, decrease: Array, bound: Array) -> Array:
         return bound + height * self.relative_value(xp, decrease / height)
 
     def _guarded(self, xp: Namespace, loss: Array, grad_sq: Array, lr: Array, bound: Array) -> tuple[Array, Array]:
@@ -153,9 +155,7 @@ class Model(ABC):
         if xp.concrete:
             decrease = lr * grad_sq
             z = decrease / xp.where(height > 0, height, 1.0)
-            # A normal q and a finite, positive z leave no room for anything special in the four inputs.
-            normal = (decrease >= limits.tiny) & (decrease <= limits.max) & (z >= limits.tiny) & (z <= limits.max)
-            if xp.all(normal & (height > 0) & (lr > 0)):
+            if xp.all(are_regular(decrease, z, limits) & (height > 0) & (lr > 0)):
                 return self.solve(xp, Point(height, grad_sq, lr, 0.5 * decrease, z, True))
             _reject_negative(xp, grad_sq=grad_sq, lr=lr)
         good = xp.isfinite(loss) & xp.isfinite(grad_sq) & (lr >= 0) & (grad_sq >= 0) & (bound < INFINITY)
@@ -265,9 +265,6 @@ class Linear(Model):
 
     def height(self, loss: Array, bound: Array) -> Array:
         return 1.0 + 0.0 * loss  # the height plays no role; only a loss that is not finite shows
-
-    def _value(self, xp: Namespace, height: Array, decrease: Array, loss: Array, bound: Array) -> Array:
-        return loss - decrease
 
     def relative_value(self, xp: Namespace, drop: Array) -> Array:
         return 1.0 - drop
@@ -558,12 +555,12 @@ class Composite(Model):
         delta = xp.where(defined, xp.where(delta > 0, delta, 0.0), math.inf)
         return xp.where(defined, xp.minimum(size, lr), 0.0), delta
 
-    def _value(self, xp: Namespace, height: Array, decrease: Array, loss: Array, bound: Array) -> Array:
+    def _value(self, xp: Namespace, height: Array, decrease: Array, bound: Array) -> Array:
         argument = _apply(xp, self.phi, height) - _apply(xp, self.dphi, height) * decrease
         return bound + _apply(xp, self.psi, argument)
 
     def relative_value(self, xp: Namespace, drop: Array) -> Array:
-        return self._value(xp, 0.0 * drop + 1.0, drop, drop, 0.0)
+        return self._value(xp, 0.0 * drop + 1.0, drop, 0.0)
 
 
 def _solve_drop(xp: Namespace, pull: Map, z: Array) -> Array:
