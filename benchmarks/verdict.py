@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from surefoot.monitor import Verdict
 from surefoot.monitor._judge import EDGE, WEIGHTS, Evidence, Weights, state_of, verdict_of
@@ -179,28 +177,32 @@ QUESTIONS: tuple[tuple[str, Callable[[Row], bool], str, Callable[[Judged], bool]
 )  # fmt: skip
 
 
-def table(title: str, runs: list[Judged]) -> Table:
+def table(runs: list[Judged]) -> str:
     """The shares of the runs, against what is wanted of them."""
-    shares = sorted({row["after"] for row, _ in runs})
-    heads = [f"after {share:.0%}" for share in shares]
-    shown = Table("runs", "number", "verdict", *heads, "wanted", title=title)
+    after = sorted({row["after"] for row, _ in runs})
+    rows = []
     for name, holds, verdict, question, goal, at_least in QUESTIONS:
-        parts = [[one for one in runs if one[0]["after"] == after and holds(one[0])] for after in shares]
+        parts = [[one for one in runs if one[0]["after"] == part and holds(one[0])] for part in after]
         values = [f"{share(part, question):.0%}" for part in parts]
-        shown.add_row(name, str(len(parts[-1])), verdict, *values, f"{'≥' if at_least else '≤'} {goal:.0%}")
-    return shown
+        rows.append([name, str(len(parts[-1])), verdict, *values, f"{'≥' if at_least else '≤'} {goal:.0%}"])
+    return markdown(["runs", "number", "verdict", *(f"after {part:.0%}" for part in after), "wanted"], rows)
 
 
-def by(name: str, runs: list[Judged], after: float) -> Table:
+def by(name: str, runs: list[Judged], after: float) -> str:
     """The same in short, for parts of the runs."""
-    heads = ("below: too small", "inside: holds", "inside: wrong", "above: too large or edge", "best ≤ 3×")
-    shown = Table(name, "runs", *heads, title=f"after {after:.0%}")
-    runs = [one for one in runs if one[0]["after"] == after]
+    rows, runs = [], [one for one in runs if one[0]["after"] == after]
     for part in sorted({row[name] for row, _ in runs}):
         own = [one for one in runs if one[0][name] == part]
         values = [share([one for one in own if QUESTIONS[k][1](one[0])], QUESTIONS[k][3]) for k in (0, 1, 2, 3, 5)]
-        shown.add_row(part, str(len(own)), *("–" if math.isnan(value) else f"{value:.0%}" for value in values))
-    return shown
+        rows.append([part, str(len(own)), *("–" if math.isnan(value) else f"{value:.0%}" for value in values)])
+    heads = ("below: too small", "inside: holds", "inside: wrong", "above: too large or at the edge", "best within 3×")
+    return markdown([f"{name}, after {after:.0%}", "runs", *heads], rows)
+
+
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    """A table as it stands in the docs."""
+    lines = [f"| {' | '.join(line)} |" for line in (heads, *rows)]
+    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
 
 
 def code(weights: Weights, edge: float) -> str:
@@ -248,11 +250,11 @@ def write(file: Path, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="judge the recorded runs (the default)")
     parser.add_argument("--fit", action="store_true", help="fit the weights, and judge every task without its own")
     parser.add_argument("--record", action="store_true", help="train what --runs lacks, and write the rows")
     parser.add_argument("--runs", type=Path, default=Path("out/verdict"), help="where whole runs are kept")
     chosen = parser.parse_args()
-    console = Console(width=150)
     if chosen.record:
         record(chosen.runs)
     rows = read(FITTED)
@@ -260,17 +262,14 @@ def main() -> None:
         fit = Fit(rows)
         weights = fit.weights()
         print(code(*weights[0]))
-        runs = [judged(row, *weights[1 + fold]) for row, fold in zip(rows, fit.fold, strict=True)]
-        console.print(table("fitted kinds and small tasks, each judged by weights that have not seen its task", runs))
-        print(behind(runs))
+        rows_and_folds = zip(rows, fit.fold, strict=True)
+        runs = [judged(row, *weights[1 + fold]) for row, fold in rows_and_folds]
+        print(f"\neach task judged by weights that have not seen it\n\n{table(runs)}\n\n{behind(runs)}")
         return
-    for title, file in (
-        ("kinds that the weights were fitted on", FITTED),
-        ("kinds that nothing was fitted on", UNTOUCHED),
-    ):
-        runs = [judged(row) for row in read(file)]
-        console.print(table(title, runs))
-        console.print(by("task" if file == UNTOUCHED else "optimizer", runs, 0.1))
+    untouched = [judged(row) for row in read(UNTOUCHED)]
+    print(f"kinds that nothing was fitted on\n\n{table(untouched)}\n\n{by('task', untouched, 0.1)}\n")
+    runs = [judged(row) for row in rows]
+    print(f"kinds that the weights were fitted on\n\n{table(runs)}\n\n{by('optimizer', runs, 0.1)}")
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ def test_what_a_stop_rule_has_said_is_the_reason(another):
 
 def test_parameters_that_start_at_zero_have_a_usual_size():
     states = []
-    for lr in (1e-4, 0.05, 30.0):
+    for lr in (1e-4, 0.01, 30.0):
         model = torch.nn.Linear(20, 1)
         torch.nn.init.zeros_(model.weight)
         torch.nn.init.zeros_(model.bias)
@@ -231,17 +231,6 @@ def test_a_loss_that_stays_is_unchanged():
             optimizer.step()
     assert monitor.verdict().state == "too small"
     assert "the loss is unchanged" in monitor.verdict().reason
-
-
-def test_a_safer_rate_is_no_larger_one(another):
-    """Over all rates at the edge, with evidence that may name a larger best rate."""
-    seen = 0
-    for lr in np.geomspace(0.05, 5.0, 24):
-        verdict = watched(another, OPTIMIZERS["sgd"][0], float(lr)).verdict()
-        if verdict.state == "at the edge":
-            seen += 1
-            assert verdict.lr_range[0] < verdict.lr_range[1] <= lr * (1 + 1e-12)
-    assert seen
 
 
 # When nothing can be said of a rate.
@@ -407,6 +396,9 @@ def test_any_numbers_get_a_verdict(rows, horizon, peak):
         low, high = verdict.lr_range
         assert 0 < low <= high < math.inf
         assert math.log10(high / low) <= 1.0 + 1e-6
+        assert verdict.state != "too small" or low > peak
+        assert verdict.state != "holds" or low <= peak * (1 + 1e-9) <= high * (1 + 1e-6)
+        assert verdict.state not in ("at the edge", "too large") or high < peak
 
 
 def _columns(monitor):
@@ -426,5 +418,5 @@ def test_steps_that_were_skipped_are_told():
             optimizer.step()
     verdict = monitor.verdict()
     assert verdict.state == "unknown"
-    assert "5 of 5 steps did not move the parameters" in str(verdict)
+    assert "8 of 8 steps did not move the parameters" in str(verdict)
     assert "lower_bound" in str(verdict)

@@ -47,13 +47,13 @@ _NEXT = 0.1
 
 WEIGHTS: Weights = {
     #            small  large   best
-    "constant": (-0.45, -3.29, 0.53),
-    "promised": (-1.45, 1.47, 0.00),
-    "share":    (3.96, -0.68, 0.66),
-    "learned":  (-6.23, -3.81, -0.42),
-    "away":     (-2.27, 3.26, -0.86),
-    "uphill":   (-0.79, 0.00, 0.00),
-    "falls":    (0.71, -0.65, 0.00),
+    "constant": (-0.54, -3.61, 0.50),
+    "promised": (-1.59, 1.36, 0.00),
+    "share":    (3.94, -0.66, 0.65),
+    "learned":  (-5.99, -3.60, -0.40),
+    "away":     (-2.27, 3.20, -0.88),
+    "uphill":   (-0.74, 0.00, 0.00),
+    "falls":    (0.73, -0.65, 0.00),
     "left":     (0.00, 0.00, 0.70),
 }  # fmt: skip
 """The weights of the evidence in three sums, as ``python benchmarks/verdict.py --fit`` prints them.
@@ -62,7 +62,7 @@ WEIGHTS: Weights = {
 linear one of log10(best rate / this rate). Above 0 a rate is too small, or too large. The cuts are such that, with the
 task at hand left out of the fit, 2 % of the rates inside their window are called too small and 1 % too large.
 """
-EDGE = -2.08
+EDGE = -2.33
 """The ``large`` sum from which on a rate is at the edge."""
 BEHIND = ((0.35, 0.02), (0.65, 0.08), (1.0, 0.6), (1.5, 0.85), (2.1, 0.9), (3.2, 0.97))
 """Decades to the best rate, and the median share of the gain that smaller rates of this distance are behind."""
@@ -76,7 +76,7 @@ class Evidence(NamedTuple):
     promised: float
     """log10 of the decrease that the slopes Σ⟨g, Δ⟩ of the steps have promised."""
     learned: float
-    """By how much the loss has fallen, from 0 to 1."""
+    """By how much the loss has fallen, beyond its scatter, from 0 to 1."""
     away: float
     """log10 of the distance from the start over the length of the parameters."""
     uphill: float
@@ -138,7 +138,7 @@ def gather(columns: Columns, horizon: int, peak: float, elements: int) -> tuple[
     evidence = Evidence(
         share=_log(len(loss) / horizon, -2, 0),
         promised=_log(ahead * len(loss) * _mean(slope) / losses.unit, *PROMISED),
-        learned=float(np.clip((losses.first - losses.late) / losses.unit, 0.0, 1.0)),
+        learned=float(np.clip((losses.first - losses.late - losses.noise) / losses.unit, 0.0, 1.0)),
         away=_log(ahead * math.sqrt(columns["away_sq"][-1]) / length, *AWAY),
         uphill=math.copysign(math.log1p(100 * min(abs(uphill), 3.0)), uphill),
         left=float(np.clip(_mean(np.where(known, carried, 0.0)) / max(abs(before), _TINY), -1.0, 1.0)),
@@ -265,7 +265,7 @@ def verdict_of(
     if not 0 < span[0] <= span[1] < np.inf:
         return Verdict(state, reason, direction=direction, is_far=is_far, details=details)
     best = None if is_far else peak * 10.0**middle
-    behind = float(np.interp(middle, *zip(*BEHIND, strict=True))) if direction > 0 and not is_far else None
+    behind = float(np.interp(middle, *np.transpose(BEHIND))) if direction > 0 and not is_far else None
     return Verdict(state, reason, span, best, direction, peak, behind, is_far, details=details)
 
 

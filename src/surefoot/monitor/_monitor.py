@@ -77,7 +77,7 @@ class StabilityMonitor:
     ...         loss.backward()
     ...         optimizer.step()
     >>> print(monitor.verdict())
-    Too large: after 10 steps the loss is 82000 times the first. Best near 0.078 (0.025 to 0.25).
+    Too large: after 10 steps the loss is 82000 times the first. Best near 0.074 (0.023 to 0.23).
     """
 
     def __init__(
