@@ -70,7 +70,7 @@ def test_split_is_a_partition_of_the_rows():
 
 def test_split_is_shuffled_and_fixed_by_its_seed():
     data = load("vowel")
-    first, again, other = (train_validation_split(data, seed=seed)[0].X for seed in (0, 0, 1))
+    first, again, other = (train_validation_split(data, split_seed=seed)[0].X for seed in (0, 0, 1))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
@@ -86,7 +86,7 @@ def test_class_missing_in_the_training_part_is_named():
     data = Dataset.from_arrays("mine", np.ones((20, 1)), [7] + [3] * 19)
     row_zero_held_out = next(s for s in range(99) if 0 in np.random.default_rng(s).permutation(20)[:4])
     with pytest.raises(ValueError, match="no row of the training part has the label 7"):
-        train_validation_split(data, 0.2, seed=row_zero_held_out)
+        train_validation_split(data, 0.2, split_seed=row_zero_held_out)
 
 
 @given(st.integers(2, 500), st.floats(0, 0.5, exclude_min=True))

@@ -16,10 +16,6 @@ FACTORIES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "resnet20": (networks.resnet20, torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))),
     "mlp": (networks.MLP, torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))),
     "small_cnn": (networks.SmallCNN, torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))),
-    "small_cnn without batch norm": (
-        functools.partial(networks.SmallCNN, batch_norm=False),
-        torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)),
-    ),
     "character_transformer": (
         functools.partial(networks.CharacterTransformer, 65),
         torch.randint(65, (2, 64), generator=torch.Generator().manual_seed(0)),

@@ -113,13 +113,13 @@ class Dataset:
         return cls(name, matrix, np.searchsorted(known, targets).astype(np.int64), tuple(known.tolist()))
 
 
-def train_validation_split(dataset: Dataset, fraction: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
+def train_validation_split(dataset: Dataset, fraction: float = 0.2, split_seed: int = 0) -> tuple[Dataset, Dataset]:
     """The rows for training, and those held out for validation, drawn at random; both with all classes.
 
     Args:
         dataset: What to divide.
         fraction: Share of the rows to hold out, rounded up to whole rows; over 0 and under 1.
-        seed: Of the shuffle.
+        split_seed: Of the shuffle.
 
     Raises:
         ValueError: An argument out of range, an empty part, or a class of ``dataset`` that no training row has.
@@ -130,14 +130,14 @@ def train_validation_split(dataset: Dataset, fraction: float = 0.2, seed: int = 
     (422, 106)
     """
     share("fraction", fraction)
-    whole("seed", seed, 0)
+    whole("split_seed", split_seed, 0)
     n_rows = len(dataset.y)
     held_out = max(1, math.ceil(round(fraction * n_rows, 9)))  # rounding first: 0.07 * 100 is 7.000000000000001
     if held_out == n_rows:
         raise ValueError(
             f"fraction must leave some of the {n_rows} rows of {dataset.name!r} for training, got {fraction}"
         )
-    order = np.random.default_rng(seed).permutation(n_rows)
+    order = np.random.default_rng(split_seed).permutation(n_rows)
     train, validation = (
         Dataset(dataset.name, dataset.X[rows], dataset.y[rows], dataset.labels)
         for rows in (order[held_out:], order[:held_out])
@@ -146,7 +146,8 @@ def train_validation_split(dataset: Dataset, fraction: float = 0.2, seed: int = 
     if missing.size:
         raise ValueError(
             f"{dataset.name}: no row of the training part has the label "
-            f"{_listed([dataset.labels[k] for k in missing])}; use another seed or a smaller fraction than {fraction}"
+            f"{_listed([dataset.labels[k] for k in missing])}; "
+            f"use another split_seed or a smaller fraction than {fraction}"
         )
     return train, validation
 

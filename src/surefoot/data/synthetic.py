@@ -18,21 +18,21 @@ class LinearRegressionData:
         b: Targets of shape (n,).
         x_hat: The solution that made ``b``, of norm 1. It minimises the loss if there is no noise.
         noise: Standard deviation of the noise on ``b``.
-        seed: Seed of everything random.
+        data_seed: Seed of everything random.
     """
 
     A: NDArray[np.float64]
     b: NDArray[np.float64]
     x_hat: NDArray[np.float64]
     noise: float
-    seed: int
+    data_seed: int
 
     def __post_init__(self) -> None:
         for array in (self.A, self.b, self.x_hat):
             array.flags.writeable = False
 
 
-def linear_regression(n: int = 50, d: int = 10, noise: float = 0.0, seed: int = 0) -> LinearRegressionData:
+def linear_regression(n: int = 50, d: int = 10, noise: float = 0.0, data_seed: int = 0) -> LinearRegressionData:
     r"""Draw the paper's synthetic linear regression.
 
     .. math::
@@ -50,20 +50,20 @@ def linear_regression(n: int = 50, d: int = 10, noise: float = 0.0, seed: int = 
         n: Rows, at least 2.
         d: Columns.
         noise: Standard deviation of the noise on ``b``.
-        seed: Of the random numbers.
+        data_seed: Of the random numbers.
 
     >>> data = linear_regression()
     >>> data.A.shape, bool(np.allclose(data.A @ data.x_hat, data.b))
     ((50, 10), True)
     """
-    for argument, value, least in (("n", n, 2), ("d", d, 1), ("seed", seed, 0)):
+    for argument, value, least in (("n", n, 2), ("d", d, 1), ("data_seed", data_seed, 0)):
         whole(argument, value, least)
     number("noise", noise, least=0)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(data_seed)
     A = (random.standard_normal((n, d)) + 1) * (10 * random.standard_normal(d))
     A *= random.random((n, d)) < min(1.0, 30 * math.log(n) / n)
     A *= 10 / np.linalg.norm(A, axis=0)
     x_hat = random.standard_normal(d)
     x_hat /= np.linalg.norm(x_hat)
     b = A @ x_hat + noise * random.standard_normal(n)
-    return LinearRegressionData(A, b, x_hat, float(noise), int(seed))
+    return LinearRegressionData(A, b, x_hat, float(noise), int(data_seed))

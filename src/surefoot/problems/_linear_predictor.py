@@ -168,12 +168,11 @@ def labelled(data: Any, task: Literal["classification", "regression"]) -> Datase
     return data
 
 
-def rows_of(dataset: Dataset, validation: float, seed: int = 0) -> tuple[Floats, Any, tuple[Floats, Any] | None]:
+def rows_of(dataset: Dataset, validation: float, split_seed: int) -> tuple[Floats, Any, tuple[Floats, Any] | None]:
     """Features and targets, and those of the share of the rows that is held out."""
     if not share("validation", validation, or_zero=True):
         return dataset.X, dataset.y, None
-    whole("split_seed", seed, 0)
-    dataset, held_out = train_validation_split(dataset, validation, seed)
+    dataset, held_out = train_validation_split(dataset, validation, split_seed)
     return dataset.X, dataset.y, (held_out.X, held_out.y)
 
 

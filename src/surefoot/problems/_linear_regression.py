@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot._base.arguments import whole
 from surefoot.data import Dataset, LinearRegressionData, linear_regression
 from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
 from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, Start, check_rows
@@ -56,9 +55,9 @@ class LinearRegression(LinearPredictor):
         start_seed: int = 0,
     ) -> None:
         if data is None:
-            data = linear_regression(n, d, noise, whole("data_seed", data_seed, 0))
+            data = linear_regression(n, d, noise, data_seed)
         if isinstance(data, LinearRegressionData):
-            self._origin: dict[str, Any] = {"name": "synthetic", "noise": data.noise, "seed": data.seed}
+            self._origin: dict[str, Any] = {"name": "synthetic", "noise": data.noise, "data_seed": data.data_seed}
             dataset = Dataset("synthetic", data.A, data.b)
         else:
             dataset = labelled(data, "regression")

@@ -120,8 +120,8 @@ class SmallCNN(nn.Module):
     """A small convolutional network for images of any size, from 8x8 digits to 32x32 colour.
 
     Three 3x3 convolutions at ``width``, 2 ``width`` and 4 ``width`` channels, the later two at stride 2, each with
-    batch norm (unless ``batch_norm=False``) and ReLU; then the mean over the image and a linear head. Weights start
-    from Kaiming's normal distribution N(0, 2 / fan in).
+    batch norm and ReLU; then the mean over the image and a linear head. Weights start from Kaiming's normal
+    distribution N(0, 2 / fan in).
 
     Example:
         >>> import torch
@@ -132,17 +132,15 @@ class SmallCNN(nn.Module):
         (5, 100)
     """
 
-    def __init__(self, *, channels: int = 1, width: int = 16, classes: int = 10, batch_norm: bool = True) -> None:
+    def __init__(self, *, channels: int = 1, width: int = 16, classes: int = 10) -> None:
         super().__init__()
         _check_sizes(channels=channels, width=width, classes=classes)
         layers: list[nn.Module] = []
         before = channels
         for stage in range(3):
             planes = width * 2**stage
-            layers.append(_convolution(before, planes, stride=1 if stage == 0 else 2, bias=not batch_norm))
-            if batch_norm:
-                layers.append(nn.BatchNorm2d(planes))
-            layers.append(nn.ReLU(inplace=True))
+            convolution = _convolution(before, planes, stride=1 if stage == 0 else 2)
+            layers += [convolution, nn.BatchNorm2d(planes), nn.ReLU(inplace=True)]
             before = planes
         self.features = nn.Sequential(*layers)
         self.head = nn.Linear(before, classes)
@@ -265,9 +263,9 @@ class _Attention(nn.Module):
         return added
 
 
-def _convolution(before: int, planes: int, *, stride: int = 1, bias: bool = False) -> nn.Conv2d:
-    """A 3x3 convolution that keeps the image's size (or halves it); a batch norm behind it makes a bias idle."""
-    return nn.Conv2d(before, planes, 3, stride=stride, padding=1, bias=bias)
+def _convolution(before: int, planes: int, *, stride: int = 1) -> nn.Conv2d:
+    """A 3x3 convolution that keeps the image's size (or halves it), without the bias that batch norm would undo."""
+    return nn.Conv2d(before, planes, 3, stride=stride, padding=1, bias=False)
 
 
 def _draw_weights(model: nn.Module) -> None:
