@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -247,7 +247,7 @@ class Surefoot(LossOptimizer):
             overlap = overlap + part.total(inner(part.grads, of_matrices.direction, f))
             length = length + lengths_of(part, f)
             if measured:
-                q = q + total(norms_of(whole(part, part.grads)), f)
+                q = q + norms_of(part, f)
         spread = torch.where(length > 0.0, q / length, past["spread"]) if measured else past["spread"]
         q = spread * length
         for of_vectors in vectors:
@@ -269,8 +269,8 @@ class Surefoot(LossOptimizer):
             weight = level.average_weight(beta, count, bias_correction=True)
             lerp_(share.average, share.part.grads, weight, skip)
             if isinstance(share, Matrices):
-                u = pieces(share.part, directions_of(whole(share.part, share.average)))
-                lerp_(share.direction, u, torch.ones_like(f), skip)
+                turn_(share, skip)
+                u = share.direction
             else:
                 u = adam_directions(share.average, share.second_moment, count, unit)
             directions.append(u)
@@ -347,24 +347,28 @@ def spectral(group: Mapping[str, Any]) -> list[Tensor]:
     return [p for p in group["params"] if p.ndim >= 2 and p.numel()] if group.get("spectral", True) else []
 
 
-def directions_of(averages: list[Tensor]) -> list[Tensor]:
-    """Of matrices and kernels: their orthogonal factors, as long as Adam's steps for matrices of these shapes."""
-    scales = [layer_scale(d, "match_rms_adamw") for d in averages]
-    factors = in_stacks(polar_factor, averages)
-    torch._foreach_mul_(factors, scales)
-    return [u.reshape(d.shape).to(d.dtype) for u, d in zip(factors, averages, strict=True)]
+def turn_(matrices: Matrices, skip: Tensor) -> None:
+    """Directions ← orthogonal factors of the averages, as long as Adam's steps for their shapes, unless skipped."""
+    part, one = matrices.part, torch.ones_like(skip, dtype=torch.float32)
+    for places, stack in stacks_of(whole(part, matrices.average)):
+        factors = polar_factor(stack).mul_(layer_scale(stack[0], "match_rms_adamw")).unbind()
+        originals = [part.originals[place] for place in places]
+        new = [u.reshape(p.shape).to(p.dtype) for u, p in zip(factors, originals, strict=True)]
+        if part.shards is not None:
+            new = [shard(u, p) for u, p in zip(new, originals, strict=True)]
+        lerp_([matrices.direction[place] for place in places], new, one, skip)
 
 
-def norms_of(gradients: list[Tensor]) -> list[Tensor]:
-    """⟨g, direction(g)⟩ of matrices and kernels, without their directions.
+def norms_of(part: Part, like: Tensor) -> Tensor:
+    """Σ⟨g, direction(g)⟩ of matrices and kernels, without their directions.
 
     (Those of the average would cost nothing, but the norm is then several times too large for small batches, whose
     gradients have low rank.)
     """
-    scales = [layer_scale(g, "match_rms_adamw") for g in gradients]
-    norms = in_stacks(nuclear_norm, gradients)
-    torch._foreach_mul_(norms, scales)
-    return norms
+    norms = []
+    for _, stack in stacks_of(whole(part, part.grads)):
+        norms.append(layer_scale(stack[0], "match_rms_adamw") * nuclear_norm(stack).sum())
+    return total(norms, like)
 
 
 def lengths_of(part: Part, like: Tensor) -> Tensor:
@@ -375,19 +379,15 @@ def lengths_of(part: Part, like: Tensor) -> Tensor:
     return part.total(squares).sqrt().sum()
 
 
-def in_stacks(function: Callable[[Tensor], Tensor], kernels: list[Tensor]) -> list[Tensor]:
-    """The function of every kernel as a matrix; small ones of one shape in one call."""
-    matrices = [kernel.flatten(1).to(wide(kernel.dtype)) for kernel in kernels]
-    stacks: dict[Any, list[int]] = {}
-    for place, matrix in enumerate(matrices):
-        alike = (matrix.shape, matrix.dtype, matrix.device) if matrix.numel() <= SMALL else place
-        stacks.setdefault(alike, []).append(place)
-    results = list(matrices)
-    for places in stacks.values():
-        stack = matrices[places[0]][None] if len(places) == 1 else torch.stack([matrices[place] for place in places])
-        for place, value in zip(places, function(stack).unbind(), strict=True):
-            results[place] = value
-    return results
+def stacks_of(kernels: list[Tensor]) -> Iterator[tuple[list[int], Tensor]]:
+    """Kernels as matrices, small ones of one shape together, because a call costs more: their places, and the stack."""
+    places_of: dict[Any, list[int]] = {}
+    for place, kernel in enumerate(kernels):
+        alike = (kernel.flatten(1).shape, kernel.dtype, kernel.device) if kernel.numel() <= SMALL else place
+        places_of.setdefault(alike, []).append(place)
+    for places in places_of.values():
+        matrices = [kernels[place].flatten(1).to(wide(kernels[place].dtype)) for place in places]
+        yield places, matrices[0][None] if len(places) == 1 else torch.stack(matrices)
 
 
 def new_moments(second_moments: list[Tensor], gradients: list[Tensor], unit: Tensor) -> list[Tensor]:
@@ -438,13 +438,6 @@ def whole(part: Part, tensors: list[Tensor]) -> list[Tensor]:
     if part.shards is None:
         return tensors
     return [gathered(tensor, original) for tensor, original in zip(tensors, part.originals, strict=True)]
-
-
-def pieces(part: Part, tensors: list[Tensor]) -> list[Tensor]:
-    """This rank's shards of tensors that are whole on every rank."""
-    if part.shards is None:
-        return tensors
-    return [shard(tensor, original) for tensor, original in zip(tensors, part.originals, strict=True)]
 
 
 def split(model: nn.Module) -> list[dict[str, Any]]:
