@@ -71,7 +71,7 @@ def test_heavy_ball_momentum_may_end_and_begin_later() -> None:
                 p.copy_(value)
         late.param_groups[0]["momentum"] = beta
         fresh = make("NGNMomentum", other.params, beta=beta)
-        assert equal(train(problem, late, range(3)), train(other, fresh, range(3)))
+        assert distance(train(problem, late, range(3)), train(other, fresh, range(3))) <= 1e-15
 
 
 @pytest.mark.parametrize("name", ["NGN", "NGNMomentum", "NGNAdam", "NGNMomentumAdam"])

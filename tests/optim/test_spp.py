@@ -45,7 +45,7 @@ def test_on_a_quadratic_it_is_the_resolvent(curvatures: list[float], start: list
     delta = optimizer.last_step.delta.item()
     assert float((x.detach() - exact).norm()) <= 1e-4 * float(before.norm()) + 1e-9
     assert delta <= value - envelope + 1e-9 * (1 + value)
-    assert delta + optimizer.last_gap.item() >= value - envelope - 1e-9 * (1 + value)
+    assert delta >= value - envelope - 1e-9 * (1 + value)
 
 
 @pytest.mark.parametrize("lr", [0.05, 1.0])
@@ -88,7 +88,7 @@ def test_a_loss_that_is_not_finite_is_skipped_and_counted() -> None:
     assert optimizer.skipped == 1
     assert optimizer.last_step == (0.0, math.inf)
     raising = sfo.SPP(problem.params, on_nonfinite="raise")
-    with pytest.raises(ValueError, match="the loss is nan; the parameters are unchanged"):
+    with pytest.raises(ValueError, match=r"loss or gradient is not finite \(loss nan\); the parameters are unchanged"):
         raising.step(closure_of(raising, lambda: problem.loss(0) * math.nan))
 
 
@@ -119,8 +119,14 @@ def test_a_step_needs_a_closure_that_returns_the_loss() -> None:
 def test_calls_are_counted_and_limited() -> None:
     problem = Problem()
     optimizer = sfo.SPP(problem.params, 100.0, tolerance=1e-14, max_calls=10)
-    optimizer.step(closure_of(optimizer, lambda: problem.loss(0)))
-    assert 2 <= optimizer.calls <= 40
+    calls = []
+
+    def loss() -> torch.Tensor:
+        calls.append(1)
+        return problem.loss(0)
+
+    optimizer.step(closure_of(optimizer, loss))
+    assert 2 <= len(calls) <= 40
 
 
 def test_a_copy_goes_on_apart() -> None:

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.optim._tensors import Tensors, inner, is_fusable, lerp_, sum_sq, total, wide
+from surefoot.optim._tensors import Tensors, blocks, inner, lerp_, total, wide
 
 
 class Geometry(ABC):
     """A norm for the parameters, as the direction of steepest descent and the squared dual norm of a gradient.
 
-    The step of a group is x − t·α·direction, and q = Σ α·dual_norm_sq. A geometry of your own defines the direction,
+    The step of a group is x − t·α·direction, and q = Σ α⟨g, direction⟩. A geometry of your own defines the direction,
     and buffers for every parameter if it needs some:
 
     >>> class Sign(Geometry):                       # the maximum norm, tensor by tensor
@@ -43,28 +43,6 @@ class Geometry(ABC):
         """The parameters of a group by their geometry: all of them have this one, unless it is different for some."""
         return [(self, parameters)]
 
-    def learn(self, gradients: Tensors, buffers: Sequence[Tensors], count: Tensor, skip: Tensor) -> None:
-        """:meth:`observe` for a list of parameters, unless the step is skipped."""
-        for gradient, *held in zip(gradients, *buffers, strict=True) if buffers else ():
-            before = [buffer.clone() for buffer in held]
-            self.observe(gradient, held, count)
-            for buffer, old in zip(held, before, strict=True):
-                buffer.copy_(torch.where(skip.to(buffer.device), old, buffer))
-
-    def measure(
-        self, gradients: Tensors, buffers: Sequence[Tensors], count: Tensor, like: Tensor
-    ) -> tuple[list[Tensor], Tensor]:
-        """Directions, and the sum of the squared dual norms ⟨g, direction⟩, for a list of parameters.
-
-        Sums are scalars like ``like``.
-        """
-        held = zip(*buffers, strict=True) if buffers else [()] * len(gradients)
-        directions = [self.direction(g, b, count) for g, b in zip(gradients, held, strict=True)]
-        norms = [
-            torch.sum(g.to(wide(g.dtype)) * u.to(wide(g.dtype))) for g, u in zip(gradients, directions, strict=True)
-        ]
-        return directions, total(norms, like)
-
 
 @dataclass(frozen=True)
 class Euclidean(Geometry):
@@ -74,12 +52,6 @@ class Euclidean(Geometry):
 
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Tensor) -> Tensor:
         return gradient
-
-    def measure(
-        self, gradients: Tensors, buffers: Sequence[Tensors], count: Tensor, like: Tensor
-    ) -> tuple[list[Tensor], Tensor]:
-        """The gradients and Σ‖g‖²."""
-        return list(gradients), sum_sq(gradients, like)
 
 
 @dataclass(frozen=True)
@@ -110,52 +82,60 @@ class Diagonal(Geometry):
 
     def direction(self, gradient: Tensor, buffers: Sequence[Tensor], count: Tensor) -> Tensor:
         """g/D."""
-        (second_moment,) = buffers
-        metric = second_moment / self._correction(count, second_moment)
-        return gradient / metric.sqrt_().add_(self.eps)
+        return self._over_metric([gradient], buffers, count)[0]
 
-    def _correction(self, count: Tensor, like: Tensor) -> Tensor:
-        """Adam's correction: what an average of squares that started at zero is divided by."""
-        correction: Tensor = 1.0 - self.beta**count
-        return correction.to(like.device, wide(like.dtype))
+    def advance_(
+        self,
+        gradients: Tensors,
+        averages: Tensors,
+        moments: Tensors,
+        weight: Tensor,
+        factor: Tensor | float,
+        count: Tensor,
+        skip: Tensor,
+    ) -> list[Tensor]:
+        """Bring v, and the averages d of gradients, up to date in place; gives factor·d/D."""
+        lerp_(moments, torch._foreach_mul(gradients, gradients), torch.full_like(count, 1.0 - self.beta), skip)
+        if averages is not gradients:
+            lerp_(averages, gradients, weight, skip)
+        directions = self._over_metric(averages, moments, count)
+        if isinstance(factor, Tensor):
+            torch._foreach_mul_(directions, factor.to(directions[0].device, wide(directions[0].dtype)))
+        return directions
 
-    def learn(self, gradients: Tensors, buffers: Sequence[Tensors], count: Tensor, skip: Tensor) -> None:
-        """v ← β₂v + (1 − β₂)g² for a list of parameters."""
-        weight = torch.full_like(count, 1.0 - self.beta)
-        lerp_(buffers[0], torch._foreach_mul(list(gradients), list(gradients)), weight, skip)
-
-    def measure(
-        self, gradients: Tensors, buffers: Sequence[Tensors], count: Tensor, like: Tensor
-    ) -> tuple[list[Tensor], Tensor]:
-        """g/D and Σ g²/D for a list of parameters."""
-        (moments,) = buffers
-        corrections = {a.device: self._correction(count, a) for a in moments}
-        if len(corrections) > 1 or len({a.dtype for a in moments}) > 1:
-            directions = [self.direction(g, [v], count) for g, v in zip(gradients, moments, strict=True)]
-        else:
-            metrics = torch._foreach_div(list(moments), next(iter(corrections.values())))
-            torch._foreach_sqrt_(metrics)
-            torch._foreach_add_(metrics, self.eps)
-            directions = list(torch._foreach_div(list(gradients), metrics))
-        return directions, inner(gradients, directions, like)
-
-    def learn_and_measure(
-        self, gradients: Tensors, average: Tensors, moments: Tensors, beta: float, count: Tensor, skip: Tensor
-    ) -> list[Tensor] | None:
-        """Learn, average and find the directions in one pass of torch's fused Adam kernel, where that serves.
+    def adam_(
+        self,
+        directions: Tensors,
+        gradients: Tensors,
+        averages: Tensors,
+        moments: Tensors,
+        beta: float,
+        count: Tensor,
+        skip: Tensor,
+    ) -> Tensor:
+        """The same by torch's fused kernel, where d is Adam's: m/(1 − β^k) with an m that starts at zero.
 
             m ← βm + (1 − β)g,    v ← β₂v + (1 − β₂)g²,    directions (m/(1 − β^k))/D
 
-        m starts at zero, so that the corrected average is m/(1 − β^k). None where the kernel does not serve.
+        Gives Σ⟨m, direction⟩, block by block, while they are in the cache. With β = 0 the gradients are the averages.
         """
-        directions = [torch.zeros_like(g) for g in gradients]
-        served = all(is_fusable(gradients, others) for others in (average, moments, directions))
-        if not served:
-            return None
-        steps = [count.to(gradients[0].device, torch.float32)] * len(gradients)
-        # With zeros in the place of parameters and a rate of -1, torch's kernel leaves the directions there.
-        options: dict[str, Any] = {"beta1": beta, "beta2": self.beta, "eps": self.eps, "lr": -1.0, "weight_decay": 0.0}
-        lists: Any = (directions, list(gradients), list(average), list(moments), [], steps)
-        found = skip.to(gradients[0].device, torch.float32)
-        torch._fused_adamw_(*lists, amsgrad=False, maximize=False, found_inf=found, **options)
-        return directions
+        device = gradients[0].device
+        step, found = count.to(device, torch.float32), skip.to(device, torch.float32)
+        options: dict[str, Any] = {"beta1": beta, "beta2": self.beta, "eps": self.eps, "weight_decay": 0.0}
+        options |= {"amsgrad": False, "maximize": False, "found_inf": found}
+        slopes = []
+        for block in blocks(directions, gradients, averages, moments):
+            # With zeros in the place of parameters and a rate of -1, Adam's step leaves the directions there.
+            torch._foreach_zero_(block[0])
+            lists: Any = (*block, [], [step] * len(block[0]))
+            torch._fused_adamw_(*lists, lr=-1.0, **options)
+            slopes.append(inner(block[2], block[0], count))
+        return total(slopes, count)
+
+    def _over_metric(self, tensors: Tensors, moments: Sequence[Tensor], count: Tensor) -> list[Tensor]:
+        """The tensors over D."""
+        correction = (1.0 - self.beta**count).to(tensors[0].device, wide(tensors[0].dtype))
+        metrics = torch._foreach_div(list(moments), correction)
+        torch._foreach_sqrt_(metrics)
+        torch._foreach_add_(metrics, self.eps)
+        return list(torch._foreach_div(list(tensors), metrics))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,14 +25,14 @@ from surefoot.optim._distributed import (
     shards_of,
 )
 from surefoot.optim._losses import Losses, check_closure, scalar
-from surefoot.optim._tensors import aligned, scalar_dtype
+from surefoot.optim._tensors import scalar_dtype
 from surefoot.theory.models import Step
 
-_FIRST, _IN_A_ROW, _LOOK_EVERY = 5, 20, 1000
-"""Skipped steps at the start, and anywhere else, that are worth a warning; how often counters are read on a device."""
+_FIRST, _LATER, _ON_A_DEVICE = 5, 20, 1000
+"""Steps after which, and then between which, counters are looked at for a warning: on a device reading them waits."""
 
-_REPORT = ("delta", "grad_sq", "skipped", "violations", "bound")
-"""Numbers about the last step and all steps; behind them come the groups' step sizes."""
+_REPORT = ("skipped", "violations", "delta", "grad_sq")
+"""Numbers about the steps; behind them come the groups' step sizes."""
 
 
 def is_number(value: Any) -> bool:
@@ -60,7 +60,7 @@ def check_rate(name: str, value: Any) -> Any:
 
 
 class Part(NamedTuple):
-    """Parameters of one group that have a gradient and are held by the same ranks: what a step works on.
+    """Parameters of a group that have a gradient, on one device, of one dtype and held by the same ranks.
 
     Tensors are those of this rank: a sum over their elements is this rank's part until :meth:`total` has added it up.
     """
@@ -81,8 +81,8 @@ class LossOptimizer(Optimizer):
     """Base of the optimizers that want to know the loss: they receive it from ``loss.backward()``.
 
     A loss can also be handed to ``step``, returned by its closure, or added beforehand by :meth:`add_loss`. All numbers
-    that are kept from one step to the next are 0-d elements of two vectors in the first parameter group, so that they
-    are in the checkpoint, and no step has to read them.
+    that are kept from one step to the next are in two vectors in the first parameter group, so that they are in the
+    checkpoint, and no step has to read them: ``memory``, which a skipped step leaves alone, and ``report``.
     """
 
     def __init__(
@@ -107,16 +107,12 @@ class LossOptimizer(Optimizer):
     def _start(self) -> None:
         """What is not in a checkpoint or a copy."""
         self._losses = Losses(self, listen=self._listen, sample=True)
-        self._steps = self._idle = self._in_a_row = 0
-        self._seen_skipped, self._warned = 0.0, False
+        self._steps = self._idle = 0
+        self._warned = False
 
     def _memory(self) -> Mapping[str, float]:
-        """Names and initial values of the scalars that a step takes from the one before."""
+        """Names and initial values of the scalars that a step takes from the one before; one is the ``bound``."""
         raise NotImplementedError
-
-    def _first_bound(self) -> float:
-        """The lower bound before the first step."""
-        return 0.0
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with its own ``lr`` and ``weight_decay``."""
@@ -138,36 +134,37 @@ class LossOptimizer(Optimizer):
         """Refuse a group that the optimizer cannot serve."""
 
     def _complete(self) -> None:
-        """Bring the kept scalars into the form that this optimizer wants: for new groups, and after loading."""
+        """Bring the kept numbers into the form that this optimizer wants: for new groups, and after loading."""
         params = [p for group in self.param_groups for p in group["params"]]
         device = next((p.device for p in params), torch.device("cpu"))
         first = self.param_groups[0]
         self._like = torch.zeros((), dtype=scalar_dtype(device), device=device)
         self._sharded = any(is_distributed(p) for p in params)
-        starts = {
-            "memory": dict(self._memory()),
-            "report": dict.fromkeys(_REPORT + tuple(f"size_{i}" for i in range(len(self.param_groups))), 0.0),
-        }
-        starts["report"]["bound"] = self._first_bound()
-        for kind, start in starts.items():
-            old = dict(zip(first.get(f"{kind}_names", ()), first.get(kind, ()), strict=True))
-            missing = [name for name in old if name not in start and not name.startswith(("size_", "momentum_"))]
-            if missing:
-                warnings.warn(
-                    f"the checkpoint was written by another kind of {type(self).__name__}: its {', '.join(missing)} "
-                    "are not used",
-                    stacklevel=4,
-                )
-            values = [old[name] if name in old else torch.tensor(number) for name, number in start.items()]
-            first[f"{kind}_names"] = tuple(start)
-            first[kind] = torch.stack([value.to(self._like) for value in values]) if values else self._like.new_zeros(0)
+        old = dict(zip(first.get("memory_names", ()), first.get("memory", ()), strict=True))
+        start = dict(self._memory())
+        missing = [name for name in old if name not in start and not name.startswith("momentum_")]
+        if missing:
+            warnings.warn(
+                f"the checkpoint was written by another kind of {type(self).__name__}: its {', '.join(missing)} "
+                "are not used",
+                stacklevel=4,
+            )
+        first["memory_names"] = tuple(start)
+        first["memory"] = self._vector([old.get(name, number) for name, number in start.items()])
+        self._count = float(self._remembered("count"))
+        report = list(first.get("report", ()))
+        length = len(_REPORT) + len(self.param_groups)
+        first["report"] = self._vector((report + [0.0] * length)[:length])
+
+    def _vector(self, numbers: list[Tensor | float]) -> Tensor:
+        return torch.stack([torch.as_tensor(number).to(self._like) for number in numbers])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint; distributed ones leave out a state that is empty."""
         super().load_state_dict({"state": {}, **state_dict})
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_losses", "_zero_grad_profile_name")
+        left_out = ("_losses", "_kept", "_zero_grad_profile_name")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -180,6 +177,14 @@ class LossOptimizer(Optimizer):
         self._complete()
         self._losses.attach()
 
+    def __repr__(self) -> str:
+        groups = []
+        for group in self.param_groups:
+            options = [f"{name}={group[name]}" for name in ("lr", "weight_decay", "momentum", "betas") if name in group]
+            count = sum(p.numel() for p in group["params"])
+            groups.append(f"{len(group['params'])} tensors with {count} elements, {', '.join(options)}")
+        return f"{type(self).__name__}({'; '.join(groups)})"
+
     def step(self, closure: Callable[[], Any] | None = None, *, loss: Tensor | float | None = None) -> Any:
         """Take a step with the loss of this batch: received from ``loss.backward()``, or handed over."""
         raise NotImplementedError
@@ -187,8 +192,12 @@ class LossOptimizer(Optimizer):
     # What is known about the steps.
 
     def _reported(self, name: str) -> Tensor:
-        group = self.param_groups[0]
-        value: Tensor = group["report"][group["report_names"].index(name)]
+        value: Tensor = self.param_groups[0]["report"][_REPORT.index(name)]
+        return value.clone()
+
+    def _remembered(self, name: str) -> Tensor:
+        first = self.param_groups[0]
+        value: Tensor = first["memory"][first["memory_names"].index(name)]
         return value.clone()
 
     @property
@@ -221,7 +230,7 @@ class LossOptimizer(Optimizer):
     @property
     def lower_bound(self) -> Tensor:
         """The lower bound of the last step; the current estimate if it is estimated."""
-        return self._reported("bound")
+        return self._remembered("bound")
 
     # The loss.
 
@@ -251,40 +260,47 @@ class LossOptimizer(Optimizer):
     def _loss_of_step(
         self, closure: Callable[[], Any] | None, loss: Tensor | float | None
     ) -> tuple[Any, Tensor | float | None]:
-        """What ``step`` returns, and the loss of the backward pass; None only where every rate is 0."""
+        """What ``step`` returns, and the value that it works with.
+
+        Without any loss it is an error, unless every rate is 0: then the state is created and nothing else happens,
+        which distributed checkpointing relies on.
+        """
         check_closure(closure, ": a loss is handed over as step(loss=loss)")
         losses = self._losses
-        returned, value = self._given_loss(closure, loss)
-        if value is None and not all(float(group["lr"]) == 0.0 for group in self.param_groups):
-            why = losses.doubt or "it has received none, from no loss.backward()"
-            raise ValueError(
-                f"{type(self).__name__}.step needs the loss ({why}): step(loss=loss), step(closure), or "
-                "add_loss(loss) before"
-            )
-        return value if returned is None else returned, value
-
-    def _given_loss(
-        self, closure: Callable[[], Any] | None, loss: Tensor | float | None
-    ) -> tuple[Any, Tensor | float | None]:
-        losses = self._losses
-        if closure is None and losses.added is None and loss is not None:
-            return loss, scalar(loss)
         returned = None
         earlier, forgotten = losses.received, losses.forgotten
         if closure is not None:
             with torch.enable_grad():
                 returned = closure()
         ways = (("closure", returned), ("loss", loss), ("add_loss", losses.added))
-        given = [(name, value) for name, value in ways if value is not None]
+        given = {name: value for name, value in ways if value is not None}
         if len(given) > 1:
-            raise ValueError(f"the loss was given more than once: by {' and by '.join(name for name, _ in given)}")
-        if not given:
-            return None, None if losses.pending is None else scalar(losses.pending)
-        given_loss = given[0][1]
-        value = scalar(given_loss)
-        if returned is not None and earlier is not None and forgotten == losses.forgotten:
-            value = value + scalar(earlier)  # gradients of earlier backward passes, which the closure has kept
-        return given_loss if losses.added is None else None, value
+            raise ValueError(f"the loss was given more than once: by {' and by '.join(given)}")
+        for name, value in given.items():
+            number = scalar(value)
+            if name == "closure" and earlier is not None and forgotten == losses.forgotten:
+                number = number + scalar(earlier)  # gradients of earlier backward passes, which the closure has kept
+            return number if name == "add_loss" else value, number
+        if losses.pending is not None:
+            return losses.pending, scalar(losses.pending)
+        if all(float(group["lr"]) == 0.0 for group in self.param_groups):
+            return None, None
+        why = losses.doubt or "it has received none, from no loss.backward()"
+        raise ValueError(
+            f"{type(self).__name__}.step needs the loss ({why}): step(loss=loss), step(closure), or "
+            "add_loss(loss) before"
+        )
+
+    def _begin(self, value: Tensor | float | None, parts: Sequence[Any]) -> tuple[Tensor | None, Tensor | None]:
+        """The loss f that is minimised, and c if gradients were clipped by hand; no f if there is nothing to do."""
+        if value is None:
+            return None, None
+        factor = self._losses.clip_factor(value) if parts else None
+        self._losses.forget()
+        if not parts:
+            self._notice_no_gradient()
+            return None, None
+        return self._scalar(-value if self.maximize else value), factor
 
     def _scalar(self, value: Tensor | float) -> Tensor:
         """A number or a tensor of one element as a scalar; a number becomes one by a fill, which waits for nothing."""
@@ -292,22 +308,22 @@ class LossOptimizer(Optimizer):
             return value.detach().reshape(()).to(self._like)
         return torch.full_like(self._like, value)
 
-    def _agreed(self, loss: Tensor, grad_sq: Tensor, bound: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Loss and bound of the step as means over the ranks, and whether loss and gradient are finite on all of them.
+    def _agreed(self, loss: Tensor, sums: Tensor, bound: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Loss and bound of the step as means over the ranks, and whether loss and sums are finite on all of them.
 
         All ranks get the same bits, so that all of them take the same step or none.
         """
-        probe = loss + grad_sq
+        probe = loss + sums
         if self._process_group is not None and has_ranks():
             sent = torch.stack([loss, 0.0 * probe, loss if bound is None else bound])
             loss, probe, mean_bound = mean_over_ranks(self._process_group, sent).unbind()
             bound = None if bound is None else mean_bound
-        return loss, probe - probe == 0.0, bound
+        return loss, torch.isfinite(probe), bound
 
     # The parameters.
 
     def _parts(self, params: list[Tensor]) -> list[Part]:
-        """Parameters of one group with their gradients: one part, or one per way of being sharded."""
+        """Parameters of one group with their gradients, by device, dtype and way of being sharded."""
         params = [p for p in params if p.grad is not None]
         grads = [p.grad for p in params if p.grad is not None]
         for layout in {grad.layout for grad in grads}:
@@ -315,77 +331,69 @@ class LossOptimizer(Optimizer):
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients (layout {layout})")
         if self.maximize and grads:
             grads = list(torch._foreach_neg(grads))
-        if not self._sharded:
-            if False in [p.is_contiguous() for p in params] or False in [grad.is_contiguous() for grad in grads]:
-                grads = [aligned(grad, p) for p, grad in zip(params, grads, strict=True)]
-            return [Part(params, grads, params, None)] if params else []
-        parts: dict[Shards | None, Part] = {}
+        if not self._sharded and len({(p.device, p.dtype) for p in params}) == 1:
+            return [Part(params, grads, params, None)]
+        parts: dict[Any, Part] = {}
         for p, grad in zip(params, grads, strict=True):
             shards = shards_of(p)
-            part = parts.setdefault(shards, Part([], [], [], shards))
+            part = parts.setdefault((shards, p.device, p.dtype), Part([], [], [], shards))
             part.params.append(local(p))
-            part.grads.append(aligned(local(placed_as(grad, p)), local(p)))
+            part.grads.append(local(placed_as(grad, p)))
             part.originals.append(p)
         return list(parts.values())
 
-    def _buffer(self, name: str, part: Part, first: Callable[[int], Tensor] | None = None) -> list[Tensor]:
-        """A buffer of this name for every parameter, of its shape and memory order.
-
-        A new one is zero, or what ``first`` gives for the place of its parameter in the part.
-        """
+    def _buffer(self, name: str, part: Part, first: Callable[[Tensor, Tensor], Tensor] | None = None) -> list[Tensor]:
+        """A buffer of this name for every parameter; a new one is zero, or ``first`` of parameter and gradient."""
         states = [self.state[p] for p in part.originals]
-        for place, (p, state) in enumerate(zip(part.originals, states, strict=True)):
+        for p, values, grad, state in zip(part.originals, part.params, part.grads, states, strict=True):
             if name not in state:
                 state[name] = torch.zeros_like(p, memory_format=torch.preserve_format)
                 if first is not None:
-                    local(state[name]).copy_(first(place))
-            elif state[name].stride() != p.stride():  # the parameter's memory format has changed
-                state[name] = aligned(state[name], p)
+                    local(state[name]).copy_(first(values, grad))
         return [local(state[name]) for state in states] if self._sharded else [state[name] for state in states]
 
-    # Steps that were skipped.
+    # What is kept.
 
-    def _notice_skipped(self, loss: Tensor, finite: Tensor, bound: Tensor | None) -> None:
-        """With ``on_nonfinite="raise"`` an error, else one warning where many steps are skipped in a row.
+    def _record(
+        self,
+        memory: Mapping[str, Tensor],
+        loss: Tensor,
+        finite: Tensor,
+        skip: Tensor,
+        delta: Tensor,
+        grad_sq: Tensor,
+        sizes: Sequence[Tensor],
+        violated: Tensor | None = None,
+    ) -> None:
+        """Keep what the coming step wants to know, unless this one was skipped, and report in any case."""
+        first = self.param_groups[0]
+        kept, report = first["memory"], first["report"]
+        kept.copy_(torch.where(skip, kept, torch.stack([memory[name] for name in first["memory_names"]])))
+        counts = [report[0] + ~finite, report[1] if violated is None else report[1] + (violated & finite)]
+        delta, *sizes = torch.stack([delta, *sizes]).masked_fill(skip, 0.0).unbind()
+        report.copy_(torch.stack([*counts, delta.masked_fill(~finite, math.inf), grad_sq, *sizes]))
+        if not torch.compiler.is_compiling():
+            self._notice_skipped(loss, finite, skip, memory["bound"])
 
-        On a device the counters are read after the first steps and then now and then only, because reading waits.
-        """
-        if torch.compiler.is_compiling():
-            return
+    def _notice_skipped(self, loss: Tensor, finite: Tensor, skip: Tensor, bound: Tensor) -> None:
+        """With ``on_nonfinite="raise"`` an error, else one warning where all steps since the last look were skipped."""
         self._steps += 1
-        if self._on_nonfinite == "raise":
-            self._raise_if_skipped(loss, finite, bound)
-        due = self._like.is_cpu or self._steps == _FIRST or self._steps % _LOOK_EVERY == 0
+        due = self._steps == _FIRST or self._steps % (_LATER if self._like.is_cpu else _ON_A_DEVICE) == 0
+        if self._on_nonfinite == "raise" and bool(skip):
+            raise ValueError(f"{_why_skipped(loss, finite, bound)}; the parameters are unchanged")
         if self._warned or not due:
             return
-        skipped = (
-            self._reported("skipped") if bound is None else self._reported("skipped") + self._reported("violations")
-        )
-        now = float(skipped)
-        if self._like.is_cpu:
-            self._in_a_row = self._in_a_row + 1 if now > self._seen_skipped else 0
-        else:
-            self._in_a_row = _IN_A_ROW if now - self._seen_skipped >= min(_FIRST, self._steps) else 0
-        self._seen_skipped = now
-        if self._in_a_row < _IN_A_ROW and not self._in_a_row == self._steps == _FIRST:
-            return
-        self._warned = True
-        if bool(finite) and bound is not None:
-            why = (
-                f"the loss, {float(loss):g}, is below lower_bound={float(bound):g}. Give a lower_bound that no loss is "
-                'below, or lower_bound="level", which needs none'
-            )
-        else:
-            why = "the loss or its gradient is not finite. The training has diverged, or the data are broken"
-        when = "its first" if self._steps == _FIRST else "many"
-        warnings.warn(f"{type(self).__name__} has skipped {when} steps in a row: {why}", stacklevel=4)
-
-    def _raise_if_skipped(self, loss: Tensor, finite: Tensor, bound: Tensor | None) -> None:
-        if not bool(finite):
-            raise_not_finite(float(loss))
-        if bound is not None and float(loss) < float(bound):
-            raise ValueError(
-                f"the loss {float(loss)} is below lower_bound {float(bound)}; the parameters are unchanged"
+        before, self._count = self._count, float(self._remembered("count"))
+        if before == self._count:
+            self._warned = True
+            cure = 'give a lower_bound that no loss is below, or lower_bound="level", which needs none'
+            if not bool(finite):
+                cure = "the training has diverged, or the data are broken"
+            when = "its first" if self._steps == _FIRST else "many"
+            why = _why_skipped(loss, finite, bound)
+            warnings.warn(
+                f"{type(self).__name__} has skipped {when} steps in a row: {why}; {cure}",
+                stacklevel=5,
             )
 
     def _notice_no_gradient(self) -> None:
@@ -401,7 +409,7 @@ class LossOptimizer(Optimizer):
             )
 
 
-def raise_not_finite(loss: float) -> NoReturn:
-    """Say which of loss and gradient is not finite."""
-    what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
-    raise ValueError(f"{what}; the parameters are unchanged")
+def _why_skipped(loss: Tensor, finite: Tensor, bound: Tensor) -> str:
+    if bool(finite):
+        return f"the loss {float(loss):g} is below lower_bound={float(bound):g}"
+    return "the gradient is not finite" if math.isfinite(float(loss)) else f"the loss is {float(loss):g}"

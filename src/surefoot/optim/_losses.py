@@ -12,6 +12,7 @@ and a step without an explicit loss says so.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import weakref
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.weak import WeakIdKeyDictionary
 
 from surefoot.optim._clipping import GradientSample, version
 from surefoot.optim._distributed import has_ranks, is_distributed, local, whole
@@ -90,12 +92,11 @@ class Losses:
         self._samples = sample
         self._sample: GradientSample | None = None
         self._optimizer = weakref.ref(optimizer)
-        self._handles: list[Any] = []
-        self._hooked: dict[int, weakref.ref[Tensor]] = {}
-        self._unhooked: list[weakref.ref[Tensor]] = []
-        self._attached = 0
+        self._hooks: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        """Handles of the hooks by parameter."""
+        self._frozen: list[weakref.ref[Tensor]] = []
         if listen:
-            _listeners.add(self, self._handles)
+            _listeners.add(self, self._hooks)
             if hasattr(optimizer, "param_groups"):
                 self.attach()
 
@@ -105,21 +106,12 @@ class Losses:
         return self.added if self.added is not None else None if self.doubt else self.received
 
     def attach(self) -> None:
-        """Put a hook on every parameter that has none: for new parameter groups."""
-        if not self.listens:
-            return
-        self._unhooked, self._attached = [], 0
-        for p in self._params():
-            self._attached += 1
-            hooked = self._hooked.get(id(p))
-            if is_distributed(p) or (hooked is not None and hooked() is p):
-                continue
+        """Put a hook on every parameter that has none: for new parameter groups, and for frozen ones that are free."""
+        new = [p for p in self._params() if p not in self._hooks and not is_distributed(p)] if self.listens else []
+        self._frozen = [weakref.ref(p) for p in new if not (p.requires_grad and p.is_leaf)]
+        for p in new:
             if p.requires_grad and p.is_leaf:
-                handle = p.register_post_accumulate_grad_hook(_hook(self))  # type: ignore[no-untyped-call]
-                self._handles.append(handle)
-                self._hooked[id(p)] = weakref.ref(p)
-            else:
-                self._unhooked.append(weakref.ref(p))  # frozen as yet
+                self._hooks[p] = p.register_post_accumulate_grad_hook(_hook(self))  # type: ignore[no-untyped-call]
 
     def add(self, loss: Tensor | float) -> None:
         """Take a loss that is given by hand."""
@@ -137,11 +129,8 @@ class Losses:
         if torch.compiler.is_compiling():
             return
         self.thread = threading.get_ident()
-        if self._unhooked and any(p is not None and p.requires_grad for p in (ref() for ref in self._unhooked)):
-            self.attach()  # frozen parameters that are no longer
-        optimizer = self._optimizer()
-        if optimizer is not None and self._attached != sum(len(group["params"]) for group in optimizer.param_groups):
-            self.attach()  # a new group of an optimizer that is not ours
+        if any(p is not None and p.requires_grad for p in (ref() for ref in self._frozen)):
+            self.attach()
 
     def divide(self, scale: Tensor) -> None:
         """Follow the gradients, which were divided."""
@@ -201,11 +190,6 @@ class Losses:
             self.received = loss if self.received is None else self.received + loss
         self._remember_gradients()
 
-    def miss(self) -> None:
-        """Take note of a backward pass that has changed no gradient of any listening optimizer."""
-        if self.is_sharded():
-            self.doubt = _SHARDED
-
     def is_sharded(self) -> bool:
         """Whether the optimizer has sharded parameters, in which autograd does not accumulate by itself."""
         return any(is_distributed(p) for p in self._params())
@@ -254,13 +238,14 @@ class _Listeners:
         self._wrapped: list[tuple[Any, str, Callable[..., Any], Callable[..., Any]]] = []
         self._unscaling: set[int] = set()
 
-    def add(self, losses: Losses, handles: list[Any]) -> None:
+    def add(self, losses: Losses, hooks: WeakIdKeyDictionary) -> None:
         with self._lock:
             self._all.add(losses)
             self._count += 1
-            weakref.finalize(losses, self._leave, handles).atexit = False
+            weakref.finalize(losses, self._leave, hooks).atexit = False
             if not self._wrapped:
                 self._wrap(torch.autograd, "backward", self._backward)
+                self._wrap(torch.optim.Optimizer, "add_param_group", self._add_param_group)
                 self._wrap(torch.amp.GradScaler, "__init__", self._make_scaler)
                 self._wrap_scalers(torch.amp.GradScaler)
 
@@ -283,9 +268,9 @@ class _Listeners:
         for subclass in kind.__subclasses__():
             self._wrap_scalers(subclass)
 
-    def _leave(self, handles: list[Any]) -> None:
+    def _leave(self, hooks: WeakIdKeyDictionary) -> None:
         """Remove hooks, and the wrappers once nobody listens any more, unless somebody has wrapped them in turn."""
-        for handle in handles:
+        for handle in list(hooks.values()):  # type: ignore[no-untyped-call]
             handle.remove()
         with self._lock:
             self._count -= 1
@@ -302,17 +287,17 @@ class _Listeners:
         recent: weakref.WeakSet[Losses] = self._of_thread.recent
         return recent
 
+    def _of(self, optimizer: Any) -> list[Losses]:
+        return [losses for losses in list(self._all) if losses.belongs_to(optimizer)]
+
     def _backward(
         self, original: Callable[..., Any], tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        outer = torch._C._current_graph_task_id()
         gradients = kwargs.get("grad_variables") if grad_tensors is None else grad_tensors
         roots = _pairs(tensors, gradients)
+        outer = torch._C._current_graph_task_id()
         if outer != -1:  # inside of another pass: a checkpointed part of the network, for example
-            concerned = self.passes.get(outer)
-            if concerned is None:
-                return original(tensors, grad_tensors, *args, **kwargs)
-            with self._following(roots, concerned):
+            with self._following(roots, self.passes.get(outer, set())):
                 return original(tensors, grad_tensors, *args, **kwargs)
         recent, me = self._recent(), threading.get_ident()
         for losses in list(recent):
@@ -321,7 +306,7 @@ class _Listeners:
                 recent.discard(losses)
         candidates = list(self._all) if has_ranks() else []  # without ranks nothing is sharded
         sharded = [(each, each.versions()) for each in candidates if each.thread == me and each.is_sharded()]
-        concerned = set()
+        concerned: set[Losses] = set()
         failed = True
         try:
             with self._following(roots, concerned):
@@ -336,12 +321,39 @@ class _Listeners:
                     losses.receive(roots)
                 recent.add(losses)
         for losses, _ in sharded if not concerned else ():
-            losses.miss()
+            losses.doubt = _SHARDED
             recent.add(losses)
         return result
 
-    def _following(self, roots: list[tuple[Any, Tensor | None]], concerned: set[Losses]) -> _Following:
-        return _Following(self.passes, [root for root, _ in roots], concerned)
+    @contextlib.contextmanager
+    def _following(self, roots: list[tuple[Any, Tensor | None]], concerned: set[Losses]) -> Iterator[None]:
+        """While a backward pass runs, its number leads to the set of those whose gradients it changes."""
+        numbers: list[int] = []
+
+        def begin(gradients: Any) -> None:
+            numbers.append(torch._C._current_graph_task_id())
+            self.passes[numbers[-1]] = concerned
+
+        handles = []
+        for root, _ in roots:
+            node = getattr(root, "node", None) or getattr(root, "grad_fn", None)
+            if node is not None:
+                handles.append(node.register_prehook(begin))
+            elif isinstance(root, Tensor) and root.requires_grad:  # a parameter is the loss
+                handles.append(root.register_hook(begin))  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            for number in numbers:
+                self.passes.pop(number, None)
+
+    def _add_param_group(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(optimizer, *args, **kwargs)
+        for losses in self._of(optimizer):
+            losses.attach()
+        return result
 
     def _make_scaler(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with self._lock:
@@ -357,39 +369,9 @@ class _Listeners:
         finally:
             if outermost:
                 self._unscaling.remove(id(scaler))
-        if outermost and scaler.is_enabled():
-            for losses in list(self._all):
-                if losses.belongs_to(optimizer):
-                    losses.divide(scaler._get_scale_async())
+        for losses in self._of(optimizer) if outermost and scaler.is_enabled() else ():
+            losses.divide(scaler._get_scale_async())
         return result
-
-
-class _Following:
-    """While a backward pass runs, its number leads to the set of those whose gradients it changes."""
-
-    def __init__(self, passes: dict[int, set[Losses]], roots: list[Any], concerned: set[Losses]) -> None:
-        self._passes, self._roots, self._concerned = passes, roots, concerned
-        self._numbers: list[int] = []
-        self._handles: list[Any] = []
-
-    def __enter__(self) -> None:
-        for root in self._roots:
-            node = getattr(root, "node", None) or getattr(root, "grad_fn", None)
-            if node is not None:
-                self._handles.append(node.register_prehook(self._begin))
-            elif isinstance(root, Tensor) and root.requires_grad:  # a parameter is the loss
-                self._handles.append(root.register_hook(self._begin))  # type: ignore[no-untyped-call]
-
-    def _begin(self, gradients: Any) -> None:
-        number = torch._C._current_graph_task_id()
-        self._numbers.append(number)
-        self._passes[number] = self._concerned
-
-    def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-        for number in self._numbers:
-            self._passes.pop(number, None)
 
 
 _listeners = _Listeners()

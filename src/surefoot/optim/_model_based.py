@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import torch
@@ -16,7 +17,17 @@ from surefoot.optim._interface import LossOptimizer, Part, check_rate, is_number
 from surefoot.optim._losses import scalar
 from surefoot.optim._lower_bound import LOWER_BOUNDS, Bounded, LowerBound
 from surefoot.optim._momentum import HeavyBall, Linearisations, Momentum, ScheduleFree
-from surefoot.optim._tensors import WIDE, inner, lerp_, move_, mul_, sum_sq, wide
+from surefoot.optim._tensors import (
+    WIDE,
+    inner,
+    is_fusable,
+    lerp_,
+    move_,
+    mul_,
+    sum_sq,
+    total,
+    wide,
+)
 from surefoot.theory.arrays import namespace
 from surefoot.theory.level import average_weight
 from surefoot.theory.models import Linear, Model, Point, SquareRoot, Truncated, safe_delta
@@ -49,8 +60,8 @@ class Options(TypedDict, total=False):
     maximize: bool
 
 
-class Share(NamedTuple):
-    """A part of a group with one geometry, and what a step knows of it."""
+class Subset(NamedTuple):
+    """Parameters of one group with one geometry, and what a step knows of them."""
 
     group: int
     part: Part
@@ -58,30 +69,21 @@ class Share(NamedTuple):
     lr: float | Tensor
     weight_decay: float
     average: list[Tensor]
-    """Momentum's buffer: d, the mean of past directions, or schedule-free's z."""
+    """Momentum's buffer, if there is any: d, the mean of past directions, or schedule-free's z."""
+    seen: list[Tensor]
+    """The gradients that the model sees: those of the batch, or their running averages."""
+    corrected: float
+    """β of Adam's averages, which start at zero: the model sees seen/(1 − β^k). 0 for all others."""
     buffers: list[list[Tensor]]
     """The geometry's buffers."""
 
+    def along(self, tensors: list[Tensor], count: Tensor) -> Tensor:
+        """⟨d, tensors⟩ over all ranks, for the gradient d that the model sees."""
+        return self.part.total(inner(self.seen, tensors, count)) * self.factor(count)
 
-class Measured(NamedTuple):
-    """The gradient that the model sees in a share, ``factor·seen``, and its direction."""
-
-    part: Part
-    seen: list[Tensor]
-    directions: list[Tensor]
-    dual_sq: Tensor
-    """‖·‖_*² over all ranks."""
-    factor: Tensor | None
-
-    def along(self, moves: list[Tensor], like: Tensor) -> Tensor:
-        """⟨d, moves⟩ over all ranks."""
-        value = self.part.total(inner(self.seen, moves, like))
-        return value if self.factor is None else value * self.factor
-
-    def norm_sq(self, like: Tensor) -> Tensor:
-        """‖d‖² over all ranks."""
-        value = self.part.total(sum_sq(self.seen, like))
-        return value if self.factor is None else value * self.factor**2
+    def factor(self, count: Tensor) -> Tensor | float:
+        """What ``seen`` is multiplied with to be d."""
+        return 1.0 / (1.0 - self.corrected**count) if self.corrected else 1.0
 
 
 class ModelBased(LossOptimizer):
@@ -176,6 +178,10 @@ class ModelBased(LossOptimizer):
             maximize=maximize,
         )
 
+    def _start(self) -> None:
+        super()._start()
+        self._kept: dict[int, tuple[list[int], list[Tensor]]] = {}
+
     def _check_group(self, group: dict[str, Any]) -> None:
         for name in _COMMON:
             if name in group and name not in self.defaults:
@@ -190,15 +196,14 @@ class ModelBased(LossOptimizer):
                 )
 
     def _memory(self) -> Mapping[str, float]:
-        memory = {"count": 0.0}
+        start = {} if isinstance(self._bound, float) else self._bound.start()
+        bound = self._bound if isinstance(self._bound, float) else start.get("estimate", 0.0)
+        memory = {"count": 0.0, "bound": bound}
         if isinstance(self._momentum, Linearisations):
             memory |= {"age": 0.0, "value": 0.0}
         else:  # HeavyBall's scale of a group's mean direction, or ScheduleFree's sum of weights
             memory |= dict.fromkeys([f"momentum_{i}" for i in range(len(self.param_groups))], 0.0)
-        return memory if isinstance(self._bound, float) else memory | dict(self._bound.start())
-
-    def _first_bound(self) -> float:
-        return self._bound if isinstance(self._bound, float) else self._bound.start().get("estimate", 0.0)
+        return memory | start
 
     @property
     def model(self) -> Model:
@@ -269,9 +274,9 @@ class ModelBased(LossOptimizer):
             raise ValueError(f"{name} must be a number in [0, 1), got {betas[0]!r}")
         return float(betas[0])
 
-    def _shares(self, buffer: str | None, corrected: float) -> list[Share]:
-        """What a step works on, by group and geometry; ``buffer`` is the name of momentum's, if it has one."""
-        shares = []
+    def _subsets(self, beta: float) -> list[Subset]:
+        """What a step works on, by group and geometry."""
+        momentum, subsets = self._momentum, []
         count = self.param_groups[0]["memory"][0]
         for index, group in enumerate(self.param_groups):
             lr = group["lr"]
@@ -279,20 +284,20 @@ class ModelBased(LossOptimizer):
                 check_rate("lr", lr)
             for geometry, params in self._geometry.split(group["params"], group):
                 for part in self._parts(params):
-                    average = [] if buffer is None else self._buffer(buffer, part, self._first_average(part, corrected))
-                    moment = _first_moment(part, geometry, count) if isinstance(geometry, Diagonal) else None
+                    average, moment, corrected = [], None, 0.0
+                    if isinstance(geometry, Diagonal):
+                        moment = functools.partial(_as_if_always, 1.0 - geometry.beta**count, 2)
+                        corrected = beta if is_corrected(momentum) else 0.0
+                    if isinstance(momentum, ScheduleFree):
+                        average = self._buffer("z", part, lambda p, gradient: p)
+                    elif beta:
+                        start = functools.partial(_as_if_always, 1.0 - corrected**count, 1) if corrected else None
+                        average = self._buffer("average", part, start)
+                    seen = average if average and isinstance(momentum, Linearisations) else part.grads
                     buffers = [self._buffer(name, part, moment) for name in list(geometry.buffer_names)]
-                    shares.append(Share(index, part, geometry, lr, group["weight_decay"], average, buffers))
-        return shares
-
-    def _first_average(self, part: Part, corrected: float) -> Callable[[int], Tensor] | None:
-        """What momentum's buffer begins with, if not with zero: z with the parameter, a corrected average as below."""
-        if isinstance(self._momentum, ScheduleFree):
-            return lambda place: part.params[place]
-        if not corrected or not isinstance(self._geometry, Diagonal):
-            return None
-        left: Tensor = 1.0 - corrected ** self.param_groups[0]["memory"][0]
-        return lambda place: torch.nan_to_num(part.grads[place], 0.0, 0.0, 0.0) * left.to(part.grads[place])
+                    decay = group["weight_decay"]
+                    subsets.append(Subset(index, part, geometry, lr, decay, average, seen, corrected, buffers))
+        return subsets
 
     @torch.no_grad()
     def step(
@@ -316,106 +321,80 @@ class ModelBased(LossOptimizer):
         else happens, which distributed checkpointing relies on.
         """
         momentum, beta = self._momentum, self._beta_of(self.param_groups)
-        linearises = isinstance(momentum, Linearisations) and beta > 0
-        bias_correction = isinstance(momentum, Linearisations) and momentum.bias_correction
         if isinstance(momentum, ScheduleFree) and not all(g["train_mode"] for g in self.param_groups):
             raise RuntimeError("the parameters hold the average for evaluation: call train() before step()")
         batch_bound = self._bound_of_batch(lower_bound)
-        returned, value = self._loss_of_step(closure, loss)
-        buffer = "z" if isinstance(momentum, ScheduleFree) else "average" if beta else None
-        corrected = beta if linearises and bias_correction else 0.0
-        shares = self._shares(buffer, corrected)
-        if value is None:
+        returned, value_given = self._loss_of_step(closure, loss)
+        subsets = self._subsets(beta)
+        f, clipped_by_hand = self._begin(value_given, subsets)
+        if f is None:
             return returned
-        if not shares:
-            self._losses.forget()
-            self._notice_no_gradient()
-            return returned
-        clipped_by_hand = self._losses.clip_factor(value)
-        self._losses.forget()
+        first = self.param_groups[0]
+        past = dict(zip(first["memory_names"], first["memory"].unbind(), strict=True))
+        memory = {**past, "count": past["count"] + 1.0}
 
-        # The loss, the mean over the ranks. If it or the gradient is not finite, or it is below a fixed bound, the
-        # step is skipped: everything runs as ever, and nothing changes.
-        group = self.param_groups[0]
-        past = dict(zip(group["memory_names"], group["memory"].unbind(), strict=True))
-        f = self._scalar(value)
-        f = -f if self.maximize else f
-        norms = [share.part.total(sum_sq(share.part.grads, f)) for share in shares]
-        grad_sq = sum(norms[1:], norms[0])
+        # The loss, the mean over the ranks. If it or the gradient is not finite, or it is below a fixed bound, the step
+        # is skipped: everything runs as ever, and nothing changes.
+        norms = [each.part.total(sum_sq(each.part.grads, f)) for each in subsets]
+        grad_sq = add(norms)
         f, finite, batch_bound = self._agreed(f, grad_sq, batch_bound)
         fixed = self._fixed_bound(batch_bound)
-        below = f < fixed if fixed is not None else None
-        skip = ~finite if below is None else ~finite | below
-        count = past["count"] + 1.0
-        memory = {"count": count}
+        violated = None if fixed is None else f < fixed
+        skip = ~finite if violated is None else ~finite | violated
 
-        # What the model sees: the value f̃ and a gradient d. With schedule-free averaging it is asked at z; averages of
-        # gradients that were clipped by hand are those of the loss C + c(f − C).
-        seen_value = f
-        shrunk = clipped_by_hand
-        if isinstance(momentum, Linearisations):
-            age = past["age"] + 1.0 if linearises else torch.zeros_like(count)
-            if linearises:
-                if shrunk is not None:
-                    f, shrunk = (f if fixed is None else fixed + shrunk * (f - fixed)), None
-                weight = average_weight(beta, age, bias_correction=bias_correction)
-                seen_value = past["value"] + weight * (f - past["value"])
-            memory |= {"age": age, "value": torch.zeros_like(f)}
-        elif isinstance(momentum, ScheduleFree):
-            for share in shares:
-                ahead = torch._foreach_sub(share.average, share.part.params)
-                ahead_value = share.part.total(inner(share.part.grads, ahead, f))
-                seen_value = seen_value + (ahead_value if shrunk is None else ahead_value / shrunk)
-
-        # Directions, and the decrease q that the linear model promises for a full step at the rates α, clipped.
-        averaging = (weight, corrected) if linearises else None
-        found = [self._measure(*each, count, skip, averaging) for each in zip(shares, norms, strict=True)]
-        clip: Tensor | None = None
+        # Averages and geometry are brought up to date. The linear model promises the decrease q for a full step at the
+        # rates α, clipped. A step along gradients cg that were clipped by hand promises α⟨g, cg⟩ = α‖cg‖²/c.
+        count, weight = memory["count"], f
+        linearises = isinstance(momentum, Linearisations) and beta > 0
+        if linearises:
+            memory["age"] = past["age"] + 1.0
+            weight = average_weight(beta, memory["age"], bias_correction=is_corrected(momentum))
+        measured = [self._measure(*each, weight, count, skip) for each in zip(subsets, norms, strict=True)]
+        clip = None
         if self._max_grad_norm is not None:
-            clip = clip_factor(sum([each.norm_sq(f) for each in found], torch.zeros_like(f)), self._max_grad_norm)
-        rates = [share.lr if clip is None else share.lr * clip for share in shares]
-        decrease = sum([rate * each.dual_sq for rate, each in zip(rates, found, strict=True)], torch.zeros_like(f))
-        if shrunk is not None:  # a step along cg promises α⟨g, cg⟩ = α‖cg‖²/c
-            decrease = decrease / shrunk
-
+            norms = [each.part.total(sum_sq(each.seen, f)) * each.factor(count) ** 2 for each in subsets]
+            clip = clip_factor(add(norms), self._max_grad_norm)
+        rates = [each.lr if clip is None else each.lr * clip for each in subsets]
+        decrease = add([rate * dual_sq for rate, (_, dual_sq) in zip(rates, measured, strict=True)])
+        if clipped_by_hand is not None and not linearises:
+            decrease, grad_sq = decrease / clipped_by_hand, grad_sq / clipped_by_hand**2
         if type(self._geometry) is not Euclidean:  # whose norm was looked at above
             finite = finite & torch.isfinite(decrease)
             skip = skip | ~finite
 
+        # The model's value f̃. With schedule-free averaging it is asked at z; averages of gradients that were clipped
+        # by hand are those of the loss C + c(f − C).
+        value = f
+        if linearises:
+            if clipped_by_hand is not None:
+                f = f if fixed is None else fixed + clipped_by_hand * (f - fixed)
+            value = past["value"] + weight * (f - past["value"])
+        elif isinstance(momentum, ScheduleFree):
+            ahead = add([_slope_ahead(each, f) for each in subsets])
+            value = f + (ahead if clipped_by_hand is None else ahead / clipped_by_hand)
+
         # The gap F = f̃ − C, the scale t of the step and its index δ, in units where the rate is 1.
-        bounded = self._bounded(f, seen_value, decrease, past, fixed, batch_bound)
-        gap = seen_value - bounded.bound
+        rule = self._bound if isinstance(self._bound, LowerBound) else None
+        bounded = Bounded(torch.zeros_like(f), decrease, {}) if rule is None else rule.observe(f, value, decrease, past)
+        if fixed is not None:
+            bounded = Bounded(fixed, decrease, bounded.memory, violated)
+        gap = value - bounded.bound
         scale, delta = self._model_step(gap, bounded.decrease)
-        if isinstance(self._bound, LowerBound):
-            if batch_bound is None and self._bound.safe_index:
+        memory |= {**bounded.memory, "bound": bounded.bound}
+        if rule is not None:
+            memory |= rule.after(value, decrease, scale, memory)
+            if rule.safe_index and fixed is None:
                 delta = safe_delta(gap, decrease, torch.ones_like(gap), scale)
-            memory |= bounded.memory | self._bound.after(seen_value, decrease, scale, {**past, **bounded.memory})
 
         # x ← x − tα·direction, and what momentum makes of it.
-        falls = [
-            self._move(share, each, scale * rate, skip, beta, past, memory)
-            for share, each, rate in zip(shares, found, rates, strict=True)
-        ]
+        moves = zip(subsets, measured, [scale * rate for rate in rates], strict=True)
+        falls = [self._move(*each, skip, beta, past, memory) for each in moves]
         if linearises:
-            memory["value"], delta = seen_value - sum(falls), delta + (f - seen_value)
+            memory["value"], delta = value - add(falls), delta + (f - value)
 
-        # What is kept, unless the step was skipped, and what is reported in any case.
-        kept = {**past, **memory}
-        new = torch.stack([kept[name] for name in past])
-        group["memory"].copy_(torch.where(skip, group["memory"], new))
-        _, _, skipped, violations, old_bound, *_ = group["report"].unbind()
-        violated = bounded.lowered if below is None else below
-        scale = torch.where(skip, 0.0, scale if clip is None else scale * clip)
-        report = [
-            torch.where(finite, torch.where(skip, 0.0, delta), math.inf),
-            grad_sq if shrunk is None else grad_sq / shrunk**2,
-            skipped + ~finite,
-            violations if violated is None else violations + (violated & finite),
-            torch.where(skip, old_bound, bounded.bound),
-            *(scale * g["lr"] for g in self.param_groups),
-        ]
-        group["report"].copy_(torch.stack(report))
-        self._notice_skipped(f, finite, fixed)
+        scale = scale if clip is None else scale * clip
+        sizes = [scale * group["lr"] for group in self.param_groups]
+        self._record(memory, f, finite, skip, delta, grad_sq, sizes, bounded.lowered)
         return returned
 
     def _bound_of_batch(self, lower_bound: Tensor | float | None) -> Tensor | None:
@@ -440,68 +419,54 @@ class ModelBased(LossOptimizer):
         return torch.full_like(self._like, self._bound)
 
     def _measure(
-        self, share: Share, norm: Tensor, count: Tensor, skip: Tensor, averaging: tuple[Tensor, float] | None
-    ) -> Measured:
-        """The gradient that the model sees, its direction and ‖·‖_*²; averages and geometry are brought up to date.
-
-        ``averaging`` is the weight of the new gradient in the average, and β if that is corrected for its start at 0.
-        """
-        part, geometry, buffers = share.part, share.geometry, share.buffers
-        if averaging is None and type(geometry) is Euclidean:
-            return Measured(part, part.grads, part.grads, norm, None)
-        seen, factor = part.grads, None
-        weight, corrected = (norm, 0.0) if averaging is None else averaging
-        if averaging is not None:
-            seen = share.average
-        if isinstance(geometry, Diagonal) and (averaging is None or corrected):
-            # Adam's average starts at 0, and is corrected as a whole.
-            factor = 1.0 / (1.0 - corrected**count) if corrected else None
-            directions = geometry.learn_and_measure(part.grads, seen, buffers[0], corrected, count, skip)
-            if directions is not None:
-                dual_sq = part.total(inner(seen, directions, norm))
-                return Measured(part, seen, directions, dual_sq if factor is None else dual_sq * factor, factor)
-            weight = torch.full_like(norm, 1.0 - corrected)
-        if averaging is not None:
-            lerp_(seen, part.grads, weight, skip)
-        if part.shards is not None and not geometry.separable:
-            return Measured(part, seen, *self._measure_gathered(share, seen, count, skip), None)
-        geometry.learn(part.grads, buffers, count, skip)
-        directions, dual_sq = geometry.measure(seen, buffers, count, norm)
-        if factor is not None:
-            dual_sq = dual_sq * factor**2
-            directions = [u * factor.to(u.device, wide(u.dtype)) for u in directions]
-        return Measured(part, seen, directions, part.total(dual_sq), factor)
-
-    def _measure_gathered(
-        self, share: Share, seen: list[Tensor], count: Tensor, skip: Tensor
+        self, subset: Subset, norm: Tensor, weight: Tensor, count: Tensor, skip: Tensor
     ) -> tuple[list[Tensor], Tensor]:
-        """Directions of sharded parameters in a geometry that needs them whole: one at a time, on every rank."""
-        directions, total = [], torch.zeros_like(count)
-        for i, original in enumerate(share.part.originals):
-            grad, d = gathered(share.part.grads[i], original), gathered(seen[i], original)
-            buffers = [[gathered(buffer[i], original)] for buffer in share.buffers]
-            share.geometry.learn([grad], buffers, count, skip)
-            for buffer, (learned,) in zip(share.buffers, buffers, strict=True):
-                buffer[i].copy_(shard(learned, original))
-            (direction,), dual_sq = share.geometry.measure([d], buffers, count, count)
-            directions.append(shard(direction, original))
-            total = total + dual_sq
-        return directions, total
+        """Directions and ‖·‖_*² over all ranks; averages (new gradients have this weight) and geometry are updated."""
+        part, geometry, seen = subset.part, subset.geometry, subset.seen
+        if isinstance(geometry, Diagonal):
+            weight = torch.full_like(count, 1.0 - subset.corrected) if subset.corrected else weight
+            lists = part.grads, seen, subset.buffers[0]
+            if (bool(subset.corrected) or seen is part.grads) and is_fusable(*lists[:2]) and is_fusable(*lists[1:]):
+                directions = self._directions(part)
+                dual_sq = geometry.adam_(directions, *lists, subset.corrected, count, skip)
+            else:
+                directions = geometry.advance_(*lists, weight, subset.factor(count), count, skip)
+                dual_sq = inner(seen, directions, count)
+            return directions, part.total(dual_sq) * subset.factor(count)
+        if seen is not part.grads:
+            lerp_(seen, part.grads, weight, skip)
+        if type(geometry) is Euclidean:
+            return seen, norm if seen is part.grads else part.total(sum_sq(seen, count))
+        return self._measure_tensors(subset, count, skip)
 
-    def _bounded(
-        self,
-        f: Tensor,
-        value: Tensor,
-        decrease: Tensor,
-        past: Mapping[str, Tensor],
-        fixed: Tensor | None,
-        batch_bound: Tensor | None,
-    ) -> Bounded:
-        """C, and what an adaptive lower bound makes of the step; the linear model needs none."""
-        if isinstance(self._bound, LowerBound):
-            bounded = self._bound.observe(f, value, decrease, past)
-            return bounded if batch_bound is None else bounded._replace(bound=batch_bound, decrease=decrease)
-        return Bounded(torch.zeros_like(f) if fixed is None else fixed, decrease, {})
+    def _directions(self, part: Part) -> list[Tensor]:
+        """Memory for directions: kept on the CPU, where touching new pages takes longer than the rest of the step."""
+        params = [id(p) for p in part.originals]
+        known, directions = self._kept.get(params[0], ([], []))
+        if known != params:
+            directions = list(torch._foreach_mul(part.grads, 0.0))
+            if part.grads[0].is_cpu:
+                self._kept[params[0]] = params, directions
+        return directions
+
+    def _measure_tensors(self, subset: Subset, count: Tensor, skip: Tensor) -> tuple[list[Tensor], Tensor]:
+        """In a geometry of whole tensors: those that are sharded are gathered, one at a time, on every rank."""
+        part, geometry = subset.part, subset.geometry
+        gathers = part.shards is not None and not geometry.separable
+        directions, slopes = [], []
+        for i, original in enumerate(part.originals):
+            buffers = [buffer[i] for buffer in subset.buffers]
+            tensors = [part.grads[i], subset.seen[i], *[buffer.clone() for buffer in buffers]]
+            g, d, *held = [gathered(each, original) for each in tensors] if gathers else tensors
+            geometry.observe(g, held, count)
+            u = geometry.direction(d, held, count)
+            slopes.append(torch.sum(d.to(wide(d.dtype)) * u.to(wide(d.dtype))))
+            direction, *new = [shard(each, original) for each in (u, *held)] if gathers else [u, *held]
+            directions.append(direction)
+            for buffer, value in zip(buffers, new, strict=True):
+                buffer.copy_(torch.where(skip.to(buffer.device), buffer, value))
+        dual_sq = total(slopes, count)
+        return directions, dual_sq if gathers else part.total(dual_sq)
 
     def _model_step(self, gap: Tensor, decrease: Tensor) -> tuple[Tensor, Tensor]:
         """t and δ at the gap F and the promised decrease q, with a rate of 1.
@@ -512,67 +477,80 @@ class ModelBased(LossOptimizer):
             size, delta = self._model.step(gap, decrease, torch.ones_like(gap))
             return size, delta
         one = torch.ones_like(gap)
-        live = gap > 0.0
         if isinstance(self._model, Linear):
             return one, 0.5 * decrease
-        height = torch.where(live, gap, one)
+        height = gap.clamp_min(torch.finfo(gap.dtype).tiny)
         point = Point(height, decrease, one, 0.5 * decrease, decrease / height, regular=True)
-        size, delta = self._model.solve(namespace(gap), point)
-        return size * live, delta * live
+        return self._model.solve(namespace(gap), point)
 
     def _move(
         self,
-        share: Share,
-        found: Measured,
+        subset: Subset,
+        measured: tuple[list[Tensor], Tensor],
         size: Tensor,
         skip: Tensor,
         beta: float,
         past: Mapping[str, Tensor],
         memory: dict[str, Tensor],
     ) -> Tensor:
-        """Move the parameters of a share; returns how far averaged linearisations fall with that, ⟨d, x − x⁺⟩."""
-        params, momentum, name = share.part.params, self._momentum, f"momentum_{share.group}"
-        directions, decay = found.directions, share.weight_decay
+        """Move the parameters of a subset; returns how far averaged linearisations fall with that, ⟨d, x − x⁺⟩."""
+        params, momentum, name = subset.part.params, self._momentum, f"momentum_{subset.group}"
+        (directions, dual_sq), decay, count = measured, subset.weight_decay, memory["count"]
         if isinstance(momentum, ScheduleFree):
             # With z⁺ = z − s the new y is y + c(z − y) − (1 − β(1 − c))·s: x need not be kept.
-            weight = self._scalar(share.lr) ** momentum.power
+            weight = self._scalar(subset.lr) ** momentum.power
             memory[name] = past[name] + weight
             weight = torch.where(memory[name] > 0.0, weight / memory[name], 0.0)
             kept = 1.0 - beta * (1.0 - weight)
-            lerp_(params, share.average, weight, skip)
+            lerp_(params, subset.average, weight, skip)
             if decay:
-                move_(params, share.average, kept * size * decay, skip)
-                mul_(share.average, 1.0 - size * decay, skip)
+                move_(params, subset.average, kept * size * decay, skip)
+                mul_(subset.average, 1.0 - size * decay, skip)
             move_(params, directions, kept * size, skip)
-            move_(share.average, directions, size, skip)
+            move_(subset.average, directions, size, skip)
             return size
         linearises = isinstance(momentum, Linearisations) and beta > 0
-        rounded = linearises and any(p.dtype not in WIDE for p in params)  # steps in low precision may round away
+        rounded = linearises and params[0].dtype not in WIDE  # steps in low precision may round away
         before = [p.clone() for p in params] if rounded else []
-        fall = size * found.dual_sq
+        fall = size * dual_sq
         if decay:
-            fall = fall + size * decay * found.along(params, size) if linearises else fall
+            fall = fall + size * decay * subset.along(params, count) if linearises else fall
             mul_(params, 1.0 - size * decay, skip)
         if isinstance(momentum, HeavyBall) and beta:
             # The buffer is the mean of the directions, weighted by their sizes; a rate of 0 stops the group at once.
             new = (1.0 - beta) * size
             memory[name] = beta * past[name] + new
-            lerp_(share.average, directions, torch.where(memory[name] > 0.0, new / memory[name], 0.0), skip)
-            move_(params, share.average, memory[name] * (self._scalar(share.lr) > 0.0), skip)
+            lerp_(subset.average, directions, torch.where(memory[name] > 0.0, new / memory[name], 0.0), skip)
+            move_(params, subset.average, memory[name] * (self._scalar(subset.lr) > 0.0), skip)
             return fall
         if isinstance(momentum, HeavyBall):
             memory[name] = torch.zeros_like(size)  # switched off: nothing is under way
         move_(params, directions, size, skip)
-        return found.along(list(torch._foreach_sub(before, params)), size) if rounded else fall
+        return subset.along(list(torch._foreach_sub(before, params)), count) if rounded else fall
 
 
-def _first_moment(part: Part, geometry: Diagonal, count: Tensor) -> Callable[[int], Tensor]:
-    """What a second moment begins with where a parameter's first gradient g comes after ``count`` steps of others.
+def is_corrected(momentum: Momentum) -> bool:
+    """Whether averages are those of Adam, which start at zero and are corrected for it."""
+    return isinstance(momentum, Linearisations) and momentum.bias_correction
 
-    The correction for the start at 0 is the same for all parameters: (1 − β₂^k)g² is as if all gradients had been g.
+
+def _as_if_always(left: Tensor, power: int, p: Tensor, gradient: Tensor) -> Tensor:
+    """What Adam's average begins with where a parameter's first gradient g comes after steps of others.
+
+    The correction for the start at 0 is the same for all parameters: (1 − β^k)·g is as if all gradients had been g.
     """
-    left: Tensor = 1.0 - geometry.beta**count
-    return lambda place: torch.nan_to_num(part.grads[place], 0.0, 0.0, 0.0).square() * left.to(part.grads[place])
+    return torch.nan_to_num(gradient, 0.0, 0.0, 0.0) ** power * left.to(gradient)
+
+
+def _slope_ahead(subset: Subset, like: Tensor) -> Tensor:
+    """⟨g, z − y⟩ over all ranks."""
+    ahead = torch._foreach_sub(subset.average, subset.part.params)
+    return subset.part.total(inner(subset.part.grads, ahead, like))
+
+
+def add(values: Sequence[Tensor]) -> Tensor:
+    """The sum of one or more tensors."""
+    return functools.reduce(torch.add, values)
 
 
 def _model_and_bound(model: Model, bound: Any) -> tuple[Model, float | LowerBound]:

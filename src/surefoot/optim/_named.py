@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import torch
 
@@ -13,6 +13,39 @@ from surefoot.optim._spectral import Spectral, SpectralBall
 from surefoot.theory.models import Exponential, Linear, Model, SquareRoot, Truncated
 
 Rate = float | torch.Tensor
+
+
+class _Plain(ModelBased):
+    """A model in the Euclidean norm; ``beta`` averages linearisations."""
+
+    _model_of_loss: ClassVar[Model]
+
+    def __init__(self, params: Any, lr: Rate = 1.0, *, beta: float = 0.0, **options: Unpack[Options]) -> None:
+        super().__init__(params, lr, model=self._model_of_loss, **_with_momentum(options, beta=beta))
+
+
+class _Adam(ModelBased):
+    """A model in Adam's metric, with Adam's two β."""
+
+    _model_of_loss: ClassVar[Model]
+    _heavy_ball: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Rate = 1e-2,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        **options: Unpack[Options],
+    ) -> None:
+        if not isinstance(betas, tuple | list) or len(betas) != 2:
+            raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
+        if options.get("momentum") is not None and betas[0] not in (0.9, 0.0):
+            raise ValueError(f"betas[0]={betas[0]!r} is the β of the momentum that momentum= replaces; leave it out")
+        momentum = HeavyBall(betas[0]) if self._heavy_ball else Linearisations(betas[0], bias_correction=True)
+        own = _with_momentum(options, momentum=momentum)
+        super().__init__(params, lr, model=self._model_of_loss, geometry=Diagonal(betas[1], eps), **own)
 
 
 class SGD(ModelBased):
@@ -33,7 +66,7 @@ class SGD(ModelBased):
         super().__init__(params, lr, model=Linear(), **_with_momentum(options, beta=beta))
 
 
-class SPS(ModelBased):
+class SPS(_Plain):
     """The stochastic Polyak step size, the truncated model: size = min{α, (f − C)/‖g‖²} (Lemma 4.1).
 
     α is a cap, not a scale: a rate ten times too large costs little while C is right.
@@ -46,11 +79,10 @@ class SPS(ModelBased):
     1.0
     """
 
-    def __init__(self, params: Any, lr: Rate = 1.0, *, beta: float = 0.0, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=Truncated(), **_with_momentum(options, beta=beta))
+    _model_of_loss = Truncated()
 
 
-class NGN(ModelBased):
+class NGN(_Plain):
     """Non-negative Gauss–Newton, the square root model: size = α/(1 + α‖g‖²/(2(f − C))) (Lemma 4.2).
 
     It bends smoothly from SGD (small α) to twice Polyak's step (large α).
@@ -63,11 +95,10 @@ class NGN(ModelBased):
     1.0
     """
 
-    def __init__(self, params: Any, lr: Rate = 1.0, *, beta: float = 0.0, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=SquareRoot(), **_with_momentum(options, beta=beta))
+    _model_of_loss = SquareRoot()
 
 
-class LogNGN(ModelBased):
+class LogNGN(_Plain):
     """The exponential model, with the Lambert-W step: size = α·e^(−w), w = W₀(α‖g‖²/(f − C)) (App. D).
 
     Its steps grow without limit in α: on x²/2 it diverges for α > 2e⁴, so it is not safe at any rate.
@@ -80,8 +111,7 @@ class LogNGN(ModelBased):
     1.1474
     """
 
-    def __init__(self, params: Any, lr: Rate = 1.0, *, beta: float = 0.0, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=Exponential(), **_with_momentum(options, beta=beta))
+    _model_of_loss = Exponential()
 
 
 class MoMo(ModelBased):
@@ -130,30 +160,7 @@ class NGNMomentum(ModelBased):
         super().__init__(params, lr, model=SquareRoot(), **_with_momentum(options, momentum=HeavyBall(beta)))
 
 
-class _AdamForm(ModelBased):
-    """A model in Adam's metric, with Adam's two β."""
-
-    def _adam(
-        self,
-        params: Any,
-        lr: Rate,
-        betas: tuple[float, float],
-        eps: float,
-        options: Options,
-        model: Model,
-        heavy_ball: bool,
-    ) -> None:
-        if not isinstance(betas, tuple | list) or len(betas) != 2:
-            raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
-        own = HeavyBall(betas[0]) if heavy_ball else Linearisations(betas[0], bias_correction=True)
-        if options.get("momentum") is not None and betas[0] not in (0.9, 0.0):
-            raise ValueError(f"betas[0]={betas[0]!r} is the β of the momentum that momentum= replaces; leave it out")
-        super().__init__(
-            params, lr, model=model, geometry=Diagonal(betas[1], eps), **_with_momentum(options, momentum=own)
-        )
-
-
-class NGNAdam(_AdamForm):
+class NGNAdam(_Adam):
     """NGN in Adam's metric, on the running average of past linearisations (bias-corrected, as Adam's).
 
         D = √v̂ + ε,    size = α/(1 + α Σ(d²/D)/(2(f̃ − C))),    x⁺ = x − size·d/D
@@ -166,19 +173,10 @@ class NGNAdam(_AdamForm):
     1.904762
     """
 
-    def __init__(
-        self,
-        params: Any,
-        lr: Rate = 1e-2,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        **options: Unpack[Options],
-    ) -> None:
-        self._adam(params, lr, betas, eps, options, SquareRoot(), heavy_ball=False)
+    _model_of_loss = SquareRoot()
 
 
-class MoMoAdam(_AdamForm):
+class MoMoAdam(_Adam):
     """MoMo in Adam's metric (Schaipp et al., 2024); the averages are bias-corrected, as Adam's.
 
         D = √v̂ + ε,    size = min{α, (f̃ − C)₊/Σ(d²/D)},    x⁺ = x − size·d/D
@@ -191,19 +189,10 @@ class MoMoAdam(_AdamForm):
     1.9
     """
 
-    def __init__(
-        self,
-        params: Any,
-        lr: Rate = 1e-2,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        **options: Unpack[Options],
-    ) -> None:
-        self._adam(params, lr, betas, eps, options, Truncated(), heavy_ball=False)
+    _model_of_loss = Truncated()
 
 
-class NGNMomentumAdam(_AdamForm):
+class NGNMomentumAdam(_Adam):
     """NGN in Adam's metric with heavy-ball momentum, NGN-MD in its first version (Islamov et al., 2025).
 
         D = √v̂ + ε,    size = α/(1 + α Σ(g²/D)/(2(f − C))),    x⁺ = x − (1 − β)·size·g/D + β(x − x⁻)
@@ -219,16 +208,7 @@ class NGNMomentumAdam(_AdamForm):
     1.952381
     """
 
-    def __init__(
-        self,
-        params: Any,
-        lr: Rate = 1e-2,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        **options: Unpack[Options],
-    ) -> None:
-        self._adam(params, lr, betas, eps, options, SquareRoot(), heavy_ball=True)
+    _model_of_loss, _heavy_ball = SquareRoot(), True
 
 
 class Muon(ModelBased):

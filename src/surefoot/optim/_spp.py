@@ -11,19 +11,18 @@ from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
 from surefoot.optim._distributed import check_parameter, check_process_group, is_distributed, mean_over_ranks
-from surefoot.optim._interface import check_rate, raise_not_finite
+from surefoot.optim._interface import check_rate
 from surefoot.optim._losses import check_closure, scalar
+from surefoot.optim._tensors import scalar_dtype
 from surefoot.theory.models import Step, exact_delta
-
-_REPORT = ("delta", "gap", "calls", "skipped", "all_calls")
 
 
 class SPP(Optimizer):
     """The stochastic proximal point method: x⁺ = argmin_y f(y) + ‖y − x‖²/(2α), for any closure (Sec. 4.4).
 
     ``torch.optim.LBFGS`` calls the closure until (α/2)‖∇P‖² ≤ ``tolerance``·(P(x) − P(x⁺)), with P the function that is
-    minimised. For a convex closure P is 1/α-strongly convex and P(x⁺) − P⋆ ≤ (α/2)‖∇P(x⁺)‖²: :attr:`last_gap` is this
-    bound, so that the index of the exact step lies in [δ, δ + gap], up to rounding.
+    minimised. For a convex closure P is 1/α-strongly convex, so that the left-hand side bounds P(x⁺) − min P, and the
+    index of the exact step lies between δ and δ plus that, up to rounding.
 
     The closure clears the gradients, computes the loss, differentiates it and returns it, as for ``torch.optim.LBFGS``.
     It has to be one function for the whole step: the same batch, and no dropout. A step costs a few calls at small
@@ -33,7 +32,7 @@ class SPP(Optimizer):
         params: parameters or parameter groups, which may have their own ``lr``; they have to be whole on every rank.
         lr: the rate α.
         tolerance: relative accuracy of the proximal problem.
-        max_calls: calls of the closure in one step.
+        max_calls: calls of the closure after which a step looks for no better point.
         on_nonfinite: ``"skip"`` leaves the parameters untouched and counts if loss or gradient at x are not finite;
             ``"raise"`` raises ``ValueError``.
         process_group: the loss is averaged over this group, as in :class:`ModelBased`.
@@ -73,13 +72,13 @@ class SPP(Optimizer):
         self._tolerance, self._max_calls = tolerance, max_calls
         self._on_nonfinite, self._process_group = on_nonfinite, process_group
         super().__init__(params, {"lr": check_rate("lr", lr)})
-        self._complete()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with its own ``lr``."""
         if "lr" in param_group:
             param_group["lr"] = check_rate("lr", param_group["lr"])
-        super().add_param_group(param_group)
+        zeros = {name: torch.zeros((), dtype=torch.float64) for name in ("size", "delta", "skipped")}
+        super().add_param_group({**zeros, **param_group})
         try:
             for p in self.param_groups[-1]["params"]:
                 check_parameter(p)
@@ -88,20 +87,6 @@ class SPP(Optimizer):
         except TypeError:
             self.param_groups.pop()
             raise
-
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._complete()
-
-    def _complete(self) -> None:
-        first = self.param_groups[0]
-        for name in _REPORT:
-            first.setdefault(name, torch.zeros((), dtype=torch.float64))
-        for group in self.param_groups:
-            group.setdefault("size", torch.zeros((), dtype=torch.float64))
 
     @property
     def last_step(self) -> Step:
@@ -113,24 +98,12 @@ class SPP(Optimizer):
         return Step(sizes[0] if bool((sizes == sizes[0]).all()) else sizes, self.param_groups[0]["delta"].clone())
 
     @property
-    def last_gap(self) -> Tensor:
-        """(α/2)‖∇P(x⁺)‖² of the last step: for a convex closure a bound of P(x⁺) − P⋆."""
-        return self._reported("gap")
-
-    @property
-    def calls(self) -> int:
-        """Calls of the closure in all steps."""
-        return int(self._reported("all_calls"))
-
-    @property
     def skipped(self) -> Tensor:
         """How many steps were skipped because loss or gradient were not finite."""
-        return self._reported("skipped")
+        count: Tensor = self.param_groups[0]["skipped"]
+        return count.clone()
 
-    def _reported(self, name: str) -> Tensor:
-        value: Tensor = self.param_groups[0][name]
-        return value.clone()
-
+    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step, with as many calls of the closure as it needs; returns the loss before it.
 
@@ -142,83 +115,84 @@ class SPP(Optimizer):
             if all(float(group["lr"]) == 0.0 for group in self.param_groups):
                 return None
             raise ValueError("SPP.step needs a closure: it clears the gradients, computes the loss, differentiates it")
-        params = [p for group in self.param_groups for p in group["params"]]
-        start = [p.detach().clone() for p in params]
+        problem = _Proximal(self.param_groups, closure, self._process_group)
         try:
-            return self._solve(closure, params, start)
+            problem.evaluate()
+            if problem.is_finite():
+                problem.solve(self._tolerance, self._max_calls)
+            elif self._on_nonfinite == "raise":
+                raise ValueError(f"loss or gradient is not finite (loss {problem.first}); the parameters are unchanged")
         except BaseException:
-            self._put(params, start)
+            problem.put(torch.zeros_like(problem.best))
             raise
+        problem.put(problem.best)
+        first = self.param_groups[0]
+        finite = problem.is_finite()
+        delta = exact_delta(problem.first, problem.loss, float(problem.best.square().sum()), 1.0)
+        first["delta"].fill_(delta if finite else math.inf)
+        first["skipped"].add_(not finite)
+        for group in self.param_groups:
+            group["size"].fill_(float(group["lr"]) if finite else 0.0)
+        return problem.returned
 
-    def _solve(self, closure: Callable[[], Any], params: list[Tensor], start: list[Tensor]) -> Any:
-        """Minimise P(w) = f(x + √α·w) + ½‖w‖², in whose coordinates all groups have the same curvature."""
-        rates = {id(p): float(check_rate("lr", g["lr"])) for g in self.param_groups for p in g["params"]}
-        record: dict[str, Any] = {"calls": 0, "best": math.inf}
-        moved: list[tuple[Tensor, Tensor, float, Tensor]] = []
-        """Parameters that have a gradient at x, with x, √α and w."""
 
-        def evaluate() -> Tensor:
-            """P and its gradient at w; remembers where it was smallest."""
-            with torch.no_grad():
-                for p, x, root, w in moved:
-                    p.copy_(torch.add(x, w, alpha=root))
-            with torch.enable_grad():
-                returned = closure()
-            if returned is None:
-                raise ValueError("closure must return the loss, got None")
-            if not record["calls"]:
-                for p, x in zip(params, start, strict=True):
-                    if p.grad is not None:
-                        moved.append((p, x, math.sqrt(rates[id(p)]), torch.zeros_like(x).requires_grad_()))
-            record["calls"] += 1
-            own = torch.as_tensor(float(scalar(returned)), dtype=torch.float64)
-            loss = float(mean_over_ranks(self._process_group, own))
-            record.setdefault("returned", returned.detach().clone() if isinstance(returned, Tensor) else returned)
-            record.setdefault("start", loss)
-            with torch.no_grad():
-                for p, _, root, w in moved:
-                    w.grad = w.clone() if p.grad is None else torch.add(w, p.grad, alpha=root)
-            step_sq = math.fsum(float(w.detach().double().square().sum()) for *_, w in moved)
-            residual = 0.5 * math.fsum(float(w.grad.double().square().sum()) for *_, w in moved if w.grad is not None)
-            value = loss + 0.5 * step_sq
-            if record["calls"] == 1 or value < record["best"]:
-                points = [w.detach().clone() for *_, w in moved]
-                record.update(best=value, loss=loss, step_sq=step_sq, gap=residual, points=points)
-            return torch.tensor(value, dtype=torch.float64)
+class _Proximal:
+    """P(w) = f(x + √α·w) + ½‖w‖², in whose coordinates all groups have the same curvature."""
 
-        evaluate()
-        if not moved:
-            return record["returned"]
-        if not math.isfinite(record["best"] + record["gap"]):
-            if self._on_nonfinite == "raise":
-                raise_not_finite(record["start"])
-            self._note([0.0] * len(self.param_groups), math.inf, math.inf, 1, 1)
-            return record["returned"]
-        options: dict[str, Any] = {"max_iter": 1, "max_eval": 25, "history_size": 10, "line_search_fn": "strong_wolfe"}
-        solver = LBFGS([w for *_, w in moved], lr=1.0, tolerance_grad=0.0, tolerance_change=0.0, **options)
-        while record["calls"] < self._max_calls:
-            if record["gap"] <= self._tolerance * (record["start"] - record["best"]) or record["gap"] == 0.0:
-                break
-            before = record["best"]
-            solver.step(evaluate)  # type: ignore[no-untyped-call]
-            if not record["best"] < before:  # rounding is all that is left
-                break
-        ends = [torch.add(x, w, alpha=root) for (_, x, root, _), w in zip(moved, record["points"], strict=True)]
-        self._put([p for p, *_ in moved], ends)
-        delta = exact_delta(record["start"], record["loss"], record["step_sq"], 1.0)
-        self._note([float(g["lr"]) for g in self.param_groups], delta, record["gap"], record["calls"], 0)
-        return record["returned"]
+    def __init__(self, groups: list[dict[str, Any]], closure: Callable[[], Any], process_group: Any) -> None:
+        self._closure, self._process_group = closure, process_group
+        self._params = [p for group in groups for p in group["params"]]
+        roots = [math.sqrt(check_rate("lr", group["lr"])) for group in groups for _ in group["params"]]
+        like = torch.zeros((), dtype=scalar_dtype(self._params[0].device), device=self._params[0].device)
+        self._x = torch.cat([p.flatten().to(like) for p in self._params])
+        self._roots = torch.cat(
+            [like.new_full((p.numel(),), root) for p, root in zip(self._params, roots, strict=True)]
+        )
+        self._w = torch.zeros_like(self._x).requires_grad_()
+        self._calls, self.best = 0, torch.zeros_like(self._x)
+        self.returned: Any = None
+        self.first = self.loss = self.value = self.slope_sq = math.nan
+        """The loss at x; loss, P and ‖∇P‖² at the best w."""
+
+    def is_finite(self) -> bool:
+        """Whether loss and gradient at x are finite."""
+        return math.isfinite(self.value + self.slope_sq)
+
+    def put(self, w: Tensor) -> None:
+        """Bring the parameters to x + √α·w."""
+        pieces = torch.split(self._x + self._roots * w, [p.numel() for p in self._params])
+        for p, piece in zip(self._params, pieces, strict=True):
+            p.copy_(piece.view_as(p))
 
     @torch.no_grad()
-    def _put(self, params: list[Tensor], values: list[Tensor]) -> None:
-        for p, value in zip(params, values, strict=True):
-            p.copy_(value)
+    def evaluate(self) -> Tensor:
+        """P and its gradient at w; remembers the w where P was smallest."""
+        w = self._w.detach()
+        self.put(w)
+        with torch.enable_grad():
+            returned = self._closure()
+        if returned is None:
+            raise ValueError("closure must return the loss, got None")
+        own = torch.as_tensor(float(scalar(returned)), dtype=torch.float64)
+        loss = float(mean_over_ranks(self._process_group, own))
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._params]
+        self._w.grad = w + self._roots * torch.cat([g.flatten().to(w) for g in gradients])
+        value = loss + 0.5 * float(w.square().sum())
+        if not self._calls:
+            self.first, self.returned = loss, returned.detach().clone() if isinstance(returned, Tensor) else returned
+        if not self._calls or value < self.value:
+            self.loss, self.value, self.best = loss, value, w.clone()
+            self.slope_sq = float(self._w.grad.square().sum())
+        self._calls += 1
+        return torch.tensor(value, dtype=torch.float64)
 
-    def _note(self, sizes: list[float], delta: float, gap: float, calls: int, skipped: int) -> None:
-        first = self.param_groups[0]
-        for name, value in (("delta", delta), ("gap", gap), ("calls", calls)):
-            first[name].fill_(value)
-        first["skipped"].add_(skipped)
-        first["all_calls"].add_(calls)
-        for group, size in zip(self.param_groups, sizes, strict=True):
-            group["size"].fill_(size)
+    def solve(self, tolerance: float, max_calls: int) -> None:
+        """Minimise P until (α/2)‖∇P‖² is small beside what was gained, or only rounding is left."""
+        options: dict[str, Any] = {"max_iter": 1, "max_eval": 25, "history_size": 10, "line_search_fn": "strong_wolfe"}
+        solver = LBFGS([self._w], lr=1.0, tolerance_grad=0.0, tolerance_change=0.0, **options)
+        before = math.inf
+        while self._calls < max_calls and self.value < before:
+            if 0.5 * self.slope_sq <= tolerance * (self.first - self.value) or self.slope_sq == 0.0:
+                return
+            before = self.value
+            solver.step(self.evaluate)  # type: ignore[no-untyped-call]

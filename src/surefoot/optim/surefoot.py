@@ -169,6 +169,7 @@ class Surefoot(LossOptimizer):
         smaller_sides = [min(len(p), p.numel() // len(p)) for group in self.param_groups for p in spectral(group)]
         return {
             "count": 0.0,
+            "bound": 0.0,
             "peak": 0.0,
             "unit": 0.0,
             "spread": math.sqrt(max(smaller_sides, default=1)),  # its largest possible value
@@ -183,7 +184,7 @@ class Surefoot(LossOptimizer):
         """Forget what was learned of the losses and of how batches agree: for new data, or a new phase."""
         group = self.param_groups[0]
         for place, (name, value) in enumerate(self._memory().items()):
-            if name not in ("count", "peak", "unit", "spread"):
+            if name not in ("count", "bound", "peak", "unit", "spread"):
                 group["memory"][place] = value
 
     def _split(self) -> tuple[list[Matrices], list[Vectors]]:
@@ -213,19 +214,13 @@ class Surefoot(LossOptimizer):
         """
         returned, value = self._loss_of_step(closure, loss)
         matrices, vectors = self._split()
-        if value is None:
+        every: list[Matrices | Vectors] = [*matrices, *vectors]
+        f, shrunk = self._begin(value, every)
+        if f is None:
             return returned
-        if not matrices and not vectors:
-            self._losses.forget()
-            self._notice_no_gradient()
-            return returned
-        shrunk = self._losses.clip_factor(value)
-        self._losses.forget()
         group = self.param_groups[0]
         past = dict(zip(group["memory_names"], group["memory"].unbind(), strict=True))
         seen = level.Seen(*[past[f"level_{name}"] for name in level.Seen._fields])
-        f = self._scalar(-value if self.maximize else value)
-        every: list[Matrices | Vectors] = [*matrices, *vectors]
 
         # If the loss or the gradient is not finite, on any rank, the step is skipped: everything runs as ever, and
         # nothing changes.
@@ -311,20 +306,11 @@ class Surefoot(LossOptimizer):
             move_(share.part.params, u, size, skip)
 
         # What is kept, unless the step was skipped, and what is reported in any case.
-        new = torch.stack([count, peak, unit, spread, overlap, slope, q_mean, compared, *seen])
-        group["memory"].copy_(torch.where(skip, group["memory"], new))
-        _, _, skipped, violations, old_bound, *_ = group["report"].unbind()
+        new = [count, f - gap, peak, unit, spread, overlap, slope, q_mean, compared, *seen]
+        memory = dict(zip(group["memory_names"], new, strict=True))
         delta = safe_delta(gap, q, torch.ones_like(f), sizes[0] / cap)
-        report = [
-            torch.where(finite, delta, math.inf),
-            grad_sq if shrunk is None else grad_sq / shrunk**2,
-            skipped + skip,
-            violations,
-            torch.where(skip, old_bound, f - gap),
-            *(torch.where(skip, 0.0, size) for size in sizes),
-        ]
-        group["report"].copy_(torch.stack(report))
-        self._notice_skipped(f, finite, None)
+        grad_sq = grad_sq if shrunk is None else grad_sq / shrunk**2
+        self._record(memory, f, finite, skip, delta, grad_sq, sizes)
         self._notice_risen(seen)
         return returned
 
