@@ -160,48 +160,32 @@ def sharded(layout: str) -> tuple[torch.nn.Sequential, Callable[[], None]]:
     return net, average_the_rest
 
 
-def resumed(case: Case, rank: int, folder: Path) -> tuple[list[Tensor], list[Tensor]]:
-    """An unbroken run, and one that went through a checkpoint in the middle."""
-    halves = range(3), range(3, STEPS)
-    net, between = sharded(case.layout)
-    optimizer = case.build(net)
-    train(net, optimizer, halves[0], lambda index: batch(index, rank), between)
-    optimizer.zero_grad()
-    model_state, optimizer_state = get_state_dict(net, optimizer)
-    checkpoint.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=folder)
-    train(net, optimizer, halves[1], lambda index: batch(index, rank), between)
+def resumed(case: Case, rank: int, folder: Path | None) -> tuple[list[Tensor], list[Tensor]]:
+    """An unbroken run, and one that went through a checkpoint: of shards in a folder, or of whole tensors in memory."""
 
-    other, between = sharded(case.layout)
+    def start() -> tuple[torch.nn.Sequential, Any, Callable[[range], None]]:
+        net, between = sharded(case.layout)
+        optimizer = case.build(net)
+        return net, optimizer, lambda steps: train(net, optimizer, steps, lambda index: batch(index, rank), between)
+
+    net, optimizer, go_on = start()
+    go_on(range(3))
+    optimizer.zero_grad()
+    options = StateDictOptions(full_state_dict=folder is None)
+    states = copy.deepcopy(get_state_dict(net, optimizer, options=options))
+    if folder is not None:
+        checkpoint.save({"model": states[0], "optimizer": states[1]}, checkpoint_id=folder)
+    go_on(range(3, STEPS))
+
+    other, later, go_on = start()
     with torch.no_grad():
         for p in other.parameters():
             p.zero_()
-    later = case.build(other)
-    model_state, optimizer_state = get_state_dict(other, later)
-    target = {"model": model_state, "optimizer": optimizer_state}
-    checkpoint.load(target, checkpoint_id=folder)
-    set_state_dict(other, later, model_state_dict=target["model"], optim_state_dict=target["optimizer"])
-    train(other, later, halves[1], lambda index: batch(index, rank), between)
-    return outcome(net, optimizer), outcome(other, later)
-
-
-def resumed_from_whole(case: Case, rank: int) -> tuple[list[Tensor], list[Tensor]]:
-    """An unbroken run, and one that went through whole tensors, which all ranks have."""
-    halves = range(3), range(3, STEPS)
-    net, between = sharded(case.layout)
-    optimizer = case.build(net)
-    train(net, optimizer, halves[0], lambda index: batch(index, rank), between)
-    optimizer.zero_grad()
-    options = StateDictOptions(full_state_dict=True)
-    saved = copy.deepcopy(get_state_dict(net, optimizer, options=options))
-    train(net, optimizer, halves[1], lambda index: batch(index, rank), between)
-
-    other, between = sharded(case.layout)
-    with torch.no_grad():
-        for p in other.parameters():
-            p.zero_()
-    later = case.build(other)
-    set_state_dict(other, later, model_state_dict=saved[0], optim_state_dict=saved[1], options=options)
-    train(other, later, halves[1], lambda index: batch(index, rank), between)
+    if folder is not None:
+        states = get_state_dict(other, later)
+        checkpoint.load({"model": states[0], "optimizer": states[1]}, checkpoint_id=folder)
+    set_state_dict(other, later, model_state_dict=states[0], optim_state_dict=states[1], options=options)
+    go_on(range(3, STEPS))
     return outcome(net, optimizer), outcome(other, later)
 
 
@@ -298,7 +282,7 @@ def worker(rank: int, folder: str) -> None:
         results[case.id] = outcome(net, optimizer)
     for case in CHECKPOINTS:
         results[f"checkpoint {case.id}"] = resumed(case, rank, path / case.id)
-        results[f"whole {case.id}"] = resumed_from_whole(case, rank)
+        results[f"whole {case.id}"] = resumed(case, rank, None)
     results["spoiled"] = spoiled(rank)
     results["loss"] = loss_in_pieces(rank)
     results["placed"] = placed(rank)

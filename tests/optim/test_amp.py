@@ -24,21 +24,6 @@ def test_the_scaler_gives_the_same_steps(name: str) -> None:
     assert distance(left, scaled.values()) <= 1e-5
 
 
-def test_the_scaler_works_through_add_loss() -> None:
-    plain, scaled = Problem(torch.float32), Problem(torch.float32)
-    left = train(plain, make("NGN", plain.params), range(3))
-    optimizer = make("NGN", scaled.params)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    for index in range(3):
-        optimizer.zero_grad()
-        loss = scaled.loss(index)
-        scaler.scale(loss).backward()
-        optimizer.add_loss(loss)
-        scaler.step(optimizer)
-        scaler.update()
-    assert distance(left, scaled.values()) <= 1e-5
-
-
 def test_the_scaler_skips_an_overflow_and_the_next_step_is_good() -> None:
     problem = Problem(torch.float32)
     optimizer = make("MoMo", problem.params)

@@ -10,44 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.optim.optim_problem import NAMES, Problem, distance, equal, make, prepared, train
+from tests.optim.optim_problem import NAMES, Problem, equal, make, prepared, train
 
 import surefoot.optim as sfo
 from surefoot.theory import models
-
-
-def test_closure_loss_and_added_loss_take_the_same_step() -> None:
-    finals = []
-    for how in ("loss", "closure", "add_loss"):
-        problem = Problem()
-        optimizer = make("NGN", problem.params)
-        for index in range(4):
-            if how == "closure":
-                optimizer.step(lambda problem=problem, index=index: problem.backward(index))
-            elif how == "loss":
-                optimizer.step(loss=problem.backward(index))
-            else:
-                optimizer.add_loss(problem.backward(index))
-                optimizer.step()
-        finals.append(problem.values())
-    assert equal(finals[0], finals[1])
-    assert equal(finals[0], finals[2])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_accumulated_micro_batches_are_the_whole_batch(name: str) -> None:
-    whole, parts = Problem(), Problem()
-    left = train(whole, make(name, whole.params), range(4))
-    optimizer = make(name, parts.params)
-    for index in range(4):
-        inputs, targets = parts.batch(index)
-        optimizer.zero_grad()
-        for half in (slice(0, 8), slice(8, 16)):
-            loss = 0.5 * parts.loss_of(inputs[half], targets[half])
-            loss.backward()
-            optimizer.add_loss(loss)
-        optimizer.step()
-    assert distance(left, parts.values()) <= 1e-12
 
 
 def test_the_added_loss_is_used_once() -> None:
@@ -111,13 +77,6 @@ def test_last_step_has_one_size_a_group_if_the_rates_differ() -> None:
     assert (size[1] / size[0]).item() == pytest.approx(0.3)
 
 
-def test_last_step_is_one_number_if_the_rates_are_equal() -> None:
-    problem = Problem()
-    optimizer = make("NGN", [{"params": problem.params[:2]}, {"params": problem.params[2:]}])
-    optimizer.step(loss=problem.backward(0))
-    assert optimizer.last_step.size.shape == ()
-
-
 @pytest.mark.parametrize("name", ["NGN", "NGNMomentum", "SPSMuon"])
 def test_last_step_is_right_where_the_first_group_has_no_gradient(name: str) -> None:
     frozen, free = torch.nn.Parameter(torch.ones(2, 2), requires_grad=False), torch.nn.Parameter(torch.eye(2))
@@ -165,13 +124,6 @@ def test_averaged_index_may_be_negative_and_is_the_theorys() -> None:
     assert optimizer.last_step.delta.item() < 0
 
 
-def test_a_lower_bound_for_a_single_step() -> None:
-    problem, other = Problem(), Problem()
-    make("SPS", problem.params, lr=100.0).step(loss=problem.backward(0), lower_bound=0.7)
-    make("SPS", other.params, lr=100.0, lower_bound=0.7).step(loss=other.backward(0))
-    assert equal(problem.values(), other.values())
-
-
 def test_a_lower_bound_for_a_single_step_is_forgotten() -> None:
     problem, other = Problem(), Problem()
     optimizer, plain = make("SPS", problem.params, lr=100.0), make("SPS", other.params, lr=100.0)
@@ -181,36 +133,11 @@ def test_a_lower_bound_for_a_single_step_is_forgotten() -> None:
     assert equal(train(problem, optimizer, [1]), train(other, plain, [1]))
 
 
-def test_an_estimated_bound_rises_and_is_reported() -> None:
-    problem = Problem()
-    optimizer = make("MoMo", problem.params, lower_bound=sfo.Estimate(floor=-1.0))
-    assert optimizer.lower_bound == -1.0
-    train(problem, optimizer, range(10))
-    assert optimizer.lower_bound > -1.0
-
-
 def test_a_bound_in_the_model_is_the_optimizers() -> None:
     problem, other = Problem(), Problem()
     sfo.ModelBased(problem.params, 10.0, model=models.Truncated(lower_bound=-1.0)).step(loss=problem.backward(0))
     sfo.SPS(other.params, 10.0, lower_bound=-1.0).step(loss=other.backward(0))
     assert equal(problem.values(), other.values())
-
-
-def test_a_geometry_of_ones_own_needs_two_methods() -> None:
-    class Sign(sfo.Geometry):
-        def direction(self, gradient: torch.Tensor, buffers: Any, count: Any) -> torch.Tensor:
-            return gradient.abs().sum() * gradient.sign()
-
-        def dual_norm_sq(self, gradient: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
-            return gradient.abs().sum() ** 2
-
-    x = torch.nn.Parameter(torch.tensor([3.0, -4.0], dtype=torch.float64))
-    optimizer = sfo.ModelBased([x], 100.0, model=models.Truncated(), geometry=Sign())
-    loss = 0.5 * x.square().sum()
-    loss.backward()
-    optimizer.step(loss=loss)
-    size = 12.5 / 49.0
-    assert x.tolist() == pytest.approx([3 - size * 7, -4 + size * 7])
 
 
 def test_clipping_scales_the_rate_and_not_the_gradient() -> None:

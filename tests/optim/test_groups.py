@@ -89,18 +89,6 @@ def test_averages_go_on_where_momentum_was_switched_on_after_construction(name: 
     assert equal(train(whole, optimizer, range(5, 8)), train(second, resumed, range(5, 8)))
 
 
-def test_momentum_that_begins_after_a_checkpoint_begins_with_the_first_gradient() -> None:
-    whole, second = Problem(), Problem()
-    optimizer, resumed = make("NGN", whole.params), make("NGN", second.params)
-    train(whole, optimizer, range(3))
-    optimizer.param_groups[0]["momentum"] = 0.9
-    with torch.no_grad():
-        for p, value in zip(second.params, whole.values(), strict=True):
-            p.copy_(value)
-    resumed.load_state_dict(loaded(optimizer.state_dict()))
-    assert equal(train(whole, optimizer, range(3, 6)), train(second, resumed, range(3, 6)))
-
-
 @pytest.mark.parametrize("how", ["fused", "compiled"])
 def test_a_parameter_whose_gradients_start_later_starts_as_in_adam(how: str) -> None:
     early, late = (torch.nn.Parameter(torch.ones(3, dtype=torch.float64)) for _ in range(2))

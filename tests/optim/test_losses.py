@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.optim.optim_problem import NAMES, Problem, distance, equal, make, train
+from tests.optim.optim_problem import Problem, distance, equal, make, train
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -23,18 +23,6 @@ def differentiate(problem: Problem, index: int, part: slice = slice(None), facto
     loss = factor * problem.loss_of(inputs[part], targets[part])
     loss.backward()  # type: ignore[no-untyped-call]
     return loss
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_heard_loss_is_the_loss(name: str) -> None:
-    told, heard = Problem(), Problem()
-    left = train(told, make(name, told.params), range(4))
-    optimizer = make(name, heard.params)
-    for index in range(4):
-        optimizer.zero_grad()
-        loss = differentiate(heard, index)
-        assert optimizer.step() == loss
-    assert equal(left, heard.values())
 
 
 @pytest.mark.parametrize("clear", ["optimizer", "none", "zeros", "not at all"])
@@ -362,3 +350,12 @@ def test_a_failed_backward_is_forgotten_with_its_gradients() -> None:
         p.grad = torch.zeros_like(p)
     loss = differentiate(problem, 1)
     assert optimizer.step() == loss.detach()
+
+
+def test_a_loss_of_a_new_parameter_group_is_received_in_its_first_step() -> None:
+    old, new = Problem(), Problem(seed=1)
+    optimizer = torch.optim.SGD(old.params, lr=0.1)
+    losses = sfo.Losses(optimizer, listen=True)
+    optimizer.add_param_group({"params": new.params})
+    loss = differentiate(new, 0)
+    assert losses.pending == loss

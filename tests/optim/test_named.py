@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.optim.optim_problem import NAMES, Problem, equal, make, train
+from tests.optim.optim_problem import NAMES, RATES, Problem, equal, make, train
 
 import surefoot.optim as sfo
 from surefoot.testing import check_optimizer
@@ -28,10 +28,29 @@ class Smoothed(sfo.LowerBound):
         return sfo.Bounded(0.5 * memory["smooth"], decrease, {"smooth": 0.9 * memory["smooth"] + 0.1 * loss})
 
 
-@pytest.mark.parametrize("name", ["SPS", "MoMoAdam", "SPSMuon"])
-def test_a_lower_bound_of_ones_own_passes_the_conformance_suite(name: str) -> None:
-    rate = {"SPS": 0.1}.get(name, 0.02)
-    check_optimizer(lambda params: sfo.TABLE[name](params, rate, lower_bound=Smoothed()))  # type: ignore[call-arg]
+@pytest.mark.parametrize("name", NAMES)
+def test_every_optimizer_passes_the_conformance_suite(name: str) -> None:
+    check_optimizer(lambda params: make(name, params, lr=0.2 * RATES[name]))
+
+
+@pytest.mark.parametrize("bound", ["level", "estimate", Smoothed()], ids=str)
+@pytest.mark.parametrize("name", ["SPS", "NGN", "NGNMomentum", "MoMoAdam", "SPSMuon"])
+def test_with_other_lower_bounds_too(name: str, bound: Any) -> None:
+    check_optimizer(lambda params: make(name, params, lr=0.2 * RATES[name], lower_bound=bound))
+
+
+@pytest.mark.parametrize("name", ["SPS", "NGNMomentumAdam", "SPSMuon"])
+def test_with_schedule_free_averaging_too(name: str) -> None:
+    check_optimizer(lambda params: make(name, params, lr=0.2 * RATES[name], momentum=sfo.ScheduleFree()))
+
+
+def test_what_is_printed_is_short() -> None:
+    optimizer = make("NGNAdam", Problem().groups("NGNAdam"))
+    train(Problem(), optimizer, range(0))
+    assert len(str(optimizer)) < 200
+    assert str(optimizer).startswith(
+        "NGNAdam(2 tensors with 40 elements, lr=0.02, weight_decay=0.02, betas=(0.9, 0.999);"
+    )
 
 
 def test_a_bound_for_a_single_step_wins_over_an_estimate() -> None:
@@ -122,3 +141,13 @@ def test_a_beta_beside_a_momentum_is_refused() -> None:
 def test_a_model_is_no_momentum() -> None:
     with pytest.raises(TypeError, match=r"momentum must be None, Linearisations, HeavyBall or ScheduleFree, got Trunc"):
         make("NGN", Problem().params, momentum=models.Truncated())
+
+
+def test_where_steps_round_away_the_averaged_value_stays() -> None:
+    x = torch.nn.Parameter(torch.tensor([256.0], dtype=torch.bfloat16))
+    optimizer = sfo.MoMo([x], lr=1e-3, listen=False)
+    for _ in range(50):
+        x.grad = torch.ones_like(x)
+        optimizer.step(loss=5.0)
+    assert x.item() == 256.0
+    assert optimizer.last_step.delta.item() == pytest.approx(0.5e-3)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optim import twins
-from tests.optim.optim_problem import RATES, UNBOUNDED, Problem, distance, equal, make, train
+from tests.optim.optim_problem import RATES, Problem, distance, equal, make, train
 
 import surefoot.optim as sfo
 from surefoot.theory import bounds, models
@@ -117,19 +117,6 @@ def test_the_index_at_z_bounds_the_average(
     assert ends[steps - 1] <= bound * (1 + 1e-9) + 1e-12
 
 
-def test_switching_to_and_fro_brings_the_parameters_back() -> None:
-    problem = Problem()
-    optimizer = make("NGN", problem.params, momentum=AVERAGING)
-    train(problem, optimizer, range(5))
-    before = problem.values()
-    optimizer.eval()
-    optimizer.eval()
-    assert distance(before, problem.values()) > 1e-3
-    optimizer.train()
-    optimizer.train()
-    assert distance(before, problem.values()) <= 1e-14
-
-
 def test_a_step_while_evaluating_is_refused() -> None:
     problem = Problem()
     optimizer = make("NGN", problem.params, momentum=AVERAGING)
@@ -165,14 +152,6 @@ def test_other_optimizers_have_the_modes_too() -> None:
     optimizer.eval()
     assert equal(before, problem.values())
     optimizer.train()
-
-
-@pytest.mark.parametrize("name", [name for name in sfo.TABLE if name not in UNBOUNDED])
-def test_an_estimated_bound_works(name: str) -> None:
-    problem = Problem()
-    optimizer = make(name, problem.params, momentum=AVERAGING, lower_bound="estimate")
-    train(problem, optimizer, range(6))
-    assert bool(torch.isfinite(optimizer.last_step.delta))
 
 
 @pytest.mark.parametrize(

@@ -65,17 +65,11 @@ def test_sharded_equals_replicated(case: Case, ranks: Ranks) -> None:
     assert apart(first, alone(case)) <= 1e-11
 
 
+@pytest.mark.parametrize("kind", ["checkpoint", "whole"])
 @pytest.mark.parametrize("case", CHECKPOINTS, ids=lambda case: case.id)
-def test_a_checkpoint_continues_bitwise_on_two_ranks(case: Case, ranks: Ranks) -> None:
+def test_a_checkpoint_continues_bitwise_on_two_ranks(case: Case, kind: str, ranks: Ranks) -> None:
     for rank in ranks:
-        unbroken, resumed = rank[f"checkpoint {case.id}"]
-        assert all(torch.equal(a, b) for a, b in zip(unbroken, resumed, strict=True))
-
-
-@pytest.mark.parametrize("case", CHECKPOINTS, ids=lambda case: case.id)
-def test_a_checkpoint_of_whole_tensors_continues_bitwise(case: Case, ranks: Ranks) -> None:
-    for rank in ranks:
-        unbroken, resumed = rank[f"whole {case.id}"]
+        unbroken, resumed = rank[f"{kind} {case.id}"]
         assert all(torch.equal(a, b) for a, b in zip(unbroken, resumed, strict=True))
 
 

@@ -61,17 +61,6 @@ def test_save_and_load_continue_bitwise(name: str, dtype: torch.dtype, options: 
     assert equal(whole, train(second, resumed, range(4, 8)))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_deepcopy_continues_bitwise_and_apart(name: str) -> None:
-    problem = Problem()
-    optimizer = make(name, problem.params)
-    train(problem, optimizer, range(3))
-    other, twin = copy.deepcopy((problem, optimizer))
-    assert equal(train(problem, optimizer, range(3, 6)), train(other, twin, range(3, 6)))
-    optimizer.param_groups[0]["report"].fill_(7.0)
-    assert twin.last_step.delta != 7.0
-
-
 class Net(torch.nn.Module):
     """The problem as a module: distributed checkpoints go by the names of parameters."""
 
@@ -135,14 +124,3 @@ def test_scalars_are_not_rounded_to_the_parameters_dtype() -> None:
     for name in ("memory", "report"):
         assert fresh.param_groups[0][name].dtype is torch.float64
         assert torch.equal(fresh.param_groups[0][name], optimizer.param_groups[0][name])
-
-
-def test_a_group_may_be_added_later() -> None:
-    problem = Problem()
-    optimizer = make("NGN", problem.params[:2])
-    train(problem, optimizer, range(2))
-    before = problem.params[3].detach().clone()
-    optimizer.add_param_group({"params": problem.params[2:], "lr": 0.1})
-    train(problem, optimizer, [2])
-    assert optimizer.last_step.size.shape == (2,)
-    assert not torch.equal(before, problem.params[3])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tests.optim import twins
-from tests.optim.optim_problem import KINDS, RATES, UNBOUNDED, Problem, distance, make, train
+from tests.optim.optim_problem import KINDS, RATES, UNBOUNDED, Problem, distance, make
 
 import surefoot.optim as sfo
 
@@ -50,12 +50,6 @@ def test_equals_the_twin_in_float64(name: str, variant: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_equals_the_twin_in_every_dtype(name: str, dtype: torch.dtype) -> None:
     assert run_pair(name, dtype, True, {}) <= TOLERANCE[dtype]
-
-
-@pytest.mark.parametrize("name", ["NGN", "SPS", "NGNAdam", "SPSMuon"])
-def test_schedule_free_averaging_equals_the_twin(name: str) -> None:
-    options = {"momentum": sfo.ScheduleFree(0.8), "weight_decay": 0.02}
-    assert run_pair(name, torch.float64, True, options) <= TOLERANCE[torch.float64]
 
 
 def train_surefoot(dtype: torch.dtype, steps: int, **options: Any) -> tuple[Problem, Problem]:
@@ -115,24 +109,3 @@ def test_norms_of_large_tensors_are_accurate(dtype: torch.dtype, size: int) -> N
     optimizer = make("SGD", [x], lr=1.0)
     optimizer.step(loss=1.0)
     assert optimizer.last_step.delta.item() == pytest.approx(0.5 * float(x.grad.double().square().sum()), rel=1e-5)
-
-
-def test_training_works_through_a_scheduler() -> None:
-    problem, other = Problem(), Problem()
-    optimizer = make("NGN", problem.params, lr=0.5)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-    twin = twins.twin("NGN", other.params, 0.5)
-    for index in range(5):
-        optimizer.step(loss=problem.backward(index))
-        scheduler.step()
-        twin.step(other.backward(index))
-        twin.lr *= 0.5
-    assert distance(problem.values(), other.values()) <= 1e-12
-
-
-def test_lr_may_be_a_tensor() -> None:
-    problem, other = Problem(), Problem()
-    lr = torch.tensor(0.5, dtype=torch.float64)
-    left = train(problem, make("NGN", problem.params, lr=lr), range(4))
-    right = train(other, make("NGN", other.params, lr=0.5), range(4))
-    assert distance(left, right) == 0.0

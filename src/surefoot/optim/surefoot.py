@@ -308,7 +308,7 @@ class Surefoot(LossOptimizer):
         # What is kept, unless the step was skipped, and what is reported in any case.
         new = [count, f - gap, peak, unit, spread, overlap, slope, q_mean, compared, *seen]
         memory = dict(zip(group["memory_names"], new, strict=True))
-        delta = safe_delta(gap, q, torch.ones_like(f), sizes[0] / cap)
+        delta = safe_delta(gap, q, torch.ones_like(f), size_of_highest / cap)
         grad_sq = grad_sq if shrunk is None else grad_sq / shrunk**2
         self._record(memory, f, finite, skip, delta, grad_sq, sizes)
         self._notice_risen(seen)
