@@ -32,17 +32,7 @@ from surefoot.theory.arrays import namespace
 from surefoot.theory.level import average_weight
 from surefoot.theory.models import Linear, Model, Point, SquareRoot, Truncated, safe_delta
 
-_COMMON = (
-    "model",
-    "geometry",
-    "beta",
-    "betas",
-    "eps",
-    "lower_bound",
-    "max_grad_norm",
-    "on_nonfinite",
-    "process_group",
-)
+_COMMON = ["model", "geometry", "beta", "betas", "eps", "lower_bound", "max_grad_norm", "on_nonfinite", "process_group"]
 """Arguments of the constructors that are no option of a single parameter group."""
 
 
@@ -70,19 +60,19 @@ class Subset(NamedTuple):
     weight_decay: float
     average: list[Tensor]
     """Momentum's buffer, if there is any: d, the mean of past directions, or schedule-free's z."""
-    seen: list[Tensor]
+    model_grads: list[Tensor]
     """The gradients that the model sees: those of the batch, or their running averages."""
     corrected: float
-    """β of Adam's averages, which start at zero: the model sees seen/(1 − β^k). 0 for all others."""
+    """β of Adam's averages, which start at zero: the model sees model_grads/(1 − β^k). 0 for all others."""
     buffers: list[list[Tensor]]
     """The geometry's buffers."""
 
     def along(self, tensors: list[Tensor], count: Tensor) -> Tensor:
         """⟨d, tensors⟩ over all ranks, for the gradient d that the model sees."""
-        return self.part.total(inner(self.seen, tensors, count)) * self.factor(count)
+        return self.part.total(inner(self.model_grads, tensors, count)) * self.factor(count)
 
     def factor(self, count: Tensor) -> Tensor | float:
-        """What ``seen`` is multiplied with to be d."""
+        """What ``model_grads`` is multiplied with to be d."""
         return 1.0 / (1.0 - self.corrected**count) if self.corrected else 1.0
 
 
@@ -119,8 +109,8 @@ class ModelBased(LossOptimizer):
         listen: receive the loss from ``loss.backward()``, so that ``step()`` needs none.
         maximize: the loss is an objective that should grow; ``lower_bound`` is then one of its negative.
 
-    The groups hold β under torch's names, where schedulers such as ``OneCycleLR`` change it: ``momentum``, or ``betas``
-    and ``eps`` in Adam's metric.
+    ``model``, ``geometry``, ``momentum`` and ``lower_bound_rule`` are attributes. The groups hold β under torch's
+    names, where schedulers such as ``OneCycleLR`` change it: ``momentum``, or ``betas`` and ``eps`` in Adam's metric.
 
     >>> from surefoot.theory.models import SquareRoot
     >>> x = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
@@ -158,8 +148,8 @@ class ModelBased(LossOptimizer):
             raise TypeError(f"momentum must be None, Linearisations, HeavyBall or ScheduleFree, got {momentum!r}")
         if max_grad_norm is not None and not (is_number(max_grad_norm) and max_grad_norm > 0):
             raise ValueError(f"max_grad_norm must be None or a number above 0, got {max_grad_norm!r}")
-        self._model, self._bound = _model_and_bound(model, lower_bound)
-        self._geometry, self._momentum = geometry, momentum
+        self.model, self.lower_bound_rule = _model_and_bound(model, lower_bound)
+        self.geometry, self.momentum = geometry, momentum
         self._max_grad_norm = max_grad_norm
         defaults = {"lr": check_rate("lr", lr), "weight_decay": check_rate("weight_decay", weight_decay)}
         beta = 0.0 if isinstance(momentum, ScheduleFree) else float(momentum.beta)
@@ -188,7 +178,7 @@ class ModelBased(LossOptimizer):
                 raise ValueError(
                     f"{name} is the same for all parameter groups: give it to {type(self).__name__}, not to a group"
                 )
-        for geometry, params in self._geometry.split(group["params"], group):
+        for geometry, params in self.geometry.split(group["params"], group):
             if not geometry.holds_half and any(p.dtype is torch.float16 for p in params):
                 raise TypeError(
                     f"parameters in the {type(geometry).__name__} geometry must not be float16, whose range its "
@@ -196,47 +186,27 @@ class ModelBased(LossOptimizer):
                 )
 
     def _memory(self) -> Mapping[str, float]:
-        start = {} if isinstance(self._bound, float) else self._bound.start()
-        bound = self._bound if isinstance(self._bound, float) else start.get("estimate", 0.0)
+        start = {} if isinstance(self.lower_bound_rule, float) else self.lower_bound_rule.start()
+        bound = self.lower_bound_rule if isinstance(self.lower_bound_rule, float) else start.get("estimate", 0.0)
         memory = {"count": 0.0, "bound": bound}
-        if isinstance(self._momentum, Linearisations):
+        if isinstance(self.momentum, Linearisations):
             memory |= {"age": 0.0, "value": 0.0}
         else:  # HeavyBall's scale of a group's mean direction, or ScheduleFree's sum of weights
             memory |= dict.fromkeys([f"momentum_{i}" for i in range(len(self.param_groups))], 0.0)
         return memory | start
 
     @property
-    def model(self) -> Model:
-        """The model of the loss."""
-        return self._model
-
-    @property
-    def geometry(self) -> Geometry:
-        """The geometry of the steps."""
-        return self._geometry
-
-    @property
-    def momentum(self) -> Momentum:
-        """The kind of momentum; schedulers and checkpoints change its β in the parameter groups."""
-        return self._momentum
-
-    @property
-    def lower_bound_rule(self) -> float | LowerBound:
-        """What the gap is measured from: a number, or a rule."""
-        return self._bound
-
-    @property
     def certifies(self) -> bool:
         """Whether δ may stand in a bound: Euclidean, a fixed lower bound, no momentum, clipping or weight decay."""
-        plain = isinstance(self._momentum, Linearisations) and not self._beta_of(self.param_groups)
-        fixed = isinstance(self._bound, float) and self._max_grad_norm is None
+        plain = isinstance(self.momentum, Linearisations) and not self._beta_of(self.param_groups)
+        fixed = isinstance(self.lower_bound_rule, float) and self._max_grad_norm is None
         undecayed = not any(group["weight_decay"] for group in self.param_groups)
-        return plain and fixed and undecayed and isinstance(self._geometry, Euclidean)
+        return plain and fixed and undecayed and isinstance(self.geometry, Euclidean)
 
     def reset_level(self) -> None:
         """Forget what a :class:`Level` (or another lower bound) has learned of the losses: for new data."""
-        if isinstance(self._bound, LowerBound):
-            group, start = self.param_groups[0], self._bound.start()
+        if isinstance(self.lower_bound_rule, LowerBound):
+            group, start = self.param_groups[0], self.lower_bound_rule.start()
             for name, value in start.items():
                 group["memory"][group["memory_names"].index(name)] = value
 
@@ -251,9 +221,9 @@ class ModelBased(LossOptimizer):
         self._switch(train=False)
 
     def _switch(self, *, train: bool) -> None:
-        if not isinstance(self._momentum, ScheduleFree):
+        if not isinstance(self.momentum, ScheduleFree):
             return
-        beta = self._momentum.beta
+        beta = self.momentum.beta
         for group in self.param_groups:
             if group["train_mode"] is train:
                 continue
@@ -264,9 +234,9 @@ class ModelBased(LossOptimizer):
 
     def _beta_of(self, groups: list[dict[str, Any]]) -> float:
         """The momentum that constructor, scheduler or checkpoint have put into the groups."""
-        if isinstance(self._momentum, ScheduleFree):
-            return self._momentum.beta
-        name = "betas" if isinstance(self._geometry, Diagonal) else "momentum"
+        if isinstance(self.momentum, ScheduleFree):
+            return self.momentum.beta
+        name = "betas" if isinstance(self.geometry, Diagonal) else "momentum"
         betas = [group[name][0] if name == "betas" else group[name] for group in groups]
         if any(beta != betas[0] for beta in betas):
             raise ValueError(f"{name} must be the same in all parameter groups, for one loss is averaged; got {betas}")
@@ -276,13 +246,13 @@ class ModelBased(LossOptimizer):
 
     def _subsets(self, beta: float) -> list[Subset]:
         """What a step works on, by group and geometry."""
-        momentum, subsets = self._momentum, []
+        momentum, subsets = self.momentum, []
         count = self.param_groups[0]["memory"][0]
         for index, group in enumerate(self.param_groups):
             lr = group["lr"]
             if type(lr) is not float or not 0.0 <= lr < math.inf:
                 check_rate("lr", lr)
-            for geometry, params in self._geometry.split(group["params"], group):
+            for geometry, params in self.geometry.split(group["params"], group):
                 for part in self._parts(params):
                     average, moment, corrected = [], None, 0.0
                     if isinstance(geometry, Diagonal):
@@ -293,10 +263,10 @@ class ModelBased(LossOptimizer):
                     elif beta:
                         start = functools.partial(_as_if_always, 1.0 - corrected**count, 1) if corrected else None
                         average = self._buffer("average", part, start)
-                    seen = average if average and isinstance(momentum, Linearisations) else part.grads
+                    model_grads = average if average and isinstance(momentum, Linearisations) else part.grads
                     buffers = [self._buffer(name, part, moment) for name in list(geometry.buffer_names)]
                     decay = group["weight_decay"]
-                    subsets.append(Subset(index, part, geometry, lr, decay, average, seen, corrected, buffers))
+                    subsets.append(Subset(index, part, geometry, lr, decay, average, model_grads, corrected, buffers))
         return subsets
 
     @torch.no_grad()
@@ -320,7 +290,7 @@ class ModelBased(LossOptimizer):
         Returns the loss. Without any loss it is an error, unless every rate is 0: then the state is created and nothing
         else happens, which distributed checkpointing relies on.
         """
-        momentum, beta = self._momentum, self._beta_of(self.param_groups)
+        momentum, beta = self.momentum, self._beta_of(self.param_groups)
         if isinstance(momentum, ScheduleFree) and not all(g["train_mode"] for g in self.param_groups):
             raise RuntimeError("the parameters hold the average for evaluation: call train() before step()")
         batch_bound = self._bound_of_batch(lower_bound)
@@ -352,13 +322,13 @@ class ModelBased(LossOptimizer):
         measured = [self._measure(*each, weight, count, skip) for each in zip(subsets, norms, strict=True)]
         clip = None
         if self._max_grad_norm is not None:
-            norms = [each.part.total(sum_sq(each.seen, f)) * each.factor(count) ** 2 for each in subsets]
+            norms = [each.part.total(sum_sq(each.model_grads, f)) * each.factor(count) ** 2 for each in subsets]
             clip = clip_factor(add(norms), self._max_grad_norm)
         rates = [each.lr if clip is None else each.lr * clip for each in subsets]
         decrease = add([rate * dual_sq for rate, (_, dual_sq) in zip(rates, measured, strict=True)])
         if clipped_by_hand is not None and not linearises:
             decrease, grad_sq = decrease / clipped_by_hand, grad_sq / clipped_by_hand**2
-        if type(self._geometry) is not Euclidean:  # whose norm was looked at above
+        if type(self.geometry) is not Euclidean:  # whose norm was looked at above
             finite = finite & torch.isfinite(decrease)
             skip = skip | ~finite
 
@@ -374,7 +344,7 @@ class ModelBased(LossOptimizer):
             value = f + (ahead if clipped_by_hand is None else ahead / clipped_by_hand)
 
         # The gap F = f̃ − C, the scale t of the step and its index δ, in units where the rate is 1.
-        rule = self._bound if isinstance(self._bound, LowerBound) else None
+        rule = self.lower_bound_rule if isinstance(self.lower_bound_rule, LowerBound) else None
         bounded = Bounded(torch.zeros_like(f), decrease, {}) if rule is None else rule.observe(f, value, decrease, past)
         if fixed is not None:
             bounded = Bounded(fixed, decrease, bounded.memory, violated)
@@ -401,7 +371,7 @@ class ModelBased(LossOptimizer):
         """The lower bound of a single step, checked where that waits for nothing."""
         if lower_bound is None:
             return None
-        if isinstance(self._model, Linear):
+        if isinstance(self.model, Linear):
             raise ValueError(f"lower_bound of a single step does not go with the linear model, got {lower_bound!r}")
         if isinstance(lower_bound, Tensor):
             bound = scalar(lower_bound, "lower_bound")
@@ -414,29 +384,33 @@ class ModelBased(LossOptimizer):
         """A number below which no loss can be; None for the linear model and for bounds that adapt."""
         if batch_bound is not None:
             return batch_bound
-        if isinstance(self._model, Linear) or not isinstance(self._bound, float):
+        if isinstance(self.model, Linear) or not isinstance(self.lower_bound_rule, float):
             return None
-        return torch.full_like(self._like, self._bound)
+        return torch.full_like(self._like, self.lower_bound_rule)
 
     def _measure(
         self, subset: Subset, norm: Tensor, weight: Tensor, count: Tensor, skip: Tensor
     ) -> tuple[list[Tensor], Tensor]:
         """Directions and ‖·‖_*² over all ranks; averages (new gradients have this weight) and geometry are updated."""
-        part, geometry, seen = subset.part, subset.geometry, subset.seen
+        part, geometry, model_grads = subset.part, subset.geometry, subset.model_grads
         if isinstance(geometry, Diagonal):
             weight = torch.full_like(count, 1.0 - subset.corrected) if subset.corrected else weight
-            lists = part.grads, seen, subset.buffers[0]
-            if (bool(subset.corrected) or seen is part.grads) and is_fusable(*lists[:2]) and is_fusable(*lists[1:]):
+            lists = part.grads, model_grads, subset.buffers[0]
+            if (
+                (bool(subset.corrected) or model_grads is part.grads)
+                and is_fusable(*lists[:2])
+                and is_fusable(*lists[1:])
+            ):
                 directions = self._directions(part)
                 dual_sq = geometry.adam_(directions, *lists, subset.corrected, count, skip)
             else:
                 directions = geometry.advance_(*lists, weight, subset.factor(count), count, skip)
-                dual_sq = inner(seen, directions, count)
+                dual_sq = inner(model_grads, directions, count)
             return directions, part.total(dual_sq) * subset.factor(count)
-        if seen is not part.grads:
-            lerp_(seen, part.grads, weight, skip)
+        if model_grads is not part.grads:
+            lerp_(model_grads, part.grads, weight, skip)
         if type(geometry) is Euclidean:
-            return seen, norm if seen is part.grads else part.total(sum_sq(seen, count))
+            return model_grads, norm if model_grads is part.grads else part.total(sum_sq(model_grads, count))
         return self._measure_tensors(subset, count, skip)
 
     def _directions(self, part: Part) -> list[Tensor]:
@@ -456,7 +430,7 @@ class ModelBased(LossOptimizer):
         directions, slopes = [], []
         for i, original in enumerate(part.originals):
             buffers = [buffer[i] for buffer in subset.buffers]
-            tensors = [part.grads[i], subset.seen[i], *[buffer.clone() for buffer in buffers]]
+            tensors = [part.grads[i], subset.model_grads[i], *[buffer.clone() for buffer in buffers]]
             g, d, *held = [gathered(each, original) for each in tensors] if gathers else tensors
             geometry.observe(g, held, count)
             u = geometry.direction(d, held, count)
@@ -473,15 +447,15 @@ class ModelBased(LossOptimizer):
 
         Models with a closed form are asked directly: what their guards look for was looked at before, but for F = 0.
         """
-        if type(self._model) not in (Linear, Truncated, SquareRoot):
-            size, delta = self._model.step(gap, decrease, torch.ones_like(gap))
+        if type(self.model) not in (Linear, Truncated, SquareRoot):
+            size, delta = self.model.step(gap, decrease, torch.ones_like(gap))
             return size, delta
         one = torch.ones_like(gap)
-        if isinstance(self._model, Linear):
+        if isinstance(self.model, Linear):
             return one, 0.5 * decrease
         height = gap.clamp_min(torch.finfo(gap.dtype).tiny)
         point = Point(height, decrease, one, 0.5 * decrease, decrease / height, regular=True)
-        return self._model.solve(namespace(gap), point)
+        return self.model.solve(namespace(gap), point)
 
     def _move(
         self,
@@ -494,7 +468,7 @@ class ModelBased(LossOptimizer):
         memory: dict[str, Tensor],
     ) -> Tensor:
         """Move the parameters of a subset; returns how far averaged linearisations fall with that, ⟨d, x − x⁺⟩."""
-        params, momentum, name = subset.part.params, self._momentum, f"momentum_{subset.group}"
+        params, momentum, name = subset.part.params, self.momentum, f"momentum_{subset.group}"
         (directions, dual_sq), decay, count = measured, subset.weight_decay, memory["count"]
         if isinstance(momentum, ScheduleFree):
             # With z⁺ = z − s the new y is y + c(z − y) − (1 − β(1 − c))·s: x need not be kept.

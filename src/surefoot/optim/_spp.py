@@ -116,8 +116,9 @@ class SPP(Optimizer):
                 return None
             raise ValueError("SPP.step needs a closure: it clears the gradients, computes the loss, differentiates it")
         problem = _Proximal(self.param_groups, closure, self._process_group)
+        if not problem.params:  # nothing has a gradient
+            return problem.returned
         try:
-            problem.evaluate()
             if problem.is_finite():
                 problem.solve(self._tolerance, self._max_calls)
             elif self._on_nonfinite == "raise":
@@ -141,18 +142,19 @@ class _Proximal:
 
     def __init__(self, groups: list[dict[str, Any]], closure: Callable[[], Any], process_group: Any) -> None:
         self._closure, self._process_group = closure, process_group
-        self._params = [p for group in groups for p in group["params"]]
-        roots = [math.sqrt(check_rate("lr", group["lr"])) for group in groups for _ in group["params"]]
-        like = torch.zeros((), dtype=scalar_dtype(self._params[0].device), device=self._params[0].device)
-        self._x = torch.cat([p.flatten().to(like) for p in self._params])
-        self._roots = torch.cat(
-            [like.new_full((p.numel(),), root) for p, root in zip(self._params, roots, strict=True)]
-        )
-        self._w = torch.zeros_like(self._x).requires_grad_()
-        self._calls, self.best = 0, torch.zeros_like(self._x)
-        self.returned: Any = None
-        self.first = self.loss = self.value = self.slope_sq = math.nan
-        """The loss at x; loss, P and ‖∇P‖² at the best w."""
+        self.returned, self.first = self._call()
+        """What the closure returns at x, and the loss there."""
+        self.loss = self.value = self.slope_sq = math.inf
+        """The loss, P and ‖∇P‖² where P was smallest."""
+        rates = {p: check_rate("lr", group["lr"]) for group in groups for p in group["params"] if p.grad is not None}
+        self.params = list(rates)
+        if self.params:
+            like = torch.zeros((), dtype=scalar_dtype(self.params[0].device), device=self.params[0].device)
+            roots = [like.new_full((p.numel(),), math.sqrt(rate)) for p, rate in rates.items()]
+            self._x, self._roots = torch.cat([p.flatten().to(like) for p in self.params]), torch.cat(roots)
+            self._w = torch.zeros_like(self._x).requires_grad_()
+            self._calls = 0
+            self._note(self.first)
 
     def is_finite(self) -> bool:
         """Whether loss and gradient at x are finite."""
@@ -160,31 +162,38 @@ class _Proximal:
 
     def put(self, w: Tensor) -> None:
         """Bring the parameters to x + √α·w."""
-        pieces = torch.split(self._x + self._roots * w, [p.numel() for p in self._params])
-        for p, piece in zip(self._params, pieces, strict=True):
+        pieces = torch.split(self._x + self._roots * w, [p.numel() for p in self.params])
+        for p, piece in zip(self.params, pieces, strict=True):
             p.copy_(piece.view_as(p))
 
-    @torch.no_grad()
-    def evaluate(self) -> Tensor:
-        """P and its gradient at w; remembers the w where P was smallest."""
-        w = self._w.detach()
-        self.put(w)
+    def _call(self) -> tuple[Any, float]:
+        """What the closure returns, copied, and the loss: the mean over the ranks."""
         with torch.enable_grad():
             returned = self._closure()
         if returned is None:
             raise ValueError("closure must return the loss, got None")
         own = torch.as_tensor(float(scalar(returned)), dtype=torch.float64)
-        loss = float(mean_over_ranks(self._process_group, own))
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._params]
+        copied = returned.detach().clone() if isinstance(returned, Tensor) else returned
+        return copied, float(mean_over_ranks(self._process_group, own))
+
+    def _note(self, loss: float) -> float:
+        """P at w, from the loss and the gradients that are in place there; remembers the w where it was smallest."""
+        w = self._w.detach()
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
         self._w.grad = w + self._roots * torch.cat([g.flatten().to(w) for g in gradients])
         value = loss + 0.5 * float(w.square().sum())
-        if not self._calls:
-            self.first, self.returned = loss, returned.detach().clone() if isinstance(returned, Tensor) else returned
         if not self._calls or value < self.value:
             self.loss, self.value, self.best = loss, value, w.clone()
             self.slope_sq = float(self._w.grad.square().sum())
         self._calls += 1
-        return torch.tensor(value, dtype=torch.float64)
+        return value
+
+    @torch.no_grad()
+    def evaluate(self) -> Tensor:
+        """P at w, with its gradient."""
+        self.put(self._w.detach())
+        _, loss = self._call()
+        return torch.tensor(self._note(loss), dtype=torch.float64)
 
     def solve(self, tolerance: float, max_calls: int) -> None:
         """Minimise P until (α/2)‖∇P‖² is small beside what was gained, or only rounding is left."""
