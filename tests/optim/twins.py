@@ -8,7 +8,7 @@ those of the papers, inner products with the parameters included, and nothing is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 import surefoot.optim as sfo
 from surefoot.optim import Diagonal, Geometry, HeavyBall, Linearisations, ScheduleFree, Spectral, SpectralBall
-from surefoot.theory.models import Linear, Model, Step
+from surefoot.theory.models import Model, Step
 
 
 def twin(name: str, params: Iterable[Any], lr: float, **options: Any) -> Reference:
@@ -150,38 +150,6 @@ class Reference:
         """Put the vector back into the parameters."""
         for p, piece in zip(self.params, torch.split(x, [p.numel() for p in self.params]), strict=True):
             p.copy_(piece.view_as(p))
-
-
-class SPP(Reference):
-    """Twin of :class:`surefoot.optim.SPP`: gradient descent on the proximal problem until nothing changes any more."""
-
-    def __init__(self, params: Iterable[Any], lr: float) -> None:
-        super().__init__(params, lr, model=Linear())
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Tensor]) -> Step:  # type: ignore[override]
-        """One step; the closure computes the loss and its gradients, and returns the loss."""
-        alpha, x = self.each("lr", self.lr), self.vector(self.params)
-
-        def evaluate(y: Tensor) -> tuple[float, Tensor]:
-            """P(y) = f(y) + ‖y − x‖²/(2α), and √α∇P(y)."""
-            self.write(y)
-            with torch.enable_grad():
-                f = float(closure())
-            slope = alpha.sqrt() * self.vector([p.grad for p in self.params]) + (y - x) / alpha.sqrt()
-            return f + 0.5 * float(((y - x) ** 2 / alpha).sum()), slope
-
-        y, size = x, 1.0
-        value, slope = start, first = evaluate(x)
-        while slope.norm() > 1e-11 * first.norm() and size > 1e-9:
-            new = y - size * alpha.sqrt() * slope
-            new_value, new_slope = evaluate(new)
-            if new_slope.norm() < slope.norm():
-                y, value, slope = new, new_value, new_slope
-            else:
-                size = 0.5 * size
-        self.write(y)
-        return Step(1.0, start - value)
 
 
 class Surefoot:

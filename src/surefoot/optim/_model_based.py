@@ -417,7 +417,7 @@ class ModelBased(LossOptimizer):
         """Memory for directions: kept on the CPU, where touching new pages takes longer than the rest of the step."""
         params = [id(p) for p in part.originals]
         known, directions = self._kept.get(params[0], ([], []))
-        if known != params:
+        if known != params or not is_fusable(directions, part.grads):
             directions = list(torch._foreach_mul(part.grads, 0.0))
             if part.grads[0].is_cpu:
                 self._kept[params[0]] = params, directions

@@ -98,10 +98,12 @@ def inner(left: Tensors, right: Tensors, like: Tensor) -> Tensor:
 
 def is_fusable(tensors: Tensors, others: Tensors) -> bool:
     """Whether torch's fused kernels serve these tensors: in float32 or better, in the same order in memory."""
-    first = tensors[0]
+    first, other = tensors[0], others[0]
     if torch.compiler.is_compiling():  # they have no tracing rule for a rate that is a tensor
         return False
-    if first.dtype not in WIDE or others[0].dtype is not first.dtype or first.device.type not in _FUSED_DEVICES:
+    if first.dtype not in WIDE or other.dtype is not first.dtype:
+        return False
+    if first.device.type not in _FUSED_DEVICES or other.device != first.device:
         return False
     if False not in [a.is_contiguous() for a in tensors] and False not in [b.is_contiguous() for b in others]:
         return True
