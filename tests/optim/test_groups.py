@@ -61,16 +61,17 @@ def test_momentum_that_begins_later_begins_with_the_first_gradient() -> None:
     assert equal(train(problem, late, range(3, 6)), train(other, fresh, range(3, 6)))
 
 
-def test_heavy_ball_momentum_may_end_and_begin_later() -> None:
+@pytest.mark.parametrize("name", ["NGNMomentum", "MoMo"])
+def test_momentum_may_end_and_begin_later(name: str) -> None:
     problem, other = Problem(), Problem()
-    late = make("NGNMomentum", problem.params, beta=0.9)
+    late = make(name, problem.params, beta=0.9)
     train(problem, late, range(3))
     for beta in (0.0, 0.9):
         with torch.no_grad():
             for p, value in zip(other.params, problem.values(), strict=True):
                 p.copy_(value)
         late.param_groups[0]["momentum"] = beta
-        fresh = make("NGNMomentum", other.params, beta=beta)
+        fresh = make(name, other.params, beta=beta)
         assert distance(train(problem, late, range(3)), train(other, fresh, range(3))) <= 1e-15
 
 

@@ -319,6 +319,8 @@ class ModelBased(LossOptimizer):
         if linearises:
             memory["age"] = past["age"] + 1.0
             weight = average_weight(beta, memory["age"], bias_correction=is_corrected(momentum))
+        elif isinstance(momentum, Linearisations):  # switched off: it begins anew when it is switched on
+            memory |= dict.fromkeys(("age", "value"), torch.zeros_like(count))
         measured = [self._measure(*each, weight, count, skip) for each in zip(subsets, norms, strict=True)]
         clip = None
         if self._max_grad_norm is not None:
