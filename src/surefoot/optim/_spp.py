@@ -88,6 +88,9 @@ class SPP(Optimizer):
             self.param_groups.pop()
             raise
 
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
     @property
     def last_step(self) -> Step:
         """The last step: ``size`` (its rate; one entry per group if the rates differ) and ``delta``, as tensors.
