@@ -1,6 +1,6 @@
 """Optimizers on networks of half a million parameters and more, over 1,000 to 2,000 steps: a table of docs/evidence.md.
 
-    python benchmarks/at_scale.py [--networks gpt vit lstm vae] [--figure FILE] [--recorded]
+    python benchmarks/at_scale.py [--networks gpt vit lstm vae] [--methods NAME ...] [--figure FILE] [--recorded]
 
 AdamW and Muon at five rates that are √10 apart, and at more as long as the best one is the first or the last; AdamW at
 1e-3; schedule-free AdamW and Prodigy at their defaults; Surefoot as it comes. All have a warmup of a tenth of the steps
@@ -151,7 +151,7 @@ def best_rate(runs: Runs, network: str, method: str) -> float:
     )
 
 
-def complete(runs: Runs, network: str, recipe: Recipe, console: Console) -> None:
+def complete(runs: Runs, network: str, recipe: Recipe, methods: list[str], console: Console) -> None:
     """Train what is missing for a network."""
 
     def have(method: str, lr: float) -> None:
@@ -161,7 +161,8 @@ def complete(runs: Runs, network: str, recipe: Recipe, console: Console) -> None
             runs[network, method, lr] = points
             console.print(f"{network}, {method} at {lr:g}: {final(points):.4f}, {points[-1].seconds:.0f} s")
 
-    for name, method in METHODS.items():
+    for name in methods:
+        method = METHODS[name]
         if not installed(Peer(method.factory, method.rates)):
             console.print(f"{name} is left out: its package is not installed")
             continue
@@ -250,6 +251,7 @@ def draw(runs: Runs, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="+", choices=recipes(), default=list(recipes()), help="some only")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="NAME", help="some")
     parser.add_argument("--recorded", action="store_true", help="train nothing, print what is recorded")
     parser.add_argument("--figure", type=Path, help="draw what is recorded into this file")
     options = parser.parse_args()
@@ -257,7 +259,7 @@ def main() -> None:
     console = Console(width=120)
     runs = recorded()
     for network in () if options.recorded else options.networks:
-        complete(runs, network, recipes()[network](), console)
+        complete(runs, network, recipes()[network](), options.methods, console)
     show(runs, console)
     if options.figure:
         draw(runs, options.figure)
