@@ -1,11 +1,12 @@
 """Optimizers on networks of half a million parameters and more, over 1,000 to 2,000 steps: a table of docs/evidence.md.
 
     python benchmarks/at_scale.py [--networks gpt vit lstm vae] [--methods NAME ...] [--figure FILE] [--recorded]
+        [--rates 5]
 
-AdamW and Muon at five rates that are √10 apart, and at more as long as the best one is the first or the last; AdamW at
-1e-3; schedule-free AdamW and Prodigy at their defaults; Surefoot as it comes. All have a warmup of a tenth of the steps
-and a cosine after it, but schedule-free AdamW and a second run of Surefoot, which have none. Gradients are clipped at
-1. One seed.
+AdamW and Muon at five rates that are √10 apart (``--rates 3``: the three in the middle), and at more as long as the
+best one is the first or the last; AdamW at 1e-3; schedule-free AdamW and Prodigy at their defaults; Surefoot as it
+comes. All have a warmup of a tenth of the steps and a cosine after it, but schedule-free AdamW and a second run of
+Surefoot, which have none. Gradients are clipped at 1. One seed.
 
 Every finished run is appended to ``at_scale.csv``: its held-out losses on the way, and the processor seconds that
 training had taken by then. What is there is not trained again; the tables and the figure are printed from this file.
@@ -151,8 +152,8 @@ def best_rate(runs: Runs, network: str, method: str) -> float:
     )
 
 
-def complete(runs: Runs, network: str, recipe: Recipe, methods: list[str], console: Console) -> None:
-    """Train what is missing for a network."""
+def complete(runs: Runs, network: str, recipe: Recipe, methods: list[str], count: int, console: Console) -> None:
+    """Train what is missing for a network; of every method the ``count`` rates in the middle first."""
 
     def have(method: str, lr: float) -> None:
         if (network, method, lr) not in runs:
@@ -166,7 +167,8 @@ def complete(runs: Runs, network: str, recipe: Recipe, methods: list[str], conso
         if not installed(Peer(method.factory, method.rates)):
             console.print(f"{name} is left out: its package is not installed")
             continue
-        for lr in method.rates:
+        middle = method.rates[len(method.rates) // 2]
+        for lr in sorted(method.rates, key=lambda lr: abs(math.log(lr / middle)))[:count]:
             have(name, lr)
         step = math.sqrt(10.0)
         while len(method.rates) > 1:
@@ -252,6 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="+", choices=recipes(), default=list(recipes()), help="some only")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="NAME", help="some")
+    parser.add_argument("--rates", type=int, default=5, help="rates to begin with, of methods that are tuned")
     parser.add_argument("--recorded", action="store_true", help="train nothing, print what is recorded")
     parser.add_argument("--figure", type=Path, help="draw what is recorded into this file")
     options = parser.parse_args()
@@ -259,7 +262,7 @@ def main() -> None:
     console = Console(width=120)
     runs = recorded()
     for network in () if options.recorded else options.networks:
-        complete(runs, network, recipes()[network](), options.methods, console)
+        complete(runs, network, recipes()[network](), options.methods, options.rates, console)
     show(runs, console)
     if options.figure:
         draw(runs, options.figure)
