@@ -11,7 +11,8 @@ Surefoot, which have none. Gradients are clipped at 1. One seed.
 Every finished run is appended to ``at_scale.csv``: its held-out losses on the way, and the processor seconds that
 training had taken by then. What is there is not trained again; the tables and the figure are printed from this file.
 *Regret* is (held-out loss − tuned AdamW's)/(initial loss − tuned AdamW's), in percent. *At equal time* is the loss at
-the moment at which tuned AdamW was done, on a straight line between the recorded ones.
+the moment at which tuned AdamW was done, on a straight line between the recorded ones. Other work on the machine makes
+steps longer, so that a run takes as long as if all its steps had been those of the fastest twentieth.
 
 While Surefoot's rule was made, a character transformer on Shakespeare (5 layers of width 96, batches of 480
 characters) was looked at, and none of the networks, texts and images here.
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import math
 import time
 from pathlib import Path
@@ -179,9 +181,15 @@ def complete(runs: Runs, network: str, recipe: Recipe, methods: list[str], count
             have(name, float(f"{best / step if best == rates[0] else best * step:.3g}"))
 
 
+def seconds_a_step(points: list[Point]) -> float:
+    """Of the twentieth of a run in which steps were fastest."""
+    return min((b.seconds - a.seconds) / (b.step - a.step) for a, b in itertools.pairwise(points))
+
+
 def at_time(points: list[Point], seconds: float) -> float:
     """The loss after so many seconds of training."""
-    return float(np.interp(seconds, [p.seconds for p in points], [p.loss for p in points]))
+    each = seconds_a_step(points)
+    return float(np.interp(seconds, [each * p.step for p in points], [p.loss for p in points]))
 
 
 def chosen(runs: Runs, network: str) -> dict[str, list[Point]]:
@@ -205,7 +213,7 @@ def show(runs: Runs, console: Console) -> None:
     for network in networks_of(runs):
         curves = chosen(runs, network)
         adamw = curves["AdamW"]
-        initial, base, end = adamw[0].loss, final(adamw), adamw[-1].seconds
+        initial, base, end = adamw[0].loss, final(adamw), adamw[-1].step * seconds_a_step(adamw)
         table = Table(title=f"{network}: {adamw[0].parameters / 1e6:.2f} M parameters, {adamw[-1].step} steps")
         for column in ("method", "rate", "loss", "ms a step", "loss at equal time"):
             table.add_column(column, justify="left" if column == "method" else "right")
@@ -215,7 +223,7 @@ def show(runs: Runs, console: Console) -> None:
                 name,
                 "" if "Surefoot" in name else f"{points[0].lr:g}",
                 f"{final(points):.3f}",
-                f"{1000 * points[-1].seconds / points[-1].step:.0f}",
+                f"{1000 * seconds_a_step(points):.0f}",
                 f"{timed:.3f}",
             )
             both = [f"{100 * (loss - base) / (initial - base):+.1f}" for loss in (final(points), timed)]
@@ -237,7 +245,8 @@ def draw(runs: Runs, path: Path) -> None:
     figure, axes = plt.subplots(2, len(networks), figsize=(3.4 * len(networks), 6), squeeze=False, layout="constrained")
     for column, network in enumerate(networks):
         for method, (_, *points) in chosen(runs, network).items():
-            for row, xs in enumerate(([p.step for p in points], [p.seconds for p in points])):
+            each = seconds_a_step(points)
+            for row, xs in enumerate(([p.step for p in points], [each * p.step for p in points])):
                 axes[row, column].plot(xs, [p.loss for p in points], label=method, lw=1.4)
         axes[0, column].set(title=network, xlabel="step")
         axes[1, column].set(xlabel="processor seconds of training")
