@@ -171,7 +171,6 @@ def test_sparse_gradients():
         ({"stop": ["no"]}, TypeError, "stop"),
         ({"schedule": [1.0, 1.0], "horizon": 3}, ValueError, "schedule"),
         ({"schedule": [0.0, 0.0]}, ValueError, "schedule"),
-        ({"lower_bound": math.inf}, ValueError, "lower_bound"),
         ({"flush_every": 0}, ValueError, "flush_every"),
     ],
 )

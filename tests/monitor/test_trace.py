@@ -10,7 +10,6 @@ import torch
 
 import surefoot.optim as sfo
 from surefoot.monitor import NonFinite, StabilityMonitor
-from surefoot.monitor._trace import planned_rates
 from surefoot.theory import bounds, models
 
 
@@ -59,15 +58,21 @@ def test_the_partial_bound_grows_into_the_bound(problem):
 
 
 @pytest.mark.parametrize("first", [0.0, 1e-8])
-def test_a_schedule_goes_on_from_its_largest_factor(first):
-    factors = np.concatenate([[first, 0.25, 0.5, 0.75], np.ones(16)])
-    seen = np.array([0.0, 0.05, 0.1, 0.15, 0.2, 0.2, 0.2, 0.2])  # the first rate is another one
-    planned = planned_rates(seen, 20, factors)
-    np.testing.assert_allclose(planned[8:], 0.2)
+def test_a_schedule_goes_on_from_its_largest_factor(problem, first):
+    factors = np.concatenate([[first, 0.25, 0.5, 0.75, 0.75, 0.75], np.ones(14)])
+    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.0)
+    with StabilityMonitor(optimizer, schedule=factors) as monitor:
+        for rate in (0.0, 0.05, 0.1, 0.15, 0.15, 0.15):
+            optimizer.param_groups[0]["lr"] = rate  # the first rate is another one than the schedule's
+            problem.train(optimizer, 1, monitor)
+    assert monitor.verdict().lr == pytest.approx(0.2)
 
 
-def test_a_schedule_that_has_only_rested_is_not_known():
-    assert planned_rates(np.zeros(2), 4, np.array([0.0, 0.0, 0.5, 1.0])).tolist() == [0.0] * 4
+def test_a_schedule_that_has_only_rested_is_not_known(problem):
+    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.0)
+    with StabilityMonitor(optimizer, schedule=[0.0, 0.0, 0.5, 1.0]) as monitor:
+        problem.train(optimizer, 2, monitor)
+    assert monitor.bound().noise == 0.0
 
 
 def test_divergence_is_infinite_and_never_nan(problem):

@@ -200,7 +200,10 @@ RANGE = (0.01, 0.1)
             Verdict(State.AT_THE_EDGE, "it falls", RANGE, 0.05, -1),
             "At the edge: it falls. It may still work, but a smaller rate is safer: best near 0.05 (0.01 to 0.1).",
         ),
-        (Verdict(State.TOO_LARGE, "it rises", RANGE, None, -1), "Too large: it rises. Try 0.01 to 0.1."),
+        (
+            Verdict(State.TOO_LARGE, "it rises", RANGE, None, -1),
+            "Too large: it rises. Try 0.01 to 0.1, and far less if that is too large as well.",
+        ),
     ],
 )
 def test_a_verdict_says_what_to_do(verdict, text):
@@ -353,9 +356,9 @@ def test_an_optimizer_that_is_gone_still_has_its_verdict(another):
 def test_a_range_that_is_a_first_guess_says_so(another, lr, state, word):
     verdict = watched(another, OPTIMIZERS["adamw"][0], lr).verdict()
     assert verdict.state == state
-    assert verdict.is_far
+    assert verdict.best_lr is None
     assert str(verdict).endswith(f", and far {word} if that is {state} as well.")
-    assert not watched(another, OPTIMIZERS["adamw"][0], 1e-5).verdict().is_far
+    assert watched(another, OPTIMIZERS["adamw"][0], 1e-5).verdict().best_lr is not None
 
 
 def test_a_monitor_that_does_not_watch_says_so():
@@ -369,10 +372,7 @@ def test_a_monitor_that_does_not_watch_says_so():
 
 def test_a_notebook_shows_the_same_words(another):
     verdict = watched(another, OPTIMIZERS["sgd"][0], 0.05).verdict()
-    page = verdict._repr_html_()
-    assert "<b" in page
-    assert verdict.advice in page
-    assert "promised" in page
+    assert f">{verdict}</p>" in verdict._repr_html_()
 
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)

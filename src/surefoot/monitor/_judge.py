@@ -263,10 +263,10 @@ def verdict_of(
         details = {**evidence._asdict(), **dict(zip(("too small", "too large", "decades to best"), sums, strict=True))}
     span = peak * 10.0**low, peak * 10.0**high
     if not 0 < span[0] <= span[1] < np.inf:
-        return Verdict(state, reason, direction=direction, is_far=is_far, details=details)
+        return Verdict(state, reason, direction=direction, details=details)
     best = None if is_far else peak * 10.0**middle
     behind = float(np.interp(middle, *np.transpose(BEHIND))) if direction > 0 and not is_far else None
-    return Verdict(state, reason, span, best, direction, peak, behind, is_far, details=details)
+    return Verdict(state, reason, span, best, direction, peak, behind, details=details)
 
 
 def progress(loss: Floats) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,22 +12,28 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot._base import checks
-from surefoot.monitor import _optimizers
+from surefoot._base.arguments import number, one_of, whole
+from surefoot.monitor import _measure
 from surefoot.monitor._judge import judge, progress
-from surefoot.monitor._records import OVERFLOW, Records
-from surefoot.monitor._sample import StepSample
-from surefoot.monitor._trace import SOURCES, counterfactual, own_index, parse_models, peak_rate, planned_rates
+from surefoot.monitor._measure import OVERFLOW, Records, StepSample, parameters
+from surefoot.monitor._obstacles import obstacle, take_turns
 from surefoot.monitor._verdict import State, Verdict
 from surefoot.optim import Losses, LossOptimizer, scalar
 from surefoot.rules import Floats, History, Stop, StopRule, check_rules, first_stop
 from surefoot.theory import schedules
 from surefoot.theory.bounds import Bound
-from surefoot.theory.models import Model
+from surefoot.theory.models import NAMED, Linear, Model, Step
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
+
+SOURCES = {
+    "model": "the optimizer's own model",
+    "linear": "exact: the step is x − α·g",
+    "linear stand-in": "heuristic: that of plain SGD at this rate",
+}
+"""Where the index of the optimizer itself comes from."""
 
 
 class StabilityMonitor:
@@ -35,33 +41,26 @@ class StabilityMonitor:
 
     For every step it keeps the loss f, ‖g‖², the rate α, and, on a sample of at most 2¹⁸ parameters, the step Δ:
     ⟨g, Δ⟩, ‖Δ‖², ⟨g⁺, Δ⟩ with the gradient of the *next* batch, which is negative where the step was too long, and the
-    slope ⟨g, x_t − x_1⟩ of the whole way. :meth:`verdict` follows from these after a tenth of the horizon, for SGD,
-    momentum, Adam, Muon and ours alike.
-
-    From f, ‖g‖² and α follow the *counterfactual* steps: the size and index δ that SGD, SPS, NGN or LogNGN
-    would have had at the same point (:mod:`surefoot.theory.models`), and the noise that the run has added so far to the
-    bound of its last iterate, Ω = D²/(2 S_1) + Σ w_t δ_t (Theorem 3.4, telescoped).
+    slope ⟨g, x_t − x_1⟩ of the whole way. :meth:`verdict` follows from these, for any optimizer with a rate. From f,
+    ‖g‖² and α follow the steps that other models would have taken at the same point (:mod:`surefoot.theory.models`),
+    and the noise that the run has added so far to the bound of its last iterate.
 
     The monitor only reads: it works through torch's step hooks, changes nothing about a step, and reads numbers of a
     device in blocks. The loss is taken from ``loss.backward()``, as our own optimizers do; it can also come from the
     closure, from ``step(loss=…)`` or ``add_loss`` of ours, or from :meth:`record`, which wins. The optimizer is held
     weakly: a monitor keeps no model alive.
 
-    The index of the optimizer itself is its model's for ours. For all others it is that of plain SGD at the same rate,
-    which is exact for plain SGD only; ``trace().attrs["delta_source"]`` says which it is.
-
     Args:
         optimizer: Any torch optimizer.
         horizon: T, the steps of the whole run; by default those done so far for the bound, and ten times as many for
             the verdict.
         distance: D of the bound; without it the bias is left out, and the noise is a lower bound of Ω for every D.
-        models: Counterfactual models, by name (``"sgd"``, ``"sps"``, ``"ngn"``, ``"log-ngn"``, ``"power(p=0.25)"``) or
-            from :mod:`surefoot.theory.models`.
+        models: Counterfactual models: ``"sgd"``, ``"sps"``, ``"ngn"``, ``"log-ngn"``, or of
+            :mod:`surefoot.theory.models`, such as ``Truncated(lower_bound=-2.0)``.
         stop: Rules such as :class:`NonFinite`; :attr:`stopped` says what they found.
         schedule: T factors of the rate, or a name such as ``"cosine"``, known beforehand, for the weights of the bound
             and the peak rate; by default the present rate is taken to stay, and the partial bound proves something for
             constant rates only.
-        lower_bound: C of the models that are given by name.
         flush_every: Steps after which numbers are fetched from the device and rules are asked.
         process_group: The ranks whose losses are averaged, so that all of them stop at the same step; ``"auto"`` is the
             default group if there is one, None never communicates.
@@ -89,7 +88,6 @@ class StabilityMonitor:
         *,
         stop: StopRule | Sequence[StopRule] = (),
         schedule: str | ArrayLike | None = None,
-        lower_bound: float = 0.0,
         flush_every: int = 16,
         process_group: Any = "auto",
         listen: bool = True,
@@ -100,10 +98,9 @@ class StabilityMonitor:
             raise ValueError(f"optimizer must have a learning rate 'lr' in every group, got {type(optimizer).__name__}")
         self._optimizer = weakref.ref(optimizer)
         self._kind = type(optimizer).__name__
-        self.horizon = None if horizon is None else checks.whole("horizon", horizon, 1)
-        self.distance = None if distance is None else checks.number("distance", distance, least=0)
-        self.lower_bound = checks.number("lower_bound", lower_bound)
-        self.models = parse_models(models, self.lower_bound)
+        self.horizon = None if horizon is None else whole("horizon", horizon, 1)
+        self.distance = None if distance is None else number("distance", distance, least=0)
+        self.models = _named(models)
         self.rules = check_rules(stop)
         self._schedule: Floats | None = None
         if schedule is not None:
@@ -119,23 +116,22 @@ class StabilityMonitor:
         """Whether the optimizer takes turns with another one that is monitored, as in a GAN."""
         self.overheard: tuple[weakref.ref[StabilityMonitor], float] | None = None
         """Another monitor, and a loss of its optimizer that concerned the parameters of this one."""
-        params = _optimizers.parameters(optimizer)
+        params = parameters(optimizer)
         self._device = params[0].device if params else torch.device("cpu")
-        self._records = Records(checks.whole("flush_every", flush_every, 1), self._device, process_group)
+        self._records = Records(whole("flush_every", flush_every, 1), self._device, process_group)
         self._sample = StepSample()
-        self._is_ours = isinstance(optimizer, LossOptimizer)
-        self._is_sharded = _optimizers.is_sharded(params)
-        self._listens = listen and not self._is_ours
-        self._source = "model" if self._is_ours else "linear stand-in"
-        if _optimizers.is_plain_sgd(optimizer):
-            self._source = "linear"
+        # Of DTensors this rank holds pieces only: a norm of their gradients would take all ranks.
+        self._is_sharded = any(hasattr(p, "device_mesh") for p in params)
+        is_ours = isinstance(optimizer, LossOptimizer)
+        self._listens = listen and not is_ours
+        self._source = "model" if is_ours else "linear" if _is_plain_sgd(optimizer) else "linear stand-in"
         self._handles: list[Any] = []
         self._recorded: Tensor | float | None = None
         self._row: dict[str, Any] = {}
         self._evaluations = 0
         self._several = 0
         self._goals: list[float] = []
-        self._obstacle = _optimizers.obstacle(optimizer)
+        self._obstacle = obstacle(optimizer)
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -171,7 +167,7 @@ class StabilityMonitor:
 
         With gradient accumulation call it once per micro batch, with the loss as it was differentiated: the sum counts.
         """
-        value = _optimizers.number(scalar(loss))
+        value = _measure.number(scalar(loss))
         assert value is not None
         self._recorded = value if self._recorded is None else self._recorded + value
 
@@ -233,10 +229,9 @@ class StabilityMonitor:
         columns = self._records.columns(start)
         shown = {"step": np.arange(self.steps - len(columns["loss"]), self.steps, dtype=float)}
         shown |= {name: columns[name] for name in ("loss", "grad_sq", "rate", "size")}
-        shown["delta"] = own_index(columns, self._source)
+        shown["delta"] = self._index(columns)
         for name, model in self.models.items():
-            step = counterfactual(model, columns["loss"], columns["decrease"], columns["rate"])
-            shown[f"size/{name}"], shown[f"delta/{name}"] = np.asarray(step.size), np.asarray(step.delta)
+            shown[f"size/{name}"], shown[f"delta/{name}"] = _counterfactual(model, columns)
         return shown
 
     def bound(self) -> Bound:
@@ -260,22 +255,21 @@ class StabilityMonitor:
         """
         optimizer, columns = self.optimizer, self.numbers()
         if optimizer is not None:
-            self._obstacle = _optimizers.obstacle(optimizer)
-        obstacle = self._obstacle
-        if obstacle is None and self.takes_turns:
-            obstacle = "it takes turns with another optimizer, and each changes the other's loss, as in a GAN"
-        if obstacle is None and 2 * self._several > self.steps:
-            obstacle = f"{self._kind} evaluates its closure several times per step, and no single gradient explains it"
-        if obstacle is not None:
-            doing = progress(columns["loss"]) if self._kind == "Surefoot" else None
-            return Verdict(State.UNKNOWN, obstacle if doing is None else f"{obstacle}; {doing}")
-        if not self.steps and not self._handles:
+            self._obstacle = obstacle(optimizer)
+        reason = self._obstacle
+        if reason is None and self.takes_turns:
+            reason = "it takes turns with another optimizer, and each changes the other's loss, as in a GAN"
+        if reason is None and 2 * self._several > self.steps:
+            reason = f"{self._kind} evaluates its closure several times per step, and no single gradient explains it"
+        if reason is None and not self.steps and not self._handles:
             reason = "the monitor has not been watching; use it in a with statement, or call monitor.attach() first"
-            return Verdict(State.UNKNOWN, reason)
+        if reason is not None:
+            doing = progress(columns["loss"]) if self._kind == "Surefoot" else None
+            return Verdict(State.UNKNOWN, reason if doing is None else f"{reason}; {doing}")
         return judge(
             {**columns, "size": np.where(np.isnan(columns["size"]), columns["rate"], columns["size"])},
             horizon=self.horizon,
-            peak=peak_rate(self._planned(columns), columns["rate"], self._goals),
+            peak=self._peak(columns["rate"]),
             elements=self._sample.elements,
             stop_reason=None if self.stopped is None else self.stopped.reason,
         )
@@ -301,7 +295,7 @@ class StabilityMonitor:
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         """The hook before a step, which measures its point; a closure is wrapped: only it knows loss and gradient."""
         self._evaluations = 0
-        self._row = dict(self._sample.before(_optimizers.parameters(optimizer)))
+        self._row = dict(self._sample.before(parameters(optimizer)))
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             loss = kwargs.get("loss")
@@ -327,12 +321,12 @@ class StabilityMonitor:
     @torch.no_grad()
     def _measure_gradient(self, optimizer: Optimizer, loss: Any) -> None:
         """Write the loss, the norm of the gradient, and products of its sample, to the row."""
-        self._row["loss"] = _optimizers.number(loss)
-        _optimizers.take_turns(self, optimizer, loss)
-        self._row |= self._sample.gradient(_optimizers.parameters(optimizer), getattr(optimizer, "grad_scale", None))
+        self._row["loss"] = _measure.number(loss)
+        take_turns(self, optimizer, loss)
+        self._row |= self._sample.gradient(parameters(optimizer), getattr(optimizer, "grad_scale", None))
         if not self._is_sharded:
-            squares = _optimizers.squares(optimizer, self._device)
-            products = (r * square for r, square in zip(_optimizers.rates(optimizer), squares, strict=True))
+            squares = _measure.squares(optimizer, self._device)
+            products = (r * square for r, square in zip(_measure.rates(optimizer), squares, strict=True))
             self._row |= {"grad_sq": sum(squares), "decrease": sum(products)}
 
     @torch.no_grad()
@@ -341,7 +335,7 @@ class StabilityMonitor:
         recorded, self._recorded = self._recorded, None
         if self.losses is not None:
             self.losses.forget()
-        row, rates = self._row, _optimizers.rates(optimizer)
+        row, rates = self._row, _measure.rates(optimizer)
         if recorded is not None:
             row["loss"] = recorded
         if row.get("loss") is None and not any(isinstance(rate, Tensor) or rate for rate in rates):
@@ -354,10 +348,10 @@ class StabilityMonitor:
         elif self._source == "linear":
             row["size"] = rates[0]
         if self._evaluations <= 1:
-            row |= self._sample.after(_optimizers.parameters(optimizer))
+            row |= self._sample.after(parameters(optimizer))
         else:  # the gradient in place is no longer that of x_t
             self._several += 1
-        row[OVERFLOW] = _optimizers.number(getattr(optimizer, "found_inf", None))
+        row[OVERFLOW] = _measure.number(getattr(optimizer, "found_inf", None))
         group = optimizer.param_groups[0]
         self._goals = [float(group[name]) for name in ("initial_lr", "max_lr") if name in group]
         if self._records.add({name: value for name, value in row.items() if value is not None}):
@@ -366,13 +360,75 @@ class StabilityMonitor:
     # -- what is made of the numbers ----------------------------------------------------------------------------------
 
     def _history(self, columns: dict[str, Floats], since: int = 0) -> History:
-        delta, rates = own_index(columns, self._source), self._planned(columns)
-        return History(columns["loss"], columns["grad_sq"], delta, rates, self.distance, since=since)
+        planned = self._planned(columns["rate"])
+        return History(columns["loss"], columns["grad_sq"], self._index(columns), planned, self.distance, since=since)
 
-    def _planned(self, columns: dict[str, Floats]) -> Floats:
-        return planned_rates(columns["rate"], self.horizon, self._schedule)
+    def _index(self, columns: dict[str, Floats]) -> Floats:
+        """δ_t of the optimizer itself."""
+        if self._source == "model":
+            return columns["delta"]
+        # The linear model's δ needs no loss; one that was not measured must not look like divergence.
+        known = np.where(np.isnan(columns["loss"]), 0.0, columns["loss"])
+        return np.asarray(_counterfactual(Linear(), {**columns, "loss": known}).delta)
+
+    def _planned(self, measured: Floats) -> Floats:
+        """The rates of all steps: those so far, then the schedule's, or the last one again and again."""
+        done, schedule = len(measured), self._schedule
+        if not done:
+            return np.ones(self.horizon or 1)
+        future = np.full(max((self.horizon or 0) - done, 0), measured[-1])
+        if schedule is not None and done < len(schedule):
+            largest = int(np.argmax(schedule[:done]))  # not the first: a warmup may start at 0
+            if schedule[largest] > 0:
+                future = schedule[done:] * (measured[largest] / schedule[largest])
+        return np.concatenate([measured, future])
+
+    def _peak(self, measured: Floats) -> float:
+        """The largest rate of the run: of those planned, or the one that a warmup is on its way to.
+
+        torch's schedulers leave the latter in the groups, as ``initial_lr`` or ``max_lr``. Far larger ones do not
+        count: some schedules start from a rate of 1 and multiply it by the real one.
+        """
+        largest = float(np.max(self._planned(measured)))
+        is_rising = len(measured) > 0 and measured[0] < measured[-1]
+        return max([largest, *(goal for goal in self._goals if is_rising and goal < 20 * largest)])
 
     def _ask_rules(self) -> None:
         if self.rules and self.stopped is None:
             columns = self._records.columns(complete=True)
             self.stopped = first_stop(self.rules, self._history(columns, len(columns["loss"]) - self._records.block))
+
+
+def _named(models: Any) -> dict[str, Model]:
+    """Models by the names under which a trace shows them."""
+    if isinstance(models, str | Model) or not isinstance(models, Iterable):
+        raise TypeError(f"models must be a sequence of names or models, got {models!r}")
+    names = {kind: name for name, kind in NAMED.items()}
+    found: dict[str, Model] = {}
+    for model in models:
+        if isinstance(model, Model):
+            name = names.get(type(model), type(model).__name__.lower())
+        else:
+            name = one_of("models", model, [name for name in NAMED if name != "power"])
+        if name in found:
+            raise ValueError(f"models must be distinct, got {name!r} twice")
+        found[name] = model if isinstance(model, Model) else NAMED[name]()
+    return found
+
+
+def _is_plain_sgd(optimizer: Optimizer) -> bool:
+    """Whether a step is exactly x − α·g: torch's SGD without momentum, weight decay or maximisation."""
+    return type(optimizer) is torch.optim.SGD and not any(
+        group["momentum"] or group["weight_decay"] or group["maximize"] for group in optimizer.param_groups
+    )
+
+
+def _counterfactual(model: Model, columns: dict[str, Floats]) -> Step:
+    """Size and δ of a model's step where the linear model promises the decrease q = Σ_g α_g‖g_g‖² (= α‖g‖²).
+
+    The size is that of the first parameter group. What was not measured stays NaN.
+    """
+    loss, decrease, rate = (columns[name] for name in ("loss", "decrease", "rate"))
+    missing = np.isnan(loss) | np.isnan(decrease) | np.isnan(rate)
+    step = model.step(np.where(missing, 1.0, loss), np.where(missing, 1.0, decrease), np.ones_like(rate))
+    return Step(np.where(missing, np.nan, step.size * rate), np.where(missing, np.nan, step.delta))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from surefoot._base.text import html_table
 from surefoot.plots import pages, short
 
 
@@ -42,15 +41,13 @@ class Verdict:
     lr_range: tuple[float, float] | None = None
     """Rates to try, at most a decade: of the first parameter group, at the peak of the schedule."""
     best_lr: float | None = None
-    """The likely best rate, inside of the range; None where the evidence names no single one."""
+    """The likely best rate, inside of the range; None where the rate is so wrong that the range is a first guess."""
     direction: int = 0
     """1 where a larger rate is likely better, −1 where a smaller one is, 0 where the present one will do."""
     lr: float | None = None
     """The rate that was judged, at the peak of the schedule."""
     behind: float | None = None
     """The share of the gain, of what the best rate lowers the loss by, that this rate is likely behind."""
-    is_far: bool = False
-    """Whether the range is a first guess: the rate is so wrong that good ones may lie far beyond it."""
     more_steps: int = 0
     """Steps that are still wanted, if the state is unknown."""
     details: Mapping[str, float] = field(default_factory=dict)
@@ -64,31 +61,22 @@ class Verdict:
         if self.lr_range is None:
             return "Try a tenth of it." if self.state is State.TOO_LARGE else ""
         span = f"{short(self.lr_range[0], 2)} to {short(self.lr_range[1], 2)}"
-        best = f"try {span}" if self.best_lr is None else f"best near {short(self.best_lr, 2)} ({span})"
-        if self.behind is not None and self.lr is not None:
-            best += f"; yours, {short(self.lr, 2)}, is about {100 * self.behind:.0f} % of the gain behind"
-        if self.is_far:
+        if self.best_lr is None:
             beyond = "more" if self.state is State.TOO_SMALL else "less"
             return f"Try {span}, and far {beyond} if that is {self.state} as well."
+        best = f"best near {short(self.best_lr, 2)} ({span})"
+        if self.behind is not None and self.lr is not None:
+            best += f"; yours, {short(self.lr, 2)}, is about {100 * self.behind:.0f} % of the gain behind"
         if self.state is State.AT_THE_EDGE:
             return f"It may still work, but a smaller rate is safer: {best}."
         if self.state is State.HOLDS and self.direction:
             other = "larger" if self.direction > 0 else "smaller"
             return f"It works, but a {other} rate is likely better: {best}."
-        if self.state is State.HOLDS:
-            return f"Keep it: {best}."
-        return f"{best[0].upper()}{best[1:]}."
+        return f"Keep it: {best}." if self.state is State.HOLDS else f"B{best[1:]}."
 
     def __str__(self) -> str:
         return f"{self.state.capitalize()}: {self.reason}. {self.advice}".strip()
 
     def _repr_html_(self) -> str:
-        """A box in a notebook."""
-        text = html.escape(str(self).split(": ", 1)[1])
-        table = html_table([("number", "value"), *((name, short(value)) for name, value in self.details.items())])
-        colour = COLOURS[self.state]
-        return (
-            f'<div style="border-left:4px solid {colour};padding:.4em .8em"><b style="color:{colour}">'
-            f"{self.state.capitalize()}</b>: {text}"
-            f"<details><summary>numbers</summary>{table}</details></div>"
-        )
+        """A line in a notebook."""
+        return f'<p style="border-left:4px solid {COLOURS[self.state]};padding:.4em .8em">{html.escape(str(self))}</p>'

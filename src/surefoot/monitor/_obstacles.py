@@ -1,4 +1,4 @@
-"""What a monitor reads of an optimizer without changing it, and when nothing can be said of its rate."""
+"""When nothing can be said of an optimizer's rate."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 
-from surefoot.monitor._records import widest
-from surefoot.monitor._sample import real
+from surefoot.monitor._measure import number, parameters
 from surefoot.optim import SPP, Surefoot
 
 if TYPE_CHECKING:
@@ -28,58 +24,10 @@ _OWN_LENGTH = {
 """Optimizers that find the length of their steps themselves: their rate is a factor, or only the first length."""
 _ENVIRONMENTS = ("gymnasium", "gym", "pettingzoo")
 """Packages of reinforcement learning, in which the loss is not the goal."""
-_PIECE = 1 << 18
-"""Elements whose squares are added up in float32."""
 _FIRST_STEPS = 12
 """Steps in which a monitor compares its loss with those of others: that reads the device."""
 _MOST = 8
 """Optimizers that are compared with each other; scripts with one per layer have hundreds."""
-
-
-def parameters(optimizer: Optimizer) -> list[Tensor]:
-    """The parameters of all groups."""
-    return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def rates(optimizer: Optimizer) -> list[Tensor | float]:
-    """The groups' rates; a tensor that is not on the CPU stays one, so that nobody waits."""
-    lrs = [group["lr"] for group in optimizer.param_groups]
-    return [lr.detach().clone() if isinstance(lr, Tensor) and not lr.is_cpu else float(lr) for lr in lrs]
-
-
-def squares(optimizer: Optimizer, device: torch.device) -> list[Tensor]:
-    """‖g‖² of every group; a fused optimizer that ``GradScaler`` steps has gradients that are still scaled."""
-    scale = getattr(optimizer, "grad_scale", None)
-    found = []
-    for group in optimizer.param_groups:
-        flat = [real(p.grad.detach()).reshape(-1) for p in group["params"] if p.grad is not None]
-        pieces = [piece for grad in flat for piece in torch.split(grad, _PIECE)]
-        norm = torch.nn.utils.get_total_norm([p.float() if p.dtype.itemsize < 4 else p for p in pieces])
-        norm = norm.to(device, widest(device))
-        found.append((norm if scale is None else norm / scale).square())
-    return found
-
-
-def number(loss: Any) -> Tensor | float | None:
-    """A copy of a loss, which may be changed before it is read; None if it is not one real number."""
-    if isinstance(loss, Tensor):
-        if loss.numel() != 1 or loss.is_complex():
-            return None
-        value: Tensor = loss.detach().reshape(())
-        return value.float() if value.dtype.itemsize < 4 else value.clone()
-    return float(loss) if isinstance(loss, Real) else None
-
-
-def is_plain_sgd(optimizer: Optimizer) -> bool:
-    """Whether a step is exactly x − α·g: torch's SGD without momentum, weight decay or maximisation."""
-    return type(optimizer) is torch.optim.SGD and not any(
-        group["momentum"] or group["weight_decay"] or group["maximize"] for group in optimizer.param_groups
-    )
-
-
-def is_sharded(params: Sequence[Tensor]) -> bool:
-    """Whether parameters are DTensors, of whose gradients this rank holds pieces: a norm would take all ranks."""
-    return any(hasattr(p, "device_mesh") for p in params)
 
 
 def obstacle(optimizer: Optimizer) -> str | None:
