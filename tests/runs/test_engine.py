@@ -112,6 +112,6 @@ def test_chunks_hold_every_run_once_and_few_numbers():
     settings = Settings(100, 10, 16, np.ones(1000), "shuffle", 1)
     runs = runs_of(METHODS, np.geomspace(0.01, 100, 40), range(4))
     work = SweepWork(problem, {name: parse_method(name) for name in METHODS}, settings)
-    chunks = work.groups([Record(run, 1000) for run in runs])
-    assert sorted(record.key for chunk in chunks for record in chunk) == sorted(runs)
-    assert max(len(chunk) for chunk in chunks) * problem.dimension < 1e5
+    tasks = work.tasks([Record(run, 1000) for run in runs], 1000)
+    assert sorted(key for task in tasks for key in task.keys) == sorted(runs)
+    assert max(len(task.keys) for task in tasks) * problem.dimension < 1e5

@@ -14,7 +14,6 @@ from tests.processes import Program, wait_until
 
 from surefoot.problems import LinearRegression
 from surefoot.runs import Executor, Key, Progress, Record, Run, RunError, RunWork, States
-from surefoot.search import ProblemRun
 from surefoot.study import Result, RunFailed, Study
 
 
@@ -183,15 +182,6 @@ def test_a_study_whose_worker_dies_has_the_other_runs():
         study.run(processes=2)
     assert (raised.value.result.dataset.status.sel(algorithm="sgd") == "finished").all()
     assert (raised.value.result.dataset.status.sel(algorithm="spp") == "missing").all()
-
-
-def test_runs_that_are_advanced_together_stay_here(tmp_path, caplog):
-    work = RunWork({"sgd": ProblemRun(LinearRegression(), "sgd", batch_size=5)}, 20, States(str(tmp_path)), 8)
-    records = [Record(Key("sgd", lr, 0), 20) for lr in (0.01, 0.1)]
-    with caplog.at_level(logging.WARNING, "surefoot"), Executor(processes=2) as executor:
-        executor.advance(work, records, 20)
-    assert "stay in this process" in caplog.text
-    assert all(record.complete for record in records)
 
 
 @pytest.mark.parametrize(

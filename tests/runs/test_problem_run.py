@@ -26,11 +26,11 @@ def test_traces_equal_a_study_to_the_last_bit(regression, method, schedule, piec
     study = Study(regression, methods=method, lrs=lrs, epochs=3, batch_size=5, seeds=[3], schedule=schedule)
     data = study.run().dataset.isel(algorithm=0, seed=0)
     recipe = ProblemRun.of_study(regression, study.methods[0], study.shared)
-    runs = [recipe(lr, 3) for lr in lrs]
-    for k in pieces:
-        recipe.advance_together(runs, k)
-    for place, run in enumerate(runs):
-        trace, there = run.trace(), data.isel(lr=place)
+    for place, lr in enumerate(lrs):
+        run, there = recipe(lr, 3), data.isel(lr=place)
+        for k in pieces:
+            run.advance(k)
+        trace = run.trace()
         assert trace.status == there.status
         assert trace.diverged_at == there.diverged_at
         for name in STEP_FIELDS:
@@ -62,15 +62,6 @@ def test_going_on_from_a_state(regression):
     second.advance(17)
     assert same_bits(straight.state_dict()["point"], second.state_dict()["point"])
     assert same_bits(straight.state_dict()["numbers"], second.state_dict()["numbers"])
-
-
-def test_neighbours_do_not_matter(regression):
-    recipe = ProblemRun(regression, "ngn", batch_size=5)
-    together = [recipe(lr, 0) for lr in np.geomspace(1e-3, 1e3, 20)]
-    recipe.advance_together(together, 20)
-    alone = recipe(together[7].lr, 0)
-    alone.advance(20)
-    assert same_bits(alone.state_dict()["point"], together[7].state_dict()["point"])
 
 
 @pytest.mark.parametrize(

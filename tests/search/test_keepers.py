@@ -156,7 +156,7 @@ class TestStudies:
     def test_a_complete_study_answers_without_a_step(self, tmp_path, monkeypatch):
         study = self.study()
         losses = study.run(tmp_path / "study.db").dataset.last_loss.mean("seed")
-        monkeypatch.setattr(ProblemRun, "advance_together", lambda *_: pytest.fail("a step was taken"))
+        monkeypatch.setattr(ProblemRun, "advance", lambda *_: pytest.fail("a step was taken"))
         found = tune(study, store=tmp_path / "study.db")
         assert found.loss == pytest.approx(float(losses.min()))
         assert found.run is None
@@ -186,12 +186,11 @@ SCRIPT = """
     from surefoot.search import ProblemRun, tune
 
     class Slow(ProblemRun):
-        def advance_together(self, runs, k):
+        def advance(self, k):
             time.sleep(0.02)
             with open(sys.argv[2], "a") as log:
-                for run in runs:
-                    log.write(f"{run.lr} {run.seed} {run.step} {k}\\n")
-            return super().advance_together(runs, k)
+                log.write(f"{self.lr} {self.seed} {self.step} {k}\\n")
+            return super().advance(k)
 
     found = tune(Slow(LinearRegression(), "ngn", batch_size=5), np.geomspace(1e-3, 1e2, 9), 400, store=sys.argv[1])
     print(found.lr, found.loss, found.steps)

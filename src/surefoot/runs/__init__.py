@@ -20,7 +20,7 @@ from surefoot.runs._states import CheckpointError, States
 from surefoot.runs._store import Store, StoreError, StudyEntry
 from surefoot.runs._sweep import IDENTITY_RULE, NUMERICS_VERSION, ProblemRun, SweepWork
 from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key, Record, Settings, Trace
-from surefoot.runs._work import RunWork
+from surefoot.runs._work import RunWork, Task
 
 if TYPE_CHECKING:
     from surefoot.runs._torch_run import TorchRun
@@ -29,7 +29,7 @@ __all__ = [
     "EPOCH_FIELDS", "EXACT", "FINAL_FIELDS", "IDENTITY_RULE", "NUMERICS_VERSION", "STEP_FIELDS", "CheckpointError",
     "ClusterError", "Executor", "Floats", "Key", "Method", "ProblemRun", "Progress",
     "Record", "Run", "RunError", "RunFactory", "RunWork", "SearchError", "Settings", "States", "Store",
-    "StoreError", "StudyEntry", "SweepWork", "Tell", "TorchRun", "Trace", "Work", "factory_of", "has_level",
+    "StoreError", "StudyEntry", "SweepWork", "Task", "Tell", "TorchRun", "Trace", "Work", "factory_of", "has_level",
     "is_network", "parse_method", "parse_methods", "reporter", "tell", "work_of",
 ]  # fmt: skip
 

@@ -8,22 +8,21 @@ start.
 from __future__ import annotations
 
 import logging
-import math
-import pkgutil
 import platform
 import signal
 import sys
 import time
 import uuid
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
+from importlib import metadata
 from types import ModuleType
 from typing import Any
 
 from surefoot._base.missing import missing
+from surefoot._version import __version__
 
 try:
     import cloudpickle
@@ -33,12 +32,10 @@ try:
 except ImportError as error:
     raise missing("engine='dask'", error, "dask") from error
 
-from surefoot.runs._executor import Answer, ClusterError, Work, named, received, sendable
+from surefoot.runs._executor import Answer, ClusterError, Work, received, sendable
 from surefoot.runs._work import Task
 
 _CONNECT_SECONDS = 10
-_LONELY_SECONDS = 60.0
-"""Without any worker for so long, a warning says why nothing happens."""
 
 _QUIET: dict[str, Any] = {
     "distributed.nanny.pre-spawn-environ": {"PYTHONHASHSEED": "random"},  # as it is anyway
@@ -48,14 +45,6 @@ _QUIET: dict[str, Any] = {
 """Settings of workers that are started here. By default their memory goes back to the system at every chance (by
 variables that Dask sets in the parent, for good), and threads beside the training wake up every few milliseconds: both
 slow it down by tens of percent where its steps are short."""
-
-_PROBES: dict[str, tuple[Any, ...]] = {
-    "surefoot": (pkgutil.resolve_name, "surefoot._version:__version__"),
-    "Python": (platform.python_version,),
-    "NumPy": (pkgutil.resolve_name, "numpy:__version__"),
-    "torch": (pkgutil.resolve_name, "torch:__version__"),
-}
-"""Where the versions are that numbers depend on: functions of Python itself, which any worker can be asked to call."""
 
 
 class DaskPool:
@@ -79,19 +68,23 @@ class DaskPool:
         self, work: Work, payload: bytes, count: int, *, address: str | None, resources: dict[str, int]
     ) -> None:
         self._resources, self._last = resources, 0
-        self._sent = _Sent(payload, _versions(work), work.fingerprint(), ignores_interrupt=address is None)
+        self._sent = _Sent(payload, work.fingerprint(), ignores_interrupt=address is None)
         self._tasks: dict[Future[Any], Task] = {}
         with ExitStack() as opened:
             self._client = opened.enter_context(_connected(address, count, resources))
-            _check_workers(self._client, self._sent.versions, resources)
+            _check_resources(self._client, resources)
             self._client.register_plugin(self._sent)
             self._completed = as_completed([], loop=self._client.loop, with_results=True, raise_errors=False)
-            self._count, self._looked, self._with_workers = 0, -math.inf, time.monotonic()
+            self._count, self._looked = 0, 0.0
             self._open = opened.pop_all()
 
     def free(self) -> int:
         """How many tasks more the workers can be given: two for each, one to do and one to begin with after it."""
-        return 2 * max(1, self._workers()) - len(self._tasks)
+        if time.monotonic() - self._looked > 1.0:
+            self._looked = time.monotonic()
+            with suppress(Exception):  # a scheduler that is lost shows in the tasks that it has dropped
+                self._count = len(self._client.nthreads()) if self._client.status == "running" else self._count
+        return 2 * max(1, self._count) - len(self._tasks)
 
     def submit(self, task: Task) -> None:
         """Let a worker do a task."""
@@ -106,7 +99,6 @@ class DaskPool:
         deadline = time.monotonic() + seconds
         while self._tasks and not self._completed.has_ready() and time.monotonic() < deadline:
             time.sleep(0.02)
-        self._workers()
         answers = []
         for future, result in self._completed.next_batch(block=False) if self._completed.has_ready() else []:
             task = self._tasks.pop(future)
@@ -122,31 +114,15 @@ class DaskPool:
             self._client.unregister_worker_plugin(self._sent.name)
         self._open.close()
 
-    def _workers(self) -> int:
-        """How many workers there were within the last second; warns once if there have been none for a while."""
-        now = time.monotonic()
-        if now - self._looked < 1.0:
-            return self._count
-        self._looked = now
-        with suppress(Exception):  # a scheduler that is lost shows in the tasks that it has dropped
-            self._count = len(self._client.nthreads()) if self._client.status == "running" else self._count
-        if self._count:
-            self._with_workers = now
-        elif now - self._with_workers > _LONELY_SECONDS:
-            self._with_workers = math.inf
-            message = f"the scheduler {self._client.scheduler.address} has no workers; the runs wait for one"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
-        return self._count
-
     def _lost(self, task: Task, result: Any) -> BaseException:
         """Why a task has no result."""
         error: Any = result[1] if isinstance(result, tuple) else result
         failure: BaseException
         if isinstance(error, KilledWorker):
-            failure = BrokenExecutor(f"the run {named(task)} lost its worker {error.allowed_failures + 1} times")
+            failure = BrokenExecutor(f"the run {task} lost its worker {error.allowed_failures + 1} times")
         else:
             failure = ClusterError(
-                f"the scheduler {self._client.scheduler.address} was lost, or has dropped the run {named(task)}; "
+                f"the scheduler {self._client.scheduler.address} was lost, or has dropped the run {task}; "
                 "finished runs are kept: run the same study again to go on"
             )
         failure.__cause__ = error if isinstance(error, BaseException) else None
@@ -195,79 +171,60 @@ def _hidden_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _versions(work: Work) -> dict[str, str]:
-    """The versions in this process of what the numbers of a work depend on."""
-    return {name: _version_here(name) for name in _PROBES if name != "torch" or work.needs_torch}
-
-
-def _version_here(name: str) -> str:
-    function, *arguments = _PROBES[name]
-    return _relevant(name, function(*arguments))
-
-
-def _relevant(name: str, version: Any) -> str:
-    """What has to be equal of a version: builds for other devices are alike, and so are patches of Python."""
-    text = str(version).partition("+")[0]
-    return text.rpartition(".")[0] if name == "Python" else text
-
-
-def _check_workers(client: Any, versions: dict[str, str], resources: dict[str, int]) -> None:
-    """Refuse a cluster with a worker that does not fit, or without one that offers what a run takes."""
-    try:
-        workers = client.scheduler_info(n_workers=-1)["workers"]  # new versions show five of them by default
-    except TypeError:
-        workers = client.scheduler_info()["workers"]
-    for address, worker in workers.items():
-        _check_threads(address, worker["nthreads"])
-    for name, ours in versions.items():
-        for address, answer in client.run(*_PROBES[name], on_error="return").items():
-            theirs = f"none ({answer})" if isinstance(answer, Exception) else _relevant(name, answer)
-            _check_version(address, name, ours, theirs)
-    offers = [worker["resources"] for worker in workers.values()]
+def _check_resources(client: Any, resources: dict[str, int]) -> None:
+    """Refuse a cluster where no worker offers what a run takes."""
     for name, count in resources.items():
-        if offers and not any(offer.get(name, 0) >= count for offer in offers):
+        offers = client.run(_offered, name).values()
+        if offers and max(offers) < count:
             raise ClusterError(
                 f"a run takes {count} {name}, but no worker offers that many: start workers with "
                 f"--resources '{name}={count}'"
             )
 
 
-def _check_threads(address: str, threads: int) -> None:
-    if threads != 1:
-        raise ClusterError(
-            f"the worker {address} has {threads} threads, but every run needs a process of its own: start it with "
-            f"--nthreads 1 --nworkers {threads}"
-        )
+def _offered(name: str, dask_worker: Worker) -> float:
+    return dask_worker.state.total_resources.get(name, 0)
 
 
-def _check_version(address: str, name: str, ours: str, theirs: str) -> None:
-    if ours != theirs:
-        raise ClusterError(
-            f"the worker {address} has {name} {theirs}, this process has {ours}: its numbers could differ; "
-            "install the same version on both"
-        )
+def _versions() -> dict[str, str]:
+    """What has to be equal in two processes for equal numbers; builds for other devices are alike."""
+    packages = {name: metadata.version(name).partition("+")[0] for name in ("numpy", "torch")}
+    return {"surefoot": __version__, "Python": platform.python_version().rpartition(".")[0], **packages}
 
 
 class _Sent(WorkerPlugin):
     """The plugin with which every worker holds the work of a sweep."""
 
-    def __init__(self, payload: bytes, versions: dict[str, str], fingerprint: str, ignores_interrupt: bool) -> None:
+    def __init__(self, payload: bytes, fingerprint: str, ignores_interrupt: bool) -> None:
         self.name = f"surefoot-{uuid.uuid4().hex}"
-        self.payload, self.versions, self.fingerprint = payload, versions, fingerprint
+        self.payload, self.versions, self.fingerprint = payload, _versions(), fingerprint
         self.ignores_interrupt = ignores_interrupt
 
     def setup(self, worker: Worker) -> None:
-        """Leave Ctrl-C to the process that started the cluster, which then ends it."""
+        """Check that a worker fits; Ctrl-C is for the process that started the cluster, which then ends it."""
         if self.ignores_interrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.check(worker)
+
+    def check(self, worker: Worker) -> None:
+        """Refuse a worker whose numbers could differ, or that does not do one task at a time."""
+        if (threads := worker.state.nthreads) != 1:
+            raise ClusterError(
+                f"the worker {worker.address} has {threads} threads, but every run needs a process of its own: start "
+                f"it with --nthreads 1 --nworkers {threads}"
+            )
+        for name, version in _versions().items():
+            if version != self.versions[name]:
+                raise ClusterError(
+                    f"the worker {worker.address} has {name} {version}, this process has {self.versions[name]}: its "
+                    "numbers could differ; install the same version on both"
+                )
 
     @cached_property
     def work(self) -> Work:
-        """The work, once it is sure that this worker fits: it may have come after all others."""
+        """The work; a worker that does not fit, and has come after all others, is refused here."""
         worker = get_worker()
-        _check_threads(worker.address, worker.state.nthreads)
-        for name, ours in self.versions.items():
-            _check_version(worker.address, name, ours, _version_here(name))
+        self.check(worker)
         work: Work = cloudpickle.loads(self.payload)
         if work.fingerprint() != self.fingerprint:
             raise ClusterError(

@@ -107,9 +107,8 @@ class Executor:
             step: Where to.
             finished: Receives what a study keeps of runs that have ended.
         """
-        groups = work.groups([record for record in records if record.is_behind(step)])
-        record_of = {record.key: record for group in groups for record in group}
-        waiting = deque[Task]([(one.key, one.taken, step) for one in group] for group in groups)
+        behind = [record for record in records if record.is_behind(step)]
+        record_of, waiting = {record.key: record for record in behind}, deque(work.tasks(behind, step))
         again, lost, busy = deque[Task](), list[Task](), 0
         tried: set[int] = set()
         try:
@@ -138,7 +137,7 @@ class Executor:
                     if isinstance(error, RunError | ClusterError | CheckpointError):
                         raise error
                     if error is not None:
-                        raise RunError(f"the run at {named(task)} raised {error}") from error
+                        raise RunError(f"the run at {task} raised {error}") from error
                     for record in found:
                         record_of[record.key].take(record)
                     traces = [record.trace for record in found if record.trace is not None]
@@ -154,7 +153,7 @@ class Executor:
         for record in records:
             record.done = max(record.done, min(step, record.taken))
         if lost:
-            names = "; ".join(named(task) for task in lost)
+            names = "; ".join(map(str, lost))
             raise RunError(
                 f"the worker process ended twice (out of memory?) while it computed {names}. All other runs are done"
             )
@@ -163,16 +162,11 @@ class Executor:
         """Note how long some steps have taken in this process."""
         if self._is_warm:  # the first steps of a process load libraries
             self._spent += seconds
-            self._steps += sum(end - known for _, known, end in task)
+            self._steps += task.step - task.known
         self._is_warm = True
 
     def _started(self, work: Work, tasks: Sequence[Task]) -> LokyPool | DaskPool | None:
         """Workers, if they pay off and can be started."""
-        if work.stays:
-            if self.is_dask or (self._processes or 1) > 1:
-                _warn("runs that are advanced together as one computation stay in this process")
-            self._become_single()
-            return None
         if self.is_dask:
             from surefoot.runs._dask import DaskPool
 
@@ -335,12 +329,6 @@ def _interrupt_noted() -> Iterator[Stop]:
     finally:
         if is_ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def named(task: Task) -> str:
-    """What a task is called in messages."""
-    beside = f" and {len(task) - 1} runs beside it" if len(task) > 1 else ""
-    return f"{task[0][0]}{beside}"
 
 
 def _warn(text: str) -> None:

@@ -78,7 +78,6 @@ RunFactory = Callable[[float, int], Run]
 seed means the same batches. It may have more, which is used where it is there:
 
 * ``schedule``: the factors η_t of the rates, one per step, if they are not constant;
-* ``advance_together(runs, k)``: advances several runs at once, and returns their progress in this order;
 * ``keeps_threads``: whether runs use all threads that torch has, not one, because they cannot stand side by side;
 * ``workers()``: how many processes pay off;
 * ``fingerprint()``: a text that changes whenever the numbers of the runs do (guards a store).

@@ -11,7 +11,6 @@ to the last in chunks of tiles; :class:`ProblemRun` is a run of a search, whose 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from itertools import chain, count, islice
@@ -74,7 +73,6 @@ class SweepWork:
         settings: What the runs share.
     """
 
-    stays = needs_torch = False
     takes_all = True
 
     def __init__(self, problem: ArrayProblem, methods: Mapping[str, Method], settings: Settings) -> None:
@@ -92,9 +90,9 @@ class SweepWork:
     def leave(self) -> None:
         """Nothing is at hand that could be saved."""
 
-    def groups(self, records: Sequence[Record]) -> list[list[Record]]:
+    def tasks(self, records: Sequence[Record], step: int) -> list[Task]:
         """The runs in chunks: small enough for the memory and to be lost when interrupted, large enough to be fast."""
-        result = []
+        chunks: list[list[Tile]] = []
         for exact in (False, True):
             tiles = tiles_of([record.key for record in records if self._is_exact(record.key) == exact])
             if not tiles:
@@ -105,24 +103,21 @@ class SweepWork:
             quick = (_CHUNK_SECONDS / settings.steps - _STEP_SECONDS) / self._tile_seconds(exact)
             most = max(1, min(fits, max(int(quick), 1)))
             most = math.ceil(len(tiles) / math.ceil(len(tiles) / most))  # of equal size, as far as possible
-            result += [tiles[begin : begin + most] for begin in range(0, len(tiles), most)]
-        record_of = {record.key: record for record in records}
-        return [[record_of[key] for tile in tiles for key in tile] for tiles in result]
+            chunks += [tiles[begin : begin + most] for begin in range(0, len(tiles), most)]
+        return [Task([key for tile in chunk for key in tile], 0, step) for chunk in chunks]
 
     def workers(self, tasks: Sequence[Task]) -> int:
         """One process per core for sweeps that take more than a few seconds, else one in all."""
         seconds = 0.0
         for task in tasks:
-            tiles = sum(-(-runs // WIDTH) for runs in Counter(key.seed for key, _, _ in task).values())
-            per_step = _STEP_SECONDS + tiles * self._tile_seconds(self._is_exact(task[0][0]))
+            per_step = _STEP_SECONDS + len(tiles_of(task.keys)) * self._tile_seconds(self._is_exact(task.keys[0]))
             seconds += self.settings.steps * per_step
         return cores() if seconds > _PARALLEL_SECONDS else 1
 
     def do(self, task: Task, stop: Stop | None = None) -> list[Record]:
         """Take a chunk to its end."""
         with one_blas_thread(), np.errstate(all="ignore"):  # overflow is how a run diverges: a result, not a warning
-            tiles = tiles_of([key for key, _, _ in task])
-            chunk = Chunk(self.problem, tiles, self.methods, self.settings)
+            chunk = Chunk(self.problem, tiles_of(task.keys), self.methods, self.settings)
             chunk.advance(self.horizon, stop)
             return [Record(trace.key, self.horizon, trace=trace) for trace in chunk.traces()]
 
@@ -562,8 +557,8 @@ def _deltas(model: Model, loss: Floats, grad_sq: Floats, rate: Floats) -> Floats
 class ProblemRun(Run):
     """A run of a method on a problem of :mod:`surefoot.problems`, and the factory of such runs.
 
-    Without ``lr`` it is a factory: call it with a rate and a seed. Runs that are advanced together share the products
-    of matrices, as in a study, and a run's numbers are those of the study's run with the same settings.
+    Without ``lr`` it is a factory: call it with a rate and a seed. A run's numbers are those of the study's run with
+    the same settings.
 
     Args:
         problem: What is minimised.
@@ -645,22 +640,38 @@ class ProblemRun(Run):
 
     def advance(self, k: int) -> Progress:
         """Take k steps."""
-        return self.advance_together([self], k)[0]
-
-    def advance_together(self, runs: Sequence[ProblemRun], k: int) -> list[Progress]:
-        """Take k steps with each of some runs, those at the same step of the same seed in one go."""
-        groups: dict[tuple[int, int], list[ProblemRun]] = {}
-        for run in runs:
-            groups.setdefault((run.seed, run.step), []).append(run)
+        state, step = self._state, self.step
+        end = step + k
+        settings = self._study or self._settings_until(end)
+        key = Key(self.method.name, float(self.lr or 0.0), self.seed)
+        points, total = (np.stack([state[name]] * WIDTH)[None] for name in ("point", "total"))
+        batches = {self.seed: self._batches(self.seed, step)}
         with np.errstate(all="ignore"), one_blas_thread():
-            for group in groups.values():
-                for begin in range(0, len(group), WIDTH):
-                    self._advance_tile(group[begin : begin + WIDTH], k)
-        progress = []
-        for run in runs:
-            loss, _, _, delta, _ = run._state["numbers"][:, -k:]
-            progress.append(Progress(loss, delta))
-        return progress
+            chunk = Chunk(self.problem, [[key]], {key.method: self.method}, settings, batches, step, points, total)
+            chunk.memory = level.Seen(*(np.full(WIDTH, value) for value in state["level"]))
+            chunk.advance(end)
+        numbers, diverged_at = chunk.steps[:, 0, 0, :k], int(chunk.diverged_at[0, 0])
+        np.sqrt(numbers[-1], out=numbers[-1])
+        per_epoch = settings.steps_per_epoch
+        epochs = slice(0 if step == 0 else step // per_epoch + 1, end // per_epoch + 1)
+        losses = np.full((2, epochs.stop - epochs.start), np.inf)
+        losses[0] = chunk.train[0, 0, epochs]
+        if self.problem.n_valid:
+            losses[1] = chunk.valid[0, 0, epochs]
+        if diverged_at >= 0:  # the slot was put back to the start, or taken out
+            numbers[:, diverged_at - step :] = np.inf
+        else:
+            state |= {"point": chunk.points[0, 0].copy(), "total": chunk.total[0, 0].copy()}
+        state |= {
+            "step": end,
+            "numbers": np.concatenate([state["numbers"], numbers], axis=1),
+            "epochs": np.concatenate([state["epochs"], losses], axis=1),
+            "last": float(chunk.last[0, 0]),
+            "average": float(chunk.average[0, 0]),
+            "diverged_at": diverged_at,
+            "level": np.array([values[0] for values in chunk.memory]),
+        }
+        return Progress(numbers[0], numbers[3])
 
     def distance(self) -> float:
         """‖x_t − x_1‖."""
@@ -694,41 +705,6 @@ class ProblemRun(Run):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
         self._state = dict(state)
-
-    def _advance_tile(self, runs: Sequence[ProblemRun], k: int) -> None:
-        """Advance at most WIDTH runs at the same step of one seed."""
-        step, end, seed = runs[0].step, runs[0].step + k, runs[0].seed
-        settings = self._study or self._settings_until(end)
-        per_epoch = settings.steps_per_epoch
-        states = [run._state for run in runs]
-        filled = [*states, *states[:1] * (WIDTH - len(runs))]
-        points, total = (np.stack([state[name] for state in filled])[None] for name in ("point", "total"))
-        tile = [Key(self.method.name, float(run.lr or 0.0), seed) for run in runs]
-        batches = {seed: self._batches(seed, step)}
-        chunk = Chunk(self.problem, [tile], {self.method.name: self.method}, settings, batches, step, points, total)
-        chunk.memory = level.Seen(*np.stack([state["level"] for state in filled], axis=1))
-        chunk.advance(end)
-        np.sqrt(chunk.steps[-1], out=chunk.steps[-1])
-        epochs = slice(0 if step == 0 else step // per_epoch + 1, end // per_epoch + 1)
-        for slot, state in enumerate(states):
-            numbers, diverged_at = chunk.steps[:, 0, slot, :k], int(chunk.diverged_at[0, slot])
-            losses = np.full((2, epochs.stop - epochs.start), np.inf)
-            losses[0] = chunk.train[0, slot, epochs]
-            if self.problem.n_valid:
-                losses[1] = chunk.valid[0, slot, epochs]
-            if diverged_at >= 0:  # the slot was put back to the start, or taken out
-                numbers[:, diverged_at - step :] = np.inf
-            else:
-                state |= {"point": chunk.points[0, slot].copy(), "total": chunk.total[0, slot].copy()}
-            state |= {
-                "step": end,
-                "numbers": np.concatenate([state["numbers"], numbers], axis=1),
-                "epochs": np.concatenate([state["epochs"], losses], axis=1),
-                "last": float(chunk.last[0, slot]),
-                "average": float(chunk.average[0, slot]),
-                "diverged_at": diverged_at,
-                "level": np.array([values[slot] for values in chunk.memory]),
-            }
 
     def _settings_until(self, end: int) -> Settings:
         """Settings of runs that go on after a step, where nobody knows T."""

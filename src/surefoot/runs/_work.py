@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,10 +26,22 @@ _SAVE_SHARE = 0.01
 _LOOK_SECONDS = 0.1
 """About the time between two looks at the clock, and at whether to stop."""
 
-Task = Sequence[tuple[Key, int, int]]
-"""Runs that are advanced in one go: each with the steps that the caller knows of, and the step to take it to."""
 Stop = Callable[[], bool]
 """Asked now and then whether work should end."""
+
+
+class Task(NamedTuple):
+    """Runs that one worker advances, one after the other or as one computation."""
+
+    keys: Sequence[Key]
+    known: int
+    """Steps that the caller knows of."""
+    step: int
+    """Where to take them."""
+
+    def __str__(self) -> str:
+        more = len(self.keys) - 1
+        return f"{self.keys[0]}{f' and {more} runs beside it' if more else ''}"
 
 
 class RunWork:
@@ -61,16 +73,6 @@ class RunWork:
         self._pace: dict[str, int] = {}
         """Steps of a method's runs that take about as long as it may last between two looks."""
 
-    @property
-    def needs_torch(self) -> bool:
-        """Whether numbers depend on torch; runs that do not, but import it, are none the worse for it."""
-        return "torch" in sys.modules
-
-    @property
-    def stays(self) -> bool:
-        """Whether all runs are advanced together as one computation, which stays in this process."""
-        return all(hasattr(factory, "advance_together") for factory in self.factories.values())
-
     def fingerprint(self) -> str:
         """The fingerprints of the factories that have one."""
         return " ".join(str(getattr(factory, "fingerprint", str)()) for factory in self.factories.values())
@@ -91,37 +93,24 @@ class RunWork:
         while self._live:
             self._save(*self._live.popitem(last=False)[1])
 
-    def groups(self, records: Sequence[Record]) -> list[list[Record]]:
-        """The runs that are advanced in one go: of one method as many as fit, where its factory can do that."""
-        result, places = [], {record.key: place for place, record in enumerate(records)}
-        for method, factory in self.factories.items():
-            own = [record for record in records if record.key.method == method]
-            size = self.max_states if hasattr(factory, "advance_together") else 1
-            result += [own[i : i + size] for i in range(0, len(own), size)]
-        return sorted(result, key=lambda group: places[group[0].key])
+    def tasks(self, records: Sequence[Record], step: int) -> list[Task]:
+        """One task per run."""
+        return [Task([record.key], record.taken, step) for record in records]
 
     def do(self, task: Task, stop: Stop | None = None) -> list[Record]:
-        """Take the runs of a task, all of one method, to their step; ``CancelledError`` if ``stop`` says so."""
+        """Take the run of a task to its step; ``CancelledError`` if ``stop`` says so."""
         if stop is not None and stop():
             raise CancelledError
-        factory: Any = self.factories[task[0][0].method]
-        together = hasattr(factory, "advance_together") and len(task) > 1
+        (key,), known, step = task
         try:
             # Trainings in other threads wait: torch's number of threads and random numbers are those of the process.
-            with _alone(), nullcontext() if getattr(factory, "keeps_threads", False) else _one_thread():
-                runs = [self._in_memory(key, known) for key, known, _ in task]
-                for (_, known, end), (run, record) in zip(task, runs, strict=True):
-                    self._advance(run, record, known if together else end, stop)  # to known where its state is gone
-                while together and (behind := [pair for pair in runs if pair[1].is_behind(task[0][2])]):
-                    k = task[0][2] - behind[0][1].taken
-                    with _named(behind[0][1], " and runs beside it"):
-                        progress = list(factory.advance_together([run for run, _ in behind], k))
-                    for (run, record), one in zip(behind, progress, strict=True):
-                        _read(run, record, one, k)
-                return [self._answer(run, record) for run, record in runs]
+            keeps_threads = getattr(self.factories[key.method], "keeps_threads", False)
+            with _alone(), nullcontext() if keeps_threads else _one_thread():
+                run, record = self._in_memory(key, known)
+                self._advance(run, record, step, stop)
+                return [self._answer(run, record)]
         except BaseException:
-            for key, _, _ in task:  # nobody knows where they are
-                self._live.pop(key, None)
+            self._live.pop(key, None)  # nobody knows where it is
             raise
 
     def run_of(self, record: Record) -> Run | None:
@@ -224,14 +213,14 @@ def _read(run: Run, record: Record, progress: Any, k: int) -> None:
 
 
 @contextmanager
-def _named(record: Record, more: str = "") -> Iterator[None]:
+def _named(record: Record) -> Iterator[None]:
     """Say in errors which run they come from."""
     try:
         yield
     except RunError:
         raise
     except Exception as error:
-        where = f"{record.key}, after {record.taken} steps{more}"
+        where = f"{record.key}, after {record.taken} steps"
         raise RunError(f"the run at {where} raised {type(error).__name__}: {error}") from error
 
 

@@ -77,10 +77,9 @@ def tune(
         store: A folder that keeps losses and states (of a study, its file). After an interruption, the same call goes
             on where it stopped; finished runs in it count.
         processes: How many compute, this one among them. By default one per core, if a whole run takes more than about
-            four seconds, for runs that are not advanced together anyway (``ProblemRun``) and need no GPU. The answer is
-            the same, bit for bit: every run uses one thread. Functions, lambdas and classes of a script are sent
-            along; where something cannot be sent, the log ``surefoot`` says so, and all runs stay in this process. 1
-            keeps them here.
+            four seconds and needs no GPU. The answer is the same, bit for bit: every run uses one thread. Functions,
+            lambdas and classes of a script are sent along; where something cannot be sent, the log ``surefoot`` says
+            so, and all runs stay in this process. 1 keeps them here.
         engine: ``"dask"`` takes a Dask cluster, with the same answer, and this and the next as in
             :meth:`Study.run <surefoot.study.Study.run>`. Its workers should see the store, or the folder of temporary
             files: there runs wait for whoever goes on with them, else they begin again.
