@@ -80,6 +80,7 @@ def test_proximal_points_of_the_paper_s_data_are_certified(name):
     assert gaps.max() < 1e-18
 
 
+@pytest.mark.filterwarnings("ignore:.*proximal points are not certain")
 @pytest.mark.parametrize("classes", [2, 3])
 def test_proximal_points_of_large_features_are_found_at_extreme_rates(classes):
     small = classification(classes, 60, 3)
@@ -89,6 +90,25 @@ def test_proximal_points_of_large_features_are_found_at_extreme_rates(classes):
     objective = losses + np.sum((new - start) ** 2, axis=1) / (2 * lrs)
     assert (np.diff(objective) < 1e-9).all()
     assert objective[-1] == pytest.approx(large.infimum(range(40))[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("rows", [4, 8, 20])
+def test_proximal_points_of_fewer_rows_than_parameters_with_features_of_hundreds(rows):
+    random = np.random.default_rng(0)
+    problem = LogisticRegression((100 * random.standard_normal((60, 12)), random.integers(0, 3, 60)), validation=0)
+    lrs = np.geomspace(1e-6, 1e6, 16)
+    start = problem.initial_point()
+    new, losses, gaps = prox(problem, np.tile(start, (16, 1)), np.arange(rows), lrs)
+    assert (gaps <= 1e-6 * (losses + np.sum((new - start) ** 2, axis=1) / (2 * lrs))).all()
+
+
+def test_proximal_points_that_are_not_certain_are_reported():
+    random = np.random.default_rng(0)
+    problem = LogisticRegression((1e6 * random.standard_normal((60, 12)), random.integers(0, 3, 60)), validation=0)
+    points = np.tile(problem.initial_point(), (16, 1))
+    with pytest.warns(RuntimeWarning, match=r"\d+ of 16 proximal points are not certain .* as large as 3\.\d*e\+06"):
+        _, _, gaps = prox(problem, points, np.arange(20), np.geomspace(1e-6, 1e6, 16))
+    assert gaps.max() > 1e-3
 
 
 def test_prox_of_points_that_are_not_numbers_ends():

@@ -96,11 +96,12 @@ class _Objective(NamedTuple):
         if classes == 1:
             return -np.linalg.solve(B, gradient[..., None])[..., 0]
         if few:
-            inverse = np.linalg.inv(B)
-            step: Any = -(inverse @ gradient[..., None]).reshape(runs, size, 1)
-            X = (inverse @ W.mT).reshape(runs, size, rows)
+            # Not by the inverse of B: with large features it has too few digits for a step.
+            solved: Any = np.linalg.solve(B, np.concatenate([gradient[..., None], W.mT], axis=-1))
+            solved = solved.reshape(runs, size, 1 + rows)
+            step, X = solved[..., :1], solved[..., 1:]
             V_transposed = W.swapaxes(1, 2).reshape(runs, rows, size)
-            step += X @ np.linalg.solve(np.eye(rows) - V_transposed @ X, V_transposed @ step)
+            step = -step - X @ np.linalg.solve(np.eye(rows) - V_transposed @ X, V_transposed @ step)
         else:
             # Moving all classes alike has no curvature but c, and the gradient has no such part.
             regular = np.trace(B, axis1=2, axis2=3).sum(axis=1) / (size * classes)
