@@ -64,12 +64,6 @@ def test_diverged_runs_are_left_out_and_named(rows):
     assert fit.best(steps=1200).lr < 0.08
 
 
-def test_the_same_seed_gives_the_same_interval(rows):
-    ask = {"lr": 0.01, "schedule": "linear", "steps": 2000}
-    assert sf.forecast(rows, seed=3).predict(**ask) == sf.forecast(rows, seed=3).predict(**ask)
-    assert sf.forecast(rows, seed=3).predict(**ask) != sf.forecast(rows, seed=4).predict(**ask)
-
-
 def test_units_of_the_rates_do_not_matter(rows):
     """Rates a hundred times larger, with a hundredth of the weight decay, are the same runs."""
     scaled = [{**each, "lr": 100 * each["lr"], "weight_decay": each["weight_decay"] / 100} for each in rows]
@@ -95,9 +89,3 @@ def test_one_rate_is_enough_if_the_schedules_differ(rows):
     fit = sf.forecast([each for each in rows if each["lr"] == 0.01])
     found = fit.predict(lr=0.01, schedule="linear", steps=1200)
     assert found.loss == pytest.approx(true_loss(0.01, "linear", 1200), rel=0.01)
-
-
-def test_progress_is_told_group_by_group(rows):
-    told = []
-    sf.forecast([{**each, "dataset": name} for name in "ab" for each in rows], progress=lambda *done: told.append(done))
-    assert told == [(1, 2), (2, 2)]

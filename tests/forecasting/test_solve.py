@@ -63,16 +63,6 @@ def test_with_enough_runs_another_prior_changes_little(table):
     assert np.abs(one.losses(ends) - two.losses(ends)).max() < 0.02 * one.spread
 
 
-def test_derivatives_are_those_of_the_residuals(rows):
-    runs = _read.read(rows)[0]
-    data = _solve.points(runs)
-    values, problem = _solve.solve(data, form.Reference(0.01, 0.005, 5.0, 3.0), _solve.PRIOR)
-    moved = values + np.array([0.1, 0.2, 0.3, -0.2, 0.3, 0.4, -0.1, -4.0, 0.01])
-    step = 1e-6 * np.eye(len(values))
-    numeric = [(problem.residuals(moved + each) - problem.residuals(moved - each)) / 2e-6 for each in step]
-    np.testing.assert_allclose(problem.jacobian(moved), np.transpose(numeric), rtol=1e-4, atol=1e-4)
-
-
 def test_a_large_scale_has_its_price(rows):
     data = _solve.points(_read.read(rows)[0])
     reference = form.Reference(0.01, 0.005, 5.0, 3.0)

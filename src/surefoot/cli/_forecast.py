@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from surefoot.cli._app import OWN, Json, Quiet, app
+from surefoot.cli._app import OWN, Json, app
 
 if TYPE_CHECKING:
-    from surefoot.forecasting import Forecast
+    from surefoot.forecasting import Choice, Forecast
 
 _COLUMNS = (
     "One line per run: lr, steps, schedule, final_loss; optional are run, warmup, decay_fraction, decay_shape, "
@@ -39,7 +39,6 @@ def forecast(
         Option("--group", metavar="KEY=VALUE", help="Which model or data set, if there are several; may repeat."),
     ] = None,
     picture: Annotated[Path | None, Option("--plot", help="Draw the fit and the forecast to this file.")] = None,
-    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Forecast the final loss of other rates, schedules and lengths from a table of finished runs.
@@ -59,7 +58,7 @@ def forecast(
 
     if (lr is None) != (schedule is None):
         raise ValueError("--lr and --schedule go together: a forecast of one run needs both")
-    fitted = fit(runs, curves=curves, progress=False if quiet or as_json else None)
+    fitted = fit(runs, curves=curves)
     which = _group(fitted, group or [])
     if which is None and len(fitted.fits) > 1:
         if steps is not None or lr is not None or picture is not None:
@@ -76,7 +75,7 @@ def forecast(
         "groups": fitted.groups,
         "notes": fitted.notes,
         "parameters": fitted.parameters(which),
-        "best": [{**asdict(choice), "table": [row._asdict() for row in choice.table]} for choice in choices],
+        "best": [_plain(choice) for choice in choices],
     }
     if picture is not None:
         fitted.plot(last.steps, group=which).savefig(picture, dpi=150)
@@ -95,6 +94,12 @@ def forecast(
     say(f"\nBest for {last.steps} steps: {last.schedule} with lr = {short(last.lr)}{note}")
     if predicted is not None:
         say(f"Forecast of {schedule} with lr = {short(lr)} for {last.steps} steps: {predicted}")
+
+
+def _plain(choice: Choice) -> dict[str, Any]:
+    """A choice without its factors, of which there is one per step."""
+    told = asdict(choice) | {"steps": choice.steps, "table": [row._asdict() for row in choice.table]}
+    return {key: value for key, value in told.items() if key != "factors"}
 
 
 def _group(fitted: Forecast, texts: list[str]) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from surefoot.forecasting._schedules import Floats
@@ -42,38 +42,26 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """The best rate and schedule of those asked for, and the best rate of every schedule in ``table``."""
+    """The best rate and schedule of those asked for; rates are ``lr * factors``."""
 
     lr: float
     schedule: str
-    steps: int
+    """Its name; ``optimised`` if it was made for these runs."""
+    factors: Floats = field(repr=False)
+    """The schedule, one factor per step."""
     loss: float
     low: float
     high: float
-    table: list[Option]
     note: str = ""
     """What speaks against it: it lies outside of what the runs cover, or at the edge, or the form does not fit."""
+    table: list[Option] = field(default_factory=list, repr=False)
+    """The best rate of every named schedule."""
+
+    @property
+    def steps(self) -> int:
+        """T, the number of steps."""
+        return len(self.factors)
 
     def __str__(self) -> str:
         value = Prediction(self.loss, self.low, self.high, self.note)
         return f"{self.schedule} with lr = {short(self.lr)} for {self.steps} steps: {value}"
-
-
-@dataclass(frozen=True, repr=False)
-class BestSchedule:
-    """An optimised schedule: rates are ``lr * factors``, and never rise after the warmup."""
-
-    lr: float
-    """The largest rate."""
-    factors: Floats
-    """One per step, the largest is 1."""
-    steps: int
-    loss: float
-    low: float
-    high: float
-    note: str = ""
-    """What speaks against it: it lies outside of what the runs cover, or at the edge, or the form does not fit."""
-
-    def __repr__(self) -> str:
-        value = Prediction(self.loss, self.low, self.high, self.note)
-        return f"BestSchedule(lr={short(self.lr)}, steps={self.steps}, loss={value})"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -49,13 +50,13 @@ class Fit:
     box: dict[str, tuple[float, float]]
     """What the runs cover: steps, lr, shape."""
 
-    @property
+    @cached_property
     def typical(self) -> float:
         """Mean size of the residuals."""
         finite = self.residuals[np.isfinite(self.residuals)]
         return float(np.mean(np.abs(finite))) if len(finite) else self.scale
 
-    @property
+    @cached_property
     def spread(self) -> float:
         """The spread of the runs' losses, without the largest ones."""
         return spread_of(np.array([run.loss if math.isfinite(run.loss) else run.curve[1][-1] for run in self.runs]))
@@ -65,15 +66,20 @@ class Fit:
         """Whether the residuals are large compared with the spread of the losses."""
         return self.typical > BADLY * self.spread
 
-    @property
+    @cached_property
     def warmup(self) -> int:
         """Steps of the ramp at the start that is usual in these runs."""
         return int(np.median([run.warmup for run in self.runs]))
 
-    @property
+    @cached_property
     def weight_decay(self) -> float:
         """The weight decay that is usual in these runs."""
         return float(np.median([run.weight_decay for run in self.runs]))
+
+    @property
+    def candidates(self) -> Floats:
+        """Rates to choose from: those that the runs cover."""
+        return np.geomspace(*self.box["lr"], 33)
 
     def losses(self, parts: form.Trace) -> Floats:
         """The forecasts of schedules, without intervals."""
@@ -83,39 +89,33 @@ class Fit:
         """The final loss of a run with these rates, and its interval."""
         parts = form.trace(rates, weight_decay=self.weight_decay)
         value = float(self.losses(parts))
-        drawn = form.loss(self.draws, parts, self.reference)
-        drawn = np.where(np.isfinite(drawn), drawn, math.inf)
-        below, above = value - np.quantile(drawn, 0.05), np.quantile(drawn, 0.95) - value
-        beyond = self._beyond(rates, parts)
+        low, high = np.nanquantile(form.loss(self.draws, parts, self.reference), [0.05, 0.95])
+        # How many doublings the schedule lies outside of what the runs cover.
+        ratio = math.exp(float(shape(parts)))
+        values = {"steps": float(len(rates)), "lr": float(rates.max()), "shape": ratio, "finished": ratio}
+        beyond = {
+            key: max(0.0, math.log2(here / self.box[key][1]), math.log2(self.box[key][0] / here))
+            for key, here in values.items()
+        }
+        outside = ", ".join(key for key, far in beyond.items() if far > 0.01 and key != "finished")
         # Few runs make the residuals' own size uncertain; runs of about one length say little on longer ones.
         typical = self.scale * (1 + 1 / max(len(self.runs) - 5, 2))
-        lengths = [run.steps for run in self.runs if math.isfinite(run.loss)] or [1]
-        doublings = math.log2(max(lengths) / min(lengths))
-        beyond["steps"] = beyond["steps"] ** 1.5 / min(max(doublings, 0.25), 1.0)
-        spread = NORMAL * typical * math.sqrt(1 + sum((PER_DOUBLING[key] * far) ** 2 for key, far in beyond.items()))
-        low = value - math.hypot(max(below, 0.0), spread)
-        if all(run.loss >= 0 for run in self.runs if math.isfinite(run.loss)):
+        finite = [run for run in self.runs if math.isfinite(run.loss)]
+        lengths = [run.steps for run in finite] or [1]
+        beyond["steps"] = beyond["steps"] ** 1.5 / min(max(math.log2(max(lengths) / min(lengths)), 0.25), 1.0)
+        spread = NORMAL * typical * math.hypot(1.0, *(PER_DOUBLING[key] * far for key, far in beyond.items()))
+        low = value - math.hypot(max(value - low, 0.0), spread)
+        high = value + math.hypot(max(high - value, 0.0), spread)
+        if all(run.loss >= 0 for run in finite):
             low = max(low, 0.0)
-        high = value + math.hypot(max(above, 0.0), spread)
-        outside = ", ".join(key for key, far in beyond.items() if far > 0.01 and key != "finished")
         return Prediction(value, low, high, f"outside of what the runs cover in {outside}" if outside else "")
 
     def prior(self) -> Prior:
         """The prior of smaller groups: these exponents, with half the usual width, or that of the draws."""
-        wide = dict(zip(form.PARAMETERS, self.draws.std(axis=0), strict=True))
-        centre = dict(zip(form.PARAMETERS, self.parameters, strict=True))
-        return {name: (float(centre[name]), max(0.5 * width, float(wide[name]))) for name, (_, width) in PRIOR.items()}
+        fitted = zip(form.PARAMETERS, self.parameters, self.draws.std(axis=0), strict=True)
+        return {name: (float(at), max(0.5 * PRIOR[name][1], float(wide))) for name, at, wide in fitted if name in PRIOR}
 
-    def _beyond(self, rates: Floats, parts: form.Trace) -> dict[str, float]:
-        """By how many doublings a schedule lies outside of what the runs cover."""
-        ratio = math.exp(float(shape(parts)))
-        values = {"steps": float(len(rates)), "lr": float(rates.max()), "shape": ratio, "finished": ratio}
-        return {
-            key: max(0.0, math.log2(value / self.box[key][1]), math.log2(self.box[key][0] / value))
-            for key, value in values.items()
-        }
-
-    def reach(self, steps: int, lr: float | None = None) -> None:
+    def reach(self, steps: int, *lrs: float) -> None:
         """Refuse lengths and rates that are too far from those of the runs."""
         longest = self.box["steps"][1]
         if steps > LONGEST * longest:
@@ -123,15 +123,12 @@ class Fit:
                 f"steps must be at most {LONGEST:g} times the longest run ({longest:.0f}), got {steps}: add longer runs"
             )
         low, high = self.box["lr"]
-        if lr is not None and not low / LOWEST <= lr <= high * HIGHEST:
-            raise ValueError(
-                f"lr must be between {low / LOWEST:g} and {high * HIGHEST:g} for runs with rates from {low:g} to "
-                f"{high:g}, got {lr:g}: add runs with such rates"
-            )
-
-    def candidates(self) -> Floats:
-        """Rates to choose from: those that the runs cover."""
-        return np.geomspace(*self.box["lr"], 33)
+        for lr in lrs:
+            if not low / LOWEST <= lr <= high * HIGHEST:
+                raise ValueError(
+                    f"lr must be between {low / LOWEST:g} and {high * HIGHEST:g} for runs with rates from {low:g} to "
+                    f"{high:g}, got {lr:g}: add runs with such rates"
+                )
 
     def doubts(self, value: Prediction, lr: float | None) -> str:
         """The note of a choice: that of its forecast, one on a chosen rate at the edge, and one on a bad fit."""
@@ -143,20 +140,19 @@ class Fit:
         return "; ".join(filter(None, notes))
 
 
-def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
+def fit(runs: list[Run], prior: Prior | None = None) -> Fit:
     """Fit the form to runs of one model and data set; ``check`` says beforehand whether that makes sense."""
-    expected = prior or PRIOR
-    finite = [run for run in runs if math.isfinite(run.loss) or (math.isnan(run.loss) and len(run.curve[0]))]
     lost = [run for run in runs if math.isinf(run.loss)]
+    finite = [run for run in runs if math.isfinite(run.loss) or (math.isnan(run.loss) and len(run.curve[0]))]
     while True:
         check(finite, lost)
         data = points(finite)
         if not len(data.losses):
             raise ValueError("runs must have losses after their warmup and first third, and none has")
         reference = _reference(data)
-        values, problem = solve(data, reference, expected)
-        residuals = -problem.differences(values)[0]
-        scale = scale_of(residuals[data.counted], data)
+        values, problem = solve(data, reference, prior or PRIOR)
+        residuals = -problem.differences(values)
+        scale = scale_of(residuals, data)
         far = _far_above(data, residuals, scale, len(finite))
         if not far:
             break
@@ -164,8 +160,7 @@ def fit(runs: list[Run], prior: Prior | None = None, *, seed: int = 0) -> Fit:
         finite = [run for place, run in enumerate(finite) if place not in far]
     of_runs = np.full(len(finite), np.nan)
     of_runs[data.run[data.final]] = residuals[data.final]
-    drawn = draws(problem, values, seed)
-    offset = float(values[FREE]) if data.beside.any() else 0.0
+    drawn, offset = draws(problem, values), float(values[FREE])
     return Fit(values[:FREE], offset, reference, scale, drawn, finite, lost, of_runs, _box(finite, data))
 
 
@@ -214,9 +209,9 @@ def _reference(data: Points) -> form.Reference:
         return float(np.exp(np.mean(np.log(values))))
 
     parts = form.Trace(*(part[data.counted] for part in data.parts))
-    unit = form.Reference(rate=middle(parts.rates.max(axis=-1)), growth=middle(parts.growths.max(axis=-1)))
+    unit = form.Reference(middle(parts.rates.max(axis=-1)), middle(parts.growths.max(axis=-1)))
     sums = form.sums(parts, PRIOR["log_growth"][0], unit)
-    return replace(unit, total=middle(sums.total), noise=middle(sums.noise))
+    return unit._replace(total=middle(sums.total), noise=middle(sums.noise))
 
 
 def _far_above(data: Points, residuals: Floats, scale: float, count: int) -> list[int]:

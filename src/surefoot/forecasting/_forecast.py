@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surefoot._base.arguments import number, whole
-from surefoot._base.progress import Tell, reporter
 from surefoot.forecasting import _fit, _read, _schedules
 from surefoot.forecasting import curve as form
-from surefoot.forecasting._answers import BestSchedule, Choice, Option, Prediction
+from surefoot.forecasting._answers import Choice, Option, Prediction
 from surefoot.forecasting._fit import Fit
 from surefoot.forecasting._read import Run
-from surefoot.forecasting._schedules import Floats, Schedule
+from surefoot.forecasting._schedules import Schedule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,12 +32,12 @@ Group = tuple[tuple[str, Any], ...]
 class Forecast:
     """Fitted runs. Comes from :func:`surefoot.forecasting.forecast`."""
 
-    def __init__(self, fits: dict[Group, Fit], refused: dict[Group, str], *, share: bool, notes: list[str]) -> None:
+    def __init__(self, fits: dict[Group, Fit], refused: dict[Group, str], notes: list[str]) -> None:
         self.fits = fits
         """One fit per group of runs (model, data set, …)."""
         self.refused = refused
         """Groups that could not be fitted, and why."""
-        self.notes = [*self._notes(share), *notes]
+        self.notes = [*self._notes(), *notes]
         """Notes on the fit: groups that could not be fitted, runs that were left out, a bad fit, what was guessed."""
 
     @property
@@ -62,7 +61,6 @@ class Forecast:
         steps: int | None = None,
         *,
         group: Mapping[str, Any] | None = None,
-        resume: Sequence[float] | Floats | None = None,
         **options: Any,
     ) -> Prediction:
         """The final loss of a run, and an interval that should hold it in nine cases of ten.
@@ -73,7 +71,6 @@ class Forecast:
                 array with one factor per step, or a function that returns it for T.
             steps: T. With an array it may be left out.
             group: Which model and data set, if the runs are of several: ``{"parameters": 124_000_000}``.
-            resume: Rates α_t of the steps that are done already; the schedule is of the steps that are left.
             **options: Of a named schedule, in place of those in its name; ``warmup`` is by default that of the runs.
         """
         fit = self._fit(group)
@@ -81,19 +78,14 @@ class Forecast:
         if steps is None:
             if isinstance(schedule, str) or callable(schedule):
                 raise ValueError("steps must be given, unless the schedule is an array of factors")
-            steps = len(schedule) + (0 if resume is None else len(resume))
-        total = _schedules.length(steps)
-        fit.reach(total, rate)
-        if resume is None:
-            return fit.predict(rate * _schedules.factors(schedule, total, default_warmup=fit.warmup, **options))
-        done = _done(resume, total)
-        left = rate * _schedules.factors(schedule, total - len(done), **options)
-        return fit.predict(np.concatenate([done, left]))
+            steps = len(schedule)
+        fit.reach(whole("steps", steps, 1), rate)
+        return fit.predict(rate * _schedules.factors(schedule, steps, default_warmup=fit.warmup, **options))
 
     def best(
         self,
         steps: int,
-        schedules: Iterable[Schedule] | Mapping[str, Schedule] | None = None,
+        schedules: str | Iterable[Schedule] = SCHEDULES,
         *,
         lrs: Iterable[float] | None = None,
         group: Mapping[str, Any] | None = None,
@@ -103,38 +95,36 @@ class Forecast:
 
         Args:
             steps: T.
-            schedules: What to choose from, as in :meth:`predict`; a mapping gives them names. By default constant,
-                cosine, linear, and wsd with cooldowns of 10 to 80 %.
+            schedules: What to choose from, as in :meth:`predict`. By default constant, cosine, linear, and wsd with
+                cooldowns of 10 to 80 %.
             lrs: Rates to choose from. By default from the smallest to the largest of the runs; ``note`` says where the
                 best one is the smallest or the largest.
             group: Which model and data set, if the runs are of several.
             **options: Of all named schedules, such as ``warmup``.
         """
         fit = self._fit(group)
-        total = _schedules.length(steps)
-        fit.reach(total)
-        chosen = [schedules] if isinstance(schedules, str) else SCHEDULES if schedules is None else schedules
-        named = dict(chosen) if isinstance(chosen, Mapping) else _named(chosen, fit.warmup, options)
-        if not named:
+        fit.reach(whole("steps", steps, 1))
+        candidates = fit.candidates if lrs is None else np.array([number("lrs", lr, positive=True) for lr in lrs])
+        if not len(candidates):
+            raise ValueError("lrs must have at least one rate, got none")
+        fit.reach(steps, candidates.min(), candidates.max())
+        choices = []
+        for schedule in [schedules] if isinstance(schedules, str) else schedules:
+            name, own = getattr(schedule, "__name__", "factors"), {}
+            if isinstance(schedule, str):
+                name, own = (
+                    _schedules.in_full(schedule, fit.warmup, **options),
+                    {"default_warmup": fit.warmup, **options},
+                )
+            factors = _schedules.factors(schedule, steps, **own)
+            parts = form.coarse(steps, candidates[:, None] * form.part_means(factors), weight_decay=fit.weight_decay)
+            lr = float(candidates[np.argmin(fit.losses(parts))])
+            value = fit.predict(lr * factors)
+            choices.append(Choice(lr, name, factors, *value, fit.doubts(value, lr if lrs is None else None)))
+        if not choices:
             raise ValueError("schedules must have at least one schedule, got none")
-        candidates = fit.candidates()
-        if lrs is not None:
-            candidates = np.array([number("lrs", lr, positive=True) for lr in lrs])
-            if not len(candidates):
-                raise ValueError("lrs must have at least one rate, got none")
-            for lr in (candidates.min(), candidates.max()):
-                fit.reach(total, float(lr))
-        rows = []
-        for label, schedule in named.items():
-            extra = options if isinstance(schedule, str) else {}
-            shape = _schedules.factors(schedule, total, default_warmup=fit.warmup, **extra)
-            parts = form.coarse(total, candidates[:, None] * form.part_means(shape), weight_decay=fit.weight_decay)
-            place = int(np.argmin(fit.losses(parts)))
-            rows.append((label, float(candidates[place]), fit.predict(candidates[place] * shape)))
-        rows.sort(key=lambda row: row[2].loss)
-        label, lr, value = rows[0]
-        note = fit.doubts(value, lr if lrs is None else None)
-        return Choice(lr, label, total, *value, [Option(name, rate, *forecast) for name, rate, forecast in rows], note)
+        choices.sort(key=lambda choice: choice.loss)
+        return replace(choices[0], table=[Option(c.schedule, c.lr, c.loss, c.low, c.high) for c in choices])
 
     def best_schedule(
         self,
@@ -143,32 +133,26 @@ class Forecast:
         *,
         group: Mapping[str, Any] | None = None,
         warmup: int | None = None,
-        resume: Sequence[float] | Floats | None = None,
-    ) -> BestSchedule:
+    ) -> Choice:
         """The schedule with the smallest forecast among all that rise once (the warmup) and then never again.
 
         Args:
             steps: T.
-            lr: The largest rate of the steps to come; by default it is chosen as well.
+            lr: The largest rate; by default it is chosen as well.
             group: Which model and data set, if the runs are of several.
             warmup: Steps of the ramp at the start; by default as in the runs.
-            resume: Rates α_t of the steps that are done already: only the rest is free.
         """
         from surefoot.forecasting._shape import optimise
 
         fit = self._fit(group)
-        total = _schedules.length(steps, 2)
-        rate = None if lr is None else number("lr", lr, positive=True)
-        fit.reach(total, rate)
-        done = np.empty(0) if resume is None else _done(resume, total)
-        ramp = (fit.warmup if resume is None else 0) if warmup is None else whole("warmup", warmup, 0)
-        if len(done) + ramp >= total:
-            raise ValueError(f"steps must be more than the {len(done) + ramp} of warmup and resume, got {total}")
-        candidates = fit.candidates() if rate is None else np.array([rate])
-        rates = optimise(fit, total, candidates, ramp, done)
-        chosen, top = float(rates[len(done) :].max()), float(rates.max())
-        value = fit.predict(rates)
-        return BestSchedule(top, rates / top, total, *value, fit.doubts(value, chosen if lr is None else None))
+        candidates = fit.candidates if lr is None else np.array([number("lr", lr, positive=True)])
+        fit.reach(whole("steps", steps, 2), candidates.min(), candidates.max())
+        ramp = fit.warmup if warmup is None else whole("warmup", warmup, 0)
+        if ramp >= steps:
+            raise ValueError(f"steps must be more than the {ramp} of warmup, got {steps}")
+        rates = optimise(fit, steps, candidates, ramp)
+        value, top = fit.predict(rates), float(rates.max())
+        return Choice(top, "optimised", rates / top, *value, fit.doubts(value, top if lr is None else None))
 
     def compare(self, runs: Any, curves: Any = None, **options: Any) -> pd.DataFrame:
         """Forecasts of known runs beside what was measured: one row per run, with ``error`` = forecast − loss.
@@ -203,18 +187,18 @@ class Forecast:
         from surefoot.forecasting._plot import draw
 
         fit = self._fit(group)
-        total = _schedules.length(2 * self.longest(group) if steps is None else steps, 2)
-        fit.reach(total)
-        return draw(fit, total)
+        steps = 2 * self.longest(group) if steps is None else whole("steps", steps, 2)
+        fit.reach(steps)
+        return draw(fit, steps)
 
     def __repr__(self) -> str:
         return f"Forecast of\n{self.summary()}"
 
-    def _notes(self, share: bool) -> list[str]:
+    def _notes(self) -> list[str]:
         notes = []
         if len(self.fits) > 1:
-            how = "exponents lean on those of the largest" if share else "fitted apart"
-            notes.append(f"{len(self.fits)} groups of runs, each with its own floor, bias and noise; {how}.")
+            own = "each with its own floor, bias and noise; exponents lean on those of the largest"
+            notes.append(f"{len(self.fits)} groups of runs, {own}.")
         notes += [f"Not fitted: {self._title(group)}: {reason}." for group, reason in self.refused.items()]
         lost = [run for fit in self.fits.values() for run in fit.lost]
         if lost:
@@ -250,37 +234,12 @@ class Forecast:
         return self.fits[matches[0]]
 
 
-def _done(resume: Any, steps: int) -> Floats:
-    """The rates of the steps that are done, checked."""
-    done = np.asarray(resume, float)
-    if done.ndim != 1 or not len(done) or not ((done >= 0).all() and np.isfinite(done).all()) or not done.max() > 0:
-        raise ValueError("resume must be the rates of the steps that are done: a list of numbers, not all 0")
-    if len(done) >= steps:
-        raise ValueError(f"steps must be more than the {len(done)} that are done, got {steps}")
-    return done
-
-
-def _named(given: Iterable[Schedule], warmup: int, options: dict[str, Any]) -> dict[str, Schedule]:
-    """The schedules by what they are called in full; of equal names all but the first get a number."""
-    named: dict[str, Schedule] = {}
-    for place, schedule in enumerate(given):
-        if isinstance(schedule, str):
-            label = schedule = _schedules.in_full(schedule, warmup, **options)
-        else:
-            label = getattr(schedule, "__name__", "factors")
-        named[label if label not in named else f"{label} {place + 1}"] = schedule
-    return named
-
-
 def forecast(
     runs: Any,
     *,
     curves: Any = None,
     loss: str | None = None,
     groups: Sequence[str] | None = None,
-    share: bool = True,
-    seed: int = 0,
-    progress: Tell | None = None,
 ) -> Forecast:
     """Fit finished or partial runs, and forecast the loss of other rates, schedules and lengths.
 
@@ -299,10 +258,6 @@ def forecast(
         loss: Column of the losses, if it has another name.
         groups: Columns that identify model and data set; by default those of dataset, model, parameters,
             batch, sequence, optimizer, algorithm and weight_decay that are there.
-        share: Whether exponents of the largest group are the prior of smaller ones; else all are fitted apart.
-        seed: Of the resampled runs, from which the intervals come.
-        progress: True for a bar, False for none, or a function of (fits done, all); by default a bar appears on a
-            terminal where there are several groups.
 
     >>> rates, lengths = [0.01, 0.03, 0.1], [200, 400, 800]
     >>> measured = lambda lr, steps: 1 + (lr * steps) ** -0.5 + 2 * lr
@@ -319,19 +274,13 @@ def forecast(
     fits: dict[Group, Fit] = {}
     refused: dict[Group, str] = {}
     prior = None
-    shown = sys.stderr.isatty() and len(members) > 1 if progress is None else progress
-    with reporter(shown, total=len(members), unit="fits") as report:
-        for done, group in enumerate(sorted(members, key=lambda group: -len(members[group])), start=1):
-            try:
-                fits[group] = _fit.fit(members[group], prior, seed=seed)
-            except ValueError as error:
-                if len(members) == 1:
-                    raise
-                refused[group] = str(error)
-            if share and prior is None and fits:
-                prior = fits[group].prior()
-            report(done)
+    for group in sorted(members, key=lambda group: -len(members[group])):
+        try:
+            fits[group] = _fit.fit(members[group], prior)
+            prior = prior or fits[group].prior()
+        except ValueError as error:
+            refused[group] = str(error)
     if not fits:
-        reason = next(iter(refused.values()))
-        raise ValueError(f"runs must have one group that can be fitted, of {len(members)}: {reason}")
-    return Forecast(fits, refused, share=share, notes=notes)
+        apart = f"runs must have one group that can be fitted, of {len(members)}: " if len(members) > 1 else ""
+        raise ValueError(apart + next(iter(refused.values())))
+    return Forecast(fits, refused, notes)

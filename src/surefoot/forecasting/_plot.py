@@ -26,7 +26,7 @@ def draw(fit: Fit, steps: int) -> Figure:
     left.plot(ends, ends, color=GREY, linewidth=1)
     left.set(xlabel="fitted final loss", ylabel="measured final loss")
     for schedule, colour in COLOURS.items():
-        rates, shape = fit.candidates()[::2], factors(schedule, steps, default_warmup=fit.warmup)
+        rates, shape = fit.candidates[::2], factors(schedule, steps, default_warmup=fit.warmup)
         losses, lows, highs = zip(*(fit.predict(rate * shape) for rate in rates), strict=True)
         right.plot(rates, losses, color=colour, label=schedule)
         right.fill_between(rates, lows, highs, color=colour, alpha=0.15)

@@ -31,7 +31,7 @@ ALIASES = {
 }
 """What experiment trackers and trainers call these columns."""
 MOST = 500
-"""Runs of a group that are fitted; of more, these are spread over rates, lengths and schedules."""
+"""Runs of a group that are fitted; of more, so many are drawn."""
 LEAST_LOGGED = 4
 """Rows of each run, at least, in a table of logs that has no column ``run``."""
 
@@ -73,12 +73,7 @@ def read(
     runs: Any, curves: Any = None, *, loss: str | None = None, groups: Sequence[str] | None = None
 ) -> tuple[list[Run], list[str]]:
     """The runs to fit, checked, and notes on how they were read; the arguments are those of ``forecast``."""
-    if hasattr(runs, "dataset") and hasattr(runs, "algorithms"):
-        for name, value in {"curves": curves, "loss": loss, "groups": groups}.items():
-            if value is not None:
-                raise ValueError(f"{name} must be left out for the result of a study, got {value!r}")
-        return _of_result(runs), []
-    table, notes = _table("runs", runs), []
+    table, notes = _table("runs", _rows_of(runs) if hasattr(runs, "dataset") else runs), []
     logs = None if curves is None else _logs("curves", _table("curves", curves), loss)
     if "steps" not in table and "step" in table:
         names = _names(table)
@@ -93,21 +88,20 @@ def read(
             logs, table, loss = _logs("runs", table, loss), _last_steps(table), None
     _require("runs", table, "lr", "steps", *(["run"] if logs is not None else []))
     final = loss or next((name for name in FINAL if name in table), None)
-    if final is not None and final not in table:
-        raise ValueError(f"loss must name a column of runs, got {loss!r}; there are {', '.join(map(str, table))}")
     if final is None and logs is None and "losses" not in table:
         raise ValueError(f"runs must have a column of final losses ({', '.join(FINAL)}), or curves must be given")
-    for name in groups or ():
-        if name not in table:
-            raise ValueError(f"groups must name columns of runs, got {name!r}; there are {', '.join(map(str, table))}")
+    for argument, names_given in (("loss", [final] if final else []), ("groups", groups or ())):
+        for name in names_given:
+            if name not in table:
+                raise ValueError(f"{argument} must name a column of runs, got {name!r}; there are {_listed(table)}")
     columns = [name for name in (GROUPS if groups is None else groups) if name in table]
     if "run" in table:
         table = table.set_axis([f"run {name}" for name in table["run"]])
     table = _checked(table, final, logs is not None or "losses" in table)
-    chosen = _enough(table, columns)
+    numbered = table.reset_index().sample(frac=1, random_state=0)
+    chosen = sorted(numbered.groupby(columns or (lambda row: 0), dropna=False).head(MOST).index)
     if len(chosen) < len(table):
-        left_out = len(table) - len(chosen)
-        notes.append(f"{len(chosen)} runs are used, over all rates, lengths and schedules; {left_out} are left out.")
+        notes.append(f"{len(chosen)} runs are used, drawn at random; {len(table) - len(chosen)} are left out.")
         if "schedule" in table:  # an error names a bad one of those that are left out, too
             _runs(table[~table["schedule"].astype(str).duplicated()], final, logs, columns)
     found = _runs(table.iloc[chosen], final, logs, columns)
@@ -149,7 +143,11 @@ def _table(name: str, source: Any) -> pd.DataFrame:
 def _require(what: str, table: pd.DataFrame, *names: str) -> None:
     for name in names:
         if name not in table:
-            raise ValueError(f"{what} must have a column {name!r}, got {', '.join(map(str, table))}")
+            raise ValueError(f"{what} must have a column {name!r}, got {_listed(table)}")
+
+
+def _listed(table: pd.DataFrame) -> str:
+    return ", ".join(map(str, table))
 
 
 def _names(table: pd.DataFrame) -> pd.Series[Any]:
@@ -166,7 +164,7 @@ def _logs(what: str, table: pd.DataFrame, loss: str | None) -> dict[Any, Log]:
     _require(what, table, "run", "step")
     column = next((name for name in (loss, *CURVE) if name in table), None)
     if column is None:
-        raise ValueError(f"{what} must have a column of losses ({', '.join(CURVE)}), got {', '.join(map(str, table))}")
+        raise ValueError(f"{what} must have a column of losses ({', '.join(CURVE)}), got {_listed(table)}")
     values = [_numbers(table, name) for name in ("step", column, "lr") if name in table]
     places = table.groupby("run", sort=False).indices  # the rows of each run, in their order
     return {run: Log(*(column[rows] for column in values)) for run, rows in places.items()}
@@ -214,20 +212,6 @@ def _checked(table: pd.DataFrame, final: str | None, may_lack: bool) -> pd.DataF
     return table.assign(**columns)
 
 
-def _enough(table: pd.DataFrame, columns: list[str]) -> list[int]:
-    """The rows that are fitted: of a group with more than ``MOST`` runs equally many of every kind."""
-    if len(table) <= MOST:
-        return list(range(len(table)))
-    of_kind = ("lr", "steps", "schedule", "warmup", "cooldown", "decay_fraction", "decay_shape", "end", "weight_decay")
-    names = [name for name in dict.fromkeys((*of_kind, *columns)) if name in table]
-    kinds = table[names].assign(**{name: table[name].astype(str) for name in names if table[name].dtype == object})
-    repeat = kinds.groupby(names, dropna=False).cumcount()
-    mixed = np.random.default_rng(0).permutation(len(table))  # of too many kinds, a sample
-    order = np.lexsort((mixed, repeat))
-    groups = kinds.iloc[order].assign(all=0).groupby(columns or ["all"], dropna=False)
-    return sorted(order[groups.cumcount() < MOST].tolist())
-
-
 # ---- runs
 
 
@@ -260,21 +244,19 @@ def _rates(row: dict[str, Any], log: Log | None) -> tuple[Floats, str]:
         if usable.sum() > 1:
             logged = log.steps[usable], log.rates[usable]
     is_absent = schedule is None or (isinstance(schedule, float) and math.isnan(schedule))
-    if isinstance(schedule, str) and _is_known(schedule):
-        label = _schedules.in_full(schedule, **_options(schedule, row, warmup))
-        factors = _schedules.factors(label, steps)
-    elif not is_absent and not isinstance(schedule, str):
-        label, factors = getattr(schedule, "__name__", "factors"), _schedules.factors(schedule, steps)
-    elif logged is not None:
-        label = "logged" if is_absent else schedule
-        factors = _schedules.factors("constant", steps, warmup=warmup)
+    if is_absent or (isinstance(schedule, str) and not _is_known(schedule)):
+        if logged is None:
+            given = "no schedule" if is_absent else f"the schedule {schedule!r}"
+            raise ValueError(
+                f"schedule must be one of {', '.join(schedules.SCHEDULES)}, or the curve must have the rates ('lr'), "
+                f"got {given} and no logged rates"
+            )
+        label, schedule = "logged" if is_absent else schedule, f"constant(warmup={warmup})"
+    elif isinstance(schedule, str):
+        label = schedule = _schedules.in_full(schedule, **_options(schedule, row, warmup))
     else:
-        given = "no schedule" if is_absent else f"the schedule {schedule!r}"
-        raise ValueError(
-            f"schedule must be one of {', '.join(schedules.SCHEDULES)}, or the curve must have the rates ('lr'), "
-            f"got {given} and no logged rates"
-        )
-    rates = row["lr"] * factors
+        label = getattr(schedule, "__name__", "factors")
+    rates = row["lr"] * _schedules.factors(schedule, steps)
     if logged is not None:
         rates = from_log(rates, *logged)
     if not ((rates >= 0).all() and (rates < math.inf).all() and rates.max() > 0):
@@ -348,24 +330,19 @@ def _cleaned(log: Log | None, steps: int) -> tuple[tuple[Floats, Floats], bool]:
     return (at[kept], losses[kept]), bool(is_lost)
 
 
-def _of_result(result: Any) -> list[Run]:
-    """The runs of a study: full training losses at the end and after each epoch, methods as groups."""
-    data, found = result.dataset, []
-    ends = data.epoch.values * float(result.settings["steps_per_epoch"])
+def _rows_of(result: Any) -> list[dict[str, Any]]:
+    """A row per run of a study: full training losses at the end and after each epoch."""
+    data, settings = result.dataset, result.settings
+    ends = data.epoch.values * settings["steps_per_epoch"]
+    shared = {"steps": result.steps, "schedule": settings["factors"] or settings["schedule"]}
+    rows = []
     for a, k, s in np.argwhere((data.status != "missing").values):
         method, lr, losses = result.algorithms[a], float(result.lrs[k]), data.train_loss.values[a, k, s]
-        last = float(data.last_loss.values[a, k, s])
-        if data.status.values[a, k, s] == "diverged":
-            last = math.inf
-        elif math.isnan(last):
-            last = float(losses[-1])
         name = f"{method}, lr {lr:g}, seed {data.seed.values[s]}"
-        curve, _ = _cleaned(Log(ends, losses), result.steps)
-        schedule = str(result.settings["schedule"])
-        found.append(Run(name, (("algorithm", method),), lr, result.rates[k], 0, 0.0, schedule, last, curve))
-    if not found:
-        raise ValueError("runs must have at least one run, and the study has none yet")
-    return found
+        last = math.inf if data.status.values[a, k, s] == "diverged" else float(data.last_loss.values[a, k, s])
+        curve = dict(zip(ends.tolist(), losses.tolist(), strict=True))
+        rows.append({"run": name, "algorithm": method, "lr": lr, **shared, "loss": last, "losses": curve})
+    return rows
 
 
 def _plain(value: Any) -> Any:

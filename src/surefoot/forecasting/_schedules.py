@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from surefoot._base.arguments import whole
 from surefoot.theory import schedules
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -40,9 +39,3 @@ def in_full(schedule: str, default_warmup: int = 0, **options: Any) -> str:
         chosen.setdefault("warmup", default_warmup)
     inside = ", ".join(f"{key}={value!r}" for key, value in chosen.items())
     return f"{name}({inside})" if inside else name
-
-
-def length(steps: Any, least: int = 1) -> int:
-    """T, the number of steps; 5e4 and 50000.0 are whole numbers, too."""
-    is_whole = isinstance(steps, float | np.floating) and float(steps).is_integer()
-    return whole("steps", int(steps) if is_whole else steps, least)

@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, logit
 
 from surefoot.forecasting import curve as form
 from surefoot.forecasting._fit import Fit
@@ -14,46 +16,41 @@ from surefoot.forecasting._schedules import Floats
 KNOTS = 20
 
 
-def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int, done: Floats) -> Floats:
+def optimise(fit: Fit, steps: int, candidates: Floats, warmup: int) -> Floats:
     """The rates of all steps with the smallest forecast; the largest rate lies within the candidates."""
-    from scipy.optimize import minimize
-
-    free = steps - len(done) - warmup
+    free = steps - warmup
     ends = form.part_ends(steps)
     middle = 0.5 * (ends[:-1] + ends[1:])
-    done_means = form.part_means(np.concatenate([done, np.zeros(steps - len(done))]))
-    past = middle < len(done)
-    ramp = np.clip((middle - len(done)) / max(warmup, 1), 0.0, 1.0) if warmup else np.ones(len(middle))
-    place = np.clip((middle - len(done) - warmup) / free, 0.0, 1.0)
+    ramp = np.clip(middle / max(warmup, 1), 0.0, 1.0) if warmup else 1.0
+    place = np.clip((middle - warmup) / free, 0.0, 1.0)
     knots = 1 - (1 - np.linspace(0.0, 1.0, KNOTS)) ** 1.7  # where the shape is free, closer towards the end
     low, high = math.log(candidates.min()), math.log(candidates.max())
 
     def losses(points: Floats) -> Floats:
         shape = np.stack([np.interp(place, knots, row) for row in _heights(points[:, 1:])])
-        rates = np.where(past, done_means, np.exp(points[:, :1]) * ramp * shape)
+        rates = np.exp(points[:, :1]) * ramp * shape
         return fit.losses(form.coarse(steps, rates, weight_decay=fit.weight_decay))
 
     def value_and_slope(point: Floats) -> tuple[float, Floats]:
         step = 1e-4 * np.eye(len(point))
-        values = losses(np.concatenate([point[None], point + step, point - step]))
-        count = len(point)
-        return float(values[0]), (values[1 : count + 1] - values[count + 1 :]) / 2e-4
+        value, *moved = losses(np.concatenate([point[None], point + step, point - step]))
+        up, down = np.split(np.array(moved), 2)
+        return float(value), (up - down) / 2e-4
 
     def solved(flat: float) -> Any:
         """The solution from a start that is flat for this share, and then falls in a straight line."""
         heights = np.clip((1 - knots) / (1 - flat), 1e-3, 1.0)
         ratios = np.clip(heights[1:] / heights[:-1], 1e-3, 0.999)
-        start = np.concatenate([[0.5 * (low + high)], np.log(ratios / (1 - ratios))])
+        start = np.concatenate([[0.5 * (low + high)], logit(ratios)])
         limits = [(low, high), *[(-7.0, 7.0)] * (len(knots) - 1)]
         return minimize(value_and_slope, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": 150})
 
     point = min(map(solved, (0.0, 0.5, 0.8)), key=lambda solution: float(solution.fun)).x
     shape = np.interp((np.arange(free) + 0.5) / free, knots, _heights(point[None, 1:])[0])
     ramped = np.arange(1, warmup + 1) / (warmup + 1)
-    return np.concatenate([done, math.exp(point[0]) * np.concatenate([ramped, shape])])
+    return np.asarray(math.exp(point[0]) * np.concatenate([ramped, shape]))
 
 
 def _heights(ratios: Floats) -> Floats:
     """Falling heights from logits of the ratio of each to the one before it."""
-    falls = -np.logaddexp(0.0, -ratios)
-    return np.asarray(np.exp(np.pad(np.cumsum(falls, axis=1), ((0, 0), (1, 0)))))
+    return np.asarray(np.cumprod(np.pad(expit(ratios), ((0, 0), (1, 0)), constant_values=1.0), axis=1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +22,7 @@ EARLIEST = 0.35
 """Points before this fraction of the longest run are not used: early training does not follow the form."""
 DRAWS = 300
 
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Prior = dict[str, tuple[float, float]]
 
 PRIOR: Prior = {
@@ -47,19 +50,19 @@ class Points(NamedTuple):
 
     parts: form.Trace
     losses: Floats
-    final: np.ndarray[Any, np.dtype[np.bool_]]
+    final: Flags
     run: np.ndarray[Any, np.dtype[np.int64]]
     """Position of each point's run."""
 
     @property
-    def counted(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def counted(self) -> Flags:
         """The final losses; all points where no run is finished."""
-        return self.final if self.final.any() else np.ones(len(self.final), bool)
+        return self.final if self.final.any() else ~self.final
 
     @property
-    def beside(self) -> Floats:
-        """1 for points of curves beside final losses, from which they may differ by an offset; 0 for all others."""
-        return np.where(self.counted, 0.0, 1.0)
+    def beside(self) -> Flags:
+        """Points of curves beside final losses, from which they may differ by an offset."""
+        return ~self.counted
 
 
 def points(runs: list[Run]) -> Points:
@@ -71,8 +74,7 @@ def points(runs: list[Run]) -> Points:
         usable = np.flatnonzero(steps >= max(earliest, 2 * run.warmup, 1))
         if len(usable):
             usable = usable[np.unique(np.linspace(0, len(usable) - 1, POINTS).round().astype(int))]
-        at = steps[usable].astype(int).tolist()
-        measured = values[usable].tolist()
+        at, measured = steps[usable].astype(int).tolist(), values[usable].tolist()
         if finished := math.isfinite(run.loss):
             at, measured = [*at, run.steps], [*measured, run.loss]
         if at:
@@ -81,6 +83,56 @@ def points(runs: list[Run]) -> Points:
             final += [False] * (len(at) - finished) + [True] * finished
             owner += [place] * len(at)
     return Points(form.stack(traces), np.array(losses), np.array(final), np.array(owner))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Least squares: differences of losses in units of a scale, and of parameters from the prior in its widths.
+
+    Large ones count less than their squares (soft L1): those of losses beyond one scale, those of parameters beyond
+    ``FAR`` widths. ``sure`` is the weight of the prior.
+    """
+
+    data: Points
+    reference: form.Reference
+    expected: Prior
+    scale: float
+    sure: float = 1.0
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Late losses predict later ones best: each is weighed in proportion to its step."""
+        at = self.data.parts.counts.sum(axis=-1)
+        return np.asarray(np.where(self.data.counted, 1.0, CURVE_WEIGHT) * at / at.max() / self.scale)
+
+    @cached_property
+    def prior(self) -> tuple[Floats, Floats]:
+        """Centre of every number, the offset at last, and one over its width: 0 if there is no prior."""
+        prior = [self.expected.get(name, (0.0, math.inf)) for name in form.PARAMETERS]
+        centre, width = np.array([*prior, (0.0, 30 * self.scale)]).T
+        return centre, self.sure / width
+
+    def differences(self, values: Floats) -> Floats:
+        """Fitted minus measured."""
+        fitted = form.loss(values[:FREE], self.data.parts, self.reference)
+        return np.asarray(fitted - values[FREE] * self.data.beside - self.data.losses)
+
+    def residuals(self, values: Floats) -> Floats:
+        """Weighted differences of the losses, then those of the numbers."""
+        centre, sure = self.prior
+        return np.concatenate([self.differences(values) * self.weights, (values - centre) * sure])
+
+    def softened(self, squares: Any) -> Any:
+        """What residuals of these squares count, and its first two derivatives, as SciPy asks for them."""
+        knees = np.ones(len(squares))
+        knees[-FREE - 1 :] = FAR**2
+        root = np.sqrt(1 + squares / knees)
+        return np.stack([2 * knees * (root - 1), 1 / root, -0.5 / (knees * root**3)])
+
+    def improbability(self, values: Floats) -> float:
+        """Minus the logarithm of the probability of the numbers and the scale, given the runs, up to a constant."""
+        count = _freedom(self.data) + CURVE_WEIGHT**2 * float(self.data.beside.sum())
+        return count * math.log(self.scale) + 0.5 * float(self.softened(self.residuals(values) ** 2)[0].sum())
 
 
 def solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Floats, Problem]:
@@ -96,11 +148,12 @@ def solve(data: Points, reference: form.Reference, expected: Prior) -> tuple[Flo
     return min(passed, key=lambda solution: solution[1].improbability(solution[0]))
 
 
-def scale_of(residuals: Floats, data: Points) -> float:
-    """The typical size of the residuals of the counted losses, and at least the noise of repeated runs."""
+def scale_of(differences: Floats, data: Points) -> float:
+    """The typical size of the differences of the counted losses, and at least the noise of repeated runs."""
     level = data.losses[data.counted]
     smallest = 5e-4 * max(abs(float(np.median(level))), spread_of(level))
-    return max(1.4826 * float(np.median(np.abs(residuals))) * math.sqrt(len(residuals) / _freedom(data)), smallest)
+    typical = 1.4826 * float(np.median(np.abs(differences[data.counted])))
+    return max(typical * math.sqrt(len(level) / _freedom(data)), smallest)
 
 
 def spread_of(losses: Floats) -> float:
@@ -128,13 +181,18 @@ def _descend(data: Points, reference: form.Reference, expected: Prior) -> Iterat
     if data.losses.min() >= 0:
         lowest[0] = 0.0
     values = np.maximum(values, lowest)
-    options: dict[str, Any] = {"x_scale": "jac", "max_nfev": 50, "ftol": 1e-6, "xtol": 1e-6}
+    options: dict[str, Any] = {
+        "bounds": (lowest, math.inf),
+        "x_scale": "jac",
+        "max_nfev": 50,
+        "ftol": 1e-6,
+        "xtol": 1e-6,
+    }
     scale = 0.05 * spread_of(data.losses[data.counted])
     for sure in (UNSURE, *[1.0] * PASSES):
         problem = Problem(data, reference, expected, scale, sure)
-        values = least_squares(problem.residuals, values, problem.jacobian, bounds=(lowest, math.inf), **options).x
-        residuals = problem.differences(values)[0] * problem.weights * scale
-        before, scale = scale, scale_of(residuals[data.counted], data)
+        values = least_squares(problem.residuals, values, **options | {"loss": problem.softened}).x
+        before, scale = scale, scale_of(problem.differences(values) * problem.weights * scale, data)
         yield values, Problem(data, reference, expected, scale)
         if sure == 1 and abs(math.log(scale / before)) < 0.05:
             break
@@ -144,91 +202,41 @@ def _start(data: Points, reference: form.Reference, expected: Prior) -> Floats:
     """Exponents in the middle of the prior; amplitudes, floor and offset by linear least squares."""
     values = np.array([expected.get(name, (0.0, 1.0))[0] for name in form.PARAMETERS] + [0.0])
     values[[1, 3]] = 0.0
-    _, gradient = form.loss_and_gradient(values[:FREE], data.parts, reference)
-    columns = [gradient[:, 0], gradient[:, 1], gradient[:, 3], *([-data.beside] if data.beside.any() else [])]
+    _, bias, noise = form.terms(values[:FREE], data.parts, reference)
+    columns = [np.ones_like(bias), bias, noise, *([-1.0 * data.beside] if data.beside.any() else [])]
     ordered = np.argsort(data.losses)
     central = ordered[: max(len(columns), math.ceil(0.9 * len(ordered)))]  # a diverged run must not set the start
     linear = np.linalg.lstsq(np.stack(columns, axis=1)[central], data.losses[central], rcond=None)[0]
     least = 0.02 * spread_of(data.losses[data.counted])
-    bias, noise = (max(float(amount), least) for amount in linear[1:3])
-    values[1], values[3] = math.log(bias), math.log(noise)
-    values[0] = float(np.median((data.losses - bias * gradient[:, 1] - noise * gradient[:, 3])[central]))
-    values[FREE] = float(linear[3]) if data.beside.any() else 0.0
+    of_bias, of_noise = np.maximum(linear[1:3], least)
+    values[0] = np.median((data.losses - of_bias * bias - of_noise * noise)[central])
+    values[[1, 3]] = math.log(of_bias), math.log(of_noise)
+    values[FREE:] = linear[3:] if data.beside.any() else 0.0
     return values
 
 
-class Problem:
-    """Residuals in units of the scale, and of parameters in widths of the prior; large ones are softened (soft L1)."""
-
-    def __init__(
-        self, data: Points, reference: form.Reference, expected: Prior, scale: float, sure: float = 1.0
-    ) -> None:
-        self.data, self.reference, self.scale = data, reference, scale
-        # Late losses predict later ones best: each is weighed in proportion to its step.
-        at = data.parts.counts.sum(axis=-1)
-        self.weights = np.where(data.counted, 1.0, CURVE_WEIGHT) * at / at.max() / scale
-        prior = [expected.get(name, (0.0, math.inf)) for name in form.PARAMETERS]
-        self.centre, width = np.array([*prior, (0.0, 30 * scale)]).T
-        self.sure = sure / width
-
-    def improbability(self, values: Floats) -> float:
-        """Minus the logarithm of the probability of the parameters and the scale, given the runs, up to a constant."""
-        count = _freedom(self.data) + CURVE_WEIGHT**2 * float(self.data.beside.sum())
-        return count * math.log(self.scale) + 0.5 * float((self.residuals(values) ** 2).sum())
-
-    def differences(self, values: Floats) -> tuple[Floats, Floats]:
-        """Fitted minus measured, and its derivatives."""
-        fitted, gradient = form.loss_and_gradient(values[:FREE], self.data.parts, self.reference)
-        beside = self.data.beside
-        return fitted - values[FREE] * beside - self.data.losses, np.column_stack([gradient, -beside])
-
-    def robust(self, values: Floats) -> tuple[Floats, Floats]:
-        """The differences in units of the scale, large ones softened, and their derivatives."""
-        off, gradient = self.differences(values)
-        raw = np.nan_to_num(off * self.weights, nan=1e6, posinf=1e6, neginf=-1e6)
-        soft, slope = _softened(raw)
-        return soft, np.nan_to_num(gradient * (self.weights * slope)[:, None])
-
-    def pull(self, values: Floats) -> tuple[Floats, Floats]:
-        """Distance of the parameters from the prior's mean in widths, softened if large, and the derivatives."""
-        soft, slope = _softened((values - self.centre) * self.sure / FAR)
-        return FAR * soft, slope * self.sure
-
-    def residuals(self, values: Floats) -> Floats:
-        """What is squared and minimised: differences of losses, and distances from the prior's mean."""
-        return np.concatenate([self.robust(values)[0], self.pull(values)[0]])
-
-    def jacobian(self, values: Floats) -> Floats:
-        """Derivatives of the residuals."""
-        return np.concatenate([self.robust(values)[1], np.diag(self.pull(values)[1])])
-
-
-def _softened(raw: Floats) -> tuple[Floats, Floats]:
-    """Numbers whose squares are the soft L1 loss of the given ones, and their derivatives."""
-    root = np.sqrt(1 + raw * raw)
-    return np.sign(raw) * np.sqrt(2 * (raw * raw / (root + 1))), np.sqrt((root + 1) / 2) / root
-
-
-def draws(problem: Problem, values: Floats, seed: int) -> Floats:
+def draws(problem: Problem, values: Floats) -> Floats:
     """Parameters that other samples of the runs would have given: one Gauss–Newton step from the fit for each.
 
     Runs are drawn with replacement, with all their points; the centre of the prior is drawn as well, so that what the
     runs do not determine is not taken for certain.
     """
-    random, data = np.random.default_rng(seed), problem.data
-    soft, rows = problem.robust(values)
+    from scipy.optimize import approx_fprime
+
+    random, data = np.random.default_rng(0), problem.data
+    off, rows = problem.residuals(values), approx_fprime(values, problem.residuals, 1e-6)
+    slope = problem.softened(off**2)[1]
+    own = len(data.losses)  # the other residuals are those of the prior
     count = int(data.run.max()) + 1
     squares, slopes = np.zeros((count, FREE + 1, FREE + 1)), np.zeros((count, FREE + 1))
-    np.add.at(squares, data.run, rows[:, :, None] * rows[:, None, :])
-    np.add.at(slopes, data.run, rows * soft[:, None])
+    np.add.at(squares, data.run, (slope[:, None, None] * rows[:, :, None] * rows[:, None, :])[:own])
+    np.add.at(slopes, data.run, (rows * (slope * off)[:, None])[:own])
     times = random.multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(float)
-    off = values - problem.centre
-    precision = problem.sure**2 / np.sqrt(1 + (off * problem.sure / FAR) ** 2)
+    precision = slope[own:] * problem.prior[1] ** 2
     shift = random.standard_normal((DRAWS, FREE + 1)) * np.sqrt(precision)
     steepness = np.einsum("bi,ijk->bjk", times, squares) + np.diag(precision + 1e-9)
-    pull = precision * off - shift
-    step = np.linalg.solve(steepness, (times @ slopes + pull)[..., None])[..., 0]
-    moved = -step[:, :FREE]
+    pull = precision * (values - problem.prior[0]) - shift
+    moved = -np.linalg.solve(steepness, (times @ slopes + pull)[..., None])[:, :FREE, 0]
     # The linear step is not valid further than this: not to a bias that hardly falls, nor to amplitudes near zero.
     for place, room in ((1, 0.8), (2, 0.6 * values[2]), (3, 0.8)):
         moved *= np.minimum(1.0, room / np.maximum(-moved[:, place], 1e-9))[:, None]

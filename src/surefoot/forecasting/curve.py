@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,8 +57,7 @@ class Trace(NamedTuple):
     """Mean Q_t of each part, by which the weights have grown."""
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(NamedTuple):
     """Units, so that fitted numbers are of order one and do not depend on the scale of the rates."""
 
     rate: float = 1.0
@@ -69,29 +67,11 @@ class Reference:
 
 
 class Sums(NamedTuple):
-    """What the form needs of a schedule, in the units of a reference, and the derivatives by ``log_growth``."""
+    """S, N and A of schedules, in the units of a reference."""
 
     total: Floats
     noise: Floats
     typical: Floats
-    d_total: Floats
-    d_noise: Floats
-    d_typical: Floats
-
-
-def weight_growth(lrs: ArrayLike, weight_decay: float = 0.0) -> Floats:
-    """Q_t = Σ_{k≤t} α_k² exp(−2λ(α_{k+1} + … + α_t)): by how much the squared weights have grown, up to a constant.
-
-    >>> weight_growth([1.0, 1.0, 2.0])
-    array([1., 2., 6.])
-    """
-    rates = np.asarray(lrs, float)
-    if number("weight_decay", weight_decay, least=0) == 0:
-        return np.cumsum(rates**2, axis=-1)
-    exponent = 2 * weight_decay * np.cumsum(rates, axis=-1)
-    with np.errstate(divide="ignore"):  # as logarithms, because exp(exponent) would overflow over a long run
-        grown = np.logaddexp.accumulate(2 * np.log(rates) + exponent, axis=-1)
-    return np.asarray(np.exp(grown - exponent))
 
 
 def trace(lrs: ArrayLike, horizons: Sequence[int] | None = None, *, weight_decay: float = 0.0) -> Trace:
@@ -112,27 +92,13 @@ def trace(lrs: ArrayLike, horizons: Sequence[int] | None = None, *, weight_decay
     if ends.ndim != 1 or not len(ends) or ends.dtype.kind not in "iu" or ends.min() < 1 or ends.max() > steps:
         raise ValueError(f"horizons must be a sequence of whole numbers from 1 to {steps}, got {horizons!r}")
     edges = np.maximum(ends[:, None] - _offsets(int(ends.max())), 0)
-    counts = np.diff(-edges).astype(float)
-    mean, growth = _means(rates, edges), _means(weight_growth(rates, weight_decay), edges)
-    parts = Trace(np.broadcast_to(counts, mean.shape), np.maximum(mean, 0.0), growth)
+    parts = _with_growths(np.diff(-edges), part_means(rates, edges), weight_decay)
     return parts if horizons is not None else Trace(*(part[..., 0, :] for part in parts))
 
 
 def coarse(steps: int, rates: ArrayLike, *, weight_decay: float = 0.0) -> Trace:
-    """A trace from the mean rates of its parts, as many as :func:`part_ends` has; other axes are further schedules.
-
-    This costs nothing beside :func:`trace`, and is as exact as the rates change little within a part.
-    """
-    mean = np.asarray(rates, float)
-    counts = np.broadcast_to(np.diff(_offsets(steps)).astype(float), mean.shape)
-    growths, before = np.empty_like(mean), np.zeros(mean.shape[:-1])
-    for place in range(mean.shape[-1] - 1, -1, -1):  # the earliest part is the last one
-        rate, count = mean[..., place], counts[..., place]
-        half = np.exp(-weight_decay * rate * count)
-        added = 0.5 * rate**2 * count
-        growths[..., place] = before * half + added * np.sqrt(half)
-        before = growths[..., place] * half + added * np.sqrt(half)
-    return Trace(counts, mean, growths)
+    """A trace from the mean rates of its parts, as :func:`part_means` gives them; other axes are further schedules."""
+    return _with_growths(np.diff(_offsets(steps)), np.asarray(rates, float), weight_decay)
 
 
 def part_ends(steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -144,21 +110,33 @@ def part_ends(steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return steps - _offsets(steps)
 
 
-def part_means(values: ArrayLike) -> Floats:
-    """Means over the parts of a schedule, latest first, as :func:`coarse` takes them.
+def part_means(values: ArrayLike, edges: Any = None) -> Floats:
+    """Means over the parts of a schedule, latest first, or between other falling edges; 0 where two are the same.
 
     >>> part_means([1.0, 2.0, 3.0])
     array([3., 2., 1.])
     """
     array = np.asarray(values, float)
-    return np.maximum(_means(array, part_ends(array.shape[-1])), 0.0)
+    edges = part_ends(array.shape[-1]) if edges is None else edges
+    sums = np.concatenate([np.zeros((*array.shape[:-1], 1)), np.cumsum(array, axis=-1)], axis=-1)
+    return np.asarray(np.maximum(np.diff(sums[..., edges], axis=-1) / np.minimum(np.diff(edges), -1), 0.0))
 
 
-def _means(values: Floats, edges: Any) -> Floats:
-    """Means between falling edges, which are on the last axis; 0 where two edges are the same."""
-    sums = np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], axis=-1)
-    means: Floats = np.diff(sums[..., edges], axis=-1) / np.minimum(np.diff(edges), -1)
-    return means
+def _with_growths(counts: Any, rates: Floats, weight_decay: float) -> Trace:
+    """The trace of parts with these rates: Q of a part follows from that of the one before it."""
+    counts = np.broadcast_to(counts.astype(float), rates.shape)
+    decay = 2 * number("weight_decay", weight_decay, least=0) * rates
+    few = decay * counts < 1e-6  # where the quotients would cancel
+    gone = np.where(few, 1.0, -np.expm1(-decay))  # share that a step takes
+    left = np.exp(-decay * counts)
+    added = rates**2 * np.where(few, counts, (1 - left) / gone)  # by the part until its end
+    old = np.where(few, 1.0, (1 - gone) * (1 - left) / (gone * np.maximum(counts, 1)))  # mean share of what was there
+    new = rates**2 * np.where(few, 0.5 * (counts + 1), (1 - old) / gone)
+    growths, before = np.empty_like(rates), np.zeros(rates.shape[:-1])
+    for place in range(rates.shape[-1] - 1, -1, -1):  # the earliest part is the last one
+        growths[..., place] = before * old[..., place] + new[..., place]
+        before = before * left[..., place] + added[..., place]
+    return Trace(counts, rates, growths)
 
 
 def stack(traces: Sequence[Trace]) -> Trace:
@@ -166,8 +144,7 @@ def stack(traces: Sequence[Trace]) -> Trace:
     longest = max(item.counts.shape[-1] for item in traces)
 
     def padded(values: Floats) -> Floats:
-        missing = longest - values.shape[-1]
-        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
+        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, longest - values.shape[-1])])
 
     return Trace(*(np.concatenate([padded(item[k]) for item in traces]) for k in range(3)))
 
@@ -177,31 +154,20 @@ def sums(parts: Trace, log_growth: ArrayLike = -math.inf, reference: Reference |
 
     ``log_growth`` may be an array: its axes come first in the result.
 
-    >>> total, noise, typical, *_ = sums(trace([1.0, 1.0]))
+    >>> total, noise, typical = sums(trace([1.0, 1.0]))
     >>> float(total), float(noise), float(typical)
     (2.0, 2.0, 1.0)
     """
     unit = reference or Reference()
     growth = np.exp(np.asarray(log_growth, float))
     growth = growth.reshape(growth.shape + (1,) * parts.rates.ndim)
-    relative = parts.growths / unit.growth
-    rate = parts.rates / unit.rate * np.sqrt((1 + growth) / (1 + growth * relative))
-    slope = 0.5 * growth * (1 / (1 + growth) - relative / (1 + growth * relative))  # d log(rate)/d log_growth
+    rate = parts.rates / unit.rate * np.sqrt((1 + growth) / (1 + growth * parts.growths / unit.growth))
     mass = rate * parts.counts
     behind = np.cumsum(mass, axis=-1)
     after = behind - 0.5 * (mass + rate)  # S_{t+1} in the middle of a part
-    moved = slope * mass
-    capped = after < rate
-    middle = np.where(mass > 0, np.where(capped, rate, after), 1.0)
-    d_middle = np.where(capped, slope * rate, np.cumsum(moved, axis=-1) - 0.5 * (moved + slope * rate))
-    weight = mass / middle
+    weight = mass / np.where(mass > 0, np.maximum(after, rate), 1.0)
     total = behind[..., -1]
-    typical = (rate * mass).sum(axis=-1) / total
-    noise = (weight * rate).sum(axis=-1)
-    d_total = moved.sum(axis=-1)
-    d_noise = (weight * rate * (2 * slope - d_middle / middle)).sum(axis=-1)
-    d_typical = (2 * slope * rate * mass).sum(axis=-1) / total - typical * d_total / total
-    return Sums(total / unit.total, noise / unit.noise, typical, d_total / unit.total, d_noise / unit.noise, d_typical)
+    return Sums(total / unit.total, (weight * rate).sum(axis=-1) / unit.noise, (rate * mass).sum(axis=-1) / total)
 
 
 def loss(parameters: ArrayLike, parts: Trace, reference: Reference | None = None) -> Floats:
@@ -210,33 +176,18 @@ def loss(parameters: ArrayLike, parts: Trace, reference: Reference | None = None
     >>> float(loss([2.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, -math.inf], trace([0.5, 0.5])))
     4.0
     """
+    return np.asarray(sum(terms(parameters, parts, reference)))
+
+
+def terms(parameters: ArrayLike, parts: Trace, reference: Reference | None = None) -> tuple[Floats, Floats, Floats]:
+    """Floor, bias and noise of the form, which sum to the loss."""
     fitted = np.asarray(parameters, float)
-    return _terms(fitted, sums(parts, fitted[..., 7], reference), parts.rates.ndim - 1)[0]
-
-
-def loss_and_gradient(parameters: ArrayLike, parts: Trace, reference: Reference | None = None) -> tuple[Floats, Floats]:
-    """The form, and its derivatives by the eight parameters on a new last axis."""
-    fitted = np.asarray(parameters, float)
-    summed = sums(parts, fitted[..., 7], reference)
-    value, bias, noise, (log_s, log_n, log_a) = _terms(fitted, summed, parts.rates.ndim - 1)
-    _, _, p, _, q, r, e, _ = fitted
-    by_growth = -p * bias * summed.d_total / summed.total + noise * (
-        q * summed.d_noise / summed.noise + r * summed.d_typical / summed.typical - e * summed.d_total / summed.total
-    )
-    columns = (np.ones_like(bias), bias, -bias * log_s, noise, noise * log_n, noise * log_a, -noise * log_s, by_growth)
-    return value, np.stack(columns, axis=-1)
-
-
-def _terms(fitted: Floats, summed: Sums, axes: int) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats, Floats]]:
-    """The loss, its bias, its noise, and the logarithms of S, N and A."""
+    log_s, log_n, log_a = np.log(sums(parts, fitted[..., 7], reference))
     floor, log_bias, p, log_noise, q, r, e, _ = (
-        column.reshape(column.shape + (1,) * axes) for column in np.moveaxis(fitted, -1, 0)
+        column.reshape(column.shape + (1,) * (parts.rates.ndim - 1)) for column in np.moveaxis(fitted, -1, 0)
     )
-    log_s, log_n, log_a = np.log(summed.total), np.log(summed.noise), np.log(summed.typical)
     with np.errstate(over="ignore"):
-        bias = np.exp(log_bias - p * log_s)
-        noise = np.exp(log_noise + q * log_n + r * log_a - e * log_s)
-    return floor + bias + noise, bias, noise, (log_s, log_n, log_a)
+        return floor, np.exp(log_bias - p * log_s), np.exp(log_noise + q * log_n + r * log_a - e * log_s)
 
 
 def _offsets(steps: int) -> np.ndarray[Any, np.dtype[np.int64]]:
