@@ -45,10 +45,6 @@ class Module(pl.LightningModule):
         SEEN.append(loss.item())
         return loss
 
-    def validation_step(self, batch, _):
-        loss = (self.net(batch[0]) - batch[1]).square().mean()
-        self.log_dict({"val_loss": loss, "goodness": -loss})
-
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=self.lr) if self.configure is None else self.configure(self)
 
@@ -144,11 +140,10 @@ def test_random_numbers_depend_on_the_seed_alone(makes):
         return loader(0.5, shuffle=True, generator=torch.Generator().manual_seed(int(torch.randint(99, ()))))
 
     losses = {}
-    for horizon, seed in ((15, 0), (12, 0), (9, 0), (9, 1)):
+    for horizon, seed in ((15, 0), (9, 0), (9, 1)):
         find_lr(makes(dropout=0.3, data=shuffled), lrs=[0.02], horizon=horizon, seeds=[seed])
         losses[horizon, seed] = SEEN.copy()
         SEEN.clear()
-    assert losses[15, 0][:12] == losses[12, 0]
     assert losses[15, 0][:9] == losses[9, 0]
     assert losses[9, 0] != losses[9, 1]
 
@@ -189,31 +184,15 @@ def test_the_search_sees_the_schedule(makes, monkeypatch):
     monkeypatch.setattr("surefoot.integrations._find.tune", tune)
     for configure in (one_cycle, by_epoch):
         find_lr(makes(configure, accumulate_grad_batches=3), lrs=[0.1])
-    assert seen[0].tolist() == pytest.approx([0.04, 1.0, 0.816, 0.465, 0.134, 0.0], abs=0.01)
-    assert seen[1].tolist() == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
-
-
-def test_a_metric_of_validation_decides(makes):
-    def make(lr):
-        return (*makes()(lr), loader())
-
-    small = find_lr(make, lrs=[1e-3, 1e-2, 1e-1], evaluate="val_loss")
-    large = find_lr(make, lrs=[1e-3, 1e-2, 1e-1], evaluate="goodness", maximize=True)
-    assert small.lr == large.lr
-    assert small.loss == pytest.approx(-large.score)
-    SEEN.clear()
-    with pytest.raises(ValueError, match=r"goodness, .*val_loss.* got 'nothing'"):
-        find_lr(make, lrs=[1e-3], evaluate="nothing")
-    with pytest.raises(ValueError, match="got no val_loader"):
-        find_lr(makes(), lrs=[1e-3], evaluate="val_loss")
-    assert SEEN == []  # both were said before anything was trained
+    assert seen[0] == pytest.approx([0.04, 1.0, 0.816, 0.465, 0.134, 0.0], abs=0.01)
+    assert seen[1] == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
 
 
 def test_a_trainer_is_made_once_per_part_and_not_once_per_step(makes):
     """Each one would read a checkpoint and write another."""
-    make, made = makes(max_epochs=12), []
+    make, made = makes(), []
     find_lr(lambda lr: made.append(lr) or make(lr), lrs=[0.01, 0.02])
-    assert len(made) < 20  # of up to 120 steps
+    assert len(made) < 16  # of up to 30 steps
 
 
 class Ending(pl.Callback):
@@ -232,8 +211,6 @@ class Silent(Module):
         ({"lrs": [-1.0, 1.0]}, r"lrs\[0\]"),
         ({"horizon": 0}, "horizon"),
         ({"horizon": 16}, "15 steps"),
-        ({"evaluate": 3}, "evaluate"),
-        ({"maximize": True}, "evaluate="),
         ({"store": "here"}, "'store'"),
         ({"make": "trainer"}, "make must be a function"),
         ({"make": lambda makes: lambda lr: makes()(lr)[:2]}, r"\(trainer, module, loader\)"),

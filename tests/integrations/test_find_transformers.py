@@ -23,7 +23,7 @@ def fresh():
 
 
 class Tokens(torch.utils.data.Dataset):
-    def __init__(self, count=28):
+    def __init__(self, count=20):
         self.count = count
 
     def __len__(self):
@@ -58,7 +58,7 @@ def makes(tmp_path):
             arguments = transformers.TrainingArguments(
                 output_dir=str(tmp_path / "out"),
                 **{
-                    "max_steps": 12, "per_device_train_batch_size": 4, "use_cpu": True, "report_to": "none",
+                    "max_steps": 6, "per_device_train_batch_size": 4, "use_cpu": True, "report_to": "none",
                     "save_strategy": "no", "disable_tqdm": True, "logging_strategy": "no", "learning_rate": lr,
                     "dataloader_pin_memory": False, **options,
                 },
@@ -105,31 +105,22 @@ def test_a_training_of_the_search_is_the_training_at_that_rate(makes, options, t
 def test_random_numbers_depend_on_the_seed_alone(makes):
     """Dropout and order are the same wherever the search stops, and whatever was drawn before."""
     losses = {}
-    for horizon, seed in ((12, 0), (9, 0), (9, 1)):
+    for horizon, seed in ((4, 0), (3, 0), (3, 1)):
         make = makes(dropout=0.3, lr_scheduler_type="constant")
         find_lr(make, lrs=[0.02], horizon=horizon, seeds=[seed])
         losses[horizon, seed] = SEEN.copy()
         SEEN.clear()
-    assert losses[12, 0][:9] == losses[9, 0] != losses[9, 1]
-
-
-def test_a_metric_of_evaluation_decides(makes):
-    make = makes(more={"eval_dataset": Tokens()}, max_steps=6)
-    assert find_lr(make, lrs=[1e-3, 1e-2], evaluate="eval_loss").lr == 1e-2
-    SEEN.clear()
-    with pytest.raises(ValueError, match=r"eval_loss.* got 'nothing'"):
-        find_lr(make, lrs=[1e-3], evaluate="nothing", horizon=1)
-    assert SEEN == []  # it was said before anything was trained
+    assert losses[4, 0][:3] == losses[3, 0] != losses[3, 1]
 
 
 def test_a_rate_that_diverges_is_not_the_answer(makes):
-    found = find_lr(makes(optim="sgd", max_grad_norm=0.0, max_steps=6), lrs=[1e-2, 1e30])
+    found = find_lr(makes(optim="sgd", max_grad_norm=0.0), lrs=[1e-2, 1e30])
     assert found.lr == 1e-2
     assert "diverged" in str(found.table)
 
 
 def test_a_plateau_scheduler_counts_as_none(makes):
-    options = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 3, "max_steps": 6}
+    options = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 3}
     assert find_lr(makes(more={"eval_dataset": Tokens()}, **options), lrs=[1e-2]).horizon == 6
 
 
@@ -147,8 +138,7 @@ def on_no_data(makes):
     [
         ({"lrs": "many"}, "lrs"),
         ({"horizon": 2.5}, "horizon"),
-        ({"horizon": 13}, "12 steps"),
-        ({"evaluate": "eval_loss", "horizon": 1}, "eval_dataset"),
+        ({"horizon": 7}, "6 steps"),
         ({"objective": "bound"}, "'objective'"),
         ({"make": lambda makes: makes()(0.1)}, "make must be a function"),
         ({"make": lambda makes: lambda lr: None}, "transformers.Trainer"),

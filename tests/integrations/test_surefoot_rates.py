@@ -170,6 +170,10 @@ def loss_on_test_images(net: torch.nn.Module) -> float:
     return loss_of(net, data()[1].tensors).item()
 
 
-@pytest.mark.parametrize("way", WAYS)
+REPEATS = ("CyclicLR", "ReduceLROnPlateau", "LambdaLR with warmup", "lr=1e-3")
+"""What says the same as another way."""
+
+
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] * (way in REPEATS)) for way in WAYS])
 def test_a_rate_that_is_left_in_does_no_harm(way: str, tmp_path: Any) -> None:
     assert loss_on_test_images(WAYS[way](tmp_path)) <= 1.02 * by_default()

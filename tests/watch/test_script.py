@@ -185,7 +185,7 @@ def test_loops_over_ranges_are_not_misread(nested):
     assert (nested.stdout, nested.code) == ("trained\n", 0), nested.stderr
     assert "of 40" not in nested.stderr
     assert "Too small" not in nested.stderr
-    assert "SGD: 1280 steps. Holds: " in nested.stderr
+    assert "SGD: 1280 steps. " in nested.stderr
     assert len(nested.trace) == 1280
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,12 @@ def find_lr(make: Callable[[float], Any], lrs: Any = None, horizon: int | None =
 
     Args:
         make: ``make(lr)`` gives a new trainer on one device, a new module with this rate, and the loader of the
-            training batches: ``(trainer, module, loader)``, or ``(trainer, module, loader, val_loader)``. Let the
-            trainer have no logger, no checkpoints and no progress bar. All that is random depends on the seed of the
-            search, also the order of a loader with ``shuffle=True``.
+            training batches: ``(trainer, module, loader)``. Let the trainer have no logger, no checkpoints and no
+            progress bar. All that is random depends on the seed of the search, also the order of a loader with
+            ``shuffle=True``.
         lrs: The rates to choose from; without them the search finds its own range and refines it.
         horizon: Steps of a training; by default all that the trainer plans.
-        **options: ``evaluate``, the name of a metric that the module logs in validation and that decides at the end
-            instead of the training loss, such as ``"val_loss"`` (it needs a ``val_loader``); and of
-            :func:`surefoot.tune` ``maximize``, ``seeds``, ``refine``, ``extend`` and ``progress``.
+        **options: Of :func:`surefoot.tune`: ``seeds``, ``refine``, ``extend`` and ``progress``.
 
     .. code-block:: python
 
@@ -55,35 +54,26 @@ class _Fit(_find.Training):
     place: Mapping[str, int] = {"epoch": 0, "taken": 0}
     """That of the next batch. Lightning would not load it from a checkpoint of the end of an epoch."""
 
-    def plan(self) -> _find.Plan:
+    def plan(self, horizon: int | None) -> list[float]:
         """Begin a fit."""
-        trainer, module, loader, _ = self._make()
-        begin = _Begin()
+        trainer, module, loader = self._make()
+        begin = _Begin(horizon)
         trainer.callbacks.append(begin)
-        try:
+        with suppress(_find.Begun):
             trainer.fit(module, _Batches(loader, self.seed, self.place))
-        except _find.Begun:
-            return begin.plan
-        raise ValueError("make must give a trainer that trains and a loader with batches, got nothing to train on")
+        if begin.rates is None:
+            raise ValueError("make must give a trainer that trains and a loader with batches, got nothing to train on")
+        return begin.rates
 
     def train(self, end: int) -> list[float]:
         """Fit from the last checkpoint to a step."""
-        trainer, module, loader, _ = self._make()
+        trainer, module, loader = self._make()
         batches = _Batches(loader, self.seed, self.place)
         stop = _Stop(batches, end - self.step, self._checkpoint)
         trainer.callbacks.append(stop)
         trainer.fit(module, batches, ckpt_path=self._checkpoint if self.step else None)
         self.place = batches.state_dict()
         return stop.losses
-
-    def measure(self) -> Mapping[str, Any]:
-        """Validate the last checkpoint."""
-        trainer, module, _, loader = self._make()
-        if loader is None:
-            raise ValueError(f"evaluate={self.metric!r} needs make to give a val_loader too, got no val_loader")
-        checkpoint = self._checkpoint if self.step else None
-        results = trainer.validate(module, loader, ckpt_path=checkpoint, verbose=False)
-        return {name: value for metrics in results for name, value in metrics.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Step and place; all else is in the checkpoint."""
@@ -98,28 +88,24 @@ class _Fit(_find.Training):
     def _checkpoint(self) -> str:
         return str(self.folder / "last.ckpt")
 
-    def _make(self) -> tuple[Any, Any, Any, Any]:
+    def _make(self) -> tuple[Any, Any, Any]:
         made = self.make(self.lr)
-        if not isinstance(made, tuple) or len(made) not in (3, 4) or not isinstance(made[0], Trainer):
-            raise TypeError(f"make must give (trainer, module, loader) or also a val_loader, got {made!r}")
-        if made[0].world_size > 1:
-            raise ValueError(
-                f"make must give a trainer on one device, got {made[0].world_size}: find the rate with "
-                "Trainer(devices=1) and the batch size of all devices together"
-            )
-        _find.use(*made[:2])
-        return (*made, None)[:4]
+        if not isinstance(made, tuple) or len(made) != 3 or not isinstance(made[0], Trainer):
+            raise TypeError(f"make must give (trainer, module, loader), got {made!r}")
+        _find.require_new(made[0].world_size, *made[:2])
+        return made
 
 
 class _Begin(Callback):  # type: ignore[misc, unused-ignore]
-    """Reads what a trainer plans, and ends the fit."""
+    """Reads which rates a trainer plans, and ends the fit before its first step."""
 
-    plan: _find.Plan
+    def __init__(self, horizon: int | None) -> None:
+        self.horizon = horizon
+        self.rates: list[float] | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Read, before the first step."""
-        planned = float(trainer.estimated_stepping_batches)
-        batches = trainer.num_training_batches
+        """Follow the schedulers."""
+        planned, batches = float(trainer.estimated_stepping_batches), trainer.num_training_batches
         per_epoch = math.ceil(batches / trainer.accumulate_grad_batches) if batches < math.inf else math.inf
         if not trainer.optimizers or not trainer.optimizers[0].param_groups:
             raise ValueError("the module must have an optimizer, got none from configure_optimizers")
@@ -130,7 +116,8 @@ class _Begin(Callback):  # type: ignore[misc, unused-ignore]
                 if step % pause == 0 and not config.reduce_on_plateau:
                     pl_module.lr_scheduler_step(config.scheduler, None)
 
-        self.plan = _find.Plan(planned if planned > 0 else math.inf, trainer.optimizers[0], follow)
+        steps = planned if planned > 0 else math.inf
+        self.rates = _find.planned_rates(trainer.optimizers[0], steps, self.horizon, follow)
         raise _find.Begun
 
 

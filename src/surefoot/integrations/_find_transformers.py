@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -27,9 +27,7 @@ def find_lr(make: Callable[[float], Any], lrs: Any = None, horizon: int | None =
             folder, whatever its ``output_dir`` is.
         lrs: The rates to choose from; without them the search finds its own range and refines it.
         horizon: Steps of a training; by default all that the Trainer plans.
-        **options: ``evaluate``, the name of a metric of ``trainer.evaluate()`` that decides at the end instead of the
-            training loss, such as ``"eval_loss"``; and of :func:`surefoot.tune` ``maximize``, ``seeds``,
-            ``refine``, ``extend`` and ``progress``.
+        **options: Of :func:`surefoot.tune`: ``seeds``, ``refine``, ``extend`` and ``progress``.
 
     .. code-block:: python
 
@@ -55,49 +53,31 @@ def find_lr(make: Callable[[float], Any], lrs: Any = None, horizon: int | None =
 class _Train(_find.Training):
     """A training with one rate."""
 
-    def plan(self) -> _find.Plan:
-        """Begin a training."""
-        trainer = self._begun()
+    def plan(self, horizon: int | None) -> list[float]:
+        """Begin a training, and follow its scheduler."""
+        trainer: Any = self._make(_Stop(0))
+        with suppress(_find.Begun):
+            trainer.train()
         scheduler: Any = trainer.lr_scheduler
         plateau = hasattr(scheduler, "patience")  # steps on a metric, which there is none of
-        step = (lambda _: None) if plateau else (lambda _: scheduler.step())
-        return _find.Plan(trainer.state.max_steps, trainer.optimizer, step)
+        follow = (lambda _: None) if plateau else (lambda _: scheduler.step())
+        return _find.planned_rates(trainer.optimizer, trainer.state.max_steps, horizon, follow)
 
     def train(self, end: int) -> list[float]:
         """Train from the last checkpoint to a step."""
         stop = _Stop(end)
-        self._make(stop).train(resume_from_checkpoint=self._checkpoint)
+        checkpoint = str(self.folder / f"checkpoint-{self.step}") if self.step else None
+        self._make(stop).train(resume_from_checkpoint=checkpoint)
         return stop.losses
-
-    def measure(self) -> Mapping[str, Any]:
-        """Evaluate the last checkpoint."""
-        metrics: Mapping[str, Any] = self._begun().evaluate()
-        return metrics
-
-    @property
-    def _checkpoint(self) -> str | None:
-        return str(self.folder / f"checkpoint-{self.step}") if self.step else None
-
-    def _begun(self) -> Trainer:
-        """A trainer that has loaded the last checkpoint, and would take the next step."""
-        trainer = self._make(_Stop(self.step))
-        with suppress(_find.Begun):
-            trainer.train(resume_from_checkpoint=self._checkpoint)
-        return trainer
 
     def _make(self, callback: TrainerCallback) -> Trainer:
         trainer = self.make(self.lr)
         if not isinstance(trainer, Trainer):
             raise TypeError(f"make must give a transformers.Trainer, got a {type(trainer).__name__}")
         args = trainer.args
-        if args.world_size > 1 or args.n_gpu > 1:
-            raise ValueError(
-                f"make must give a Trainer on one device, got {max(args.world_size, args.n_gpu)}: find the rate on "
-                "one, with the batch size of all devices together"
-            )
         if trainer.train_dataset is None:
             raise ValueError("make must give a Trainer with training data, got train_dataset=None")
-        _find.use(trainer, trainer.model)
+        _find.require_new(max(args.world_size, args.n_gpu), trainer, trainer.model)
         args.output_dir, args.seed, args.save_total_limit = str(self.folder), self.seed, 1
         args.save_only_model = args.push_to_hub = args.ignore_data_skip = args.logging_nan_inf_filter = False
         trainer.remove_callback(PrinterCallback)
