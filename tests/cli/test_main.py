@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import surefoot
 from surefoot.cli._main import app
-from surefoot.paper import networks
+from surefoot.paper import cifar10
 
 
 def command(*arguments):
@@ -54,7 +54,7 @@ def test_network_figures_come_from_one_resumable_sweep(tmp_path):
     assert first.returncode == 0, first.stderr
     assert "25 runs, 25 of them computed now" in first.stdout
     assert len(list(tmp_path.glob("cifar10-*.png"))) == 5
-    numbers = networks.recorded("cifar10", tmp_path / "studies", ["smoke"])["smoke"]
+    numbers = cifar10.recorded(tmp_path / "studies", ["smoke"])["smoke"]
     assert numbers.algorithm.values.tolist() == ["sgd", "sps", "ngn", "log-ngn", "sgd+warmup"]
     assert (tmp_path / "studies" / "cifar10-smoke.db").exists()
     assert "25 runs, 0 of them computed now" in process(*arguments).stdout
@@ -132,7 +132,7 @@ class TestStudy:
 def test_claims_as_json():
     (row,) = json.loads(command("claims", "quadratics", "--json").stdout)
     assert row["verdict"] == "holds"
-    assert set(row) == {"id", "claim", "rule", "measured", "verdict"}
+    assert set(row) == {"id", "claim", "rule", "measured", "verdict", "sweeps"}
 
 
 def test_pep_verifies_a_statement(tmp_path, monkeypatch):

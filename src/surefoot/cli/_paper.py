@@ -34,7 +34,7 @@ def reproduce(
         list[str] | None,
         Argument(
             metavar="FIGURE",
-            help="Names of figures, or the paper's numbers (figure1 … figure12); none means all that need no training.",
+            help="Names of figures, or the paper's numbers (figure1 … figure12); none means all.",
             autocompletion=completing(*_FIGURES),
         ),
     ] = None,
@@ -43,24 +43,23 @@ def reproduce(
         str | None,
         Option(
             "--preset",
-            help="Train networks first, in this size: smoke (seconds), small (hours), medium, paper (days).",
-            autocompletion=completing("surefoot.paper.networks:PRESETS"),
+            help="Train ResNet20 first, in this size: smoke (seconds), start, small (hours), medium, paper (days).",
+            autocompletion=completing("surefoot.paper.cifar10:PRESETS"),
         ),
     ] = None,
     device: Annotated[str, Option("--device", help="Where networks train: cpu, cuda, …")] = "cpu",
     data: Annotated[
         str | None,
-        Option("--data", help="CIFAR-10's folder, or a text file; else what the data folders hold."),
+        Option("--data", help="CIFAR-10's folder; else what the data folders hold."),
     ] = None,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No progress bar and no table.")] = False,
 ) -> None:
     """Compute the figures again and write each as PNG, PDF and CSV.
 
-    Without names: all figures that need no training, then a summary of the claims and OUT/report.html.
+    Without names: all figures, then a summary of the claims and OUT/report.html.
 
     Figures of ResNet20 are drawn from runs in OUT/studies, or else from numbers that come with the package. With
-    --preset they are trained: [bold]cifar10[/] (all figures of that sweep), cifar10-geometries, characters. An
-    interrupted sweep goes on where it stopped.
+    --preset they are trained: [bold]cifar10[/] names all of them. An interrupted sweep goes on where it stopped.
 
     [bold]Examples[/]
 
@@ -106,7 +105,8 @@ def claims(
     counts = ", ".join(f"{sum(row.verdict == verdict for row in rows)} {verdict}" for verdict in colours)
     table = Table("verdict", "claim, rule, measured", title=f"Claims of the paper: {counts}", show_lines=True)
     for row in rows:
-        text = Text.assemble((row.claim, "bold"), f"  ({row.id})\n", (f"rule: {row.rule}", "dim"), f"\n{row.measured}")
+        found = "\n".join(f"{size}: {words}" for size, words in row.sweeps.items()) or row.measured
+        text = Text.assemble((row.claim, "bold"), f"  ({row.id})\n", (f"rule: {row.rule}", "dim"), f"\n{found}")
         table.add_row(Text(row.verdict, colours[row.verdict]), text)
     Console().print(table)
 

@@ -16,7 +16,7 @@ from rich.markup import escape
 from surefoot._base.arguments import one_of
 from surefoot._base.processes import cores
 from surefoot._base.progress import reporter
-from surefoot.paper import experiments, figures, networks
+from surefoot.paper import cifar10, experiments, figures
 from surefoot.paper.claims import SECTIONS, Checked, all_claims, check
 
 if TYPE_CHECKING:
@@ -34,22 +34,19 @@ def reproduce(names: list[str], out: Path, preset: str | None, device: str, data
     chosen = figures.expanded(names) or figures.available()
     studies = out / "studies"
     console = Console(quiet=quiet, highlight=False, soft_wrap=True)
-    sweeps = dict.fromkeys(figures.FIGURES[name].sweep for name in chosen if figures.FIGURES[name].sweep)
     if preset is not None:
-        one_of("preset", preset, networks.PRESETS)  # what is wrong stops everything before work starts
+        one_of("preset", preset, cifar10.PRESETS)  # what is wrong stops everything before work starts
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=out):
         pass  # who cannot write there is told so now, not after the work
 
-    trained = {}
-    for sweep in sweeps if preset else ():
-        assert preset is not None
-        trained[sweep] = _train(sweep, preset, studies, device, data, console)
-        networks.write(trained[sweep], studies / f"{sweep}-{preset}.csv")
-        console.print(f"  studies/{sweep}-{preset}.csv: losses, bounds and distance of every run")
+    trains = preset is not None and any(figures.FIGURES[name].is_sweep for name in chosen)
+    if preset is not None and trains:
+        cifar10.write(_train(preset, studies, device, data, console), studies / f"cifar10-{preset}.nc")
+        console.print(f"  studies/cifar10-{preset}.nc: losses, bounds and distance of every run")
     console.print(f"[bold]Figures[/], each as .png, .pdf and .csv in {escape(str(out))}")
     order = sorted(chosen, key=lambda name: not figures.FIGURES[name].is_slow)
-    calls = [delayed(make)(name, studies, out, trained.get(figures.FIGURES[name].sweep)) for name in order]
+    calls = [delayed(make)(name, studies, out, [preset] if preset else cifar10.TRUSTED) for name in order]
     workers = Parallel(n_jobs=min(cores(), len(calls)), return_as="generator_unordered")
     with reporter(not console.quiet, total=len(order), unit="figures") as tell:
         for done, (name, seconds) in enumerate(workers(calls), 1):
@@ -57,7 +54,7 @@ def reproduce(names: list[str], out: Path, preset: str | None, device: str, data
             tell(done)
     if not names:
         _tell_left_out(console)
-    if not names or (preset not in (None, "smoke") and "cifar10" in sweeps):
+    if not names or (trains and preset != "smoke"):
         ids = [name for name in all_claims() if not names or name.startswith("cifar-")]
         rows = check(ids, folder=studies, progress=not quiet)
         console.print(f"\n[bold]Claims of the paper[/]; `surefoot claims --store {escape(str(studies))}` has all rules")
@@ -67,10 +64,10 @@ def reproduce(names: list[str], out: Path, preset: str | None, device: str, data
         _report(studies, out / "report.html", console)
 
 
-def make(name: str, studies: Path, out: Path, sweep: xr.Dataset | None) -> tuple[str, float]:
+def make(name: str, studies: Path, out: Path, presets: Sequence[str]) -> tuple[str, float]:
     """Compute and write one figure; returns its name and the seconds that it took."""
     start = time.perf_counter()
-    figures.save(name, figures.data(name, studies, sweep), out)
+    figures.save(name, figures.data(name, studies, presets), out)
     return name, time.perf_counter() - start
 
 
@@ -80,10 +77,6 @@ def _tell_left_out(console: Console) -> None:
     if lacking:
         extra = "pip install 'surefoot\\[pep]'"
         console.print(f"  not made, because the extra pep is not installed ({extra}): {', '.join(lacking)}")
-    console.print(
-        f"  made with --preset only, because they train networks: {', '.join(figures.trained())}; "
-        "try `surefoot reproduce cifar10 --preset smoke`, which takes seconds on digits"
-    )
 
 
 def summary(rows: Sequence[Checked]) -> Iterator[str]:
@@ -116,18 +109,18 @@ def _report(studies: Path, path: Path, console: Console) -> None:
         console.print(f"  {place}. [bold]{escape(what)}[/]: {words}")
 
 
-def _train(sweep: str, preset: str, studies: Path, device: str, data: str | None, console: Console) -> xr.Dataset:
+def _train(preset: str, studies: Path, device: str, data: str | None, console: Console) -> xr.Dataset:
     """Run what is missing of a sweep, with a bar over all of it; runs take minutes, so all of them count."""
     start, computed = time.perf_counter(), 0
-    with reporter(not console.quiet, about=f"runs of {sweep} ({preset})") as tell:
+    with reporter(not console.quiet, about=f"runs of cifar10 ({preset})") as tell:
 
         def count(done: int, total: int) -> None:
             nonlocal computed
             computed = done
             tell(done, total=total)
 
-        results = networks.run(sweep, preset, studies, device=device, data=data, progress=count)
+        results = cifar10.run(preset, studies, device=device, data=data, progress=count)
     total = sum(result.dataset.status.size for result in results.values())
     seconds = time.perf_counter() - start
-    console.print(f"{sweep} ({preset}): {total} runs, {computed} of them computed now in {seconds:.0f} s")
-    return networks.measure(sweep, preset, results)
+    console.print(f"cifar10 ({preset}): {total} runs, {computed} of them computed now in {seconds:.0f} s")
+    return cifar10.measure(preset, results)

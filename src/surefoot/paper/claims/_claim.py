@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from surefoot._base.arguments import one_of
 from surefoot._base.progress import Tell, reporter
-from surefoot.paper import experiments, networks
+from surefoot.paper import cifar10, experiments
 from surefoot.plots import label_of
 
 if TYPE_CHECKING:
@@ -18,26 +18,20 @@ if TYPE_CHECKING:
 
     from surefoot.study import Result
 
-Verdict = Literal["holds", "fails", "not-run"]
-
-
-class NotRun(Exception):
-    """The runs that a claim needs are not here; the message says which, or how to make them."""
-
 
 class Evidence:
-    """What claims look at. Convex studies run when they are asked for, and are kept in a folder if one is given; sweeps
-    on networks take hours: only their recorded numbers are read, from the folder or from the package.
+    """What claims look at. Convex studies run when they are asked for, and are kept in a folder if one is given; the
+    sweep on CIFAR-10 takes hours: only its recorded numbers are read, from the folder or from the package.
 
     Args:
         folder: Where the studies are kept.
-        presets: Sizes of sweeps on networks, the most trusted first.
+        presets: Sizes of the sweep on CIFAR-10, the most trusted first.
     """
 
-    def __init__(self, folder: Path | None = None, presets: Sequence[str] = networks.TRUSTED) -> None:
+    def __init__(self, folder: Path | None = None, presets: Sequence[str] = cifar10.TRUSTED) -> None:
         self._folder, self._presets = folder, presets
         self._results: dict[str, Result] = {}
-        self._sweeps: dict[str, dict[str, xr.Dataset]] = {}
+        self._sweeps: dict[str, xr.Dataset] | None = None
 
     def __getitem__(self, name: str) -> Result:
         """The result of a convex experiment."""
@@ -45,25 +39,21 @@ class Evidence:
             self._results[name] = experiments.run(name, self._folder)
         return self._results[name]
 
-    def sweeps(self, name: str) -> dict[str, xr.Dataset]:
-        """The numbers of a sweep on a network in every size that was run, by preset.
-
-        Raises:
-            NotRun: There is none.
-        """
-        if name not in self._sweeps:
-            self._sweeps[name] = networks.recorded(name, self._folder, self._presets)
-        if not self._sweeps[name]:
-            command = f"surefoot reproduce {name} --preset {self._presets[-1]} --out OUT"
-            raise NotRun(f"run `{command}` first, then `surefoot claims --store OUT/studies`")
-        return self._sweeps[name]
+    def sweeps(self) -> Mapping[str, xr.Dataset]:
+        """The numbers of the sweep on CIFAR-10 in every size that was run, by preset."""
+        if self._sweeps is None:
+            self._sweeps = cifar10.recorded(self._folder, self._presets)
+        return self._sweeps
 
 
 class Finding(NamedTuple):
     """Whether a claim holds, and what its check measured, in words."""
 
-    holds: bool
+    holds: bool | None
+    """None: the runs that the rule needs are not there."""
     measured: str
+    sweeps: dict[str, str] | None = None
+    """What each size of the sweep on CIFAR-10 says, by preset, and what earlier rules said (``before``)."""
 
 
 Check = Callable[[Any], Finding]
@@ -79,7 +69,7 @@ class Claim(NamedTuple):
     claim: str
     rule: str
     check: Check
-    """Takes the :class:`Evidence`. Where runs or an extra are missing, the verdict is ``not-run``."""
+    """Takes the :class:`Evidence`."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,9 @@ class Checked:
     claim: str
     rule: str
     measured: str
-    verdict: Verdict
+    verdict: Literal["holds", "fails", "not-run"]
+    sweeps: dict[str, str] = field(default_factory=dict)
+    """See :class:`Finding`."""
 
 
 SECTIONS: dict[str, dict[str, Claim]] = {
@@ -113,23 +105,17 @@ def claim_about(section: str, name: str, words: str, rule: str) -> Callable[[Che
     return take
 
 
-def judge(claim: Claim, evidence: Evidence) -> Checked:
-    """Apply a claim's rule."""
-    try:
-        holds, measured = claim.check(evidence)
-        verdict: Verdict = "holds" if holds else "fails"
-    except (NotRun, ImportError) as missing:  # runs, or an extra that is not installed; the message says what to do
-        measured, verdict = str(missing), "not-run"
-    return Checked(claim.id, claim.claim, claim.rule, measured, verdict)
-
-
 def all_claims() -> dict[str, Claim]:
     """Every claim by its id, in the paper's order."""
     return {name: claim for claims in SECTIONS.values() for name, claim in claims.items()}
 
 
 def check(
-    ids: Iterable[str] | None = None, *, folder: Path | None = None, progress: Tell | None = None
+    ids: Iterable[str] | None = None,
+    *,
+    folder: Path | None = None,
+    progress: Tell | None = None,
+    evidence: Evidence | None = None,
 ) -> list[Checked]:
     """Check the claims with these ids, or all.
 
@@ -137,14 +123,22 @@ def check(
         ids: Which; None means all.
         folder: Where the studies are kept, to be found again.
         progress: True for a bar, or a function of (claims done, all).
+        evidence: What to look at in place of the folder.
     """
     known = all_claims()
-    chosen = [one_of("claim", name, known) for name in (known if ids is None else ids)]
-    evidence = Evidence(folder)
+    chosen = [known[one_of("claim", name, known)] for name in (known if ids is None else ids)]
+    looked_at = evidence or Evidence(folder)
     checked: list[Checked] = []
     with reporter(progress, total=len(chosen), unit="claims") as tell:
-        for name in chosen:
-            checked.append(judge(known[name], evidence))
+        for claim in chosen:
+            try:
+                holds, measured, sweeps = claim.check(looked_at)
+            except ImportError as missing:  # an extra that is not installed; the message says which
+                holds, measured, sweeps = None, str(missing), None
+            verdict: Literal["holds", "fails", "not-run"] = (
+                "not-run" if holds is None else "holds" if holds else "fails"
+            )
+            checked.append(Checked(claim.id, claim.claim, claim.rule, measured, verdict, sweeps or {}))
             tell(len(checked))
     return checked
 

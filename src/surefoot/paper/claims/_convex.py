@@ -58,6 +58,17 @@ def _stable_ranges(evidence: Evidence) -> Finding:
 
 
 @linear(
+    "regression-log-ngn",
+    "the Lambert-W step is also very stable (App. D), here on linear regression",
+    "the window of LogNGN reaches α = 100, as that of NGN does",
+)
+def _log_ngn(evidence: Evidence) -> Finding:
+    rows = _rows(evidence["linear-regression"], "ngn", "log-ngn")
+    beyond = _at(evidence["linear-regression"], "log-ngn", 21.5)
+    return Finding(rows[1].high >= 99, f"windows: {windows(rows)}; LogNGN at α = 21.5: {beyond:.2g}")
+
+
+@linear(
     "spp-overtakes-sps",
     "SPP overtakes SPS for α ≥ 1, in the loss and in the bound",
     "mean f(x_T) and Ω_T of SPP below those of SPS at every rate ≥ 1",

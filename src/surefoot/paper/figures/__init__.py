@@ -1,14 +1,14 @@
 """The paper's figures, and some of our own: a table of what each is made of, and how it is drawn.
 
-A figure is drawn from a labelled data set, made of the results of convex studies, of the numbers of a sweep on a
-network, or of formulas alone; :func:`save` writes picture and numbers side by side.
+A figure is drawn from a labelled data set, made of the results of convex studies, of the recorded numbers of the sweep
+on CIFAR-10, or of formulas alone; :func:`save` writes picture and numbers side by side.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import xarray as xr
@@ -16,15 +16,16 @@ import xarray as xr
 from surefoot._base.arguments import one_of, unknown
 from surefoot._base.files import replacing, write_whole
 from surefoot._base.text import csv_text
-from surefoot.paper import experiments, networks
-from surefoot.paper.figures import convex, formulas, sweeps, worst_cases
+from surefoot.paper import cifar10 as records
+from surefoot.paper import experiments
+from surefoot.paper.figures import cifar10, convex, formulas, worst_cases
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.paper.figures.panels import rows_of
 from surefoot.plots.style import legend_below
 
-FIGURES: dict[str, Recipe] = {**formulas.FIGURES, **convex.FIGURES, **worst_cases.FIGURES, **sweeps.FIGURES}
+FIGURES: dict[str, Recipe] = {**formulas.FIGURES, **convex.FIGURES, **worst_cases.FIGURES, **cifar10.FIGURES}
 """Every figure by its name, in the order in which they are made."""
-GROUPS = {"cifar10": tuple(name for name, recipe in FIGURES.items() if recipe.sweep == "cifar10")}
+GROUPS = {"cifar10": tuple(cifar10.FIGURES)}
 """Names that stand for several figures; so do the paper's numbers, ``figure1`` to ``figure12``."""
 LAST = 12
 """The paper's last figure."""
@@ -36,14 +37,9 @@ def lacking() -> list[str]:
     return [] if installed else list(worst_cases.FIGURES)
 
 
-def trained() -> list[str]:
-    """Names of the figures of sweeps that no numbers come with the package of: they train networks."""
-    return [name for name, recipe in FIGURES.items() if recipe.sweep and not networks.recorded(recipe.sweep)]
-
-
 def available() -> list[str]:
     """Names of the figures that are made by default: in a minute, offline, with what is installed."""
-    return [name for name in FIGURES if name not in {*trained(), *lacking()}]
+    return [name for name in FIGURES if name not in lacking()]
 
 
 def expanded(names: Iterable[str]) -> list[str]:
@@ -65,26 +61,22 @@ def expanded(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def data(name: str, studies: Path | None = None, sweep: xr.Dataset | None = None) -> xr.Dataset:
-    """What a figure shows. Convex studies keep their runs in a folder, if one is given.
+def data(name: str, studies: Path | None = None, presets: Sequence[str] = records.TRUSTED) -> xr.Dataset:
+    """What a figure shows.
 
     Args:
         name: The figure.
-        studies: The folder.
-        sweep: The numbers of a figure's sweep; by default of the most trusted one that is there.
+        studies: A folder where convex studies keep their runs, and where a sweep of yours is looked for before the
+            recorded ones.
+        presets: Which sizes of the sweep.
 
     >>> dict(sorted(data("power-law").sizes.items()))
     {'lr': 101, 'nu': 6}
     """
     recipe = FIGURES[one_of("figure", name, FIGURES)]
-    if not recipe.sweep:
-        return recipe.data(*(experiments.run(study, studies) for study in recipe.studies))
-    if sweep is None:
-        found = networks.recorded(recipe.sweep, studies)
-        if not found:
-            raise ValueError(f"no runs of {recipe.sweep} come with the package: name a preset to train them")
-        sweep = next(iter(found.values()))
-    return recipe.data(sweep)
+    if recipe.is_sweep:
+        return recipe.data(records.recorded(studies, presets))
+    return recipe.data(*(experiments.run(study, studies) for study in recipe.studies))
 
 
 def save(name: str, shown: xr.Dataset, folder: Path) -> list[Path]:
@@ -93,8 +85,7 @@ def save(name: str, shown: xr.Dataset, folder: Path) -> list[Path]:
     figure = recipe.draw(shown)
     if not figure.legends and not any(ax.get_legend() for ax in figure.axes):
         legend_below(figure, figure.axes)
-    about = [shown.attrs["title"]] if recipe.sweep else []
-    figure.suptitle("\n".join([recipe.heading, *about]), fontsize=11)
+    figure.suptitle(recipe.heading, fontsize=11)
     for ax in figure.axes:
         ax.title.set_fontsize(9.5)
     folder.mkdir(parents=True, exist_ok=True)

@@ -22,12 +22,12 @@ class Recipe(NamedTuple):
     title: str
     """What the figure shows."""
     data: Callable[..., xr.Dataset]
-    """What is shown: of the results of the ``studies``, of the numbers of the ``sweep``, or of nothing."""
+    """What is shown: of the results of the ``studies``, of the sizes of the sweep on CIFAR-10, or of nothing."""
     draw: Callable[[xr.Dataset], Figure]
     studies: tuple[str, ...] = ()
     """Names of the convex experiments that the figure shows."""
-    sweep: str = ""
-    """Name of the sweep on a network that the figure shows."""
+    is_sweep: bool = False
+    """Whether the figure shows the sweep on CIFAR-10."""
     is_slow: bool = False
     """Whether the figure takes seconds, and so is begun before the others."""
 

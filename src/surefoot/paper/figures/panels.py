@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot.plots.methods import GREY, looks
+from surefoot.plots.numbers import short, ticks
 from surefoot.plots.style import KEY, drawable, key, mark_edge, running_mean
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def draw_rates(
         start_label: What the dotted level is.
     """
     top = headroom * start
-    shown, marked = [start], set()
-    for aside, (method, style) in enumerate(looks(methods).items()):
+    shown, marked, aside = [start], set(), 0
+    for method, style in looks(methods).items():
         runs = data[loss].sel(algorithm=method)
         runs = (runs if "seed" in runs.dims else runs.expand_dims("seed")).dropna("lr", how="all")
         lrs = runs.lr.values
@@ -53,6 +54,7 @@ def draw_rates(
             losses = runs.mean("seed").values
         ax.plot(lrs, drawable(losses, top), **style.options())
         mark_edge(ax, lrs, losses, top, style.colour, aside=aside)
+        aside += bool((losses > top).any())  # the next method's marks stand beside these
         marked |= {"diverged" if np.isinf(value) else "loss above the axis" for value in losses if value > top}
         low, high = (np.where(losses <= top, end, np.nan) for end in (runs.min("seed"), runs.max("seed")))
         if (high > low).any():
@@ -101,6 +103,13 @@ def draw_traces(ax: Axes, traces: xr.DataArray, methods: Iterable[str]) -> None:
     for rate, shade in zip(rates, shades, strict=True):
         key(ax, f"α = {rate:.3g}", alpha=shade)
     key(ax, f"thin: every step, thick: mean of {window}", linewidth=0.5, alpha=0.6)
+
+
+def plain_ticks(ax: Axes) -> None:
+    """Plain numbers on the y-axis, which has too few decades for powers of ten."""
+    marks = ticks(*ax.get_ylim(), log=True)
+    ax.set_yticks(marks, [short(mark) for mark in marks])
+    ax.yaxis.minorticks_off()
 
 
 def rows_of(data: xr.Dataset) -> tuple[list[str], list[list[Any]]]:

@@ -2,10 +2,10 @@
 
 A *window* is the unbroken range of rates around the best one whose loss is at most a tenth of (ln 10 − f⋆) above it:
 ln 10 is the loss of guessing, f⋆ the smallest f(x_T) of the sweep. The bound's window ends where Ω exceeds 1.5 times
-its minimum. "≈" means one step of the grid, half a decade.
+its minimum. "≈" means one step of the grid, half a decade. Numbers are means over the seeds that were run.
 
-Rules that were changed after the sweep ``medium`` was seen say so, and are judged on seeds that were not seen then:
-those other than 0.
+The most trusted size that can be judged decides. Rules that were changed after ``medium`` had been seen say so, and are
+judged on seeds that were not seen then: those other than 0.
 """
 
 from __future__ import annotations
@@ -16,35 +16,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from surefoot.paper.claims._claim import (
-    SECTIONS,
-    Claim,
-    Evidence,
-    Finding,
-    NotRun,
-    at_most_a_step,
-    claim_about,
-    decades,
-    listed,
-    windows,
-)
-from surefoot.paper.networks import COLUMNS, EARLY
+from surefoot.paper.cifar10 import COLUMNS, EARLY
+from surefoot.paper.claims._claim import Evidence, Finding, at_most_a_step, claim_about, decades, listed, windows
 from surefoot.plots import label_of
 
 if TYPE_CHECKING:
     import xarray as xr
 
-SECTION = "ResNet20 on CIFAR-10"
 METHODS = ("sgd", "sps", "ngn")
 WARMUP = "sgd+warmup"
 LARGE = 10.0
 """The rate that stands for large ones: a decade above SGD's last good rate in the paper."""
 _STEP = 0.5
-_REVISED = " (revised after medium: judged on other seeds)"
 
 SweepCheck = Callable[["xr.Dataset"], Finding]
-CHECKS: dict[str, SweepCheck] = {}
-"""What decides each claim on the numbers of one sweep."""
+
+
+class NotRun(Exception):
+    """The runs that a rule needs are not there; the message says which."""
 
 
 class Window(NamedTuple):
@@ -56,67 +45,55 @@ class Window(NamedTuple):
     high: float
 
 
-def claim(name: str, words: str, rule: str, *, revised: bool = False) -> Callable[[SweepCheck], SweepCheck]:
-    """The decorator that makes a claim of a check of one sweep: it judges the sweep in every size that there is."""
+def claim(name: str, words: str, rule: str, *, before: str = "") -> Callable[[SweepCheck], SweepCheck]:
+    """The decorator that makes a claim of a check of one sweep; ``before``: an earlier rule and its verdicts."""
 
     def take(check: SweepCheck) -> SweepCheck:
-        CHECKS[name] = partial(_on_new_seeds, check) if revised else check
-        words_, rule_ = f"{SECTION}: {words}", rule + _REVISED * revised
-        claim_about(SECTION, name, words_, rule_)(lambda evidence: _on_every_size(CHECKS[name], evidence))
+        section = "ResNet20 on CIFAR-10"
+        revised = " (revised after medium: judged on other seeds than 0)" * bool(before)
+        claim_about(section, name, f"{section}: {words}", rule + revised)(partial(_in_every_size, check, before))
         return check
 
     return take
 
 
-def _on_new_seeds(check: SweepCheck, data: xr.Dataset) -> Finding:
-    fresh = data.isel(seed=data.seed.values > 0)
-    if not fresh.sizes["seed"]:
-        raise NotRun(f"needs other seeds than 0; seed 0, after which the rule was revised: {check(data).measured}")
-    return check(fresh)
+def _in_every_size(check: SweepCheck, before: str, evidence: Evidence) -> Finding:
+    """What the most trusted size says that can be judged, and what each of them says."""
+    decided: Finding | None = None
+    sweeps: dict[str, str] = {"before": before} if before else {}
+    for preset, data in evidence.sweeps().items():
+        found, seeds = _judged(check, data, data.seed.values[data.seed.values > 0] if before else data.seed.values)
+        if found.holds is None and before:
+            seen, _ = _judged(check, data, data.seed.values[data.seed.values == 0])
+            if seen.holds is not None:
+                found = Finding(None, f"no verdict on seed 0, which the rule was revised after: {seen.measured}")
+        verdict = "" if found.holds is None else f"{'holds' if found.holds else 'fails'}, {seeds}: "
+        sweeps[preset] = verdict + found.measured
+        if found.holds is not None and decided is None:
+            decided = found._replace(measured=f"{found.measured} ({preset}, {seeds})")
+    if decided is None:
+        decided = Finding(
+            None, "; ".join(f"{preset}: {words}" for preset, words in sweeps.items() if preset != "before")
+        )
+    return decided._replace(sweeps=sweeps)
 
 
-def _on_every_size(check: SweepCheck, evidence: Evidence) -> Finding:
-    """What the most trusted sweep says that can be judged; the numbers of the others stand beside it."""
-    found = {preset: _look(check, data) for preset, data in evidence.sweeps("cifar10").items()}
-    origin = {preset: data.attrs.get("recorded", "") for preset, data in evidence.sweeps("cifar10").items()}
-    about = {preset: f"preset {preset}" + (f", {words}" if words else "") for preset, words in origin.items()}
-    judged = {preset: finding for preset, finding in found.items() if isinstance(finding, Finding)}
-    if not judged:
-        raise NotRun("; ".join(f"{reason} ({about[preset]})" for preset, reason in found.items()))
-    verdicts = {preset: "holds" if finding.holds else "fails" for preset, finding in judged.items()}
-    words = [f"{preset} {verdicts[preset]}: {judged[preset].measured} ({about[preset]})" for preset in judged]
-    first = next(iter(judged))
-    return Finding(judged[first].holds, "; ".join(words) if len(words) > 1 else words[0].partition(": ")[2])
-
-
-def _look(check: SweepCheck, data: xr.Dataset) -> Finding | str:
-    """What a check sees in a sweep, or what the sweep lacks for it."""
+def _judged(check: SweepCheck, data: xr.Dataset, seeds: np.ndarray) -> tuple[Finding, str]:
+    """What a check says of some seeds, or what they lack for it; and the seeds in words."""
     try:
-        return check(data)
+        return check(data.sel(seed=seeds)), f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     except NotRun as missing:
-        return str(missing)
-
-
-def by_preset(evidence: Evidence | None = None) -> list[tuple[Claim, dict[str, Finding | str]]]:
-    """Every claim about ResNet20 with what was found in each size, by preset; a text says what a size lacks.
-
-    >>> claim, findings = by_preset(Evidence(presets=["small"]))[0]
-    >>> claim.id, findings["small"].holds
-    ('cifar-sgd-degrades', True)
-    """
-    sweeps = (evidence or Evidence()).sweeps("cifar10")
-    found = SECTIONS[SECTION].values()
-    return [(each, {preset: _look(CHECKS[each.id], data) for preset, data in sweeps.items()}) for each in found]
+        return Finding(None, str(missing)), ""
 
 
 def _over_rates(data: xr.Dataset, label: str, column: str) -> xr.DataArray:
     """The mean over the seeds of a method's column, at the rates that it was run at."""
-    if label not in data.algorithm:
-        raise NotRun(f"there are no runs of {label_of(label)}")
+    if label not in data.algorithm or column not in data:
+        raise NotRun(f"there are no runs of {label_of(label)}" if column in data else f"no {COLUMNS[column]}")
     with np.errstate(over="ignore"):
         values = data[column].sel(algorithm=label).mean("seed").dropna("lr")
     if not values.size:
-        raise NotRun(f"the {COLUMNS[column]} was not recorded for {label_of(label)}")
+        raise NotRun(f"there is no {COLUMNS[column]} of {label_of(label)}")
     return values
 
 
@@ -144,6 +121,8 @@ def _at_common_rates(data: xr.Dataset, column: str, least: float) -> dict[str, x
 def _window(label: str, values: xr.DataArray, limit: float) -> Window:
     """The unbroken range of rates around the best one at which a number is within a limit."""
     lrs, numbers = values.lr.values, values.values
+    if len(lrs) < 3:
+        raise NotRun(f"there are fewer than three rates of {label_of(label)}")
     best = int(numbers.argmin())
     bad = np.flatnonzero(~(numbers <= limit) | np.isinf(numbers))
     if best in bad:
@@ -224,7 +203,7 @@ def _gain(rows: list[Window], label: str) -> Finding:
     "cifar-warmup",
     "with warmup SGD works for roughly one order of magnitude larger α",
     "the last rate at which f(x_T) is at most SGD's best + 0.1(ln 10 − f⋆) grows by 1 ± ½ decades with warmup",
-    revised=True,
+    before="SGD's window grows by 1 ± ½ decades: small holds, medium fails",
 )
 def _warmup(data: xr.Dataset) -> Finding:
     found = {label: _over_rates(data, label, "loss") for label in ("sgd", WARMUP)}
@@ -236,7 +215,7 @@ def _warmup(data: xr.Dataset) -> Finding:
     "cifar-warmup-bound",
     "the gain of warmup is reflected in the bound",
     "the last rate at which Ω is at most 1.5 × SGD's smallest grows by 1 ± ½ decades with warmup",
-    revised=True,
+    before="the window of SGD's bound grows by 1 ± ½ decades: small holds, medium fails",
 )
 def _warmup_bound(data: xr.Dataset) -> Finding:
     found = {label: _over_rates(data, label, "bound") for label in ("sgd", WARMUP)}
@@ -269,7 +248,7 @@ def _sps_best(data: xr.Dataset) -> Finding:
     "cifar-bound-mirrors-loss",
     "the bound closely reflects the range of rates with a good final training loss",
     "upper ends of the windows of Ω (≤ 1.5 × its minimum) and of the loss at most one grid step apart for all three",
-    revised=True,
+    before="windows end at most half a decade apart: small fails, medium fails",
 )
 def _mirrors(data: xr.Dataset) -> Finding:
     pairs = zip(_bound_windows(data, METHODS), _loss_windows(data, METHODS), strict=True)
@@ -282,7 +261,7 @@ def _mirrors(data: xr.Dataset) -> Finding:
     "cifar-any-distance",
     "the advantage of SPS and NGN for large α is reflected in the bound independent of D",
     "noise of Ω, which does not depend on D, of SPS and NGN below SGD's from a decade above SGD's window on",
-    revised=True,
+    before="noise of Ω below SGD's at α ≥ 1: small fails, medium fails",
 )
 def _any_distance(data: xr.Dataset) -> Finding:
     """With one D for all methods the bias cancels: what is left to compare is the noise."""
@@ -295,16 +274,16 @@ def _any_distance(data: xr.Dataset) -> Finding:
 
 
 def _largest_early(data: xr.Dataset, labels: tuple[str, ...]) -> tuple[dict[str, float], str]:
-    """The largest early E[δ_t] by method, and in words: at the large rate, or the largest that all were run at."""
+    """The largest early δ_t by method, and in words: at the large rate, or the largest that all were run at."""
     rate = min(LARGE, *(float(_over_rates(data, label, "early_delta").lr[-1]) for label in labels))
     most = _at(data, labels, "early_delta", rate)
-    return most, f"largest E[δ_t] of the first {EARLY} steps at α = {rate:.3g}: {listed(most, '.3g')}"
+    return most, f"largest δ_t of the first {EARLY} steps at α = {rate:.3g}: {listed(most, '.3g')}"
 
 
 @claim(
     "cifar-delta-explodes",
     "δ_t explodes for SGD in the first iterations when α is large, and grows much slower for SPS and NGN",
-    f"at α = {LARGE:g} the largest E[δ_t] of the first {EARLY} steps of SGD at least 10 × those of SPS and NGN",
+    f"at α = {LARGE:g} SGD's largest δ_t of the first {EARLY} steps at least 10 × those of SPS and NGN",
 )
 def _explosion(data: xr.Dataset) -> Finding:
     most, text = _largest_early(data, METHODS)
@@ -314,7 +293,7 @@ def _explosion(data: xr.Dataset) -> Finding:
 @claim(
     "cifar-warmup-delta",
     "with warmup the increase of δ_t is slowed down",
-    f"the largest E[δ_t] of the first {EARLY} steps of SGD with warmup at most a tenth, at α = {LARGE:g} or "
+    f"the largest δ_t of the first {EARLY} steps of SGD with warmup at most a tenth, at α = {LARGE:g} or "
     "the largest rate that both were run at",
 )
 def _slowed(data: xr.Dataset) -> Finding:
@@ -326,15 +305,11 @@ def _slowed(data: xr.Dataset) -> Finding:
     "cifar-polyak-ratio",
     "f/‖g‖² is around 0.1 in early training (App. B.2)",
     f"the smallest of the first {EARLY} steps of SPS at α = 1, which bounds 1/(2L), at most 0.1",
-    revised=True,
+    before="early median of f/‖g‖² between 0.03 and 0.32: medium fails (0.44)",
 )
 def _polyak(data: xr.Dataset) -> Finding:
     text = ", ".join(f"{_at(data, ['sps'], 'polyak', lr)['sps']:.3g} at α = {lr:g}" for lr in (0.1, 1.0, LARGE))
-    first = _at(data, ["sps"], "first_polyak", 1.0)["sps"]
-    if data.least_polyak.isnull().all():  # recorded before this was measured; the first step is one of them
-        least = first
-    else:
-        least = _at(data, ["sps"], "least_polyak", 1.0)["sps"]
+    first, least = (_at(data, ["sps"], column, 1.0)["sps"] for column in ("first_polyak", "least_polyak"))
     text = f"f/‖g‖² of SPS: smallest {least:.3g}, first {first:.3g}, median over the first {EARLY} steps {text}"
     return Finding(least <= 0.1, text)
 
@@ -343,7 +318,7 @@ claim(
     "cifar-half-the-epochs",
     "half the epochs do not change the main observation",
     "after half the epochs: loss of SPS and NGN at most SGD's at every α ≥ 1, their best below SGD's best",
-    revised=True,
+    before="windows move by at most half a decade: medium fails",
 )(partial(_advantage, "half_loss"))
 
 
@@ -351,7 +326,7 @@ claim(
     "cifar-validation",
     "the stability in terms of validation loss is very similar",
     "upper ends of the windows of validation and training loss at the same iterate at most one grid step apart",
-    revised=True,
+    before="windows of both losses end at most half a decade apart: small holds, medium fails",
 )
 def _validation(data: xr.Dataset) -> Finding:
     held_out, end = _loss_windows(data, METHODS, "valid_loss"), _loss_windows(data, METHODS, "end_loss")

@@ -1,0 +1,121 @@
+"""The paper's figures of ResNet20 on CIFAR-10: one row of panels per size of the sweep that was run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import xarray as xr
+
+from surefoot.paper.figures._recipe import Recipe
+from surefoot.paper.figures.panels import draw_rates, draw_traces, plain_ticks
+from surefoot.plots.methods import looks
+from surefoot.plots.style import drawable, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DISTANCES = (1.0, 10.0, 10**1.5, 100.0)
+"""Values of D for the paper's ablation, D ∈ [1, 100]."""
+SIDES = {"without warmup": ("sgd", "sps", "ngn"), "SGD with warmup": ("sgd+warmup", "sps", "ngn")}
+ABOUT = ("title", "distance", "epochs", "reference")
+
+
+def sizes_data(columns: tuple[str, ...], sweeps: Mapping[str, xr.Dataset]) -> xr.Dataset:
+    """These numbers of a sweep, over ``preset`` too: of each size that has them."""
+    having = {preset: data for preset, data in sweeps.items() if all(name in data for name in columns)}
+    having = {preset: data for preset, data in having.items() if data[columns[0]].notnull().any()}
+    if not having:
+        raise ValueError(f"no size of the sweep has the {' and '.join(columns)} of its runs, of {', '.join(sweeps)}")
+    each = [data[list(columns)].assign({name: data.attrs[name] for name in ABOUT}) for data in having.values()]
+    return xr.concat(each, pd.Index(having, name="preset"), join="outer", combine_attrs="drop")
+
+
+def distances_data(sweeps: Mapping[str, xr.Dataset]) -> xr.Dataset:
+    """Ω for several D: the bias, which is all of the bound but its noise, grows as D²."""
+    data = sizes_data(("bound", "noise"), sweeps)
+    scale = xr.DataArray(list(DISTANCES), {"D": list(DISTANCES)}, "D") ** 2 / data.distance**2
+    return data[list(ABOUT)].assign(bound=data.noise + scale * (data.bound - data.noise))
+
+
+def _draw(panel: Callable[[Axes, xr.Dataset, tuple[str, ...]], None], label: str, data: xr.Dataset) -> Figure:
+    """Panels without warmup (left) and with (right), of each size."""
+    figure, axes = new_figure(2, rows=data.sizes["preset"])
+    for place, preset in enumerate(data.preset.values):
+        one = data.sel(preset=preset)
+        for ax, (side, methods) in zip(axes[2 * place :], SIDES.items(), strict=False):
+            panel(ax, one, tuple(name for name in methods if name in one.algorithm))
+            ax.set_title("\n".join([str(one.title.values), side]))
+        axes[2 * place].set_ylabel(label.format(int(one.epochs) // 2))
+    return figure
+
+
+def _loss_and_bound(loss: str, bound: str, ax: Axes, data: xr.Dataset, methods: tuple[str, ...]) -> None:
+    reference = float(data.reference)
+    words = f"its bound, D = {float(data.distance):g} (f⋆ = 0)"
+    draw_rates(
+        ax, data, methods, reference, loss=loss, bound=bound, headroom=4.0, start_label="loss of guessing, ln 10"
+    )
+    ax.text(0.99, 0.97, words, transform=ax.transAxes, ha="right", va="top", fontsize=7.5)
+    ax.set_xlim(0.008, 125)
+    plain_ticks(ax)
+
+
+def _deltas(ax: Axes, data: xr.Dataset, methods: tuple[str, ...]) -> None:
+    draw_traces(ax, data.delta.dropna("step", how="all").mean("seed"), methods)
+    ax.set_xscale("log")
+
+
+def _many_distances(ax: Axes, data: xr.Dataset, methods: tuple[str, ...]) -> None:
+    """The bound for several D, each curve with its D beside it."""
+    top = 30 * float(data.reference)
+    for method, style in looks(methods).items():
+        for far in DISTANCES:
+            bound = data.bound.sel(algorithm=method, D=far).mean("seed").dropna("lr")
+            label = style.label if far == DISTANCES[0] else None
+            ax.plot(bound.lr, drawable(bound.values, top), **style.options(linewidth=1.0, markersize=2.5, label=label))
+            shown = bound[bound.values < top]
+            if method == "sps":
+                height = "top" if far == DISTANCES[0] else "bottom"
+                ax.text(0.9 * float(shown.lr[0]), float(shown[0]), f"D = {far:.3g}", fontsize=7, ha="right", va=height)
+    ax.set(xscale="log", yscale="log", ylim=(None, top), xlabel="learning rate α", xlim=(0.003, 125))
+    plain_ticks(ax)
+
+
+def _losses(number: str, title: str, label: str, loss: str, bound: str) -> Recipe:
+    draw = partial(_draw, partial(_loss_and_bound, loss, bound), label)
+    return Recipe(number, title, partial(sizes_data, (loss, bound)), draw, is_sweep=True)
+
+
+FIGURES = {
+    "cifar10-loss-and-bound": _losses(
+        "4", "training loss and its bound", "training loss at the last iterate, $f(x_T)$", "loss", "bound"
+    ),
+    "cifar10-delta": Recipe(
+        "5",
+        "stability index over time, a mean over the seeds",
+        partial(sizes_data, ("delta",)),
+        partial(_draw, _deltas, "stability index, E[$δ_t$]"),
+        is_sweep=True,
+    ),
+    "cifar10-distances": Recipe(
+        "9",
+        "the bound for several guesses of D",
+        distances_data,
+        partial(_draw, _many_distances, "bound Ω of the training loss (f⋆ = 0)"),
+        is_sweep=True,
+    ),
+    "cifar10-half": _losses(
+        "10",
+        "training loss and its bound after half the epochs",
+        "training loss after {} epochs",
+        "half_loss",
+        "half_bound",
+    ),
+    "cifar10-validation": _losses(
+        "11", "validation loss, and the bound", "validation loss at the end", "valid_loss", "bound"
+    ),
+}  # fmt: skip
