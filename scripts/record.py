@@ -9,20 +9,23 @@ already are replaced.
 from __future__ import annotations
 
 import argparse
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 from surefoot.paper import cifar10
 from surefoot.study import Result
 
 
-def results_of(store: Path) -> list[Result]:
-    """The results of all studies of a store."""
-    found: list[Result] = []
-    while True:
+def results_of(store: Path) -> Iterator[Result]:
+    """What is finished of all studies of a store, method by method."""
+    for study in itertools.count():
         try:
-            found.append(Result.load(store, study=len(found)))
+            result = Result.load(store, study=study)
         except (ValueError, LookupError):
-            return found
+            return
+        finished = (result.of([method], result.lrs.tolist()).finished() for method in result.settings["methods"])
+        yield from (each for each in finished if each is not None)
 
 
 def main() -> None:

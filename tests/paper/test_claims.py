@@ -95,7 +95,7 @@ class TestRules:
         assert verdict("cifar-half-the-epochs", paper=sweep).verdict == "holds"
         row = verdict("cifar-half-the-epochs", paper=sweep.sel(seed=[0]))
         assert row.verdict == "not-run"
-        assert "no verdict on seed 0" in row.sweeps["paper"]
+        assert "no verdict, seed 0: " in row.sweeps["paper"]
         assert row.sweeps["before"].endswith("medium fails")
 
     def test_the_most_trusted_size_decides_and_the_others_stand_beside_it(self, sweep):
@@ -115,7 +115,10 @@ class TestRules:
         assert (
             "fewer than three rates of SGD" in verdict("cifar-sgd-degrades", small=sweep.sel(lr=slice(0.05))).measured
         )
-        assert "no training loss at the last" in verdict("cifar-advantage", start=sweep.drop_vars("loss")).measured
+        assert (
+            "there is no training loss at the last"
+            in verdict("cifar-advantage", start=sweep.drop_vars("loss")).measured
+        )
 
 
 QUICK = ("toy-function", "quadratics", "weakly-convex", "regression-stable-ranges", "spp-overtakes-sps", "orabona")

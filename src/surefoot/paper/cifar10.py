@@ -150,9 +150,8 @@ def measure(preset: str, results: Mapping[str, Result]) -> xr.Dataset:
     if preset == "start":
         data = data[list(AT_THE_START)]
     rows, epochs = settings["problem_options"].get("rows"), settings["epochs"]
-    images = "CIFAR-10" if rows is None else f"{rows:,} images of CIFAR-10"
-    trained = "A small network on digits" if preset == "smoke" else f"ResNet20 on {images}"
-    title = f"{trained}: {epochs} epoch{'s' * (epochs > 1)}, batches of {settings['batch_size']}"
+    images = "digits" if preset == "smoke" else "all of CIFAR-10" if rows is None else f"{rows:,} images of CIFAR-10"
+    title = "the first 200 steps" if preset == "start" else f"{images}, {epochs} epochs"
     about = {"title": title, "distance": settings["distance"], "epochs": epochs, "reference": math.log(10)}
     return data.assign_attrs(about)
 

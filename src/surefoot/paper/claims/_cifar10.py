@@ -66,7 +66,7 @@ def _in_every_size(check: SweepCheck, before: str, evidence: Evidence) -> Findin
         if found.holds is None and before:
             seen, _ = _judged(check, data, data.seed.values[data.seed.values == 0])
             if seen.holds is not None:
-                found = Finding(None, f"no verdict on seed 0, which the rule was revised after: {seen.measured}")
+                found = Finding(None, f"no verdict, seed 0: {seen.measured}")
         verdict = "" if found.holds is None else f"{'holds' if found.holds else 'fails'}, {seeds}: "
         sweeps[preset] = verdict + found.measured
         if found.holds is not None and decided is None:
@@ -81,6 +81,8 @@ def _in_every_size(check: SweepCheck, before: str, evidence: Evidence) -> Findin
 def _judged(check: SweepCheck, data: xr.Dataset, seeds: np.ndarray) -> tuple[Finding, str]:
     """What a check says of some seeds, or what they lack for it; and the seeds in words."""
     try:
+        if not len(seeds):
+            raise NotRun("there are no runs with other seeds than 0")
         return check(data.sel(seed=seeds)), f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     except NotRun as missing:
         return Finding(None, str(missing)), ""
@@ -89,7 +91,7 @@ def _judged(check: SweepCheck, data: xr.Dataset, seeds: np.ndarray) -> tuple[Fin
 def _over_rates(data: xr.Dataset, label: str, column: str) -> xr.DataArray:
     """The mean over the seeds of a method's column, at the rates that it was run at."""
     if label not in data.algorithm or column not in data:
-        raise NotRun(f"there are no runs of {label_of(label)}" if column in data else f"no {COLUMNS[column]}")
+        raise NotRun(f"there are no runs of {label_of(label)}" if column in data else f"there is no {COLUMNS[column]}")
     with np.errstate(over="ignore"):
         values = data[column].sel(algorithm=label).mean("seed").dropna("lr")
     if not values.size:
@@ -357,6 +359,8 @@ def _travel(data: xr.Dataset) -> Finding:
     "two runs whose losses differ by at most 0.02 and whose ‖x_T − x₁‖ differ by a factor of 3 or more",
 )
 def _norms(data: xr.Dataset) -> Finding:
+    if "loss" not in data:
+        raise NotRun("there are no losses")
     pairs = data[["loss", "travel"]].mean("seed").stack(run=("algorithm", "lr")).dropna("run")
     pairs = pairs.isel(run=np.isfinite(pairs.loss.values) & np.isfinite(pairs.travel.values))
     losses, travel = pairs.loss.values, pairs.travel.values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import xarray as xr
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 DISTANCES = (1.0, 10.0, 10**1.5, 100.0)
 """Values of D for the paper's ablation, D ∈ [1, 100]."""
 SIDES = {"without warmup": ("sgd", "sps", "ngn"), "SGD with warmup": ("sgd+warmup", "sps", "ngn")}
+Data = Callable[[Mapping[str, xr.Dataset]], xr.Dataset]
+Panel = Callable[["Axes", xr.Dataset, tuple[str, ...]], None]
 ABOUT = ("title", "distance", "epochs", "reference")
 
 
@@ -41,31 +43,32 @@ def distances_data(sweeps: Mapping[str, xr.Dataset]) -> xr.Dataset:
     return data[list(ABOUT)].assign(bound=data.noise + scale * (data.bound - data.noise))
 
 
-def _draw(panel: Callable[[Axes, xr.Dataset, tuple[str, ...]], None], label: str, data: xr.Dataset) -> Figure:
+def _draw(
+    panel: Callable[[Axes, xr.Dataset, tuple[str, ...]], None], label: str, words: str, data: xr.Dataset
+) -> Figure:
     """Panels without warmup (left) and with (right), of each size."""
     figure, axes = new_figure(2, rows=data.sizes["preset"])
     for place, preset in enumerate(data.preset.values):
-        one = data.sel(preset=preset)
-        for ax, (side, methods) in zip(axes[2 * place :], SIDES.items(), strict=False):
+        one, pair = data.sel(preset=preset), axes[2 * place : 2 * place + 2]
+        for ax, (side, methods) in zip(pair, SIDES.items(), strict=True):
             panel(ax, one, tuple(name for name in methods if name in one.algorithm))
-            ax.set_title("\n".join([str(one.title.values), side]))
-        axes[2 * place].set_ylabel(label.format(int(one.epochs) // 2))
+            ax.set_title(f"{one.title.item()}\n{side}{words.format(one.distance.item())}")
+        lows, highs = zip(*(ax.get_ylim() for ax in pair), strict=True)
+        for ax in pair:
+            ax.set_ylim(min(lows), max(highs))
+            plain_ticks(ax)
+        pair[0].set_ylabel(label.format(one.epochs.item() // 2))
     return figure
 
 
 def _loss_and_bound(loss: str, bound: str, ax: Axes, data: xr.Dataset, methods: tuple[str, ...]) -> None:
-    reference = float(data.reference)
-    words = f"its bound, D = {float(data.distance):g} (f⋆ = 0)"
-    draw_rates(
-        ax, data, methods, reference, loss=loss, bound=bound, headroom=4.0, start_label="loss of guessing, ln 10"
-    )
-    ax.text(0.99, 0.97, words, transform=ax.transAxes, ha="right", va="top", fontsize=7.5)
+    level: dict[str, Any] = {"start_label": "loss of guessing, ln 10", "headroom": 4.0}
+    draw_rates(ax, data, methods, float(data.reference), loss=loss, bound=bound, **level)
     ax.set_xlim(0.008, 125)
-    plain_ticks(ax)
 
 
 def _deltas(ax: Axes, data: xr.Dataset, methods: tuple[str, ...]) -> None:
-    draw_traces(ax, data.delta.dropna("step", how="all").mean("seed"), methods)
+    draw_traces(ax, data.delta.dropna("step", how="all").mean("seed"), methods, window=1)
     ax.set_xscale("log")
 
 
@@ -82,40 +85,33 @@ def _many_distances(ax: Axes, data: xr.Dataset, methods: tuple[str, ...]) -> Non
                 height = "top" if far == DISTANCES[0] else "bottom"
                 ax.text(0.9 * float(shown.lr[0]), float(shown[0]), f"D = {far:.3g}", fontsize=7, ha="right", va=height)
     ax.set(xscale="log", yscale="log", ylim=(None, top), xlabel="learning rate α", xlim=(0.003, 125))
-    plain_ticks(ax)
+
+
+def _recipe(
+    number: str, title: str, data: Callable[..., xr.Dataset], label: str, panel: Any, words: str = ""
+) -> Recipe:
+    return Recipe(number, f"ResNet20, {title}", data, partial(_draw, panel, label, words), is_sweep=True)
 
 
 def _losses(number: str, title: str, label: str, loss: str, bound: str) -> Recipe:
-    draw = partial(_draw, partial(_loss_and_bound, loss, bound), label)
-    return Recipe(number, title, partial(sizes_data, (loss, bound)), draw, is_sweep=True)
+    words = "; bound with D = {:g}, f⋆ = 0"
+    return _recipe(
+        number, title, partial(sizes_data, (loss, bound)), label, partial(_loss_and_bound, loss, bound), words
+    )
 
 
 FIGURES = {
     "cifar10-loss-and-bound": _losses(
         "4", "training loss and its bound", "training loss at the last iterate, $f(x_T)$", "loss", "bound"
     ),
-    "cifar10-delta": Recipe(
-        "5",
-        "stability index over time, a mean over the seeds",
-        partial(sizes_data, ("delta",)),
-        partial(_draw, _deltas, "stability index, E[$δ_t$]"),
-        is_sweep=True,
+    "cifar10-delta": _recipe(
+        "5", "stability index over time", partial(sizes_data, ("delta",)), "stability index, E[$δ_t$]", _deltas
     ),
-    "cifar10-distances": Recipe(
-        "9",
-        "the bound for several guesses of D",
-        distances_data,
-        partial(_draw, _many_distances, "bound Ω of the training loss (f⋆ = 0)"),
-        is_sweep=True,
+    "cifar10-distances": _recipe(
+        "9", "bound for several guesses of D", distances_data, "bound Ω of the loss (f⋆ = 0)", _many_distances
     ),
     "cifar10-half": _losses(
-        "10",
-        "training loss and its bound after half the epochs",
-        "training loss after {} epochs",
-        "half_loss",
-        "half_bound",
+        "10", "loss and bound after half the epochs", "training loss after {} epochs", "half_loss", "half_bound"
     ),
-    "cifar10-validation": _losses(
-        "11", "validation loss, and the bound", "validation loss at the end", "valid_loss", "bound"
-    ),
-}  # fmt: skip
+    "cifar10-validation": _losses("11", "validation loss", "validation loss at the end", "valid_loss", "bound"),
+}

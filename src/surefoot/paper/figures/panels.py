@@ -80,36 +80,39 @@ def draw_rates(
     ax.set(xscale="log", yscale="log", ylim=(max(min(shown) / 2, 1e-9 * start), top), xlabel="learning rate α")
 
 
-def draw_traces(ax: Axes, traces: xr.DataArray, methods: Iterable[str]) -> None:
-    """Values over algorithm, rate and step: smoothed, with every step behind them; the larger the rate, the darker."""
-    rates = traces.rate.values
-    shades = SHADES[-len(rates) :]
+def draw_traces(ax: Axes, traces: xr.DataArray, methods: Iterable[str], *, window: int | None = None) -> None:
+    """Values over algorithm, rate and step, the larger the rate the darker: the mean over a window of steps, by default
+    a twentieth of them, with every step behind it."""
+    shades = dict(zip(traces.rate.values, SHADES[-traces.sizes["rate"] :], strict=True))
     finite = traces.values[np.isfinite(traces.values) & (traces.values > 0)]
     # Far enough up to see an explosion, not so far that nothing else is seen.
     top, lowest = min(finite.max(), 1e12 * np.median(finite)), np.inf
     steps = 1 + traces.step.values  # from 1, as in the paper
-    window = max(5, len(steps) // 20)
+    window = window or max(5, len(steps) // 20)
     for method, style in looks(methods).items():
-        for rate, shade in zip(rates, shades, strict=True):
-            values = traces.sel(algorithm=method, rate=rate).values
-            if np.isnan(values).all():
-                continue  # not run at this rate
-            ax.plot(steps, drawable(values, top), color=style.colour, linewidth=0.5, alpha=0.2 * shade)
+        here = traces.sel(algorithm=method).dropna("rate", how="all")  # some were not run
+        for rate, values in zip(here.rate.values, here.transpose("rate", "step").values, strict=True):
+            if window > 1:
+                ax.plot(steps, drawable(values, top), color=style.colour, linewidth=0.5, alpha=0.2 * shades[rate])
             line = drawable(running_mean(values, window), top)
             lowest = min(lowest, float(np.nanmin(line, initial=np.inf)))
-            label = style.label if shade == SHADES[-1] else None
-            ax.plot(steps, line, **style.options(alpha=shade, label=label, markevery=max(1, len(steps) // 8)))
+            label = style.label if rate == here.rate[-1] else None
+            every = {"label": label, "markevery": max(1, len(steps) // 8)}
+            ax.plot(steps, line, **style.options(alpha=shades[rate], **every))
     ax.set(yscale="log", ylim=(max(0.5 * lowest, 1e-12, 1e-6 * np.median(finite)), top), xlabel="step t")
-    for rate, shade in zip(rates, shades, strict=True):
+    for rate, shade in shades.items():
         key(ax, f"α = {rate:.3g}", alpha=shade)
-    key(ax, f"thin: every step, thick: mean of {window}", linewidth=0.5, alpha=0.6)
+    if window > 1:
+        key(ax, f"thin: every step, thick: mean of {window}", linewidth=0.5, alpha=0.6)
 
 
 def plain_ticks(ax: Axes) -> None:
-    """Plain numbers on the y-axis, which has too few decades for powers of ten."""
-    marks = ticks(*ax.get_ylim(), log=True)
-    ax.set_yticks(marks, [short(mark) for mark in marks])
-    ax.yaxis.minorticks_off()
+    """Plain numbers on a y-axis that has too few decades for powers of ten."""
+    low, high = ax.get_ylim()
+    if high < 1e3 * low:
+        marks = ticks(low, high, log=True)
+        ax.set_yticks(marks, [short(mark) for mark in marks])
+        ax.yaxis.minorticks_off()
 
 
 def rows_of(data: xr.Dataset) -> tuple[list[str], list[list[Any]]]:
