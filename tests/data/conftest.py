@@ -40,7 +40,7 @@ def site(tmp_path):
     folder = tmp_path / "site"
     folder.mkdir()
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield folder, f"http://127.0.0.1:{server.server_port}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.data import ChecksumError, DownloadError, folders
+from surefoot.data import DownloadError, folders
 from surefoot.data.cache import download
 
 BODY = b"one file\n" * 1000
@@ -36,7 +36,7 @@ def test_a_file_is_downloaded_once(url, site, capfd):
 
 
 def test_another_file_is_refused_and_not_kept(url):
-    with pytest.raises(ChecksumError, match="has not the published SHA-256"):
+    with pytest.raises(ValueError, match="does not match the known hash"):
         download(url, sha256="0" * 64)
     assert list(folders()[0].iterdir()) == []
 
@@ -44,11 +44,6 @@ def test_another_file_is_refused_and_not_kept(url):
 def test_what_the_server_does_not_have_is_named_with_the_way_around(url):
     with pytest.raises(DownloadError, match=r"404.*put it at .*other\.bin"):
         download(url.replace("file", "other"), sha256=SHA256)
-
-
-def test_nobody_answers():
-    with pytest.raises(DownloadError, match=r"could not download http://127\.0\.0\.1:9/file\.bin"):
-        download("http://127.0.0.1:9/file.bin", sha256=SHA256)
 
 
 def test_without_a_folder_to_write_to(home, url, monkeypatch):

@@ -1,12 +1,8 @@
-import hashlib
-import lzma
-from importlib import resources
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.data import characters, text
+from surefoot.data import characters
 
 LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\r")  # reading turns \r into a new line
 
@@ -57,14 +53,3 @@ def test_share_that_leaves_nothing_for_training(tmp_path):
     (tmp_path / "mine").write_text("abc")
     with pytest.raises(ValueError, match=r"validation must leave some of the 3 characters for training, got 0\.9"):
         characters(tmp_path / "mine", validation=0.9)
-
-
-def test_bundled_text_has_the_known_checksum():
-    content = (resources.files("surefoot.data") / "files" / f"{text.FILE}.xz").read_bytes()
-    assert hashlib.sha256(lzma.decompress(content)).hexdigest() == text.SHA256
-
-
-def test_bundled_text_is_the_beginning_of_the_published_one(published):
-    whole = (published / "tinyshakespeare.txt").read_text()
-    found = characters()
-    assert whole.startswith(found.decode(found.train) + found.decode(found.validation))

@@ -84,7 +84,7 @@ def test_a_factory_must_give_a_problem():
         (lambda: LogisticRegression("vowel", split_seed=-1), ValueError, "^split_seed must be a whole number"),
         (lambda: LogisticRegression("vowel", start_seed=1.5), ValueError, "start_seed must be a whole number"),
         (lambda: Quadratic(start_seed=-1), ValueError, "start_seed must be a whole number of at least 0, got -1"),
-        (lambda: LogisticRegression(([[1.0], [2.0]], ["a", "b"])), ValueError, "y must be numbers, .* got 'a'"),
+        (lambda: LogisticRegression(([[1.0], [2.0]], ["a", "b"])), ValueError, "y must be numbers, .* got .*'a'"),
         (lambda: Quadratic("abc"), ValueError, "scales must be a list of finite numbers, got 'abc'"),
         (lambda: ToyFunction(start="zeros"), ValueError, "start must be a finite number, got 'zeros'"),
         (lambda: Quadratic([1.0], [np.inf]), ValueError, "minimiser must be a list of finite numbers"),

@@ -3,7 +3,7 @@
 LIBSVM files and texts of one's own are read; linear regression is drawn.
 """
 
-from surefoot.data.cache import ChecksumError, DownloadError, folders
+from surefoot.data.cache import DownloadError, folders
 from surefoot.data.cifar import cifar10
 from surefoot.data.dataset import Dataset, fingerprint, train_validation_split
 from surefoot.data.images import Images, digits
@@ -14,7 +14,6 @@ from surefoot.data.text import Characters, characters
 
 __all__ = [
     "Characters",
-    "ChecksumError",
     "Dataset",
     "DatasetInfo",
     "DownloadError",

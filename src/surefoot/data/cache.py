@@ -1,19 +1,15 @@
 """The folders of data files. pooch downloads into them, checks and caches."""
 
 import os
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 DATA_VARIABLE = "SUREFOOT_DATA"
+BUNDLED = Path(__file__).parent / "files"
+"""The compressed files inside the package."""
 
 
 class DownloadError(OSError):
     """A file could not be downloaded; the message says from where, why, and where to put it by hand."""
-
-
-class ChecksumError(ValueError):
-    """A file does not have the checksum it should have."""
 
 
 def folders() -> list[Path]:
@@ -25,14 +21,8 @@ def folders() -> list[Path]:
     'surefoot'
     """
     chosen = os.environ.get(DATA_VARIABLE)
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
-    cache = Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache"  # a relative one is to be ignored, says XDG
-    return [*([Path(chosen).expanduser()] if chosen else []), cache / "surefoot"]
-
-
-def bundled(file: str) -> Traversable:
-    """The compressed file inside the package."""
-    return resources.files("surefoot.data") / "files" / f"{file}.xz"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "surefoot")
+    return [folder.expanduser() for folder in ([Path(chosen), cache] if chosen else [cache])]
 
 
 def download(url: str, *, sha256: str) -> Path:
@@ -40,15 +30,13 @@ def download(url: str, *, sha256: str) -> Path:
 
     Raises:
         DownloadError: It is not there, and the server does not give it or the folder cannot be written to.
-        ChecksumError: What arrived has another checksum; nothing is kept of it.
+        ValueError: What arrived has another checksum; nothing is kept of it.
     """
     import pooch
 
     folder, name = folders()[0], url.rpartition("/")[2]
     try:
         return Path(pooch.retrieve(url, f"sha256:{sha256}", name, folder, downloader=pooch.HTTPDownloader(timeout=30)))
-    except ValueError as error:
-        raise ChecksumError(f"{url} has not the published SHA-256 {sha256}; nothing was stored: {error}") from error
     except OSError as error:  # those of requests, too
         raise DownloadError(
             f"could not download {url} to {folder}: {error}. Get this file by other means and put it at "

@@ -5,13 +5,12 @@ import os
 import tarfile
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surefoot.data import cache
-from surefoot.data.cache import ChecksumError
-from surefoot.data.images import Images, check_split
+from surefoot.data.images import Images, Split, check_split
 
 URL = "https://www.cs.toronto.edu/~kriz"
 URL_VARIABLE = "SUREFOOT_CIFAR_URL"
@@ -31,9 +30,7 @@ MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 
 
-def cifar10(
-    split: Literal["train", "test"] = "train", path: str | os.PathLike[str] | None = None, *, rows: int | None = None
-) -> Images:
+def cifar10(split: Split = "train", path: str | os.PathLike[str] | None = None, *, rows: int | None = None) -> Images:
     """The 50,000 training or the 10,000 test images of CIFAR-10.
 
     They are read from ``path``, or from ``cifar-10-batches-bin`` in a data folder (see :func:`surefoot.data.folders`);
@@ -47,7 +44,7 @@ def cifar10(
 
     Raises:
         FileNotFoundError: ``path`` has no CIFAR-10, or lacks a batch.
-        ChecksumError: A batch is not what was published.
+        ValueError: A batch is not what was published.
         DownloadError: It is not on this machine and cannot be downloaded.
 
     >>> images = cifar10("test")  # doctest: +SKIP
@@ -56,34 +53,33 @@ def cifar10(
     """
     check_split(split)
     folder = located(path)
-    names = [name for name in MD5 if name.startswith("test") == (split == "test")]
-    content = np.concatenate([_batch(folder / name) for name in names])
+    content = np.concatenate([_batch(folder / name) for name in MD5 if name.startswith("test") == (split == "test")])
     if rows is not None and not 1 <= rows <= len(content):
         raise ValueError(f"rows must lie in 1 … {len(content)}, the images of the {split} split, got {rows}")
     pixels, labels = content[:rows, 1:].reshape(-1, 3, 32, 32), content[:rows, 0].astype(np.int64)
-    checksum = " ".join(MD5[name] for name in names)
     # A process on another machine looks for the files there, unless their folder was named.
-    reopen = partial(cifar10, split, path, rows=rows)
-    return Images(f"cifar10-{split}", pixels, labels, CLASSES, MEAN, STD, checksum, reopen)
+    return Images(f"cifar10-{split}", pixels, labels, CLASSES, MEAN, STD, partial(cifar10, split, path, rows=rows))
 
 
 def located(path: str | os.PathLike[str] | None = None) -> Path:
     """The folder with the batches, downloaded and unpacked first if it is not there."""
-    folder = found() if path is None else _folder_in(Path(path).expanduser())
-    if folder is None and path is not None:
+    folder = found(path)
+    if folder is not None:
+        return folder
+    if path is not None:
         raise FileNotFoundError(f"path must be a folder {FOLDER!r} or one that holds it, got {os.fspath(path)!r}")
-    if folder is None:
-        base = os.environ.get(URL_VARIABLE) or URL
-        archive = cache.download(f"{base.rstrip('/')}/{ARCHIVE}", sha256=ARCHIVE_SHA256)
-        with tarfile.open(archive) as tar:
-            tar.extractall(archive.parent, filter="data")
-        folder = archive.parent / FOLDER
-    return folder
+    base = os.environ.get(URL_VARIABLE) or URL
+    archive = cache.download(f"{base.rstrip('/')}/{ARCHIVE}", sha256=ARCHIVE_SHA256)
+    with tarfile.open(archive) as tar:
+        tar.extractall(archive.parent, filter="data")
+    return archive.parent / FOLDER
 
 
-def found() -> Path | None:
-    """The folder with the batches in one of the data folders, None if there is none."""
-    return next((folder for place in cache.folders() if (folder := _folder_in(place)) is not None), None)
+def found(path: str | os.PathLike[str] | None = None) -> Path | None:
+    """The folder with the batches, which is or is in ``path`` or a data folder; None if there is none."""
+    places = cache.folders() if path is None else [Path(path).expanduser()]
+    candidates = [folder for place in places for folder in (place, place / FOLDER)]
+    return next((folder for folder in candidates if any((folder / name).is_file() for name in MD5)), None)
 
 
 def check(folder: Path) -> None:
@@ -92,16 +88,11 @@ def check(folder: Path) -> None:
         _batch(folder / name)
 
 
-def _folder_in(place: Path) -> Path | None:
-    candidates = (place, place / FOLDER)
-    return next((folder for folder in candidates if any((folder / name).is_file() for name in MD5)), None)
-
-
-def _batch(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+def _batch(path: Path) -> NDArray[np.uint8]:
     if not path.is_file():
         raise FileNotFoundError(f"{path.parent} has no {path.name}, one of the six batches of CIFAR-10")
     content = path.read_bytes()
     md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if md5 != MD5[path.name]:
-        raise ChecksumError(f"{path} has MD5 {md5}, but the published one has {MD5[path.name]}: changed or damaged")
+        raise ValueError(f"{path} has MD5 {md5}, but the published one has {MD5[path.name]}: changed or damaged")
     return np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32 * 32)

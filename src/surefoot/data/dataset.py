@@ -31,21 +31,15 @@ def fingerprint(*arrays: NDArray[Any]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows ``X`` with labels ``y``, not to be changed in place: the arrays are read-only.
-
-    Make one with :func:`load` or, from arrays of your own, with :meth:`from_arrays`.
-
-    Attributes:
-        name: What it is called.
-        X: Features, float64, one row per example.
-        y: For classification the classes 0 … C−1 (int64), for regression the targets (float64).
-        labels: For classification the label that each class has in the file, in increasing order; else empty.
-    """
+    """Rows with labels, from :func:`load` or :meth:`from_arrays`; the arrays are read-only."""
 
     name: str
     X: NDArray[np.float64]
+    """Features, one row per example."""
     y: Labels
+    """For classification the classes 0 … C−1 (int64), for regression the targets (float64)."""
     labels: tuple[float, ...] = ()
+    """For classification the label that each class has in the file, in increasing order; else empty."""
 
     def __post_init__(self) -> None:
         for array in (self.X, self.y):
@@ -91,11 +85,9 @@ class Dataset:
             raise ValueError("X has an entry that is not finite")
         try:
             targets = np.array(y, np.float64)
-        except (TypeError, ValueError):
-            values = np.asarray(y, object).reshape(-1).tolist()
-            first = next((value for value in values if not isinstance(value, int | float)), y)
+        except (TypeError, ValueError) as error:
             raise ValueError(
-                f"y must be numbers, one for each row of X, got {first!r}; "
+                f"y must be numbers, one for each row of X, got {np.asarray(y).dtype} ({error}); "
                 "np.unique(y, return_inverse=True)[1] numbers labels of any kind"
             ) from None
         if targets.shape != matrix.shape[:1]:
@@ -107,14 +99,15 @@ class Dataset:
         known = np.unique(targets if labels is None else np.array(labels, np.float64))
         foreign = np.setdiff1d(targets, known)
         if len(foreign):
-            raise ValueError(f"{name}: label {foreign[0]:g} is not among the known labels {_listed(known.tolist())}")
+            listed = ", ".join(f"{label:g}" for label in known)
+            raise ValueError(f"{name}: label {foreign[0]:g} is not among the known labels {listed}")
         if len(known) < 2:
             raise ValueError(f"{name}: all rows have the label {known[0]:g}; classification needs at least two labels")
         return cls(name, matrix, np.searchsorted(known, targets).astype(np.int64), tuple(known.tolist()))
 
 
 def train_validation_split(dataset: Dataset, fraction: float = 0.2, split_seed: int = 0) -> tuple[Dataset, Dataset]:
-    """The rows for training, and those held out for validation, drawn at random; both with all classes.
+    """The rows for training, and those held out for validation, drawn at random.
 
     Args:
         dataset: What to divide.
@@ -122,7 +115,7 @@ def train_validation_split(dataset: Dataset, fraction: float = 0.2, split_seed: 
         split_seed: Of the shuffle.
 
     Raises:
-        ValueError: An argument out of range, an empty part, or a class of ``dataset`` that no training row has.
+        ValueError: An argument out of range, or no row for training.
 
     >>> from surefoot.data import load
     >>> train, validation = train_validation_split(load("vowel"))
@@ -138,19 +131,7 @@ def train_validation_split(dataset: Dataset, fraction: float = 0.2, split_seed: 
             f"fraction must leave some of the {n_rows} rows of {dataset.name!r} for training, got {fraction}"
         )
     order = np.random.default_rng(split_seed).permutation(n_rows)
-    train, validation = (
-        Dataset(dataset.name, dataset.X[rows], dataset.y[rows], dataset.labels)
-        for rows in (order[held_out:], order[:held_out])
+    held, rest = (
+        Dataset(dataset.name, dataset.X[rows], dataset.y[rows], dataset.labels) for rows in np.split(order, [held_out])
     )
-    missing = np.setdiff1d(np.arange(len(dataset.labels)), train.y)
-    if missing.size:
-        raise ValueError(
-            f"{dataset.name}: no row of the training part has the label "
-            f"{_listed([dataset.labels[k] for k in missing])}; "
-            f"use another split_seed or a smaller fraction than {fraction}"
-        )
-    return train, validation
-
-
-def _listed(labels: list[float]) -> str:
-    return ", ".join(f"{label:g}" for label in labels)
+    return rest, held

@@ -1,17 +1,18 @@
 """Images with their classes, as one array of bytes."""
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot._base.arguments import one_of
 from surefoot.data.dataset import fingerprint
 
-Pixels = NDArray[np.uint8]
+Split = Literal["train", "test"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,6 @@ class Images:
         classes: The names of the classes.
         mean: Mean of each channel over the training images, as shares of 255. If None, `statistics` computes it.
         std: Standard deviation of each channel, likewise.
-        checksum: Stands for all pixels and labels where somebody has published one; makes the fingerprint cheap.
         reopen: Returns these images again in another process; replaces the arrays in a pickle.
 
     >>> images = Images("mine", np.zeros((4, 3, 8, 8), np.uint8), np.array([0, 1, 1, 0]), ("cat", "dog"))
@@ -36,12 +36,11 @@ class Images:
     """
 
     name: str
-    images: Pixels
+    images: NDArray[np.uint8]
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    checksum: str | None = None
     reopen: "Callable[[], Images] | None" = None
 
     def __post_init__(self) -> None:
@@ -80,9 +79,11 @@ class Images:
         return channels, height, width
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) that stands for pixels and labels: of the published checksum, or else of them all."""
-        if self.checksum is not None:
-            return hashlib.sha256(f"images {self.images.shape} {self.checksum}".encode()).hexdigest()
+        """SHA-256 (hex) of pixels and labels."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         return fingerprint(self.images, self.labels)
 
     def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -93,20 +94,19 @@ class Images:
         """
         if self.mean is not None and self.std is not None:
             return self.mean, self.std
-        channels = self.images.swapaxes(0, 1)
-        means = [channel.mean() / 255 for channel in channels]
-        squares = [np.square(channel, dtype=np.uint16).mean() / 255**2 for channel in channels]
-        deviations = [math.sqrt(max(both - mean**2, 0.0)) for mean, both in zip(means, squares, strict=True)]
-        return tuple(map(float, means)), tuple(deviations)
+        means = [float(channel.mean()) / 255 for channel in self.images.swapaxes(0, 1)]
+        squares = [np.square(channel, dtype=np.uint16).mean() / 255**2 for channel in self.images.swapaxes(0, 1)]
+        return tuple(means), tuple(
+            math.sqrt(max(both - mean**2, 0.0)) for mean, both in zip(means, squares, strict=True)
+        )
 
 
 def check_split(split: str) -> None:
     """Raise ValueError unless the name is that of a part."""
-    if split not in ("train", "test"):
-        raise ValueError(f"split must be 'train' or 'test', got {split!r}")
+    one_of("split", split, get_args(Split))
 
 
-def digits(split: Literal["train", "test"] = "train") -> Images:
+def digits(split: Split = "train") -> Images:
     """Images of handwritten digits, 8 by 8 pixels of one channel, from scikit-learn; nothing is downloaded.
 
     The first 1437 of the 1797 images are the training images, the other 360 the test images. Pixels are scaled from

@@ -9,10 +9,11 @@ import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from surefoot._base.arguments import whole
 
 # How each format announces itself; the file name is not asked, so a renamed file reads as well.
 _DECOMPRESSORS: dict[bytes, Callable[[bytes], bytes]] = {
@@ -20,6 +21,7 @@ _DECOMPRESSORS: dict[bytes, Callable[[bytes], bytes]] = {
     b"BZh": bz2.decompress,
     b"\xfd7zXZ\x00": lzma.decompress,
 }
+_MALFORMED = (ValueError, OverflowError)
 
 
 def read_libsvm(
@@ -35,11 +37,10 @@ def read_libsvm(
             than in the training file.
 
     Returns:
-        ``X`` with one row per line, and ``y`` with the labels as they stand in the file; both float64.
+        ``X`` with one row per line, and ``y`` with the labels as they stand in the file.
 
     Raises:
-        ValueError: A malformed line (the message has the file, the line number and the line), a damaged compressed
-            file, or a file with no rows.
+        ValueError: A malformed line (named with its number), a damaged compressed file, or a file with no rows.
 
     >>> import tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "tiny"
@@ -49,12 +50,12 @@ def read_libsvm(
     ([[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]], [1.0, -1.0])
     """
     file = Path(path)
-    if n_features is not None and not (isinstance(n_features, int | np.integer) and n_features >= 1):
-        raise ValueError(f"n_features must be a whole number of at least 1, got {n_features!r}")
+    if n_features is not None:
+        whole("n_features", n_features, 1)
     lines = _content(file).removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True)
     try:
-        rows, y = _parsed(lines, n_features)
-    except (ValueError, OverflowError) as error:
+        X, y = _parsed(lines, n_features)
+    except _MALFORMED as error:
         # As many lines from the start as can be read; the next one is at fault.
         good = bisect.bisect_left(range(1, len(lines)), True, key=lambda count: _fails(lines[:count], n_features))
         limit = "" if n_features is None else f" up to {n_features}"
@@ -64,7 +65,6 @@ def read_libsvm(
         ) from error
     if not len(y):
         raise ValueError(f"{file}: no rows in this file")
-    X: NDArray[np.float64] = rows.toarray()
     return X, y
 
 
@@ -77,19 +77,19 @@ def _content(file: Path) -> bytes:
         raise ValueError(f"{file}: damaged or cut compressed file ({error})") from error
 
 
-def _parsed(lines: list[bytes], n_features: int | None) -> tuple[Any, NDArray[np.float64]]:
-    """The sparse matrix and the labels that scikit-learn reads; ValueError for numbers that are not finite, too."""
+def _parsed(lines: list[bytes], n_features: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Features and labels that scikit-learn reads; ValueError for numbers that are not finite, too."""
     from sklearn.datasets import load_svmlight_file
 
     rows, y = load_svmlight_file(io.BytesIO(b"".join(lines)), n_features=n_features, zero_based=False)
     if not (np.isfinite(rows.data).all() and np.isfinite(y).all()):
         raise ValueError("a number is not finite")
-    return rows, y
+    return rows.toarray(), y
 
 
 def _fails(lines: list[bytes], n_features: int | None) -> bool:
     try:
         _parsed(lines, n_features)
-    except (ValueError, OverflowError):
+    except _MALFORMED:
         return True
     return False

@@ -8,18 +8,11 @@ from typing import Literal
 import numpy as np
 
 from surefoot._base.arguments import closest
-from surefoot.data import cache, cifar
+from surefoot.data import cifar
+from surefoot.data.cache import BUNDLED
 from surefoot.data.dataset import Dataset, Task
-from surefoot.data.images import Images, check_split, digits
+from surefoot.data.images import Split, check_split, digits
 from surefoot.data.libsvm import read_libsvm
-
-BUNDLED_SHA256 = {
-    "vowel.scale": "89ecbd4590cabc23b001cbd2d90128efe3c8ad02540ce1a08ef367b98d765585",
-    "vowel.scale.t": "b96670a92b4d4d711db91ecc6c89bf7d75347a1ef1f196f5876575f1c5f9a240",
-    "dna.scale": "03d39477c5e48415e9cd18e006efc8f7a3b5c3deaee8289a72511c35070e3cfe",
-    "dna.scale.t": "d2eeed170e4e38ae2aba6aa4cd27a8ca4ecceb01a7751e8e509bb4e1a6bcef39",
-}
-"""SHA-256 of the bundled LIBSVM texts, decompressed: those of the LIBSVM collection."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +30,15 @@ class DatasetInfo:
 
 
 CATALOGUE = {
-    "vowel": DatasetInfo("vowel", "bundled", 528, 10, 11),
-    "dna": DatasetInfo("dna", "bundled", 2000, 180, 3),
+    "vowel": DatasetInfo("vowel", "bundled", 528, 10, 11, path=BUNDLED / "vowel.scale.xz"),
+    "dna": DatasetInfo("dna", "bundled", 2000, 180, 3, path=BUNDLED / "dna.scale.xz"),
     "digits": DatasetInfo("digits", "bundled", 1437, 64, 10),
     "cifar10": DatasetInfo("cifar10", "downloadable", 50_000, 3072, 10),
 }
 """The data sets that need no file of one's own."""
 
 
-def load(
-    name: str | os.PathLike[str], split: Literal["train", "test"] = "train", *, task: Task | None = None
-) -> Dataset:
+def load(name: str | os.PathLike[str], split: Split = "train", *, task: Task | None = None) -> Dataset:
     """A data set by name.
 
     ``vowel``, ``dna`` and ``digits`` are part of the package, ``cifar10`` is downloaded once; images are rows of pixels
@@ -60,31 +51,31 @@ def load(
         task: What the labels mean. For a file of your own, labels that are all whole numbers mean classification.
 
     Raises:
-        ValueError: Unknown name, no such split, a malformed file.
+        ValueError: Unknown name, no such split, a malformed or damaged file.
         DownloadError: CIFAR-10 is not on this machine and cannot be downloaded.
-        ChecksumError: A file is not what was published.
 
     >>> data = load("vowel")
     >>> data.X.shape, data.n_classes, data.y[:3].tolist()
     ((528, 10), 11, [0, 1, 2])
     """
     check_split(split)
-    if name in ("digits", "cifar10"):
-        images: Images = digits(split) if name == "digits" else cifar.cifar10(split)
+    text = os.fspath(name)
+    if text in ("digits", "cifar10"):
+        images = digits(split) if text == "digits" else cifar.cifar10(split)
         pixels, labels = images.images.reshape(len(images), -1) / 255, tuple(map(float, range(len(images.classes))))
-        return Dataset.from_arrays(str(name), pixels, images.labels, task=task or "classification", labels=labels)
-    path = _file(name)
+        return Dataset.from_arrays(text, pixels, images.labels, task=task or "classification", labels=labels)
+    file = _file(text)
     if split == "train":
-        X, y = read_libsvm(path)
+        X, y = read_libsvm(file)
         if task is None:
             task = "classification" if bool(np.all(y == np.floor(y))) else "regression"
-        return Dataset.from_arrays(os.fspath(name), X, y, task=task)
-    test = _test_file(path)
+        return Dataset.from_arrays(text, X, y, task=task)
+    test = _test_file(file)
     if not test.is_file():
-        raise ValueError(f"split must be 'train', got 'test': the data set {os.fspath(name)!r} has no test file")
+        raise ValueError(f"split must be 'train', got 'test': the data set {text!r} has no test file")
     train = load(name, task=task)
     X, y = read_libsvm(test, n_features=train.X.shape[1])
-    return Dataset.from_arrays(os.fspath(name), X, y, task=train.task, labels=train.labels or None)
+    return Dataset.from_arrays(text, X, y, task=train.task, labels=train.labels or None)
 
 
 def get(name: str, *, path: str | os.PathLike[str] | None = None) -> list[Path]:
@@ -116,22 +107,19 @@ def available() -> list[DatasetInfo]:
     >>> [info.name for info in available()], available()[0].rows
     (['vowel', 'dna', 'digits', 'cifar10'], 528)
     """
-    vowel, dna, images, cifar10 = CATALOGUE.values()
+    *bundled, cifar10 = CATALOGUE.values()
     folder = cifar.found()
-    bundled = [*(replace(info, path=_file(info.name)) for info in (vowel, dna)), images]
-    return [*bundled, replace(cifar10, where="cached" if folder else "downloadable", path=folder)]
+    return [*bundled, replace(cifar10, where="cached", path=folder) if folder else cifar10]
 
 
-def _file(name: str | os.PathLike[str]) -> Path:
+def _file(name: str) -> Path:
     """The training file of a name; ValueError with close names if there is none."""
-    text = os.fspath(name)
-    if f"{text}.scale" in BUNDLED_SHA256:
-        return Path(str(cache.bundled(f"{text}.scale")))
-    path = Path(text).expanduser()
+    known = CATALOGUE.get(name)
+    path = Path(name).expanduser() if known is None or known.path is None else known.path
     if not path.is_file():
         raise ValueError(
-            f"data set must be one of {', '.join(CATALOGUE)}, or the path of a LIBSVM file, got {text!r}"
-            f"{closest(text, CATALOGUE)}"
+            f"data set must be one of {', '.join(CATALOGUE)}, or the path of a LIBSVM file, got {name!r}"
+            f"{closest(name, CATALOGUE)}"
         )
     return path
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot.data import Dataset, LinearRegressionData, linear_regression
+from surefoot.data import Dataset, linear_regression
 from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
 from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, Start, check_rows
 
@@ -19,8 +19,8 @@ class LinearRegression(LinearPredictor):
     The factor is the text's 1/(2b); with 1/b, as in the authors' SGD runs, rates would count double.
 
     Args:
-        data: A drawn problem, a regression data set or its name, or (A, b). By default one is drawn with the next
-            four arguments (see :func:`surefoot.data.linear_regression`).
+        data: A regression data set or its name, or (A, b). By default one is drawn with the next four arguments
+            (see :func:`surefoot.data.linear_regression`).
         n: Rows.
         d: Columns.
         noise: Standard deviation of the noise on b.
@@ -42,7 +42,7 @@ class LinearRegression(LinearPredictor):
 
     def __init__(
         self,
-        data: str | Dataset | LinearRegressionData | tuple[ArrayLike, ArrayLike] | None = None,
+        data: str | Dataset | tuple[ArrayLike, ArrayLike] | None = None,
         *,
         n: int = 50,
         d: int = 10,
@@ -55,10 +55,9 @@ class LinearRegression(LinearPredictor):
         start_seed: int = 0,
     ) -> None:
         if data is None:
-            data = linear_regression(n, d, noise, data_seed)
-        if isinstance(data, LinearRegressionData):
-            self._origin: dict[str, Any] = {"name": "synthetic", "noise": data.noise, "data_seed": data.data_seed}
-            dataset = Dataset("synthetic", data.A, data.b)
+            drawn = linear_regression(n, d, noise, data_seed)
+            dataset = Dataset("synthetic", drawn.A, drawn.b)
+            self._origin = {"name": "synthetic", "noise": float(noise), "data_seed": int(data_seed)}
         else:
             dataset = labelled(data, "regression")
             self._origin = {"name": dataset.name}
