@@ -18,7 +18,7 @@ import matplotlib
 import pytest
 from typer.testing import CliRunner
 
-from surefoot.cli._main import app as command
+from surefoot.cli import app as command
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import surefoot as sf
-from surefoot.cli._main import app
+from surefoot.cli import app
 
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 FOR_DEVELOPERS = {"bench", "dev", "docs"}
@@ -113,7 +113,7 @@ def test_a_claim_that_needs_one_is_not_judged(commands):
 
 
 def test_doctor_says_how_to_get_what_is_missing(monkeypatch):
-    monkeypatch.setattr("surefoot.cli._doctor._installed", lambda name: None)
+    monkeypatch.setattr("surefoot.cli._machine._installed", lambda name: None)
     shown = CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "120"}).stdout
     installed = set(importlib.metadata.metadata("surefoot").get_all("Provides-Extra"))  # may be older than pyproject
     assert installed >= {"jax", "pep"}

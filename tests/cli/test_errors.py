@@ -12,8 +12,8 @@ import pytest
 from tests.processes import Program, wait_until
 from typer.testing import CliRunner
 
-from surefoot.cli._errors import reported, resumable
-from surefoot.cli._main import app
+from surefoot.cli import app
+from surefoot.cli._app import reported, resumable
 
 
 def code_of(raise_it, debug=False):
@@ -70,8 +70,8 @@ def test_wrong_usage_is_2_and_says_where_help_is(arguments):
     assert "Traceback" not in found.stderr
 
 
-def test_debug_may_stand_behind_the_command(tmp_path):
-    arguments = [sys.executable, "-m", "surefoot", "study", str(tmp_path / "none.toml"), "--debug"]
+def test_debug_shows_the_traceback(tmp_path):
+    arguments = [sys.executable, "-m", "surefoot", "--debug", "study", str(tmp_path / "none.toml")]
     found = subprocess.run(arguments, capture_output=True, text=True, timeout=600)
     assert "Traceback" in found.stderr
     assert "none.toml" in found.stderr

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from surefoot.cli._main import app
+from surefoot.cli import app
 
 
 def measured(lr, steps, schedule):

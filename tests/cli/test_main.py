@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import surefoot
-from surefoot.cli._main import app
+from surefoot.cli import app
 from surefoot.paper import cifar10
 
 

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from surefoot._base.text import aligned, visible
-from surefoot.cli._main import app
-from surefoot.cli._output import print_json, print_table, say
+from surefoot.cli import app
+from surefoot.cli._app import print_json, print_table, say
 from surefoot.study import Method, Study
 from surefoot.theory import models
 

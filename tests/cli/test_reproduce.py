@@ -7,7 +7,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from surefoot.cli._main import app
+from surefoot.cli import app
 from surefoot.cli._reproduce import summary
 from surefoot.paper import claims, figures
 from surefoot.paper.claims import Checked

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from surefoot.cli._main import app
+from surefoot.cli import app
 from surefoot.runs import Key, Record, States
 from surefoot.study import Study
 
@@ -33,12 +33,6 @@ def test_ls_shows_studies_with_their_runs(store):
     rows = json.loads(command("ls", store, "--json"))
     # Both have the same problem and settings, so they share their runs.
     assert [(row["methods"], row["runs"], row["unfinished"]) for row in rows] == [(["sgd"], 4, 1), (["sps"], 4, 1)]
-
-
-def test_prune_removes_what_no_study_goes_on_with(store):
-    assert "removed 1 files" in command("prune", store)
-    assert len(list(store.with_name("s.db.states").iterdir())) == 1
-    assert "removed 0 files" in command("prune", store)
 
 
 def test_delete_removes_one_study(store):

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import surefoot
-from surefoot.cli._main import app
+from surefoot.cli import app
 from surefoot.runs import Record, States
 from surefoot.search import tune
 from surefoot.study import ClusterError, Method, RunFailed, Study

@@ -10,7 +10,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import surefoot.optim as sfo
-from surefoot.cli._main import app
+from surefoot.cli import app
 from surefoot.problems import NetworkProblem
 from surefoot.runs import Key, Record, States, _work, factory_of
 from surefoot.search import RunError, TorchRun, tune

@@ -16,7 +16,7 @@ import torch
 from tests.watch.watch_scripts import LOOP, SEVERAL
 from typer.testing import CliRunner
 
-from surefoot.cli._main import app
+from surefoot.cli import app
 from surefoot.watch import HOPELESS
 
 

@@ -1,23 +1,21 @@
-"""The command ``surefoot``."""
+"""The command ``surefoot``. Its parts import what they need when they run, so that ``surefoot --help`` is quick."""
 
-import io
+import io  # noqa: I001
 import sys
 
-from surefoot.cli._main import Handover, app
+from surefoot.cli import _own, _forecast, _store, _paper, _machine  # noqa: F401 - the order of the help
+from surefoot.cli._app import Handover, app
 
-__all__ = ["main"]
+__all__ = ["app", "main"]
 
 
 def main() -> None:
     """Entry point of the command."""
-    words = sys.argv[1:]
-    is_watch = next((word for word in words if not word.startswith("-")), None) == "watch"
+    is_watch = next((word for word in sys.argv[1:] if not word.startswith("-")), None) == "watch"
     if isinstance(sys.stdout, io.TextIOWrapper) and not is_watch:
         sys.stdout.reconfigure(errors="replace")  # where there is no ≥ or α, numbers are worth more than an error
-    end = words.index("watch") if is_watch else len(words)  # what follows is the script's
-    arguments = [word for place, word in enumerate(words) if word != "--debug" or place > end]
     try:
-        app(["--debug", *arguments] if "--debug" in words[:end] else arguments)
+        app()
     except Handover as handover:
         work = handover.work
     work()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from surefoot.cli._app import OWN, Json, app
+from surefoot.cli._app import OWN, Json, app, print_json, print_table, say
 
 if TYPE_CHECKING:
     from surefoot.forecasting import Choice, Forecast
@@ -52,7 +52,6 @@ def forecast(
       surefoot forecast RUNS.csv --steps 50000 --lr 0.001 --schedule "wsd(decay_fraction=0.2)"
       surefoot forecast RUNS.csv --group dataset=mine --json
     """
-    from surefoot.cli._output import print_json, print_table, say
     from surefoot.forecasting import forecast as fit
     from surefoot.plots import short
 

@@ -11,8 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from surefoot._base.text import visible
-from surefoot.cli._app import OWN, Address, Cpus, Engine, Gpus, Handover, Json, Quiet, Silent, Store, app
-from surefoot.cli._errors import resumable
+from surefoot.cli._app import (
+    OWN,
+    Address,
+    Cpus,
+    Engine,
+    Gpus,
+    Handover,
+    Json,
+    Quiet,
+    Silent,
+    Store,
+    app,
+    print_json,
+    print_table,
+    resumable,
+    say,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from surefoot.study import Study
@@ -49,7 +64,6 @@ def study(
       surefoot study SPEC.toml --store results.db
       surefoot study SPEC.toml --engine dask --address tcp://10.0.0.1:8786
     """
-    from surefoot.cli._output import print_json, print_table, say
     from surefoot.report import prepare
     from surefoot.study import table, windows
 
@@ -91,7 +105,6 @@ def tune(
       surefoot tune SPEC.toml
       surefoot tune SPEC.toml --engine dask --address tcp://10.0.0.1:8786
     """
-    from surefoot.cli._output import print_json, say
     from surefoot.search import tune as search
 
     path = store or spec.with_suffix(".db")
@@ -164,7 +177,6 @@ def report(
       surefoot report SPEC.db
       surefoot report SPEC.db -o page.html --title "My network"
     """
-    from surefoot.cli._output import say
     from surefoot.report import from_store
 
     page = from_store(store, out, title=title)

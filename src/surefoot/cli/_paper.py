@@ -9,23 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from surefoot.cli._app import PAPER, Json, Quiet, app, completing
-from surefoot.cli._errors import resumable
+from surefoot.cli._app import FAILURE, PAPER, Json, Quiet, app, print_json, print_table, resumable
 
 if TYPE_CHECKING:
     from surefoot.pep import WorstCase
-
-
-_FIGURES = (
-    "surefoot.paper.figures:FIGURES",
-    "surefoot.paper.figures:GROUPS",
-    *(f"figure{number}" for number in range(1, 13)),
-)
-
-
-def _some_of(metavar: str, words: str, known: str) -> Any:
-    """An argument that takes some of the names that a module lists, or none, which means all of them."""
-    return Argument(metavar=metavar, help=f"{words}; none means all.", autocompletion=completing(known))
 
 
 @app.command(rich_help_panel=PAPER)
@@ -35,7 +22,6 @@ def reproduce(
         Argument(
             metavar="FIGURE",
             help="Names of figures, or the paper's numbers (figure1 … figure12); none means all.",
-            autocompletion=completing(*_FIGURES),
         ),
     ] = None,
     out: Annotated[Path, Option("--out", "-o", help="Folder for pictures and tables.")] = Path("out"),
@@ -44,7 +30,6 @@ def reproduce(
         Option(
             "--preset",
             help="Train ResNet20 first, in this size: smoke (seconds), start, small (hours), medium, paper (days).",
-            autocompletion=completing("surefoot.paper.cifar10:PRESETS"),
         ),
     ] = None,
     device: Annotated[str, Option("--device", help="Where networks train: cpu, cuda, …")] = "cpu",
@@ -75,7 +60,7 @@ def reproduce(
 
 @app.command(rich_help_panel=PAPER)
 def claims(
-    ids: Annotated[list[str] | None, _some_of("ID", "Ids of claims", "surefoot.paper.claims:all_claims")] = None,
+    ids: Annotated[list[str] | None, Argument(metavar="ID", help="Ids of claims; none means all.")] = None,
     as_json: Json = False,
     store: Annotated[Path | None, Option("--store", help="Folder that keeps the runs, such as out/studies.")] = None,
     quiet: Quiet = False,
@@ -94,7 +79,6 @@ def claims(
     from rich.table import Table
     from rich.text import Text
 
-    from surefoot.cli._output import print_json
     from surefoot.paper.claims import check
 
     rows = check(ids or None, folder=store, progress=not (quiet or as_json))
@@ -113,7 +97,7 @@ def claims(
 
 @app.command(rich_help_panel=PAPER)
 def pep(
-    names: Annotated[list[str] | None, _some_of("NAME", "Names of statements", "surefoot.pep:STATEMENTS")] = None,
+    names: Annotated[list[str] | None, Argument(metavar="NAME", help="Names of statements; none means all.")] = None,
     cases: Annotated[bool, Option("--cases", help="One row a case instead of one a statement.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -127,8 +111,6 @@ def pep(
       surefoot pep
       surefoot pep one-step --cases
     """
-    from surefoot.cli._errors import FAILURE
-    from surefoot.cli._output import print_json, print_table
     from surefoot.pep import run, summary, table
 
     with resumable("cases that are solved are kept in the cache"):

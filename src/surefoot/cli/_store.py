@@ -9,9 +9,9 @@ import typer
 from typer import Argument, Option
 
 from surefoot._base.text import aligned
-from surefoot.cli._app import OWN, Group, Json, Silent, app
+from surefoot.cli._app import OWN, Group, Json, Silent, app, print_json, say
 
-store = typer.Typer(cls=Group, no_args_is_help=True, help="What a store holds: list, prune, delete.")
+store = typer.Typer(cls=Group, no_args_is_help=True, help="What a store holds: list, delete.")
 app.add_typer(store, name="store", rich_help_panel=OWN)
 
 File = Annotated[Path, Argument(metavar="STORE.db", help="The file of one or more studies.")]
@@ -27,7 +27,6 @@ def ls(file: File, as_json: Json = False) -> None:
       surefoot store ls study.db
       surefoot store ls study.db --json
     """
-    from surefoot.cli._output import print_json
     from surefoot.runs import Store
 
     with Store.read(file) as opened:
@@ -46,33 +45,9 @@ def ls(file: File, as_json: Json = False) -> None:
         print_json(rows)
     elif rows:
         lines = [[", ".join(v) if isinstance(v, list) else str(v) for v in row.values()] for row in rows]
-        typer.echo(aligned([list(rows[0]), *lines]))
+        say(aligned([list(rows[0]), *lines]))
     else:
-        typer.echo("no studies")
-
-
-@store.command("prune")
-def prune(file: File, states: States = None, quiet: Silent = False) -> None:
-    """Remove the files of unfinished runs that no study of the store goes on with.
-
-    These are runs of all studies but the last started one with the same problem and settings: their code has changed
-    since, or they are finished. Nothing may be running on the store.
-
-    [bold]Examples[/]
-
-      surefoot store prune study.db
-    """
-    from surefoot.runs import Store
-
-    with Store.write(file, states=states) as opened:
-        last = {_about(entry.settings): entry.context for entry in opened.studies()}
-        kept = {path for context in last.values() for path in opened.unfinished(context)}
-        removed = [path for path in opened.unfinished() if path not in kept]
-        size = sum(path.stat().st_size for path in removed)
-        for path in removed:
-            path.unlink(missing_ok=True)
-    if not quiet:
-        typer.echo(f"removed {len(removed)} files of unfinished runs, {size} bytes")
+        say("no studies")
 
 
 @store.command("delete")
@@ -96,12 +71,4 @@ def delete(
             raise ValueError(f"study must be a number below {len(entries)}, the studies in {file}, got {study}")
         opened.delete(entries[study])
     if not quiet:
-        typer.echo(f"deleted study {study}; the others keep their order")
-
-
-def _about(settings: dict[str, object]) -> str:
-    """What stays when only the code of a study changes."""
-    names = ("epochs", "steps_per_epoch", "batch_size", "schedule", "factors", "sampling", "every", "stop", "distance")
-    problem = settings["problem"]
-    assert isinstance(problem, dict)
-    return repr([problem["name"], *(settings[name] for name in names)])
+        say(f"deleted study {study}; the others keep their order")
