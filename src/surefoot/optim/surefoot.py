@@ -49,23 +49,16 @@ _HARMLESS = ("fused", "foreach", "capturable", "differentiable")
 """Arguments of other optimizers that choose an implementation: there is one here, which reads no values in a step."""
 
 
-class Matrices(NamedTuple):
-    """Parameters of a group with two dimensions or more: they move along the orthogonal factor of the average."""
+class Block(NamedTuple):
+    """Parameters of a group that move in the same metric, with their buffers."""
 
     group: int
     part: Part
     average: list[Tensor]
-    direction: list[Tensor]
-    """The directions of the last step."""
-
-
-class Vectors(NamedTuple):
-    """All other parameters of a group: they move in Adam's metric."""
-
-    group: int
-    part: Part
-    average: list[Tensor]
-    second_moment: list[Tensor]
+    other: list[Tensor]
+    """Directions of the last step in the spectral metric, second moments of the gradients in Adam's."""
+    spectral: bool
+    """Whether they have two dimensions or more, and move along the orthogonal factor of the average."""
 
 
 class Surefoot(LossOptimizer):
@@ -187,23 +180,17 @@ class Surefoot(LossOptimizer):
             if name not in ("count", "bound", "peak", "unit", "spread"):
                 group["memory"][place] = value
 
-    def _split(self) -> tuple[list[Matrices], list[Vectors]]:
-        """The parameters that have a gradient, with their buffers."""
-        matrices: list[Matrices] = []
-        vectors: list[Vectors] = []
+    def _blocks(self) -> list[Block]:
+        """The parameters that have a gradient, by group and metric."""
+        blocks = []
         for index, group in enumerate(self.param_groups):
-            params = group["params"]
             kernels = spectral(group)
-            others = params if not kernels else [p for p in params if p.ndim < 2 or not p.numel()]
-            matrices += [
-                Matrices(index, part, self._buffer("average", part), self._buffer("direction", part))
-                for part in self._parts(kernels)
-            ]
-            vectors += [
-                Vectors(index, part, self._buffer("average", part), self._buffer("second_moment", part))
-                for part in self._parts(others)
-            ]
-        return matrices, vectors
+            rest = [p for p in group["params"] if p.ndim < 2 or not p.numel()] if kernels else group["params"]
+            for params, other in ((kernels, "direction"), (rest, "second_moment")):
+                for part in self._parts(params):
+                    buffers = self._buffer("average", part), self._buffer(other, part)
+                    blocks.append(Block(index, part, *buffers, spectral=params is kernels))
+        return blocks
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, *, loss: Tensor | float | None = None) -> Any:
@@ -213,9 +200,8 @@ class Surefoot(LossOptimizer):
         loss. Without any loss it is an error, unless every rate is 0.
         """
         returned, value = self._loss_of_step(closure, loss)
-        matrices, vectors = self._split()
-        every: list[Matrices | Vectors] = [*matrices, *vectors]
-        f, shrunk = self._begin(value, every)
+        blocks = self._blocks()
+        f, shrunk = self._begin(value, blocks)
         if f is None:
             return returned
         group = self.param_groups[0]
@@ -225,8 +211,8 @@ class Surefoot(LossOptimizer):
         # If the loss or the gradient is not finite, on any rank, the step is skipped: everything runs as ever, and
         # nothing changes.
         grad_sq = torch.zeros_like(f)
-        for share in every:
-            grad_sq = grad_sq + share.part.total(sum_sq(share.part.grads, f))
+        for block in blocks:
+            grad_sq = grad_sq + block.part.total(sum_sq(block.part.grads, f))
         f, finite, _ = self._agreed(f, grad_sq, None)
         count = past["count"] + 1.0
         unit = torch.where(past["unit"] > 0.0, past["unit"], f.abs())
@@ -234,42 +220,40 @@ class Surefoot(LossOptimizer):
 
         # The batch: the slope along the last direction, Σ⟨g, u⟩, and along its own, q = Σ‖g‖_*. The part of matrices is
         # measured now and then; in between it grows as the Frobenius norms do.
-        overlap, q, length, moments = torch.zeros_like(f), torch.zeros_like(f), torch.zeros_like(f), []
+        overlap = q = norms = lengths = torch.zeros_like(f)
         measured = group["turn"] % _TURNS == 0
         group["turn"] += 1
-        for of_matrices in matrices:
-            part = of_matrices.part
-            overlap = overlap + part.total(inner(part.grads, of_matrices.direction, f))
-            length = length + lengths_of(part, f)
-            if measured:
-                q = q + norms_of(part, f)
-        spread = torch.where(length > 0.0, q / length, past["spread"]) if measured else past["spread"]
-        q = spread * length
-        for of_vectors in vectors:
-            u = adam_directions(of_vectors.average, of_vectors.second_moment, past["count"].clamp_min(1.0), unit)
-            overlap = overlap + of_vectors.part.total(inner(of_vectors.part.grads, u, f))
-            moments.append(new_moments(of_vectors.second_moment, of_vectors.part.grads, unit))
-            u = adam_directions(of_vectors.part.grads, moments[-1], count, unit)
-            q = q + of_vectors.part.total(inner(of_vectors.part.grads, u, f))
+        moments = {}
+        for place, (_, part, average, other, is_spectral) in enumerate(blocks):
+            if is_spectral:
+                u = other
+                lengths = lengths + lengths_of(part, f)
+                norms = norms + norms_of(part, f) if measured else norms
+            else:
+                moments[place] = new_moments(other, part.grads, unit)
+                own = adam_directions(part.grads, moments[place], count, unit)
+                q = q + part.total(inner(part.grads, own, f))
+                u = adam_directions(average, other, past["count"].clamp_min(1.0), unit)
+            overlap = overlap + part.total(inner(part.grads, u, f))
+        spread = torch.where(lengths > 0.0, norms / lengths, past["spread"]) if measured else past["spread"]
+        q = q + spread * lengths
         finite = finite & torch.isfinite(overlap + q)
         skip = ~finite
-        for of_vectors, learned in zip(vectors, moments, strict=True):
-            lerp_(of_vectors.second_moment, learned, torch.ones_like(f), skip)
 
         # The average, its direction, and the slope that it promises.
         promised = torch.zeros_like(f)
         directions = []
-        for share in every:
-            beta = self.param_groups[share.group]["momentum"]
-            weight = level.average_weight(beta, count, bias_correction=True)
-            lerp_(share.average, share.part.grads, weight, skip)
-            if isinstance(share, Matrices):
-                turn_(share, skip)
-                u = share.direction
+        for place, (index, part, average, other, is_spectral) in enumerate(blocks):
+            weight = level.average_weight(self.param_groups[index]["momentum"], count, bias_correction=True)
+            lerp_(average, part.grads, weight, skip)
+            if is_spectral:
+                turn_(part, average, other, skip)
+                u = other
             else:
-                u = adam_directions(share.average, share.second_moment, count, unit)
+                lerp_(other, moments[place], torch.ones_like(f), skip)
+                u = adam_directions(average, other, count, unit)
             directions.append(u)
-            promised = promised + share.part.total(inner(share.average, u, f))
+            promised = promised + part.total(inner(average, u, f))
 
         # Rates are the cap, clipped. A step along gradients cg that were clipped by hand promises ⟨g, u⟩ = ⟨cg, u⟩/c.
         clip = None if self.max_grad_norm is None else clip_factor(grad_sq, self.max_grad_norm)
@@ -299,11 +283,11 @@ class Surefoot(LossOptimizer):
         eta = clipped_ratio(highest, peak)
         size_of_highest = scale * cap * torch.maximum(agreed**eta * eta ** (1.0 - eta), eta * window**-0.5)
         sizes = [size_of_highest * clipped_ratio(rate, highest) for rate in rates]
-        for share, u in zip(every, directions, strict=True):
-            size, decay = sizes[share.group], self.param_groups[share.group]["weight_decay"]
+        for (index, part, *_), u in zip(blocks, directions, strict=True):
+            size, decay = sizes[index], self.param_groups[index]["weight_decay"]
             if decay:
-                mul_(share.part.params, 1.0 - size * decay, skip)
-            move_(share.part.params, u, size, skip)
+                mul_(part.params, 1.0 - size * decay, skip)
+            move_(part.params, u, size, skip)
 
         # What is kept, unless the step was skipped, and what is reported in any case.
         new = [count, f - gap, peak, unit, spread, overlap, slope, q_mean, compared, *seen]
@@ -333,16 +317,16 @@ def spectral(group: Mapping[str, Any]) -> list[Tensor]:
     return [p for p in group["params"] if p.ndim >= 2 and p.numel()] if group.get("spectral", True) else []
 
 
-def turn_(matrices: Matrices, skip: Tensor) -> None:
+def turn_(part: Part, averages: list[Tensor], directions: list[Tensor], skip: Tensor) -> None:
     """Directions ← orthogonal factors of the averages, as long as Adam's steps for their shapes, unless skipped."""
-    part, one = matrices.part, torch.ones_like(skip, dtype=torch.float32)
-    for places, stack in stacks_of(whole(part, matrices.average)):
+    one = torch.ones_like(skip, dtype=torch.float32)
+    for places, stack in stacks_of(whole(part, averages)):
         factors = polar_factor(stack).mul_(layer_scale(stack[0], "match_rms_adamw")).unbind()
         originals = [part.originals[place] for place in places]
         new = [u.reshape(p.shape).to(p.dtype) for u, p in zip(factors, originals, strict=True)]
         if part.shards is not None:
             new = [shard(u, p) for u, p in zip(new, originals, strict=True)]
-        lerp_([matrices.direction[place] for place in places], new, one, skip)
+        lerp_([directions[place] for place in places], new, one, skip)
 
 
 def norms_of(part: Part, like: Tensor) -> Tensor:
@@ -400,10 +384,7 @@ def wider(tensors: list[Tensor]) -> list[Tensor]:
 
 def over(tensors: list[Tensor], divisor: Tensor) -> list[Tensor]:
     """The tensors over a number, in float32 or better."""
-    factor = 1.0 / divisor
-    if len({(a.device, wide(a.dtype)) for a in tensors}) == 1:
-        return list(torch._foreach_mul(wider(tensors), factor.to(tensors[0].device, wide(tensors[0].dtype))))
-    return [a * factor.to(a.device, a.dtype) for a in wider(tensors)]
+    return list(torch._foreach_mul(wider(tensors), (1.0 / divisor).to(tensors[0].device, wide(tensors[0].dtype))))
 
 
 def clipped_ratio(part: Tensor, full: Tensor) -> Tensor:
