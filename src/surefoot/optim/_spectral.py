@@ -29,7 +29,7 @@ _ROWS = 64
 _SCALES = ("unit", "original", "match_rms_adamw")
 
 
-def orthogonalise(matrix: Tensor, steps: int = 5, polish: int = 2) -> Tensor:
+def orthogonalise(matrix: Tensor, polish: int = 2) -> Tensor:
     """Newton–Schulz: nearly UVᵀ of the singular value decomposition UΣVᵀ, by products of matrices alone.
 
         X ← aX + b(XXᵀ)X + c(XXᵀ)²X,    from X = G/‖G‖
@@ -40,8 +40,8 @@ def orthogonalise(matrix: Tensor, steps: int = 5, polish: int = 2) -> Tensor:
 
     Args:
         matrix: of two dimensions.
-        steps: steps with Jordan's coefficients, after which most singular values are in [0.68, 1.2].
-        polish: further steps with the convergent quintic; two of them leave an error of 1e-3 or less.
+        polish: steps with a quintic that converges, after five with Jordan's coefficients, which bring most singular
+            values into [0.68, 1.2]. Two leave an error of 1e-3 or less.
 
     >>> orthogonalise(torch.tensor([[3.0, 0.0], [0.0, -1.0]])).round(decimals=2)
     tensor([[ 1.,  0.],
@@ -50,7 +50,7 @@ def orthogonalise(matrix: Tensor, steps: int = 5, polish: int = 2) -> Tensor:
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.mT if tall else matrix
     x, _ = _normalised(x)
-    coefficients = _quintics(steps, polish)
+    coefficients = _quintics(polish)
     if x.shape[1] >= _LONG * x.shape[0]:
         x = _product_of_polynomials(x @ x.mT, coefficients) @ x
     else:
@@ -131,7 +131,7 @@ def _inverse_root(gram: Tensor) -> Tensor:
 
     On devices, where factorisations are slow, R is the polynomial of Newton–Schulz.
     """
-    return _zolotarev(gram) if gram.is_cpu else _product_of_polynomials(gram, _quintics(5, 0))
+    return _zolotarev(gram) if gram.is_cpu else _product_of_polynomials(gram, _quintics(0))
 
 
 def _zolotarev(gram: Tensor) -> Tensor:
@@ -146,9 +146,9 @@ def _zolotarev(gram: Tensor) -> Tensor:
     return root
 
 
-def _quintics(steps: int, polish: int) -> tuple[tuple[float, float, float], ...]:
+def _quintics(polish: int) -> tuple[tuple[float, float, float], ...]:
     """Coefficients a, b, c of the polynomials ax + bx³ + cx⁵ that are applied one after the other."""
-    return (_FAST,) * steps + (_POLISH,) * polish
+    return (_FAST,) * 5 + (_POLISH,) * polish
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,8 @@ class Spectral(Geometry):
         rest: geometry of everything that is not a matrix: :class:`Diagonal` (Adam's, default), :class:`Euclidean`, ...
         scale: a factor c of the layers' norms, ‖X‖/c with ‖X‖ the spectral norm: ``"unit"`` is 1, ``"original"``
             √max(1, rows/columns) and ``"match_rms_adamw"`` 0.2·√max(rows, columns), as in :class:`torch.optim.Muon`.
-        steps: Newton–Schulz steps with Jordan's coefficients.
-        polish: further steps that converge. Without them the singular values of O are anywhere in [0.68, 1.2].
-        dtype: of the Newton–Schulz steps; None is float64 for float64 parameters and float32 for all others.
-            ``torch.bfloat16`` is faster on accelerators, and δ is then good to about one percent.
+        polish: steps of Newton–Schulz that converge, after five of Muon's. Without them the singular values of O are
+            anywhere in [0.68, 1.2].
 
     >>> import surefoot.optim as sfo
     >>> from surefoot.theory.models import Linear
@@ -190,20 +188,15 @@ class Spectral(Geometry):
 
     rest: Geometry = field(default_factory=Diagonal)
     scale: str = "unit"
-    steps: int = 5
     polish: int = 2
-    dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.rest, Geometry) or isinstance(self.rest, Spectral):
             raise TypeError(f"rest must be another surefoot.optim.Geometry, got {self.rest!r}")
         if self.scale not in _SCALES:
             raise ValueError(f"scale must be one of {', '.join(map(repr, _SCALES))}, got {self.scale!r}")
-        for name, value, least in (("steps", self.steps, 1), ("polish", self.polish, 0)):
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= 100:
-                raise ValueError(f"{name} must be an integer from {least} to 100, got {value!r}")
-        if self.dtype is not None and not (isinstance(self.dtype, torch.dtype) and self.dtype.is_floating_point):
-            raise TypeError(f"dtype must be None or a floating-point torch.dtype, got {self.dtype!r}")
+        if not isinstance(self.polish, int) or isinstance(self.polish, bool) or not 0 <= self.polish <= 100:
+            raise ValueError(f"polish must be an integer from 0 to 100, got {self.polish!r}")
 
     def split(self, parameters: list[Tensor], group: Mapping[str, Any]) -> list[tuple[Geometry, list[Tensor]]]:
         """This geometry for matrices, ``rest`` for all others."""
@@ -234,8 +227,7 @@ class Spectral(Geometry):
 
     def _orthogonal(self, gradient: Tensor) -> Tensor:
         """The nearly orthogonal O, of the gradient's shape."""
-        matrix = gradient.flatten(1).to(self.dtype or wide(gradient.dtype))
-        return orthogonalise(matrix, self.steps, self.polish).reshape(gradient.shape)
+        return orthogonalise(gradient.flatten(1).to(wide(gradient.dtype)), self.polish).reshape(gradient.shape)
 
 
 def layer_scale(gradient: Tensor, scale: str) -> float:
