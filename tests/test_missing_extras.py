@@ -33,7 +33,6 @@ def verify():
 
 NEEDS = {
     "dask": (["distributed"], lambda: study().run(engine="dask")),
-    "export": (["pyarrow", "pyarrow.parquet"], lambda: study().run().to_parquet("runs.parquet")),
     "jax": (["optax"], lambda: importlib.import_module("surefoot.integrations.optax")),
     "lightning": (["lightning.pytorch"], lambda: importlib.import_module("surefoot.integrations.lightning")),
     "optuna": (["optuna.pruners"], lambda: importlib.import_module("surefoot.integrations.optuna")),
@@ -84,7 +83,7 @@ FINE = ("--help", "doctor", "data list", "claims quadratics --quiet")
 
 @pytest.fixture(scope="module")
 def commands():
-    blocked = ["PEPit", "cvxpy", "jax", "optax", "pyarrow", "dask", "distributed"]
+    blocked = ["PEPit", "cvxpy", "jax", "optax", "dask", "distributed"]
     blocked += ["lightning", "optuna", "tensorboard", "transformers", "accelerate"]
     code = WITHOUT_EXTRAS.format(blocked=blocked, commands=[*FINE, "pep spp", "claims spp-worst-case --json"])
     environment = {**os.environ, "SUREFOOT_PEP_CACHE": "off"}  # what was solved before needs no package

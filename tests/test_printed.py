@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -35,7 +33,7 @@ def test_printed_result_tells_where_each_method_holds(result):
 def test_result_without_a_run_is_printed():
     study = sf.Study("linear-regression", methods=["sgd"], lrs=[0.01], seeds=1, epochs=1, batch_size=5)
     result = study.run()
-    empty = sf.Result(result.settings, replace(result._archive, context="another"))
+    empty = sf.Result(result.settings, result._store, "another")
     assert str(empty).endswith("no run is finished yet")
 
 

@@ -1,16 +1,13 @@
 """Data set, bound, plot and export of a result."""
 
-import csv
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from surefoot.runs._store import Store
 from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS
 from surefoot.study import Result
 from surefoot.theory import bounds, models
@@ -124,7 +121,8 @@ def test_sensitivity_tells_sgd_from_sps(result, settings):
 
 
 def test_without_an_optimum_the_smallest_loss_seen_stands_in(result):
-    nameless = Result(result.settings, replace(result._archive, problem="another"))
+    settings = {**result.settings, "problem": {**result.settings["problem"], "fingerprint": "another"}}
+    nameless = Result(settings, result._store, result._context)
     assert nameless.optimal_loss == float(min(nameless.dataset[name].min() for name in ("train_loss", *FINAL_FIELDS)))
     with pytest.raises(ValueError, match=r"distance must be given \(or bias='envelope' or 'pool'\)"):
         nameless.bound()
@@ -157,54 +155,23 @@ def test_the_plot_shows_losses_bounds_and_what_diverged(result):
 
 
 def test_netcdf_comes_back(result, tmp_path):
-    result.to_netcdf(tmp_path / "r.nc")
+    result.dataset.to_netcdf(tmp_path / "r.nc")
     with xr.open_dataset(tmp_path / "r.nc") as found:
         assert found.load().identical(result.dataset)
 
 
 @pytest.mark.parametrize(("table", "rows"), [("runs", 72), ("steps", 72 * 100), ("epochs", 72 * 11)])
-def test_parquet_comes_back(result, tmp_path, table, rows):
-    from pyarrow import parquet
-
-    result.to_parquet(tmp_path / "r.parquet", table=table)
-    frame = parquet.read_table(tmp_path / "r.parquet").to_pandas()
+def test_tables_hold_all_that_is_in_the_data_set(result, table, rows):
+    frame = result.to_frame(table)
     assert len(frame) == rows
-    dims = [dim for dim in ("algorithm", "lr", "seed", "step", "epoch") if dim in frame]
-    found = frame.set_index(dims).to_xarray()
+    found = frame.set_index([dim for dim in ("algorithm", "lr", "seed", "step", "epoch") if dim in frame]).to_xarray()
     for name in found.data_vars:
         assert found[name].reindex_like(result.dataset).equals(result.dataset[name]), name
 
 
-def test_csv_keeps_every_digit(result, tmp_path):
-    result.to_csv(tmp_path / "r.csv", table="steps")
-    with (tmp_path / "r.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["algorithm", "lr", "seed", "step", *STEP_FIELDS]
-    values = np.array([float(row["delta"]) for row in rows])
-    assert values.tobytes() == result.dataset.delta.values.tobytes()
-    assert rows[-1]["algorithm"] == "spp"
-
-
-def test_a_write_that_fails_leaves_the_old_file(result, tmp_path):
-    (tmp_path / "r.csv").write_text("old")
+def test_a_table_that_is_none(result):
     with pytest.raises(ValueError, match="table must be one of runs, steps, epochs, got 'all'"):
-        result.to_csv(tmp_path / "r.csv", table="all")
-    assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
-    assert (tmp_path / "r.csv").read_text() == "old"
-
-
-def test_a_missing_extra_is_named(result, tmp_path, monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r"needs a package \(.*pyarrow.*\): pip install 'surefoot\[export\]'"):
-        result.to_parquet(tmp_path / "r.parquet")
-
-
-def test_a_folder_is_no_file_to_write_to(result, tmp_path):
-    with pytest.raises(IsADirectoryError, match="path must be a file"):
-        result.to_csv(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        result.to_frame("all")
 
 
 def test_numbers_at_the_end_of_the_float_range_can_be_drawn(make):
@@ -218,7 +185,7 @@ def test_numbers_at_the_end_of_the_float_range_can_be_drawn(make):
 @pytest.mark.parametrize("start", [0.0, -1.0, np.inf])
 def test_a_start_without_a_logarithm_can_be_drawn(result, start):
     """A study that starts at its minimum, whose losses are below 0, or whose first loss is no number."""
-    other = Result(result.settings, result._archive, problem=result.problem)
+    other = Result(result.settings, result._store, result._context, problem=result.problem)
     other.initial_loss = start
     low, high = other.plot(1.0, ax=Figure().subplots()).get_ylim()
     assert 0 < low < high < np.inf
@@ -242,15 +209,3 @@ def test_the_pool_gives_a_bias_no_smaller_than_the_envelope(result):
     assert (pool.bias >= envelope.bias * (1 - 1e-9)).all()
     assert (pool.bias <= result.initial_loss).all()
     np.testing.assert_array_equal(pool.noise, envelope.noise)
-
-
-def test_only_complete_methods_and_rates_are_finished(make, tmp_path):
-    store = tmp_path / "part.db"
-    make(methods=["sgd"], lrs=[0.01, 0.1]).run(store)
-    make(methods=["sps"], lrs=[0.1, 1.0]).run(store)
-    whole = make(methods=["sgd", "sps", "ngn"], lrs=[0.01, 0.1, 1.0])
-    with Store.write(store) as opened:
-        opened.register(whole._context(), whole._settings())
-    found = Result.load(store).finished()
-    assert (found.algorithms, found.lrs.tolist()) == (["sgd", "sps"], [0.1])
-    assert (found.dataset.status != "missing").all()

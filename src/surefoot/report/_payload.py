@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +53,7 @@ def payload(result: Result, name: str, drawn: Mapping[str, Look] | None = None) 
         "universal": _coarse(universal(result, shown)),
         "constants": [*constant_words(result), _minimum(result)],
         "diverged": _diverged(result),
-        "runs": _runs_csv(result),
+        "runs": result.to_frame().to_csv(index=False, na_rep="nan"),
         "settings": _described(result),
     }
     return json.dumps(_plain(header), allow_nan=False).replace("<", "\\u003c")
@@ -191,13 +189,6 @@ def _diverged(result: Result) -> list[list[str]]:
         when = str(steps.min()) if steps.min() == steps.max() else f"{steps.min()} to {steps.max()}"
         rows.append([label, short(result.lrs[rate]), f"{len(lost)} of {seeds}", when, short(before)])
     return rows
-
-
-def _runs_csv(result: Result) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "runs.csv")
-        result.to_csv(path)
-        return path.read_bytes().decode()
 
 
 def title_of(result: Result) -> str:

@@ -17,14 +17,13 @@ from surefoot.runs import (
     parse_method,
 )
 from surefoot.runs import RunError as RunFailed
-from surefoot.study._export import tidy
-from surefoot.study._result import KnownOptimum, Pool, Result
+from surefoot.study._result import KnownOptimum, Result
 from surefoot.study._sensitivity import Sensitivity, SensitivityTable, measure_windows
 from surefoot.study._show import table, usual_bias, windows
 from surefoot.study._study import LowerBoundWarning, Plan, Study, StudyInterrupted
 
 __all__ = [
-    "CheckpointError", "ClusterError", "IdentityError", "KnownOptimum", "LowerBoundWarning", "Method", "Plan", "Pool",
+    "CheckpointError", "ClusterError", "IdentityError", "KnownOptimum", "LowerBoundWarning", "Method", "Plan",
     "Result", "RunFailed", "Sensitivity", "SensitivityTable", "StoreError", "Study",
-    "StudyInterrupted", "Trace", "measure_windows", "parse_method", "table", "tidy", "usual_bias", "windows",
+    "StudyInterrupted", "Trace", "measure_windows", "parse_method", "table", "usual_bias", "windows",
 ]  # fmt: skip

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -13,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from surefoot._base import checks
+from surefoot._base.arguments import one_of
 from surefoot.problems import one_blas_thread
-from surefoot.runs import EXACT, FINAL_FIELDS, Floats, Store, StoreError, Trace, has_level
-from surefoot.study import _export
+from surefoot.runs import EXACT, FINAL_FIELDS, Floats, Store, StoreError, has_level
 from surefoot.theory import bounds, schedules
 from surefoot.theory.models import safe_delta
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
     from matplotlib.axes import Axes
 
@@ -27,34 +27,7 @@ if TYPE_CHECKING:
     from surefoot.study._sensitivity import SensitivityTable
 
 
-@dataclass(frozen=True)
-class Archive:
-    """Runs and facts in a store: a file, which is opened only while something is read or written, or one in memory."""
-
-    store: Path | Store
-    context: str
-    problem: str
-
-    def traces(self) -> Iterator[Trace]:
-        """All finished runs, of other studies of the same problem and settings too."""
-        with self._opened(Store.read) as store:
-            yield from store.traces(self.context)
-
-    def facts(self) -> dict[str, Any]:
-        """What was computed about the problem: JSON-able values by name."""
-        with self._opened(Store.read) as store:
-            return store.facts(self.problem)
-
-    def remember(self, name: str, value: Any) -> None:
-        """Keep one more fact, or replace it."""
-        with self._opened(Store.write) as store:
-            store.remember(self.problem, name, value)
-
-    def _opened(self, opened: Any) -> AbstractContextManager[Store]:
-        store: AbstractContextManager[Store] = (
-            nullcontext(self.store) if isinstance(self.store, Store) else opened(self.store)
-        )
-        return store
+_DIMS: dict[str, tuple[str, ...]] = {"runs": (), "steps": ("step",), "epochs": ("epoch",)}
 
 
 class KnownOptimum(NamedTuple):
@@ -70,15 +43,6 @@ class KnownOptimum(NamedTuple):
     """Why there is no minimiser."""
 
 
-class Pool(NamedTuple):
-    """Points that runs have visited."""
-
-    losses: Floats
-    """The full training losses of the points."""
-    distances: Floats
-    """How far the points are from the start."""
-
-
 class Result:
     """The runs of a study. Comes from ``Study.run``, or from its file with :meth:`load`.
 
@@ -91,10 +55,12 @@ class Result:
     ('algorithm', 'lr')
     """
 
-    def __init__(self, settings: dict[str, Any], archive: Archive, *, problem: Problem | None = None) -> None:
+    def __init__(
+        self, settings: dict[str, Any], store: Path | Store, context: str, *, problem: Problem | None = None
+    ) -> None:
         self.settings = settings
         """The study's settings: problem, methods, rates, versions, … (JSON-able)."""
-        self._archive = archive
+        self._store, self._context = store, context
         self.problem = problem
         """What was minimised; None if the result was loaded from a file."""
 
@@ -116,7 +82,16 @@ class Result:
             raise ValueError(f"study must be a position below {len(entries)}, the studies in {path}, got {study}")
         entry = entries[-1 if study is None else study]
         settings = {**entry.settings, "created": entry.created}
-        return cls(settings, Archive(Path(path).absolute(), entry.context, settings["problem"]["fingerprint"]))
+        return cls(settings, Path(path).absolute(), entry.context)
+
+    @contextmanager
+    def _opened(self, opened: Callable[[Path], AbstractContextManager[Store]]) -> Iterator[Store]:
+        """The store: a file, which is opened only while something is read or written, or one in memory."""
+        if isinstance(self._store, Store):
+            yield self._store
+        else:
+            with opened(self._store) as store:
+                yield store
 
     @property
     def algorithms(self) -> list[str]:
@@ -158,7 +133,8 @@ class Result:
         """
         from surefoot.study._dataset import build
 
-        return build(self.settings, self._archive.traces())
+        with self._opened(Store.read) as store:
+            return build(self.settings, store.traces(self._context))
 
     @cached_property
     def initial_loss(self) -> float:
@@ -188,26 +164,9 @@ class Result:
         seen = np.concatenate([self.dataset[name].values.ravel() for name in ("train_loss", *FINAL_FIELDS)])
         return float(np.nanmin(seen))
 
-    def finished(self) -> Result | None:
-        """The complete part of the study; None if nothing is left.
-
-        Methods without any run are left out, and then every rate at which a run of the other methods is missing.
-        """
-        missing = (self.dataset.status == "missing").any("seed").values
-        methods = ~missing.all(axis=1)
-        rates = ~missing[methods].any(axis=0)
-        if not methods.any() or not rates.any():
-            return None
-        kept = [method for method, there in zip(self.settings["methods"], methods, strict=True) if there]
-        return self.of(kept, self.lrs[rates].tolist())
-
-    def of(self, methods: list[dict[str, Any]], lrs: list[float]) -> Result:
-        """The runs of these methods (as in ``settings``) and rates that the same place holds; others are missing."""
-        return Result({**self.settings, "methods": methods, "lrs": lrs}, self._archive, problem=self.problem)
-
     def optimum(self) -> KnownOptimum:
         """What is known about the minimum: from the problem, or from the file that has noted it."""
-        known = self._archive.facts().get("optimum")
+        known = self.facts().get("optimum")
         if known is not None:
             return KnownOptimum(**known)
         if self.problem is None:
@@ -216,16 +175,18 @@ class Result:
             found = self.problem.optimum()
         far = None if found.point is None else float(np.linalg.norm(found.point - self.problem.initial_point()))
         optimum = KnownOptimum(found.value, found.exists, far, found.reason)
-        self._archive.remember("optimum", optimum._asdict())
+        self.remember("optimum", optimum._asdict())
         return optimum
 
     def facts(self) -> dict[str, Any]:
         """What was computed about the problem and kept with the runs."""
-        return self._archive.facts()
+        with self._opened(Store.read) as store:
+            return store.facts(self.settings["problem"]["fingerprint"])
 
     def remember(self, name: str, value: Any) -> None:
         """Keep a JSON-able fact about the problem with the runs, such as an estimate of σ²."""
-        self._archive.remember(name, value)
+        with self._opened(Store.write) as store:
+            store.remember(self.settings["problem"]["fingerprint"], name, value)
 
     def envelope(self, *, horizon: int | None = None) -> xr.DataArray:
         """The Moreau envelope of the full training loss at the start, with parameter S_1 = Σ α_t, for every rate.
@@ -236,7 +197,7 @@ class Result:
         import xarray as xr
 
         parameters = self.rates[:, : self._horizon(horizon)].sum(axis=-1)
-        envelopes: dict[float, float] = dict(self._archive.facts().get("envelope", []))
+        envelopes: dict[float, float] = dict(self.facts().get("envelope", []))
         missing = np.array([parameter for parameter in parameters if parameter not in envelopes])
         if len(missing):
             if self.problem is None:
@@ -247,10 +208,10 @@ class Result:
             with one_blas_thread():
                 values = np.asarray(self.problem.envelope(missing), float)
             envelopes.update(zip(missing.tolist(), values.tolist(), strict=True))
-            self._archive.remember("envelope", sorted(envelopes.items()))
+            self.remember("envelope", sorted(envelopes.items()))
         return xr.DataArray([envelopes[parameter] for parameter in parameters], {"lr": self.lrs}, ("lr",), "envelope")
 
-    def pool(self) -> Pool:
+    def pool(self) -> tuple[Floats, Floats]:
         """The start, and points that runs have visited whose full training loss is known: losses, and ‖x_1 − u_j‖.
 
         Any of them may stand for x⋆ in the bounds, so that the best one gives a bias without D where no envelope can be
@@ -265,7 +226,8 @@ class Result:
             losses.append(data.last_loss.values.ravel())
             distances.append(data.distance.values[..., -1].ravel())
         points = np.stack([np.concatenate(losses), np.concatenate(distances)])
-        return Pool(*points[:, np.isfinite(points).all(axis=0)])
+        found, far = points[:, np.isfinite(points).all(axis=0)]
+        return found, far
 
     def deltas(self, index: Literal["model", "safe"] = "model") -> xr.DataArray:
         """δ_t of every run: the model's (the paper's), or the safe one, which is proved for every convex loss.
@@ -335,8 +297,8 @@ class Result:
         if bias == "envelope":
             parts[0] = np.where(complete, self.envelope(horizon=steps).values, np.nan)
         elif bias == "pool":
-            pool = self.pool()  # of nothing, if not even the loss at the start is finite
-            of_pool = bounds.envelope_bias(self.rates[:, :steps], *pool) if len(pool.losses) else np.inf
+            losses, far_points = self.pool()  # of nothing, if not even the loss at the start is finite
+            of_pool = bounds.envelope_bias(self.rates[:, :steps], losses, far_points) if len(losses) else np.inf
             parts[0] = np.where(complete, of_pool, np.nan)
         dims = ("algorithm", "lr")
         return xr.Dataset(
@@ -395,20 +357,14 @@ class Result:
 
         return write(self, path, title=title)
 
-    def to_netcdf(self, path: str | os.PathLike[str]) -> None:
-        """Write :attr:`dataset` to a netCDF file."""
-        _export.to_netcdf(self.dataset, Path(path))
+    def to_frame(self, table: Literal["runs", "steps", "epochs"] = "runs") -> pd.DataFrame:
+        """A row per run, step or epoch: algorithm, lr, seed (and step or epoch), then a column per variable over them.
 
-    def to_parquet(self, path: str | os.PathLike[str], *, table: _export.Table = "runs") -> None:
-        """Write a tidy table to a Parquet file (needs ``surefoot[export]``).
-
-        ``table`` is ``"runs"`` (one row per run), ``"steps"`` (one row per step) or ``"epochs"``.
+        Pandas writes it as CSV, Parquet, …; :attr:`dataset` writes itself as netCDF.
         """
-        _export.to_parquet(self.dataset, Path(path), table)
-
-    def to_csv(self, path: str | os.PathLike[str], *, table: _export.Table = "runs") -> None:
-        """Write a tidy table to a CSV file; ``table`` as in :meth:`to_parquet`."""
-        _export.to_csv(self.dataset, Path(path), table)
+        dims = ("algorithm", "lr", "seed", *_DIMS[one_of("table", table, _DIMS)])
+        names = [name for name, variable in self.dataset.data_vars.items() if variable.dims == dims]
+        return self.dataset[names].to_dataframe(dim_order=dims).reset_index()[[*dims, *names]]
 
     def __repr__(self) -> str:
         settings = self.settings

@@ -16,7 +16,6 @@ from surefoot.study._show import cells
 
 if TYPE_CHECKING:
     import pandas as pd
-    import xarray as xr
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,6 @@ class Sensitivity:
     """Rates in both windows over rates in either: 1 if they agree."""
     rank_correlation: float
     """Spearman's, of bound and loss over the rates (∞ ranks last); NaN if one of them is constant."""
-    minimiser_distance: float
-    """|log10(bound_rate/best_rate)|, in decades."""
     expected_excess: float
     """Mean over the rates of min(loss, f(x_1)) − f_best: the learning-rate sensitivity of Wortsman et al. (2024)."""
 
@@ -88,11 +85,6 @@ class SensitivityTable:
 
         return pd.DataFrame([asdict(row) for row in self.rows]).set_index("algorithm")
 
-    def to_xarray(self) -> xr.Dataset:
-        """An xarray data set over ``algorithm``."""
-        attributes = {name: getattr(self, name) for name in ("initial_loss", "optimal_loss", "tolerance")}
-        return self.to_frame().to_xarray().assign_attrs(attributes)
-
 
 def measure_windows(
     algorithms: Sequence[str],
@@ -110,7 +102,7 @@ def measure_windows(
     rows = []
     for algorithm, loss, total in zip(algorithms, _without_nan(losses), _without_nan(totals), strict=True):
         measured, predicted = _window(loss, slack), _window(total, slack)
-        best, best_bound = _best(lrs, loss), _best(lrs, total)
+        best = _best(lrs, loss)
         least = min(loss.min(), initial_loss)
         excess = np.minimum(loss, initial_loss) - (least if least < np.inf else 0.0)
         either = (measured | predicted).sum()
@@ -120,12 +112,11 @@ def measure_windows(
                 best,
                 float(loss.min()),
                 *_ends(lrs, measured),
-                best_bound,
+                _best(lrs, total),
                 float(total.min()),
                 *_ends(lrs, predicted),
                 float((measured & predicted).sum() / either) if either else 0.0,
                 _rank_correlation(loss, total),
-                abs(math.log10(best_bound) - math.log10(best)) if best > 0 and best_bound > 0 else math.nan,
                 float(excess.mean()) if best > 0 else math.nan,
             )
         )

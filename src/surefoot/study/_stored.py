@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,12 +14,9 @@ import numpy as np
 from surefoot._identity import Identity, identify, is_foreign, merged
 from surefoot._version import __version__
 from surefoot.runs import (
-    EPOCH_FIELDS,
     IDENTITY_RULE,
     NUMERICS_VERSION,
-    STEP_FIELDS,
     Store,
-    StudyEntry,
     is_network,
     tell,
 )
@@ -114,19 +111,6 @@ def settings_of(study: Study) -> dict[str, Any]:
     }
 
 
-def check_size(study: Study, store: Store) -> None:
-    """Refuse runs that do not fit into the store before the first step is taken."""
-    limit, numbers = store.largest_run() - 65536, len(EPOCH_FIELDS) * (study.epochs + 1)
-    size = 8 * (len(STEP_FIELDS) * study.shared.kept + numbers)
-    if size > limit:
-        room = (limit // 8 - numbers) // len(STEP_FIELDS)
-        advice = f"at least {-(-study.steps // room)}" if room > 0 else "larger, and epochs fewer"
-        raise ValueError(
-            f"every must be {advice} to store runs of {study.steps} steps: a run would take {size:,} bytes, and "
-            f"{store.name} takes {limit:,}; got every={study.every}"
-        )
-
-
 def tell_reuse(study: Study, store: Store, done: int, progress: object) -> None:
     """Say why runs of the store are taken for those of the study, or why those of an earlier one are not."""
     identity = study.identity()
@@ -134,21 +118,16 @@ def tell_reuse(study: Study, store: Store, done: int, progress: object) -> None:
         word = "" if study.version is None else f", your version {study.version!r}"
         tell(progress, f"{done} runs are in {store.path} already; the match rests on {identity}{word}")
         return
-    alike = _alike(store.studies(), study._settings(), study._context())
+    here = _beside_identity(study._settings())
+    others = [entry.settings for entry in store.studies() if entry.context != study._context()]
+    alike = [settings for settings in others if _beside_identity(settings) == here]
     if alike:
-        stored = alike[-1].settings.get("identity", {})
-        changes = identity.changes(stored.get("parts", {}), stored.get("packages", {}))
+        stored = alike[-1]["identity"]
+        changes = identity.changes(stored["parts"], stored["packages"])
         reason = ", ".join(changes[:6]) or "the data or the settings"
         tell(progress, f"{store.path} holds a study like this one that is not used: {reason} differs")
 
 
-def _alike(entries: Sequence[StudyEntry], settings: Mapping[str, Any], context: str) -> list[StudyEntry]:
-    """The studies of a file that have these settings, and are stored under another hash."""
-    return [entry for entry in entries if entry.context != context and not _differences(settings, entry.settings)]
-
-
-def _differences(settings: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
-    """The settings beside the identity in which two studies differ; rates, seeds and methods may."""
-    names = [name for name in _SAME if settings.get(name) != stored.get(name)]
-    problem, stored_problem = settings["problem"], stored["problem"]
-    return names + [f"{name} of the problem" for name in _SAME_PROBLEM if problem[name] != stored_problem[name]]
+def _beside_identity(settings: Mapping[str, Any]) -> list[Any]:
+    """What tells studies apart beside code and data; rates, seeds and methods may differ."""
+    return [settings[name] for name in _SAME] + [settings["problem"][name] for name in _SAME_PROBLEM]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
-from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._base import checks
@@ -38,9 +37,9 @@ from surefoot.runs import (
     reporter,
     work_of,
 )
-from surefoot.study._result import Archive, Result
+from surefoot.study._result import Result
 from surefoot.study._spec import read_spec
-from surefoot.study._stored import Seen, check_size, context_of, seen, settings_of, tell_reuse
+from surefoot.study._stored import Seen, context_of, seen, settings_of, tell_reuse
 from surefoot.theory import schedules
 from surefoot.theory.models import Linear, Model, Truncated
 
@@ -175,7 +174,7 @@ class Study:
 
         A spec with ``"module:factory"`` is code: it imports that module and calls that function.
         """
-        arguments = cls._read(path)
+        arguments = read_spec(path, cls)
         try:
             return cls(**arguments)
         except (ValueError, TypeError) as error:
@@ -186,12 +185,7 @@ class Study:
     @classmethod
     def problem_in(cls, path: str | os.PathLike[str]) -> str:
         """The problem that a spec names, which is not made: its module may be code that should be announced before."""
-        return str(cls._read(path)["problem"])
-
-    @classmethod
-    def _read(cls, path: str | os.PathLike[str]) -> dict[str, Any]:
-        known = {name: value for name, value in signature(cls).parameters.items() if name != "stop"}
-        return read_spec(path, known)
+        return str(read_spec(path, cls)["problem"])
 
     def _check_length(self) -> None:
         """Refuse runs whose numbers would fill the memory, and those of which none are kept."""
@@ -298,7 +292,7 @@ class Study:
         if path is not None and self._is_complete(path, progress):
             return self._result(path)
         failure: RunError | None = None
-        below: dict[str, tuple[int, int]] = {}
+        below: Counter[str] = Counter()
         done = 0
         with self._opened(path, states) as (opened, files), executor:
             context = self._context()
@@ -317,8 +311,7 @@ class Study:
                 for trace in traces:
                     if files.lasts:
                         files.remove(trace.key)
-                    if trace.violations:
-                        self._count(below, trace)
+                    below[trace.key.method] += trace.violations
                 report(done)
 
             try:
@@ -338,10 +331,10 @@ class Study:
                 stored = replace(files, identities=None)
                 for key in opened.done(context):
                     stored.remove(key)
-        for name, (count, step) in below.items():
+        for name, count in (+below).items():
             warnings.warn(
-                f"{name}: the loss was below the lower bound at {count} steps, first at step {step} of a run; "
-                "no step was taken there. Give the method a smaller lower_bound",
+                f"{name}: the loss was below the lower bound at {count} steps; no step was taken there. Give the "
+                "method a smaller lower_bound",
                 LowerBoundWarning,
                 stacklevel=2,
             )
@@ -351,19 +344,9 @@ class Study:
             raise failure
         return result
 
-    def _count(self, below: dict[str, tuple[int, int]], trace: Trace) -> None:
-        """Add a run's steps below the lower bound to those of its method: how many, and the first of them."""
-        name = trace.key.method
-        (bound,) = (method.lower_bound for method in self.methods if method.name == name)
-        places = np.flatnonzero(trace.steps["loss"] < (-np.inf if bound is None else bound))
-        first = int(places[0] if len(places) else len(trace.steps["loss"])) * self.every
-        count, step = below.get(name, (0, first))
-        below[name] = (count + trace.violations, min(step, first))
-
     def _result(self, store: Path | Store) -> Result:
         where = store.absolute() if isinstance(store, Path) else store
-        archive = Archive(where, self._context(), self._seen.fingerprint)
-        result = Result(self._settings(), archive, problem=self.problem)
+        result = Result(self._settings(), where, self._context(), problem=self.problem)
         if isinstance(store, Path):
             with suppress(StoreError):  # a folder that cannot be written: the study is complete there
                 result.optimum()  # so that the file tells all without the problem
@@ -397,11 +380,9 @@ class Study:
             return
         self._look_anew()
         require(self._seen.identity, self.version, f"store {str(path)!r}")
-        with Store.write(path, states=states) as store:
-            check_size(self, store)
-            with store.locked(self._context()):
-                store.register(self._context(), self._settings())
-                yield store, States(str(store.states), self._context(), self._seen.identities)
+        with Store.write(path, states=states) as store, store.locked(self._context()):
+            store.register(self._context(), self._settings())
+            yield store, States(str(store.states), self._context(), self._seen.identities)
 
     def _missing(self, done: set[Key]) -> list[Key]:
         """The runs that are not among those that the store holds, under the identities of their methods."""
