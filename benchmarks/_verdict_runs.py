@@ -202,8 +202,8 @@ def rows_of(file: Path) -> Iterator[Row]:
         steps, peak = found["columns"].shape[2], float(np.nanmax(columns["rate"]))
         for share in SHARES:
             part = {name: values[: max(int(share * steps), 5)] for name, values in columns.items()}
-            seen = look(part, horizon=steps, peak=peak, elements=int(found["elements"][place]))
-            if seen.evidence is None:
+            evidence, _, is_lost = look(part, horizon=steps, peak=peak, elements=int(found["elements"][place]))
+            if evidence is None:
                 continue
             yield {
                 "task": task,
@@ -218,8 +218,8 @@ def rows_of(file: Path) -> Iterator[Row]:
                 "behind": (last[place] - best) / (first - best),
                 "blown_up": int(not found["trained"][place] < 0),
                 "after": share,
-                "lost": int(seen.is_lost),
-                **seen.evidence._asdict(),
+                "lost": int(is_lost),
+                **evidence._asdict(),
             }
 
 

@@ -37,7 +37,6 @@ BEST = ("share", "learned", "away", "left")
 """The evidence that the three sums are made of."""
 WRONG_SMALL, WRONG_LARGE, AT_EDGE = 0.02, 0.01, 0.16
 """Shares of the rates inside their window that may be called too small, too large, or (with those) at the edge."""
-FOLDS = 12
 
 Row = dict[str, Any]
 
@@ -56,20 +55,20 @@ _WORDS = ("task", "optimizer", "schedule", "place")
 
 
 class Fit:
-    """The weights of the three sums, on all tasks and with some of them left out."""
+    """The weights of the three sums, on all tasks and without each of them; every task is another kind."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
         self.evidence = np.array([row["evidence"] for row in rows])
         self.place = np.array([row["place"] for row in rows])
         self.known = np.array([not row["lost"] for row in rows])
-        names, number, count = np.unique([row["task"] for row in rows], return_inverse=True, return_counts=True)
-        self.fold = np.random.default_rng(0).permutation(len(names))[number] % FOLDS
-        self.weight = np.mean(np.sqrt(count[number])) / np.sqrt(count[number])
+        tasks = [row["task"] for row in rows]
+        _, self.fold, count = np.unique(tasks, return_inverse=True, return_counts=True)
+        self.weight = np.mean(np.sqrt(count[self.fold])) / np.sqrt(count[self.fold])
 
     def weights(self) -> list[tuple[Weights, float]]:
-        """Those of all rows first, then those without every FOLDS-th task; the cuts are such that of the rates inside
-        their window, judged without their own task, as many are called wrong as may be."""
+        """Those of all rows first, then those without each task; the cuts are such that of the rates inside their
+        window, judged without their own task, as many are called wrong as may be."""
         inside = self.known & (self.place == "inside")
         below, above = ((self.place == side).astype(float) for side in ("below", "above"))
         small, sums = self._solved(logistic, SMALL, below, self.known)
@@ -87,7 +86,7 @@ class Fit:
         """Sums of all rows and without each fold; the rows' own values, of the sum without their fold."""
         rows = self.evidence[:, [Evidence._fields.index(name) for name in names]]
         sums, values = [], np.zeros(len(rows))
-        for fold in (None, *range(FOLDS)):
+        for fold in (None, *range(self.fold.max() + 1)):
             kept = use & (self.fold != fold) if fold is not None else use
             mean, scale = rows[kept].mean(0), rows[kept].std(0) + 1e-9
             solved = solve(np.c_[(rows[kept] - mean) / scale, np.ones(kept.sum())], goal[kept], self.weight[kept])
@@ -214,7 +213,7 @@ def code(weights: Weights, edge: float) -> str:
 def behind(runs: list[Judged]) -> str:
     """The median share of the gain that rates below are behind, by the decades that the verdict is from the best."""
     found = []
-    for low, high in ((0.2, 0.5), (0.5, 0.8), (0.8, 1.2), (1.2, 1.7), (1.7, 2.5), (2.5, 4.0)):
+    for low, high in ((0.2, 0.5), (0.5, 0.81), (0.81, 1.2), (1.2, 1.7), (1.7, 2.5), (2.5, 4.0)):
         shares = [row["behind"] for row, v in runs if v.best_lr and low <= math.log10(v.best_lr / row["lr"]) < high]
         found.append((round((low + high) / 2, 2), len(shares), round(float(np.median(shares or [math.nan])), 2)))
     return f"decades, runs, median share behind: {found}"

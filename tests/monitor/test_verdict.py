@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import surefoot.optim as sfo
 from surefoot.monitor import Dead, StabilityMonitor, State, Verdict
-from surefoot.monitor._judge import NEEDED, judge
+from surefoot.monitor._judge import NEEDED, Evidence, judge, verdict_of
 
 OPTIMIZERS = {
     "sgd": (lambda p, lr: torch.optim.SGD(p, lr=lr), 1e-4, 0.05, 30.0),
@@ -187,21 +187,21 @@ RANGE = (0.01, 0.1)
     ("verdict", "text"),
     [
         (
-            Verdict(State.TOO_SMALL, "it falls", RANGE, 0.03, 1, 0.001, 0.4),
+            Verdict(State.TOO_SMALL, "it falls", RANGE, 0.03, 0.001, 0.4),
             "Too small: it falls. Best near 0.03 (0.01 to 0.1); yours, 0.001, is about 40 % of the gain behind.",
         ),
         (Verdict(State.HOLDS, "it falls", RANGE, 0.03), "Holds: it falls. Keep it: best near 0.03 (0.01 to 0.1)."),
         (
-            Verdict(State.HOLDS, "it falls", RANGE, 0.03, 1, 0.01, 0.02),
+            Verdict(State.HOLDS, "it falls", RANGE, 0.03, 0.01, 0.02),
             "Holds: it falls. It works, but a larger rate is likely better: best near 0.03 (0.01 to 0.1); yours, 0.01, "
             "is about 2 % of the gain behind.",
         ),
         (
-            Verdict(State.AT_THE_EDGE, "it falls", RANGE, 0.05, -1),
+            Verdict(State.AT_THE_EDGE, "it falls", RANGE, 0.05),
             "At the edge: it falls. It may still work, but a smaller rate is safer: best near 0.05 (0.01 to 0.1).",
         ),
         (
-            Verdict(State.TOO_LARGE, "it rises", RANGE, None, -1),
+            Verdict(State.TOO_LARGE, "it rises", RANGE, None),
             "Too large: it rises. Try 0.01 to 0.1, and far less if that is too large as well.",
         ),
     ],
@@ -420,3 +420,15 @@ def test_steps_that_were_skipped_are_told():
     assert verdict.state == "unknown"
     assert "8 of 8 steps did not move the parameters" in str(verdict)
     assert "lower_bound" in str(verdict)
+
+
+@pytest.mark.parametrize("estimate", [-2.0, -0.5, 0.0, 0.5, 0.7, 3.0])
+def test_a_rate_that_works_is_never_told_to_be_smaller(estimate):
+    evidence = Evidence(share=-1.0, promised=-0.5, learned=0.3, away=-1.0, uphill=0.0, left=0.0, falls=0.0)
+    weights = {name: (0.0, 0.0, estimate * (name == "constant")) for name in ("constant", *Evidence._fields)}
+    verdict = verdict_of(State.HOLDS, "it falls", evidence, 0.01, weights)
+    assert verdict.direction == (estimate > 0.3)
+    assert ("a larger rate is likely better" in str(verdict)) == (verdict.behind is not None) == (estimate > 0.3)
+    assert (
+        verdict.lr_range[0] <= min(0.0100001, verdict.best_lr) <= max(0.0099999, verdict.best_lr) <= verdict.lr_range[1]
+    )

@@ -12,7 +12,7 @@
 >>> monitor.should_stop
 False
 
-The stop rules are functions of numbers and need no torch; the monitor is loaded when it is first used.
+The stop rules are functions of numbers; the monitor, and torch, are loaded when it is first used.
 """
 
 from __future__ import annotations

@@ -28,33 +28,29 @@ FEWEST = 5
 WITHOUT_HORIZON = 20
 """Steps that are needed where the length of the run is not known."""
 FAR = 3.0
-"""Rise of the loss, in first losses, after which the points say nothing about rates that do not lead there."""
+"""Rise of the loss, in first losses, after which a lost run is no longer evidence for smaller rates."""
 
 PROMISED, AWAY = (-7.0, 2.0), (-7.0, 1.5)
-"""Limits of ``promised`` and ``away``. Both shrink with the rate until steps are lost in the rounding of float32; and
-points that a large rate has led to say nothing about smaller rates."""
+"""Limits of ``promised`` and ``away``: small steps are lost in the rounding of float32, and points that a large rate
+has led to say nothing about smaller rates."""
 _TINY = 1e-300
-_USUAL_WEIGHT = 0.03
-"""Size of a weight where all parameters start at zero, so that they have no length to compare distances with."""
 _MEDIAN_DIFFERENCE = 0.95
 """Median of |a − b| for two numbers drawn from a normal distribution of deviation 1."""
-_HALF_WIDTH = 0.5
-"""Decades of the range on either side of its middle."""
 _OTHER = 0.3
 """Decades between a rate and the likely best one, from which on the verdict says that another rate is better."""
-_NEXT = 0.1
-"""Decades between a rate that is too small, too large or at the edge and the range."""
+_FARTHEST = 0.8
+"""Decades between a rate that works and the likely best one, at most: both belong to the range."""
 
 WEIGHTS: Weights = {
     #            small  large   best
-    "constant": (-0.54, -3.61, 0.50),
-    "promised": (-1.59, 1.36, 0.00),
-    "share":    (3.94, -0.66, 0.65),
-    "learned":  (-5.99, -3.60, -0.40),
-    "away":     (-2.27, 3.20, -0.88),
-    "uphill":   (-0.74, 0.00, 0.00),
-    "falls":    (0.73, -0.65, 0.00),
-    "left":     (0.00, 0.00, 0.70),
+    "constant": (-0.51, -3.58, 0.49),
+    "promised": (-1.56, 1.32, 0.00),
+    "share":    (3.95, -0.66, 0.65),
+    "learned":  (-6.01, -3.66, -0.39),
+    "away":     (-2.31, 3.33, -0.89),
+    "uphill":   (-0.73, 0.00, 0.00),
+    "falls":    (0.72, -0.63, 0.00),
+    "left":     (0.00, 0.00, 0.69),
 }  # fmt: skip
 """The weights of the evidence in three sums, as ``python benchmarks/verdict.py --fit`` prints them.
 
@@ -62,9 +58,9 @@ WEIGHTS: Weights = {
 linear one of log10(best rate / this rate). Above 0 a rate is too small, or too large. The cuts are such that, with the
 task at hand left out of the fit, 2 % of the rates inside their window are called too small and 1 % too large.
 """
-EDGE = -2.33
+EDGE = -2.35
 """The ``large`` sum from which on a rate is at the edge."""
-BEHIND = ((0.35, 0.02), (0.65, 0.08), (1.0, 0.6), (1.5, 0.85), (2.1, 0.9), (3.2, 0.97))
+BEHIND = ((0.35, 0.02), (0.66, 0.08), (1.0, 0.63), (1.45, 0.81), (2.1, 0.88), (3.25, 0.97))
 """Decades to the best rate, and the median share of the gain that smaller rates of this distance are behind."""
 
 
@@ -78,7 +74,7 @@ class Evidence(NamedTuple):
     learned: float
     """By how much the loss has fallen, beyond its scatter, from 0 to 1."""
     away: float
-    """log10 of the distance from the start over the length of the parameters."""
+    """log10 of the distance from the start over the length of the parameters (1 where all start at zero)."""
     uphill: float
     """±ln(1 + 100|⟨g, x − x_1⟩|), the slope of the way from the start where it ends: above 0, it has gone too far."""
     left: float
@@ -111,9 +107,12 @@ class Losses(NamedTuple):
         unit = max(abs(first), 2 * noise if first < 2 * noise and loss.min() < 0 else 0.0, _TINY)
         return cls(first, late, unit, noise, (late - float(loss[0])) / max(spread, _TINY))
 
-    def has_soared(self, promised: float) -> bool:
-        """Whether it has doubled, and not by noise: that is clear, or the steps were long enough for it."""
-        return self.risen > 1.0 and (promised > 1.0 or self.risen > 1.0 + 3 * self.noise / self.unit)
+    def change(self, done: int) -> str:
+        """How the loss has changed, for a person."""
+        if self.first > 0 and self.late > 0:
+            ratio = short(self.late / self.first, 2)
+            return f"after {done} steps the loss is " + ("unchanged" if ratio == "1" else f"{ratio} times the first")
+        return f"after {done} steps the loss has gone from {short(self.first)} to {short(self.late)}"
 
 
 def gather(columns: Columns, horizon: int, peak: float, elements: int) -> tuple[Evidence, Losses]:
@@ -129,7 +128,7 @@ def gather(columns: Columns, horizon: int, peak: float, elements: int) -> tuple[
     losses, half = Losses.of(loss), len(loss) // 2
     length = math.sqrt(columns["point_sq"][0])
     if length < 1e-4 * math.sqrt(elements):
-        length = _USUAL_WEIGHT * math.sqrt(elements)
+        length = 1.0  # about that of a linear layer as torch begins it
     ahead = peak / float(np.max(rate))  # a warmup that goes on counts as if its peak were reached now
     uphill = _mean(columns["back"][-_quarter(loss) :]) / losses.unit
     carried = columns["carried"][half + 1 :]
@@ -154,43 +153,41 @@ def scores(evidence: Evidence, weights: Weights = WEIGHTS) -> Floats:
     return sums
 
 
-class Findings(NamedTuple):
-    """What a run has shown so far, of which a verdict is made."""
+def look(
+    columns: Columns, *, horizon: int | None, peak: float, elements: int
+) -> tuple[Evidence | None, Losses | None, bool]:
+    """The evidence so far, the losses (None of fewer than three steps), and whether the run is lost.
 
-    evidence: Evidence | None
-    """The evidence of the steps; of a lost run, of those before its loss had risen far; None of fewer than three."""
-    losses: Losses | None
-    is_lost: bool
-    """Whether the loss is not finite, or has soared."""
-    broken: int | None
-    """The step from which on loss or gradient are not finite."""
-    still: int
-    """Steps at which the parameters did not move, though the rate was above 0."""
+    It is lost if its loss is not finite or has doubled, and its evidence is then that before the loss had risen far.
+    The arguments are those of :func:`judge`.
+    """
+    loss, broken = columns["loss"], _broken(columns)
+    # A GradScaler, or a loss below its lower bound, leaves steps out.
+    usable = np.all([np.isfinite(columns[name]) for name in NEEDED], axis=0) & (columns["moved_sq"] > 0)
+    steps = np.flatnonzero((usable & (columns["rate"] > 0))[:broken])
+    if len(steps) < 3:
+        return None, None, broken is not None
 
-
-def look(columns: Columns, *, horizon: int | None, peak: float, elements: int) -> Findings:
-    """Gather the evidence; the arguments are those of :func:`judge`."""
-    loss = columns["loss"]
-    infinite = np.isinf(loss) | np.isinf(columns["slope"])
-    broken = int(np.argmax(infinite)) if infinite.any() else None
-    measured = np.all([np.isfinite(columns[name]) for name in NEEDED], axis=0) & (columns["rate"] > 0)
-    moved = columns["moved_sq"] > 0  # a GradScaler or a loss below its lower bound leaves steps out
-    steps = np.flatnonzero((measured & moved)[:broken])
-
-    def gathered(steps: Any) -> tuple[Evidence, Losses] | tuple[None, None]:
-        if len(steps) < 3:
-            return None, None
+    @np.errstate(all="ignore")
+    def gathered(steps: Any) -> tuple[Evidence, Losses]:
         chosen = {name: columns[name][steps] for name in (*NEEDED, "carried")}
         return gather(chosen, horizon or SHARE * len(loss), peak, elements)
 
-    with np.errstate(all="ignore"):
-        evidence, losses = gathered(steps)
-        soared = evidence is not None and losses is not None and losses.has_soared(evidence.promised)
-        is_lost = soared or broken is not None
-        risen = loss[steps] - loss[steps[:1]] > FAR * np.abs(loss[steps[:1]])
-        if is_lost and risen.any():
-            evidence, _ = gathered(steps[: max(3, int(np.argmax(risen)))])
-    return Findings(evidence, losses, is_lost, broken, int((measured & ~moved).sum()))
+    evidence, losses = gathered(steps)
+    # Noise is no rise, unless the steps were long enough for it.
+    least = 1.0 if evidence.promised > 1.0 else 1.0 + 3 * losses.noise / losses.unit
+    is_lost = broken is not None or losses.risen > least
+    first = float(loss[steps[0]])
+    risen = loss[steps] - first > FAR * abs(first)
+    if is_lost and risen.any():
+        evidence, _ = gathered(steps[: max(3, int(np.argmax(risen)))])
+    return evidence, losses, is_lost
+
+
+def _broken(columns: Columns) -> int | None:
+    """The step from which on loss or gradient are not finite."""
+    infinite = np.isinf(columns["loss"]) | np.isinf(columns["slope"])
+    return int(np.argmax(infinite)) if infinite.any() else None
 
 
 def judge(
@@ -199,7 +196,8 @@ def judge(
     """The verdict on the steps so far; it says so where the first tenth of them has led to another one.
 
     Args:
-        columns: The numbers of the steps: ``NEEDED`` and ``carried``; ∞ is divergence, NaN what was not measured.
+        columns: The numbers of the steps: ``NEEDED``, ``carried`` and ``size``; ∞ is divergence, NaN what was not
+            measured.
         horizon: T; None for a run of unknown length, which is then taken to be ten times as long as it is.
         peak: The largest rate of the run, as far as it is known.
         elements: Parameters in the sample.
@@ -208,26 +206,26 @@ def judge(
     done = len(columns["loss"])
     wanted = WITHOUT_HORIZON if horizon is None else min(max(horizon // SHARE, FEWEST), horizon)
     known: dict[str, Any] = {"horizon": horizon, "peak": peak, "elements": elements}
-    found = look(columns, **known)
-    evidence, losses = found.evidence, found.losses
-    if stop_reason is not None or found.broken is not None:
-        reason = stop_reason or f"loss or gradient are not finite from step {found.broken} on"
+    evidence, losses, is_lost = look(columns, **known)
+    broken, still = _broken(columns), int(((columns["moved_sq"] == 0) & (columns["rate"] > 0)).sum())
+    if stop_reason is not None or broken is not None:
+        reason = stop_reason or f"loss or gradient are not finite from step {broken} on"
         return verdict_of(State.TOO_LARGE, reason, evidence, peak)
-    if done < wanted and not (found.is_lost and done >= FEWEST):
+    if done < wanted and not (is_lost and done >= FEWEST):
         reason = f"{done} of the {wanted} steps that a verdict needs are done"
         return Verdict(State.UNKNOWN, reason, more_steps=wanted - done)
-    if evidence is None or losses is None or 2 * found.still > done:
+    if evidence is None or losses is None or 2 * still > done:
         if not np.isfinite(columns["loss"]).any():
             return Verdict(State.UNKNOWN, "no loss is known; call monitor.record(loss) before every step")
         hint = ', as where the loss is below a lower_bound: "level" needs none' if np.any(columns["size"] == 0) else ""
-        return Verdict(State.UNKNOWN, f"{found.still} of {done} steps did not move the parameters{hint}")
-    state = state_of(evidence, found.is_lost)
+        return Verdict(State.UNKNOWN, f"{still} of {done} steps did not move the parameters{hint}")
+    state = state_of(evidence, is_lost)
     reason = _reason(state, evidence, losses, done)
     if horizon is None:
         reason += f", if the run is to be ten times as long ({SHARE * done} steps)"
     else:
-        early = look({name: values[:wanted] for name, values in columns.items()}, **known)
-        before = state if early.evidence is None else state_of(early.evidence, early.is_lost)
+        early, _, was_lost = look({name: values[:wanted] for name, values in columns.items()}, **known)
+        before = state if early is None else state_of(early, was_lost)
         if before is not state:
             reason += f' (after {wanted} steps it was "{before}")'
     return verdict_of(state, reason, evidence, peak)
@@ -247,26 +245,27 @@ def verdict_of(
     state: State, reason: str, evidence: Evidence | None, peak: float, weights: Weights = WEIGHTS
 ) -> Verdict:
     """The verdict with its rates: the likely best one, as far as the state allows, and a range around it."""
-    sums = None if evidence is None else scores(evidence, weights).tolist()
-    estimate = -2.0 if sums is None else sums[2]
-    direction = {State.TOO_SMALL: 1, State.HOLDS: (estimate > _OTHER) - (estimate < -_OTHER)}.get(state, -1)
-    if state is State.HOLDS:  # a rate that works belongs to the range
-        middle = float(np.clip(estimate, -_HALF_WIDTH, _HALF_WIDTH))
-        low, high = middle - _HALF_WIDTH, middle + _HALF_WIDTH
-    else:  # and one that does not is no part of it
-        middle = direction * max(direction * estimate, _OTHER)
-        low, high = sorted((middle + direction * _HALF_WIDTH, max(middle * direction - _HALF_WIDTH, _NEXT) * direction))
-    far = {State.TOO_SMALL: 0, State.TOO_LARGE: 1}.get(state)  # the evidence is at the ends of its scales
-    is_far = evidence is None or (far is not None and (evidence.promised, evidence.away) == (PROMISED[far], AWAY[far]))
-    details: dict[str, float] = {}
-    if evidence is not None and sums is not None:
-        details = {**evidence._asdict(), **dict(zip(("too small", "too large", "decades to best"), sums, strict=True))}
-    span = peak * 10.0**low, peak * 10.0**high
-    if not 0 < span[0] <= span[1] < np.inf:
-        return Verdict(state, reason, direction=direction, details=details)
-    best = None if is_far else peak * 10.0**middle
-    behind = float(np.interp(middle, *np.transpose(BEHIND))) if direction > 0 and not is_far else None
-    return Verdict(state, reason, span, best, direction, peak, behind, details=details)
+    estimate, details = -2.0, {}
+    if evidence is not None:
+        small, large, estimate = scores(evidence, weights).tolist()
+        details = {**evidence._asdict(), "too small": small, "too large": large, "decades to best": estimate}
+    side = {State.HOLDS: 0, State.TOO_SMALL: 1}.get(state, -1)
+    if side:  # a rate that does not work is no part of the range
+        best = side * max(side * estimate, _OTHER)
+        span = sorted((side * max(abs(best) - 0.5, 0.1), best + side * 0.5))
+    else:  # and one that does is; where a smaller one seemed better, it was so in half the cases only
+        best = min(max(estimate, -_OTHER), _FARTHEST)
+        span = [min(best, 0.5) - 0.5, min(best, 0.5) + 0.5]
+    low, high = (peak * 10.0**decades for decades in span)
+    if not 0 < low <= high < np.inf:
+        return Verdict(state, reason, details=details)
+    # Where the evidence is at the ends of its scales, the range is a first guess.
+    ends = {State.TOO_SMALL: (PROMISED[0], AWAY[0]), State.TOO_LARGE: (PROMISED[1], AWAY[1])}.get(state)
+    if evidence is None or (evidence.promised, evidence.away) == ends:
+        return Verdict(state, reason, (low, high), None, peak, details=details)
+    is_behind = side > 0 or (side == 0 and best > _OTHER)
+    behind = float(np.interp(best, *np.transpose(BEHIND))) if is_behind else None
+    return Verdict(state, reason, (low, high), peak * 10.0**best, peak, behind, details=details)
 
 
 def progress(loss: Floats) -> str | None:
@@ -278,21 +277,12 @@ def progress(loss: Floats) -> str | None:
     if np.isinf(loss).any():
         return f"the loss is not finite from step {int(np.argmax(np.isinf(loss)))} on"
     known = loss[np.isfinite(loss)]
-    return _change(Losses.of(known), len(loss)) if len(known) > 1 else None
-
-
-def _change(losses: Losses, done: int) -> str:
-    """How the loss has changed, for a person."""
-    first, late = losses.first, losses.late
-    if first > 0 and late > 0:
-        ratio = short(late / first, 2)
-        return f"after {done} steps the loss is " + ("unchanged" if ratio == "1" else f"{ratio} times the first")
-    return f"after {done} steps the loss has gone from {short(first)} to {short(late)}"
+    return Losses.of(known).change(len(loss)) if len(known) > 1 else None
 
 
 def _reason(state: State, evidence: Evidence, losses: Losses, done: int) -> str:
     """What decided, for a person."""
-    change = _change(losses, done)
+    change = losses.change(done)
     if state is State.TOO_SMALL:
         return f"{change}, and the weights have moved by {short(10**evidence.away, 2)} of their length only"
     if state is State.HOLDS:

@@ -28,13 +28,6 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-SOURCES = {
-    "model": "the optimizer's own model",
-    "linear": "exact: the step is x − α·g",
-    "linear stand-in": "heuristic: that of plain SGD at this rate",
-}
-"""Where the index of the optimizer itself comes from."""
-
 
 class StabilityMonitor:
     r"""Watches any torch optimizer, and says whether its learning rate is too small, holds, or is too large.
@@ -190,7 +183,8 @@ class StabilityMonitor:
         ``loss``, ``grad_sq``, ``rate``, ``size`` (of the optimizer, where it is known), ``delta`` (of the optimizer),
         ``noise`` (the partial sum of the bound), and over ``algorithm`` too ``counterfactual_size`` and
         ``counterfactual_delta``. Rates and sizes are those of the first parameter group. After divergence numbers are
-        ∞; NaN stands for what was not measured.
+        ∞; NaN stands for what was not measured. ``attrs["delta_source"]`` says what ``delta`` is: that of the
+        ``model`` of an optimizer of ours, that of plain SGD (``linear``), or a ``linear stand-in`` for any other's.
         """
         import xarray as xr
 
@@ -200,16 +194,11 @@ class StabilityMonitor:
         }
         variables["noise"] = ("step", history.partial_noise())
         for name in ("size", "delta"):
-            values = np.array([shown[f"{name}/{model}"] for model in self.models])
-            values = values.reshape(len(self.models), len(shown["step"]))
-            variables[f"counterfactual_{name}"] = (("algorithm", "step"), values)
-        attributes = {
-            "optimizer": self._kind,
-            "delta_source": self._source,
-            "delta_note": SOURCES[self._source],
-            "horizon": len(history.rates),
-            "bias": history.bias(),
-        }
+            rows = [shown[f"{name}/{model}"] for model in self.models]
+            table = np.reshape(rows, (len(rows), len(shown["step"])))
+            variables[f"counterfactual_{name}"] = (("algorithm", "step"), table)
+        known = {"horizon": len(history.rates), "bias": history.bias()}
+        attributes = {"optimizer": self._kind, "delta_source": self._source, **known}
         return xr.Dataset(variables, {"step": shown["step"].astype(int), "algorithm": list(self.models)}, attributes)
 
     def numbers(self) -> dict[str, Floats]:

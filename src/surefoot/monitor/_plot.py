@@ -18,46 +18,39 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-_SMOOTH = 12
-"""A smoothed line is a mean over the length of the run divided by this."""
-
 
 def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> Figure:
     """Four panels over the steps, under the verdict; what is not finite leaves a gap."""
-    figure, (loss, left, rate, delta) = new_figure(2, 2, width=4.5, height=3.1)
+    figure, panels = new_figure(2, 2, width=4.5, height=3.1)
+    loss, left, rate, delta = panels
+    colour = COLOURS[verdict.state]
     lost = np.flatnonzero(np.isinf(trace.loss.values))
     if len(lost):  # what comes after says nothing
         trace = trace.isel(step=slice(0, lost[0]))
         columns = {name: values[: lost[0]] for name, values in columns.items()}
-    steps = trace.step.values
-    window = max(3, len(steps) // _SMOOTH)
-    colour = COLOURS[verdict.state]
+    window = max(3, len(trace.step) // 12)
 
-    _line(loss, steps, trace.loss.values, "of a batch", GREY)
-    _line(loss, steps, _mean(trace.loss.values, window), f"mean over {window} steps", "black")
-    _slopes_left(left, steps, columns, window)
-    _line(rate, steps, trace.rate.values, "rate", "black")
+    _line(loss, trace.loss.values, "of a batch", GREY)
+    _line(loss, _mean(trace.loss.values, window), f"mean over {window} steps", "black")
+    _slopes_left(left, columns, window)
+    _line(rate, trace.rate.values, "rate", "black")
     if verdict.lr_range is not None:
         low, high = verdict.lr_range
         rate.axhspan(low, high, color=colour, alpha=0.15, label=f"suggested: {short(low, 2)} to {short(high, 2)}")
     if verdict.best_lr is not None:
         rate.axhline(verdict.best_lr, color=colour, linewidth=0.8, label=f"best near {short(verdict.best_lr, 2)}")
-    _line(delta, steps, trace.delta.values, f"{trace.attrs['optimizer']} ({trace.attrs['delta_source']})", "black")
+    _line(delta, trace.delta.values, f"{trace.attrs['optimizer']} ({trace.attrs['delta_source']})", "black")
     for name, look in looks(map(str, trace.algorithm.values)).items():
         method = trace.sel(algorithm=name)
-        for ax, values, own, verb in (
-            (rate, method.counterfactual_size.values, trace.rate.values, "take"),
-            (delta, method.counterfactual_delta.values, trace.delta.values, "have"),
-        ):
-            if not np.allclose(values, own, rtol=1e-6, atol=0.0, equal_nan=True):  # else they lie on each other
-                _line(ax, steps, values, f"{look.label} would {verb}", look.colour, "--")
-    _line(delta, steps, trace.noise.values, "noise of the bound so far", GREY, "-.")
+        if not np.allclose(method.counterfactual_delta, trace.delta, rtol=1e-6, atol=0.0, equal_nan=True):
+            _line(rate, method.counterfactual_size.values, f"{look.label} would take", look.colour, "--")
+            _line(delta, method.counterfactual_delta.values, f"{look.label} would have", look.colour, "--")
+    _line(delta, trace.noise.values, "noise of the bound so far", GREY, "-.")
     if trace.attrs["bias"] > 0:
         delta.axhline(trace.attrs["bias"], color=GREY, linestyle=":", label="bias of the bound")
     titles = ("loss", "slope left at a step's end", "step size", "stability index δ")
-    for ax, title in zip((loss, left, rate, delta), titles, strict=True):
-        ax.set_title(title)
-        ax.set_xlabel("step")
+    for ax, title in zip(panels, titles, strict=True):
+        ax.set(title=title, xlabel="step")
         if len(lost):
             ax.axvline(float(lost[0]), color=COLOURS[State.TOO_LARGE])
         if ax.get_legend_handles_labels()[0]:
@@ -67,19 +60,14 @@ def draw(trace: xr.Dataset, columns: Mapping[str, Floats], verdict: Verdict) -> 
 
 
 @np.errstate(all="ignore")
-def _slopes_left(ax: Any, steps: Any, columns: Mapping[str, Floats], window: int) -> None:
+def _slopes_left(ax: Any, columns: Mapping[str, Floats], window: int) -> None:
     """The share of ⟨g, Δ⟩ that ⟨g⁺, Δ⟩ on the next batch is: at 1 a step could be longer, below 0 it went too far."""
-    ax.set_ylabel("of the slope at its start")
     left = np.append(columns["carried"][1:], np.nan)
     known = np.isfinite(left) & np.isfinite(columns["slope"])
     kept, promised = (_mean(np.where(known, slopes, 0.0), window) for slopes in (left, columns["slope"]))
-    share = np.where(promised > 0, kept / promised, np.nan)
-    ax.axhspan(-1.5, 0.0, color=VERMILION, alpha=0.08)
-    ax.axhline(0.0, color=VERMILION, linewidth=0.8)
-    ax.plot(steps, np.clip(share, -1.45, 1.45), color="black", linewidth=1.2)
-    ax.text(0.01, 0.03, "too far", transform=ax.transAxes, fontsize="small", color=VERMILION)
-    ax.text(0.01, 0.93, "could be longer", transform=ax.transAxes, fontsize="small", color=GREY)
-    ax.set_ylim(-1.5, 1.5)
+    ax.axhspan(-1.5, 0.0, color=VERMILION, alpha=0.08, label="too far")
+    ax.plot(np.clip(np.where(promised > 0, kept / promised, np.nan), -1.45, 1.45), color="black", linewidth=1.2)
+    ax.set(ylabel="of the slope at its start", ylim=(-1.5, 1.5))
 
 
 def _mean(values: Floats, window: int) -> Floats:
@@ -90,11 +78,9 @@ def _mean(values: Floats, window: int) -> Floats:
     return np.asarray(np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0))
 
 
-def _line(ax: Any, steps: Any, values: Floats, label: str, colour: str, style: str = "-") -> None:
-    """A line, on a logarithmic axis if all that is known is above 0."""
+def _line(ax: Any, values: Floats, label: str, colour: str, style: str = "-") -> None:
+    """A line; the first one of a panel decides whether its axis is logarithmic: where no number is below 0."""
     known = values[np.isfinite(values)]
-    positive = len(known) > 0 and bool((known >= 0).all())
-    shown = np.where(np.isfinite(values) & ((values > 0) | (not positive)), values, np.nan)
-    ax.plot(steps, shown, label=label, color=colour, linewidth=1.0, linestyle=style)
-    if positive and (known > 0).any() and ax.get_yscale() == "linear" and not ax.get_lines()[:-1]:
-        ax.set_yscale("log")
+    if not ax.get_lines() and (known > 0).any() and (known >= 0).all():
+        ax.set_yscale("log", nonpositive="mask")
+    ax.plot(np.where(np.isfinite(values), values, np.nan), label=label, color=colour, linewidth=1.0, linestyle=style)

@@ -42,8 +42,6 @@ class Verdict:
     """Rates to try, at most a decade: of the first parameter group, at the peak of the schedule."""
     best_lr: float | None = None
     """The likely best rate, inside of the range; None where the rate is so wrong that the range is a first guess."""
-    direction: int = 0
-    """1 where a larger rate is likely better, −1 where a smaller one is, 0 where the present one will do."""
     lr: float | None = None
     """The rate that was judged, at the peak of the schedule."""
     behind: float | None = None
@@ -52,6 +50,12 @@ class Verdict:
     """Steps that are still wanted, if the state is unknown."""
     details: Mapping[str, float] = field(default_factory=dict)
     """Numbers for experts: the evidence, and the sums that it adds up to."""
+
+    @property
+    def direction(self) -> int:
+        """1 where a larger rate is likely better, −1 where a smaller one is, 0 where the present one will do."""
+        known = {State.TOO_SMALL: 1, State.AT_THE_EDGE: -1, State.TOO_LARGE: -1}
+        return known.get(self.state, int(self.behind is not None))
 
     @property
     def advice(self) -> str:
@@ -70,8 +74,7 @@ class Verdict:
         if self.state is State.AT_THE_EDGE:
             return f"It may still work, but a smaller rate is safer: {best}."
         if self.state is State.HOLDS and self.direction:
-            other = "larger" if self.direction > 0 else "smaller"
-            return f"It works, but a {other} rate is likely better: {best}."
+            return f"It works, but a larger rate is likely better: {best}."
         return f"Keep it: {best}." if self.state is State.HOLDS else f"B{best[1:]}."
 
     def __str__(self) -> str:
