@@ -38,12 +38,6 @@ def test_what_is_wrong_is_refused_before_any_work():
         pep.run(["spp", "one-stap"], progress=False)
 
 
-def test_the_figure_of_lambda_has_three_constants_and_25_rates():
-    cases = pep.STATEMENTS["spp"].cases
-    assert len({case["lipschitz"] for case in cases}) == 3
-    assert len({case["lr"] for case in cases}) == 25
-
-
 def test_a_problem_that_nobody_solves_is_a_result_with_the_reason(monkeypatch):
     def failing(**case):
         raise pep.SolverError("CLARABEL: infeasible; SCS: infeasible")

@@ -16,7 +16,7 @@ stochastic-last-iterate     last_iterate(losses=2)          the same with two lo
 stochastic-average-iterate  average_iterate(losses=2)
 average-rate                average_rate                    the rates of SPS and NGN on smooth losses
 interpolation-rate          interpolation_rate              the rate of SPS under interpolation
-one-step-level              one_step_level                  the base inequality with a level
+one-step-level              one_step_index(level=C)         the base inequality with a level
 last-iterate-level          last_iterate_level              Ω_last with a level, its price paid or left out
 ==========================  ==============================  ===================================================
 
@@ -25,7 +25,7 @@ A status other than ``optimal`` is never taken as a number: the other solver is 
 :class:`SolverError` is raised (``run`` reports it in the result).
 """
 
-from surefoot.pep._one_step import one_step_index, one_step_level, spp_index
+from surefoot.pep._one_step import one_step_index, spp_index
 from surefoot.pep._runs import (
     average_iterate,
     average_rate,
@@ -38,6 +38,6 @@ from surefoot.pep._verify import CACHE_VARIABLE, STATEMENTS, Statement, run, sum
 
 __all__ = [
     "CACHE_VARIABLE", "STATEMENTS", "SolverError", "Statement", "WorstCase", "average_iterate", "average_rate",
-    "interpolation_rate", "last_iterate", "last_iterate_level", "one_step_index", "one_step_level", "run", "spp_index",
+    "interpolation_rate", "last_iterate", "last_iterate_level", "one_step_index", "run", "spp_index",
     "summary", "table",
 ]  # fmt: skip

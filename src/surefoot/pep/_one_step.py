@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from surefoot._base.arguments import number, one_of
-from surefoot.pep._solver import Case, Relation, WorstCase, interpolate, new_problem, positive, solve
+from surefoot.pep._solver import Relation, WorstCase, interpolate, new_problem, positive, solve
 from surefoot.theory import bounds, models
 
-METHODS = {"sgd": models.Linear, "sps": models.Truncated, "ngn": models.SquareRoot}
-"""Methods whose step is fixed by loss, gradient norm and rate."""
-WITH_LEVEL: dict[str, type[models.Truncated | models.SquareRoot]] = {
+METHODS: dict[str, Callable[[float], models.Model]] = {
+    "sgd": lambda lower_bound: models.Linear(),
     "sps": models.Truncated,
     "ngn": models.SquareRoot,
 }
-"""Methods that know a lower bound."""
+"""Methods whose step is fixed by loss, gradient norm and rate."""
 
 
 def spp_index(*, lr: float, lipschitz: float, weak_convexity: float = 0.0, gap: float = 1.0) -> WorstCase:
@@ -51,7 +51,9 @@ def spp_index(*, lr: float, lipschitz: float, weak_convexity: float = 0.0, gap: 
         return solve(problem, name, {**case, "weak_convexity": weak_convexity}, bound, "at most", exact=exact)
 
 
-def one_step_index(*, method: str, lr: float, loss: float = 1.0, grad_sq: float = 1.0) -> WorstCase:
+def one_step_index(
+    *, method: str, lr: float, loss: float = 1.0, grad_sq: float = 1.0, level: float | None = None
+) -> WorstCase:
     """The smallest δ with which one step satisfies the base inequality (Lemma 3.2) for every convex f ≥ 0.
 
         ‖x⁺ − u‖² ≤ ‖x − u‖² − 2α(f(x) − f(u)) + 2αδ   for all u, where f(x) and ‖g‖² are given, x⁺ = x − τg
@@ -61,58 +63,38 @@ def one_step_index(*, method: str, lr: float, loss: float = 1.0, grad_sq: float 
     above it, because its model does not lie below every convex loss (it does where √f is convex). Exact for all three:
     :func:`~surefoot.theory.models.safe_delta`.
 
-    >>> one_step_index(method="ngn", lr=1.0).verdict
-    'above'
+    With a ``level`` C the step of SPS or NGN is taken at f(x) − C, and max{f(u), C} stands in place of f(u). Theory:
+    δ_safe at f(x) − C. It is exact for a level at or above 0, the infimum of the class; below it f(u) cannot reach C,
+    and δ_safe at f(x) − 0 is exact.
+
+    >>> one_step_index(method="ngn", lr=1.0).verdict, one_step_index(method="ngn", lr=10.0, level=0.5).verdict
+    ('above', 'tight')
     """
-    one_of("method", method, METHODS)
-    case = positive(lr=lr, loss=loss, grad_sq=grad_sq)
-    step = METHODS[method]().step(float(loss), float(grad_sq), float(lr))
-    exact = models.safe_delta(float(loss), float(grad_sq), float(lr), step.size)
-    with new_problem() as problem:
-        least_index, _ = _base_inequality(problem, loss, grad_sq, lr, step.size)
-        problem.set_performance_metric(least_index)
-        relation: Relation = "above" if method == "ngn" else "equal"
-        return solve(problem, "one-step", {"method": method, **case}, step.delta, relation, exact=exact)
-
-
-def one_step_level(*, method: str, lr: float, level: float, loss: float = 1.0, grad_sq: float = 1.0) -> WorstCase:
-    """The smallest δ with which one step satisfies the base inequality with a level C, for every convex f ≥ 0.
-
-        α(f(x) − max{f(u), C} − δ) ≤ ½‖x − u‖² − ½‖x⁺ − u‖²   for all u, where f(x) and ‖g‖² are given, x⁺ = x − τg
-
-    The step τ is that of ``method``, ``sps`` or ``ngn``, at f(x) − C. Theory: δ_safe at f(x) − C
-    (:func:`~surefoot.theory.models.safe_delta`). It is exact for a level at or above 0, the infimum of the class; below
-    it f(u) cannot reach C, and δ_safe at f(x) − 0 is exact.
-
-    >>> one_step_level(method="ngn", lr=10.0, level=0.5).verdict
-    'tight'
-    """
-    one_of("method", method, WITH_LEVEL)
-    case = positive(lr=lr, loss=loss, grad_sq=grad_sq)
-    if not number("level", level) < loss:
+    one_of("method", method, METHODS if level is None else ("sps", "ngn"))
+    case: dict[str, Any] = {"method": method, **positive(lr=lr, loss=loss, grad_sq=grad_sq)}
+    lower = 0.0 if level is None else number("level", level)
+    if lower >= loss:
         raise ValueError(f"level must be below the loss, {loss:g}, got {level!r}")
     point = float(loss), float(grad_sq), float(lr)
-    size = WITH_LEVEL[method](lower_bound=float(level)).step(*point).size
-    theory, exact = (models.safe_delta(*point, size, lower_bound=C) for C in (float(level), max(float(level), 0.0)))
+    step = METHODS[method](lower).step(*point)
+    theory, exact = (models.safe_delta(*point, step.size, lower_bound=C) for C in (lower, max(lower, 0.0)))
     with new_problem() as problem:
-        least_index, comparator_value = _base_inequality(problem, loss, grad_sq, lr, size)
-        problem.set_performance_metric(least_index - excess(problem, level, comparator_value))
-        relation: Relation = "equal" if level >= 0 else "at most"
-        given: Case = {"method": method, "level": level, **case}
-        return solve(problem, "one-step-level", given, theory, relation, exact=exact)
+        from PEPit import Expression, Point
 
-
-def _base_inequality(problem: Any, loss: float, grad_sq: float, lr: float, size: float) -> tuple[Any, Any]:
-    """One step x⁺ = x − size·g on a convex f ≥ 0: f(x) − f(u) + (‖x⁺ − u‖² − ‖x − u‖²)/(2α), and f(u), for any u."""
-    from PEPit import Expression, Point
-
-    start, gradient, comparator, slope = Point(), Point(), Point(), Point()
-    value, comparator_value = Expression(), Expression()
-    interpolate(problem, [(start, gradient, value), (comparator, slope, comparator_value)], lowest=0.0)
-    problem.add_constraint(value == loss)
-    problem.add_constraint(gradient**2 == grad_sq)
-    farther = (start - size * gradient - comparator) ** 2 - (start - comparator) ** 2
-    return value - comparator_value + farther / (2 * lr), comparator_value
+        start, gradient, comparator, slope = Point(), Point(), Point(), Point()
+        value, comparator_value = Expression(), Expression()
+        interpolate(problem, [(start, gradient, value), (comparator, slope, comparator_value)], lowest=0.0)
+        problem.add_constraint(value == loss)
+        problem.add_constraint(gradient**2 == grad_sq)
+        farther = (start - step.size * gradient - comparator) ** 2 - (start - comparator) ** 2
+        least_index = value - comparator_value + farther / (2 * lr)
+        if level is None:
+            problem.set_performance_metric(least_index)
+            relation: Relation = "above" if method == "ngn" else "equal"
+            return solve(problem, "one-step", case, step.delta, relation, exact=exact)
+        problem.set_performance_metric(least_index - excess(problem, lower, comparator_value))
+        relation = "equal" if lower >= 0 else "at most"
+        return solve(problem, "one-step-level", case | {"level": lower}, theory, relation, exact=exact)
 
 
 def excess(problem: Any, level: float, value: Any) -> Any:

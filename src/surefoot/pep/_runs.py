@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import reduce
-from operator import add
+from operator import sub
 from typing import Any
 
 import numpy as np
@@ -78,11 +78,8 @@ def _descent(
     steep = lr * lipschitz * math.sqrt(steps) >= distance * (1 - 1e-12)
     exact = not last and steps > 1 and steep and bool((factors == 1).all())
     with new_problem() as problem:
-        losses = _Losses(count)
-        solution, lowest = losses.minimiser()
-        start = losses.point()
-        problem.add_constraint((start - solution) ** 2 <= distance**2)
-        paths = [(start, rates[0] * start)]  # a path is its end x_t and its sum Σ α_k x_k
+        losses = _Losses(problem, count, distance)
+        paths = [(losses.start, rates[0] * losses.start)]  # a path is its end x_t and its sum Σ α_k x_k
         values: list[Any] = []
         for step, rate in enumerate(rates):
             following, values = [], []
@@ -95,36 +92,36 @@ def _descent(
             paths = following or paths
         if not last:
             values = [losses.evaluate(total / sum(rates))[1] for _, total in paths]
-        problem.set_performance_metric(reduce(add, values) / len(values) - lowest)
+        problem.set_performance_metric(sum(values) / len(values) - losses.lowest)
         for points in losses.points:
             interpolate(problem, points, lipschitz=lipschitz)
         return solve(problem, name, case, bound, "equal" if exact else "at most", accuracy=LARGE)
 
 
 class _Losses:
-    """Losses that are drawn with equal probability, by the points at which they were evaluated."""
+    """Losses that are drawn with equal probability, by the points at which they were evaluated.
 
-    def __init__(self, count: int) -> None:
+    The first point is a minimiser of their mean; ``start`` is within ``distance`` of it.
+    """
+
+    def __init__(self, problem: Any, count: int, distance: float) -> None:
         from PEPit import Expression, Point
 
-        self.point, self._value = Point, Expression
+        self._point, self._value = Point, Expression
         self.points: list[list[tuple[Any, Any, Any]]] = [[] for _ in range(count)]
+        solution = Point()
+        (*others, _), self.lowest = self.evaluate(solution)
+        balance = reduce(sub, others, 0 * solution)  # the subgradients add up to zero
+        self.points[-1][0] = (solution, balance, self.points[-1][0][2])
+        self.start = Point()
+        problem.add_constraint((self.start - solution) ** 2 <= distance**2)
 
     def evaluate(self, x: Any) -> tuple[list[Any], Any]:
         """The subgradients of all losses at a point, and their mean."""
         for points in self.points:
-            points.append((x, self.point(), self._value()))
+            points.append((x, self._point(), self._value()))
         last = [points[-1] for points in self.points]
-        return [g for _, g, _ in last], reduce(add, [f for _, _, f in last]) / len(last)
-
-    def minimiser(self) -> tuple[Any, Any]:
-        """A point at which the subgradients of the losses add up to zero, and the mean loss there."""
-        x = self.point()
-        _, mean = self.evaluate(x)
-        *others, (_, _, value) = [points[-1] for points in self.points]
-        last = -1 * reduce(add, [g for _, g, _ in others]) if others else 0 * x
-        self.points[-1][-1] = (x, last, value)
-        return x, mean
+        return [g for _, g, _ in last], sum(f for _, _, f in last) / len(last)
 
 
 def last_iterate_level(
@@ -148,18 +145,15 @@ def last_iterate_level(
     weights = [float(bounds.last_iterate(rates, unit, 0.0).total) for unit in np.eye(2)]
     bias = float(bounds.last_iterate(rates, np.zeros(2), distance).total)
     with new_problem() as problem:
-        losses = _Losses(2)
-        solution, lowest = losses.minimiser()
-        start = losses.point()
-        problem.add_constraint((start - solution) ** 2 <= distance**2)
-        gradients, _ = losses.evaluate(start)
-        metric = -lowest
+        losses = _Losses(problem, 2, distance)
+        gradients, _ = losses.evaluate(losses.start)
+        metric = -losses.lowest
         for gradient, points in zip(gradients, losses.points, strict=True):
             (_, _, at_solution), (_, _, at_start) = points[:2]
             metric = metric - weights[0] / 2 * (lr / 2 * gradient**2) - excess(problem, level, at_solution) / 4
             if price == "paid":
                 metric = metric - (weights[1] - 0.5) / 2 * excess(problem, level, at_start)
-            slopes, _ = losses.evaluate(start - lr * gradient)
+            slopes, _ = losses.evaluate(losses.start - lr * gradient)
             for slope, drawn in zip(slopes, losses.points, strict=True):
                 value = drawn[-1][2]
                 problem.add_constraint(value >= level)
@@ -189,39 +183,32 @@ def average_rate(
     scales = {"first": number("first", first, least=0, most=1), "second": number("second", second, least=0, most=1)}
     rate = (rates.sps if method == "sps" else rates.ngn)(smoothness, distance, 2, lr, 1.0)
     with new_problem() as problem:
-        losses = _Losses(2)
-        solution, lowest = losses.minimiser()
-        start = losses.point()
-        problem.add_constraint((start - solution) ** 2 <= distance**2)
-        gradients, mean = losses.evaluate(start)
+        losses = _Losses(problem, 2, distance)
+        gradients, mean = losses.evaluate(losses.start)
         values = [2 * mean]  # f(x_1), and f(x_2) on two paths
         for scale, gradient, points in zip(scales.values(), gradients, losses.points, strict=True):
             _scaled(problem, method, lr, scale, gradient, points[1][2])
-            values.append(losses.evaluate(start - scale * lr * gradient)[1])
-        problem.set_performance_metric(reduce(add, values) / 4 - lowest - float(rate.noise) * lowest)
+            values.append(losses.evaluate(losses.start - scale * lr * gradient)[1])
+        problem.set_performance_metric(sum(values) / 4 - (1 + float(rate.noise)) * losses.lowest)
         for points in losses.points:
             interpolate(problem, points, smoothness=smoothness, lowest=0.0)
         return solve(problem, "average-rate", case | scales, float(rate.bias), "at most", accuracy=LARGE)
 
 
-def interpolation_rate(
-    *, lr: float, steps: int, scale: float | None = None, smoothness: float = 1.0, distance: float = 1.0
-) -> WorstCase:
+def interpolation_rate(*, lr: float, steps: int, smoothness: float = 1.0, distance: float = 1.0) -> WorstCase:
     """The worst mean of f_t(x_t) over T = ``steps`` steps of SPS on L-smooth convex losses f_t ≥ 0, all 0 at one x⋆.
 
-    All steps have the same scale t, by default the smallest, 1/(2αL). For α ≥ 3/(4L) that is the worst one, and the
-    sharpest constant is (2/3)(1 − 4⁻ᵀ)LD²/T: the quadratic ½Lx² attains it, because Polyak's step halves x. Theory:
-    2LD²/T (:func:`surefoot.theory.rates.sps`), three times as much.
+    All steps have the smallest scale t = 1/(2αL). For α ≥ 3/(4L) that is the worst one, and the sharpest constant is
+    (2/3)(1 − 4⁻ᵀ)LD²/T: the quadratic ½Lx² attains it, because Polyak's step halves x. Theory: 2LD²/T
+    (:func:`surefoot.theory.rates.sps`), three times as much.
 
     >>> round(interpolation_rate(lr=2.0, steps=2).worst_case, 4)
     0.3125
     """
     case: dict[str, Any] = positive(lr=lr, smoothness=smoothness, distance=distance)
     case |= {"steps": whole("steps", steps, 1)}
-    least = 0.5 / (lr * smoothness)
-    chosen = case["scale"] = least if scale is None else number("scale", scale, least=0, most=1)
-    is_worst = chosen == least <= 2 / 3
-    exact = 2 / 3 * (1 - 4.0**-steps) * smoothness * distance**2 / steps if is_worst else None
+    scale = 0.5 / (lr * smoothness)
+    exact = 2 / 3 * (1 - 4.0**-steps) * smoothness * distance**2 / steps if scale <= 2 / 3 else None
     with new_problem() as problem:
         from PEPit import Expression, Point
 
@@ -234,9 +221,9 @@ def interpolation_rate(
             interpolate(problem, points, smoothness=smoothness, lowest=0.0)
             values.append(value)
             if step + 1 < steps:
-                _scaled(problem, "sps", lr, chosen, gradient, value)
-                x = x - chosen * lr * gradient
-        problem.set_performance_metric(reduce(add, values) / steps)
+                _scaled(problem, "sps", lr, scale, gradient, value)
+                x = x - scale * lr * gradient
+        problem.set_performance_metric(sum(values) / steps)
         theory = float(rates.sps(smoothness, distance, steps, lr).total)
         return solve(problem, "interpolation-rate", case, theory, "at most", exact=exact, accuracy=LARGE)
 

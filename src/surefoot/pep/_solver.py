@@ -171,13 +171,13 @@ def solve(
         outcome = _attempt(problem, solver, options)
         if not isinstance(outcome, str):
             known = (float(theory), relation, None if exact is None else float(exact))
-            return WorstCase(statement, dict(parameters), *known, *outcome, solver, "optimal", tuple(failures))
+            return WorstCase(statement, dict(parameters), *known, *outcome, "optimal", tuple(failures))
         failures.append(f"{solver}: {outcome}")
     raise SolverError("no trustworthy solution: " + "; ".join(failures))
 
 
-def _attempt(problem: Any, solver: str, options: Mapping[str, Any]) -> tuple[float, float] | str:
-    """The dual and primal value that one solver finds, or in words what went wrong."""
+def _attempt(problem: Any, solver: str, options: Mapping[str, Any]) -> tuple[float, float, str] | str:
+    """The dual and primal value that one solver finds, and its name; or in words what went wrong."""
     import cvxpy
     from numpy.linalg import LinAlgError
 
@@ -188,15 +188,13 @@ def _attempt(problem: Any, solver: str, options: Mapping[str, Any]) -> tuple[flo
             dual = problem.solve(wrapper="cvxpy", solver=solver, verbose=0, **options)
         except (cvxpy.error.SolverError, LinAlgError, AssertionError) as error:  # PEPit asserts that values are numbers
             return f"{type(error).__name__} {error}".splitlines()[0].strip()
-    ran, status = str(problem.wrapper.solver_name), str(problem.wrapper.prob.status)
-    if ran != solver:  # PEPit replaces a solver that it does not find, and says nothing
-        return f"not available ({ran} ran in its place)"
+    status = str(problem.wrapper.prob.status)
     if status != "optimal" or dual is None:
         return status
     primal, dual = float(problem.objective.eval()), float(dual)
     if not abs(primal - dual) <= LARGEST_GAP * max(1.0, abs(primal)):
         return f"optimal, but with a duality gap of {abs(primal - dual):.1e}"
-    return dual, primal
+    return dual, primal, str(problem.wrapper.solver_name)
 
 
 def positive(**values: float) -> dict[str, float]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from surefoot._base.arguments import one_of
 from surefoot._base.files import write_whole
 from surefoot._base.missing import missing
 from surefoot._base.progress import Tell, reporter
+from surefoot.data import folders
 from surefoot.pep import _one_step, _runs
 from surefoot.pep._solver import PACKAGES, Case, SolverError, WorstCase
 
@@ -80,8 +81,8 @@ STATEMENTS: dict[str, Statement] = {
     ),
     "interpolation-rate": Statement(_runs.interpolation_rate, _grid(lr=(0.75, 2.0, 10.0), steps=(1, 2, 3, 4))),
     "one-step-level": Statement(
-        _one_step.one_step_level,
-        _grid(method=_one_step.WITH_LEVEL, lr=(0.1, 1.0, 10.0), level=(-2.0, 0.0, 0.3, 0.9)),
+        _one_step.one_step_index,
+        _grid(method=("sps", "ngn"), lr=(0.1, 1.0, 10.0), level=(-2.0, 0.0, 0.3, 0.9)),
     ),
     "last-iterate-level": Statement(
         _runs.last_iterate_level,
@@ -139,9 +140,7 @@ def _cached(folder: Path | None, key: str, name: str, case: Case) -> WorstCase:
 def _cache_folder() -> Path | None:
     """Where results are kept; None if they are not."""
     setting = os.environ.get(CACHE_VARIABLE, "").strip()
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(setting).expanduser() if setting else home / "surefoot" / "pep"
-    return None if setting.lower() == "off" else folder
+    return None if setting.lower() == "off" else Path(setting).expanduser() if setting else folders()[-1] / "pep"
 
 
 def _key() -> str:
@@ -168,18 +167,16 @@ def table(results: Iterable[WorstCase]) -> list[tuple[str, ...]]:
     """
     lines: list[tuple[str, ...]] = [COLUMNS]
     for result in results:
-        given = result.parameters.items()
-        case = " ".join(
-            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in given
-        )
+        texts = {name: f"{v:.4g}" if isinstance(v, float) else str(v) for name, v in result.parameters.items()}
+        first = (result.statement, " ".join(f"{name}={text}" for name, text in texts.items()))
         if result.verdict == "not solved":
-            lines.append((result.statement, case, "–", "–", "–", "–", "not solved", "; ".join(result.failures)))
+            lines.append((*first, "–", "–", "–", "–", "not solved", "; ".join(result.failures)))
             continue
         exact = "–" if result.exact is None else f"{result.exact:.6f}"
         verdict = result.verdict if result.agrees else f"{result.verdict} (unexpected)"
         solver = "; ".join((f"{result.solver}: {result.status}", *(f"after {failure}" for failure in result.failures)))
-        numbers = (f"{result.worst_case:.6f}", f"{result.theory:.6f}", f"{result.ratio:.4f}", exact)
-        lines.append((result.statement, case, *numbers, verdict, solver))
+        numbers = (f"{result.worst_case:.6f}", f"{result.theory:.6f}", f"{result.ratio:.4f}")
+        lines.append((*first, *numbers, exact, verdict, solver))
     return lines
 
 
@@ -199,15 +196,15 @@ def summary(results: Iterable[WorstCase]) -> list[tuple[str, ...]]:
         by_name.setdefault(result.statement, []).append(result)
     for name, cases in by_name.items():
         count = (name, str(len(cases)), str(sum(result.agrees for result in cases)))
-        solved: list[Any] = [result for result in cases if result.verdict != "not solved"]
+        solved = [result for result in cases if result.verdict != "not solved"]
         if not solved:
             lines.append((*count, *["–"] * 5))
             continue
         ratios = [result.ratio for result in solved]
         errors = [abs(result.worst_case / result.exact - 1.0) for result in solved if result.exact]
         tight = str(sum(result.verdict == "tight" for result in solved))
-        error = f"{max(errors):.0e}" if errors else "–"
-        gap = f"{max(abs(result.worst_case - result.attained) for result in solved):.0e}"
         retried = str(sum(bool(result.failures) for result in solved))
-        lines.append((*count, f"{min(ratios):.4f} … {max(ratios):.4f}", tight, error, gap, retried))
+        gap = max(abs(result.worst_case - result.attained) for result in solved)
+        error = f"{max(errors):.0e}" if errors else "–"
+        lines.append((*count, f"{min(ratios):.4f} … {max(ratios):.4f}", tight, error, f"{gap:.0e}", retried))
     return lines
