@@ -38,31 +38,22 @@ def parts(code: CodeType) -> tuple[Any, ...]:
     """What a code does, without names of locals, lines and docstrings; names of arguments count, as in calls."""
     arguments = code.co_argcount + code.co_kwonlyargcount
     arguments += bool(code.co_flags & 0x4) + bool(code.co_flags & 0x8)
-    return (
-        code.co_code,
-        code.co_exceptiontable,
-        code.co_names,
-        _constants(code),
-        (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _FLAGS),
-        code.co_varnames[:arguments],
-    )
-
-
-def _constants(code: CodeType) -> tuple[Any, ...]:
-    """The constants of a code without the docstring, which is the first one of a function that has it."""
-    constants = code.co_consts
     has_docstring = bool(code.co_flags & _HAS_DOCSTRING) if sys.version_info >= (3, 13) else True
     is_function = bool(code.co_flags & 0x2) and not code.co_name.startswith("<")
+    constants = code.co_consts
     if has_docstring and is_function and constants and isinstance(constants[0], str):
-        return (None, *constants[1:])
-    return constants
+        constants = (None, *constants[1:])
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _FLAGS
+    names = code.co_names, code.co_varnames[:arguments]
+    return code.co_code, code.co_exceptiontable, constants, counts, names
 
 
 def references(function: FunctionType) -> dict[str, Any]:
     """The globals that a function names, and what it takes out of modules or imports, in the order of the code."""
     values: dict[str, Any] = {}
     for code in _nested(function.__code__):
-        values |= {name: value for name, value in _named(code, function.__globals__) if name not in values}
+        for name, value in _named(code, function.__globals__):
+            values.setdefault(name, value)
     return values
 
 

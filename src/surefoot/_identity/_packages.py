@@ -29,16 +29,12 @@ def is_foreign(value: Any) -> bool:
     module = getattr(value, "__module__", None)
     if package_of(module) is None:
         return False
-    is_compiled = not isinstance(value, type) or not value.__flags__ & _MADE_AT_RUN_TIME
-    return is_compiled or _found(module, value.__qualname__) is value
-
-
-def _found(module: str | None, qualname: str) -> Any:
-    """What a module has under a qualified name, None if nothing."""
-    value: Any = sys.modules.get(module or "builtins")
-    for name in qualname.split("."):
-        value = getattr(value, name, None)
-    return value
+    if not isinstance(value, type) or not value.__flags__ & _MADE_AT_RUN_TIME:
+        return True
+    found: Any = sys.modules.get(module or "builtins")
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is value
 
 
 def package_of(module: Any) -> str | None:
@@ -57,18 +53,14 @@ def _is_package(top: str, place: str | None) -> bool:
         return True
     if place is None:  # built into Python, not imported, or made in memory
         return top in sys.stdlib_module_names
-    path = Path(place)
-    if any(part in _INSTALLED for part in path.parts):
+    if any(part in _INSTALLED for part in Path(place).parts):
         return version_of(top) is not None  # a single file without a version is read as the user's
-    library = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
-    return top in sys.stdlib_module_names and any(path.is_relative_to(folder) for folder in library)
+    return top in sys.stdlib_module_names and place.startswith(sysconfig.get_path("stdlib"))
 
 
 def _place(module: ModuleType | None) -> str | None:
     """The file or folder of a module."""
-    file = getattr(module, "__file__", None)
-    if file is None:
-        file = next(iter(getattr(module, "__path__", None) or ()), None)
+    file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", None) or ()), None)
     return file if isinstance(file, str) else None
 
 
@@ -86,22 +78,17 @@ def version_of(top: str) -> str | None:
         return ""  # whoever uses this adds the version of its numbers
     if top == "builtins" or top in sys.stdlib_module_names:
         return f"Python {sys.version_info.major}.{sys.version_info.minor}"
-    installed = _distribution(top)
-    if installed is None:
-        return None
+    try:
+        installed = metadata.distribution(top)
+    except metadata.PackageNotFoundError:  # its modules have another name
+        if not (names := metadata.packages_distributions().get(top)):
+            return None
+        installed = metadata.distribution(names[0])
     state, version = hashlib.blake2b(digest_size=6), installed.version.partition("+")[0]
     files = sorted(_unsure(top, installed))
     for path in files:
         state.update(hashlib.blake2b(path.read_bytes()).digest())
     return f"{version} ({state.hexdigest()})" if files else version
-
-
-def _distribution(top: str) -> metadata.Distribution | None:
-    try:
-        return metadata.distribution(top)
-    except metadata.PackageNotFoundError:
-        names = metadata.packages_distributions().get(top, [])
-        return metadata.distribution(names[0]) if names else None
 
 
 def _unsure(top: str, installed: metadata.Distribution) -> Iterator[Path]:
