@@ -58,7 +58,6 @@ _CACHE = 1 << 15
 _TOGETHER = 1 << 14
 """Indices that are computed in one go; they stay in the cache."""
 _TINY = float(np.finfo(np.float64).tiny)
-_MAX = float(np.finfo(np.float64).max)
 
 Tile = Sequence[Key]
 """At most WIDTH runs of one seed."""
@@ -276,8 +275,7 @@ class Chunk:
         self._measure(reached)
         block = records.swapaxes(0, 1)
         if self.sizes is not None:
-            loss, grad_sq, _, delta, _ = block
-            self.sizes.write_deltas(loss, grad_sq, rates, delta)
+            self.sizes.write_waiting(block, rates)
         before = self._are_over()
         over = self._keep(first, block)
         if settings.rules:
@@ -424,12 +422,10 @@ def _period(rows: Any) -> int:
 class StepSizes:
     """Sizes and indices of the steps of many runs with different models; no run's bits depend on its neighbours.
 
-    At every step only sizes that depend on it are written; those of the linear model are its rates. Most indices can
-    wait, and are found for many steps in one go.
-
     This is :meth:`Model.step` for several models at once, with its guards written for arrays that are used again and
-    again: nothing is allocated but what a model itself needs. Only elements that are special (a loss at its bound, an
-    overflow) take the way through ``Model.step`` itself.
+    again: what is common to all models is computed once, and nothing is allocated but what a model itself needs. Only
+    elements that are special (a loss at its bound, an overflow) take the way through ``Model.step`` itself. So do the
+    indices of models that know their size alone: they are found for many steps in one go.
 
     Args:
         models: The model of each slot, or None: these are left alone.
@@ -438,120 +434,80 @@ class StepSizes:
     """
 
     def __init__(self, models: Sequence[Model | None], told: Floats) -> None:
-        self._fixed = _as_slice(np.array([i for i, model in enumerate(models) if type(model) is Linear], np.intp))
-        groups: dict[int, list[int]] = {}
-        distinct: dict[int, Model] = {}
+        linear = [place for place, model in enumerate(models) if type(model) is Linear]
+        groups: dict[int, tuple[Any, list[int]]] = {}
         for place, model in enumerate(models):
             if model is not None and type(model) is not Linear:
-                groups.setdefault(id(model), []).append(place)
-                distinct[id(model)] = model
-        self._order = np.array([place for group in groups.values() for place in group], np.intp)
-        self._places = _as_slice(self._order)
-        self._told = told[:4]
-        self._gathers = not isinstance(self._places, slice)
+                groups.setdefault(id(model), (model, []))[1].append(place)
+        order = [place for _, group in groups.values() for place in group]
+        self._told, self._linear, self._places = told[:4], _as_slice(linear), _as_slice(order)
         # Neighbours are read and written where they are; others are gathered, and put back.
-        self._numbers = np.zeros((4, len(self._order))) if self._gathers else self._told[:, self._places]
-        self._loss, self._grad_sq, self._size, self._delta = self._numbers
-        self._rate, self._half, self._zeros, self._bounds = (np.zeros(len(self._order)) for _ in range(4))
-        self._checked = np.zeros((2, len(self._order)))
+        self._gathers = not isinstance(self._places, slice)
+        self._numbers = np.zeros((4, len(order))) if self._gathers else self._told[:, self._places]
+        loss, grad_sq, *_ = self._numbers
+        self._rate, self._half, self._zeros = np.zeros((3, len(order)))
+        self._is_plain = all(type(m).height is Model.height and m.lower_bound == 0.0 for m, _ in groups.values())
+        self._height = loss if self._is_plain else np.zeros(len(order))  # f − 0 is f
+        self._checked = np.zeros((2, len(order)))
         self._decrease, self._z = self._checked
-        ends = np.cumsum([len(group) for group in groups.values()]).tolist()
-        parts = [slice(end - len(group), end) for group, end in zip(groups.values(), ends, strict=True)]
-        for model, part in zip(distinct.values(), parts, strict=True):
-            self._bounds[part] = model.lower_bound
-        has_own = [type(model).height is not Model.height for model in distinct.values()]
-        self._is_bounded = any(has_own) or bool(self._bounds.any())
-        self._height = np.zeros(len(self._order)) if self._is_bounded else self._loss  # f − 0 is f
-        self._parts: list[tuple[Any, slice, Point, Floats, Floats | None]] = []
-        self._left_out: list[tuple[Model, Any]] = [(Linear(), self._fixed)]
-        """Models that know their size without their index, which waits, each with its slots."""
-        for model, part in zip(distinct.values(), parts, strict=True):
-            point = Point(
-                self._height[part], self._grad_sq[part], self._rate[part], self._half[part], self._z[part], True
-            )
-            waits = _knows_size(model)
-            if waits:
-                self._left_out.append((model, _as_slice(self._order[part])))
-            self._parts.append((model, part, point, self._size[part], None if waits else self._delta[part]))
-        self._own_heights = [part for part, is_own in zip(self._parts, has_own, strict=True) if is_own]
-        self._has_deltas = any(delta is not None for *_, delta in self._parts)
+        self._parts: list[tuple[Any, bool, slice, Point]] = []
+        self._waiting: list[tuple[Model, Any]] = [(Linear(), self._linear)] if linear else []
+        end = 0
+        for found, group in groups.values():
+            part = slice(end, end := end + len(group))
+            arrays = self._height, grad_sq, self._rate, self._half, self._z
+            height, grad, rate, half, z = (array[part] for array in arrays)
+            # Whether the class that finds its steps can find their sizes alone.
+            waits = "size" in vars(next(cls for cls in type(found).__mro__ if "solve" in vars(cls)))
+            self._waiting += [(found, _as_slice(group))] if waits else []
+            self._parts.append((found, waits, part, Point(height, grad, rate, half, z, True)))
 
     def set_rates(self, rates: Floats) -> None:
         """Take the rates of the steps to come; those of the linear model are its sizes."""
-        self._told[2][self._fixed] = rates[self._fixed]
-        self._rate[...] = rates[self._order]
+        self._told[2][self._linear] = rates[self._linear]
+        self._rate[...] = rates[self._places]
 
     def write(self) -> None:
-        """Write the sizes of a step, and those of its indices that do not wait; floating-point warnings are off."""
-        if not len(self._order):
+        """Write the sizes of a step, and the indices that do not wait; floating-point warnings are off."""
+        if not self._parts:
             return
+        loss, grad_sq, sizes, deltas = self._numbers
         if self._gathers:
             self._told[:2].take(self._places, axis=1, out=self._numbers[:2], mode="clip")
-        if self._is_bounded:
-            np.subtract(self._loss, self._bounds, out=self._height)
-            for model, part, point, _, _ in self._own_heights:
-                point.height[...] = model.height(self._loss[part], model.lower_bound)
-        np.multiply(self._rate, self._grad_sq, self._decrease)
+        for model, _, part, point in self._parts if not self._is_plain else ():
+            point.height[...] = model.height(loss[part], model.lower_bound)
+        np.multiply(self._rate, grad_sq, self._decrease)
         np.divide(self._decrease, self._height, self._z)
-        if self._has_deltas:
-            np.multiply(self._decrease, 0.5, out=self._half)
-        for model, _, point, sizes, deltas in self._parts:
-            if deltas is None:
-                sizes[...] = model.size(NUMPY, point)
+        np.multiply(self._decrease, 0.5, self._half)
+        for model, waits, part, point in self._parts:
+            if waits:
+                sizes[part] = model.size(NUMPY, point)
             else:
-                sizes[...], deltas[...] = model.solve(NUMPY, point)
+                sizes[part], deltas[part] = model.solve(NUMPY, point)
         if not (np.minimum.reduce(self._checked, axis=None) > _TINY and np.dot(self._z, self._zeros) == 0.0):
-            self._write_special()  # 0·∞ is NaN
+            special = ~are_regular(self._decrease, self._z, NUMPY.limits(self._z))  # 0·∞ is NaN
+            for model, _, part, point in self._parts:
+                if (here := special[part]).any():
+                    numbers = loss[part][here], point.grad_sq[here], point.lr[here]
+                    sizes[part][here], deltas[part][here] = model.step(*numbers)
         if self._gathers:
-            self._told[2, self._places] = self._size
-            if self._has_deltas:
-                self._told[3, self._places] = self._delta
+            self._told[2:, self._places] = self._numbers[2:]
 
-    def _write_special(self) -> None:
-        special = ~are_regular(self._decrease, self._z, NUMPY.limits(self._z))
-        for model, part, _, sizes, deltas in self._parts:
-            here = special[part]
-            if here.any():
-                sizes[here], special_deltas = model.step(
-                    self._loss[part][here], self._grad_sq[part][here], self._rate[part][here]
-                )
-                if deltas is not None:
-                    deltas[here] = special_deltas
-
-    def write_deltas(self, loss: Floats, grad_sq: Floats, rates: Floats, delta: Floats) -> None:
-        """Write the indices that have waited, from losses, squared gradients and rates of several steps."""
-        arrays = (loss, grad_sq, rates, delta)
-        loss, grad_sq, rates, delta = (values.reshape(len(values), -1) for values in arrays)
-        size = max(_TOGETHER // max(loss.shape[1], 1), 1)
+    def write_waiting(self, block: Floats, rates: Floats) -> None:
+        """Write the indices that have waited, of several steps."""
+        loss, grad_sq, rates, delta = (values.reshape(len(rates), -1) for values in (*block[:2], rates, block[3]))
+        size = max(_TOGETHER // loss.shape[1], 1)
         for begin in range(0, len(loss), size):
-            for model, places in self._left_out:
+            for model, places in self._waiting:
                 here = (slice(begin, begin + size), places)
-                delta[here] = _deltas(model, loss[here], grad_sq[here], rates[here])
+                delta[here] = model.step(loss[here], grad_sq[here], rates[here]).delta
 
 
-def _as_slice(places: NDArray[np.intp]) -> Any:
+def _as_slice(places: list[int]) -> Any:
     """Places in an array, as a slice if they are neighbours: that is faster."""
-    if len(places) and places[-1] - places[0] == len(places) - 1 and (places[1:] > places[:-1]).all():
-        return slice(int(places[0]), int(places[-1]) + 1)
-    return places
-
-
-def _knows_size(model: Model) -> bool:
-    """Whether the class that finds the steps of a model can find their sizes alone."""
-    return "size" in vars(next(cls for cls in type(model).__mro__ if "solve" in vars(cls)))
-
-
-def _deltas(model: Model, loss: Floats, grad_sq: Floats, rate: Floats) -> Floats:
-    if type(model) is Linear:  # what is not finite shows in the loss or the gradient
-        half: Floats = model.solve(NUMPY, Point(1.0, 0.0, 0.0, (0.5 * rate) * grad_sq, 1.0, True))[1]
-        return half  # the sizes are known: they are not found again
-    height, decrease = model.height(loss, model.lower_bound), rate * grad_sq
-    z = decrease / height
-    deltas: Floats = model.solve(NUMPY, Point(height, grad_sq, rate, 0.5 * decrease, z, True))[1]
-    if not (decrease.size and decrease.min() > _TINY and z.min() > _TINY and z.max() <= _MAX):
-        special = ~are_regular(decrease, z, NUMPY.limits(z))
-        deltas[special] = model.step(loss[special], grad_sq[special], rate[special]).delta
-    return deltas
+    begin = places[0] if places else 0
+    end = begin + len(places)
+    return slice(begin, end) if places == list(range(begin, end)) else np.array(places, np.intp)
 
 
 class ProblemRun(Run):
