@@ -1,11 +1,11 @@
 """The store of studies and searches: one SQLite file, which survives ``kill -9``, a full disk, and a second process.
 
-Finished runs are committed as they come, in short transactions, so a file holds all that was committed and nothing half
-written. Traces are raw little-endian arrays, uncompressed: random mantissas shrink by little. Every run, study and fact
-has a checksum over all that it holds: a damaged file gives an error, never a wrong number.
+Finished runs are committed as they come, in short transactions. Traces are raw little-endian arrays, uncompressed:
+random mantissas shrink by little. Every run, study and fact has a checksum over all that it holds: a damaged file gives
+an error, never a wrong number.
 
-Tables: ``contexts`` (all that the runs of a sweep share, as a hash), ``runs`` (unique in context, method, rate and
-seed), ``studies`` (their settings as JSON), ``facts`` (what was computed about a problem, as JSON). What others add to
+Tables: ``runs`` (unique in context, method, rate and seed; the context is a hash of all that the runs of a sweep
+share), ``studies`` (their settings as JSON), ``facts`` (what was computed about a problem, as JSON). What others add to
 the database, such as a view or statistics, is left alone. Unfinished runs are files in a folder of their own (see
 :class:`~surefoot.runs.States`).
 """
@@ -31,21 +31,20 @@ from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key, T
 
 APPLICATION_ID = 0x53_46_4F_54
 """``SFOT`` in the header of every store: what tells it from other SQLite files."""
-SCHEMA = 4
+SCHEMA = 5
 """The version of the tables; a file of another one is refused."""
 
 _BUSY_SECONDS = 60.0
-_RUN_COLUMNS = ("method", "lr", "seed", "status", "diverged_at", "violations", *FINAL_FIELDS, "kept")
+_RUN_COLUMNS = ("context", "method", "lr", "seed", "status", "diverged_at", "violations", *FINAL_FIELDS, "kept", "data")
 _TABLES = f"""
-CREATE TABLE contexts (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE);
 CREATE TABLE runs (
-    id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, method TEXT NOT NULL, lr REAL NOT NULL,
-    seed INTEGER NOT NULL, status TEXT NOT NULL, diverged_at INTEGER NOT NULL, violations INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, context TEXT NOT NULL, method TEXT NOT NULL, lr REAL NOT NULL, seed INTEGER NOT NULL,
+    status TEXT NOT NULL, diverged_at INTEGER NOT NULL, violations INTEGER NOT NULL,
     {", ".join(f"{name} REAL" for name in FINAL_FIELDS)}, kept INTEGER NOT NULL, data BLOB NOT NULL,
     checksum BLOB NOT NULL, UNIQUE (context, method, lr, seed));
 CREATE TABLE studies (
-    id INTEGER PRIMARY KEY, context INTEGER NOT NULL REFERENCES contexts, settings TEXT NOT NULL,
-    created TEXT NOT NULL, started INTEGER NOT NULL, checksum BLOB NOT NULL, UNIQUE (context, settings));
+    context TEXT NOT NULL, settings TEXT NOT NULL, created TEXT NOT NULL, started INTEGER NOT NULL,
+    checksum BLOB NOT NULL, UNIQUE (context, settings));
 CREATE TABLE facts (
     problem TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, checksum BLOB NOT NULL,
     PRIMARY KEY (problem, name));
@@ -61,7 +60,8 @@ class StoreError(RuntimeError):
 class StudyEntry(NamedTuple):
     """One study of a store."""
 
-    number: int
+    started: int
+    """Counts the studies as they were started."""
     context: str
     settings: dict[str, Any]
     created: str
@@ -216,39 +216,25 @@ class Store:
         """Note a study that is about to run; the same settings are noted once, and become the last ones started."""
         text = json.dumps(settings, sort_keys=True)
         with self._transaction() as connection:
-            number = self._number(context)
             query = "SELECT created FROM studies WHERE context = ? AND settings = ?"
-            row = connection.execute(query, (number, text)).fetchone()
+            row = connection.execute(query, (context, text)).fetchone()
             created = row[0] if row else datetime.now(UTC).isoformat(timespec="seconds")
             started = 1 + connection.execute("SELECT coalesce(max(started), 0) FROM studies").fetchone()[0]
-            connection.execute(
-                "INSERT OR REPLACE INTO studies (context, settings, created, started, checksum) VALUES (?, ?, ?, ?, ?)",
-                (number, text, created, started, _checksum(context, text, created, started)),
-            )
+            values = context, text, created, started
+            connection.execute("INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?, ?)", (*values, _checksum(*values)))
 
     def studies(self) -> list[StudyEntry]:
         """The studies of the store, the last started one at the end."""
-        query = (
-            "SELECT studies.id, checksum, contexts.hash, settings, created, started FROM studies "
-            "LEFT JOIN contexts ON contexts.id = studies.context ORDER BY started"
-        )
-        with self._explained():
-            rows = self._connection.execute(query).fetchall()
-        for number, checksum, *values in rows:
-            if checksum != _checksum(*values):
-                raise self._damaged(f"the settings of study {number} are not those that were written")
-        return [
-            StudyEntry(number, context, json.loads(settings), created)
-            for number, _, context, settings, created, _ in rows
-        ]
+        rows = self._checked("SELECT context, settings, created, started, checksum FROM studies ORDER BY started")
+        return [StudyEntry(started, context, json.loads(text), created) for context, text, created, started in rows]
 
     def delete(self, study: StudyEntry) -> None:
         """Remove a study, with its runs if no other study has them, and its unfinished ones."""
         with self._transaction() as connection:
-            connection.execute("DELETE FROM studies WHERE id = ?", (study.number,))
-            query = "DELETE FROM contexts WHERE hash = ? AND id NOT IN (SELECT context FROM studies)"
-            is_last = connection.execute(query, (study.context,)).rowcount
-            connection.execute("DELETE FROM runs WHERE context NOT IN (SELECT id FROM contexts)")
+            connection.execute("DELETE FROM studies WHERE started = ?", (study.started,))
+            is_last = study.context not in [entry.context for entry in self.studies()]
+            if is_last:
+                connection.execute("DELETE FROM runs WHERE context = ?", (study.context,))
         for path in self.unfinished(study.context) if is_last else ():
             path.unlink(missing_ok=True)
         if self.states is not None:
@@ -262,68 +248,53 @@ class Store:
 
     def done(self, context: str) -> set[Key]:
         """Keys of the runs that are in the store."""
-        query = "SELECT method, lr, seed FROM runs WHERE context = (SELECT id FROM contexts WHERE hash = ?)"
         with self._explained():
-            return {Key(*row) for row in self._connection.execute(query, (context,))}
+            rows = self._connection.execute("SELECT method, lr, seed FROM runs WHERE context = ?", (context,))
+            return {Key(*row) for row in rows}
 
     def add(self, context: str, traces: Iterable[Trace]) -> None:
         """Commit finished runs in one transaction; runs that are there already stay."""
         rows = []
         for trace in traces:
             final = (None if math.isnan(trace.final[name]) else float(trace.final[name]) for name in FINAL_FIELDS)
-            values = (*trace.key, trace.status, trace.diverged_at, trace.violations, *final, len(trace.steps["loss"]))
-            data = _data_of(trace)
-            rows.append((*values, data, _checksum(context, *values, data)))
-        columns = ("context", *_RUN_COLUMNS, "data", "checksum")
+            about = context, *trace.key, trace.status, trace.diverged_at, trace.violations, *final
+            values = *about, len(trace.steps["loss"]), _data_of(trace)
+            rows.append((*values, _checksum(*values)))
+        columns = (*_RUN_COLUMNS, "checksum")
         statement = f"INSERT INTO runs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
         with self._transaction() as connection:
-            number = self._number(context)
-            connection.executemany(
-                f"{statement} ON CONFLICT (context, method, lr, seed) DO NOTHING", [(number, *row) for row in rows]
-            )
+            connection.executemany(f"{statement} ON CONFLICT DO NOTHING", rows)
 
     def traces(self, context: str, key: Key | None = None) -> Iterator[Trace]:
         """The finished runs, or one of them, with their traces."""
         condition, arguments = ("", ()) if key is None else (" AND method = ? AND lr = ? AND seed = ?", tuple(key))
-        query = (
-            f"SELECT checksum, hash, {', '.join(_RUN_COLUMNS)}, data FROM runs "
-            f"LEFT JOIN contexts ON contexts.id = runs.context WHERE hash = ?{condition} ORDER BY runs.id"
-        )
-        with self._explained():
-            for checksum, *values in self._connection.execute(query, (context, *arguments)):
-                if checksum != _checksum(*values):
-                    _, method, lr, seed, *_ = values
-                    raise self._damaged(f"the traces of {method}, lr={lr}, seed={seed} are not those that were written")
-                yield _trace_of(*values[1:])
+        query = f"SELECT {', '.join(_RUN_COLUMNS)}, checksum FROM runs WHERE context = ?{condition} ORDER BY id"
+        for _, *values in self._checked(query, context, *arguments):
+            yield _trace_of(*values)
 
     def facts(self, problem: str) -> dict[str, Any]:
         """What was computed about a problem."""
-        query = "SELECT checksum, problem, name, value FROM facts WHERE problem = ?"
-        with self._explained():
-            rows = self._connection.execute(query, (problem,)).fetchall()
-        for checksum, *values in rows:
-            if checksum != _checksum(*values):
-                raise self._damaged(f"the fact {values[1]!r} is not what was written")
-        return {name: json.loads(value) for *_, name, value in rows}
+        rows = self._checked("SELECT problem, name, value, checksum FROM facts WHERE problem = ?", problem)
+        return {name: json.loads(value) for _, name, value in rows}
 
     def remember(self, problem: str, name: str, value: Any) -> None:
         """Keep a fact about a problem, or replace it."""
-        text = json.dumps(value)
+        values = problem, name, json.dumps(value)
         with self._transaction() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO facts (problem, name, value, checksum) VALUES (?, ?, ?, ?)",
-                (problem, name, text, _checksum(problem, name, text)),
-            )
+            connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?)", (*values, _checksum(*values)))
 
     def largest_run(self) -> int:
         """The most bytes that SQLite takes for one run."""
         return self._connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
 
-    def _number(self, context: str) -> int:
-        """The number of a context; a new one is inserted."""
-        self._connection.execute("INSERT INTO contexts (hash) VALUES (?) ON CONFLICT DO NOTHING", (context,))
-        query = "SELECT id FROM contexts WHERE hash = ?"
-        return int(self._connection.execute(query, (context,)).fetchone()[0])
+    def _checked(self, query: str, *arguments: Any) -> Iterator[list[Any]]:
+        """The rows of a query whose last column is the checksum of the others."""
+        with self._explained():
+            for *values, checksum in self._connection.execute(query, arguments):
+                if checksum != _checksum(*values):
+                    about = ", ".join(str(value) for value in values[:4])[:200]
+                    raise self._damaged(f"the row of {about} is not what was written")
+                yield values
 
     def _damaged(self, what: str) -> StoreError:
         return StoreError(f"{self.name}: the file is damaged: {what}; it was left as it is. Use a copy, or a new file")
