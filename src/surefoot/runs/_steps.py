@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from surefoot.optim import ModelBased
 
 
-def foreign_step(optimizer: Optimizer, parameters: list[Tensor], clip: float | None) -> tuple[Tensor, Tensor, Tensor]:
+def foreign_step(optimizer: Optimizer, parameters: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Take a step, and return ‖g‖², size and index as 0-d tensors: reading them is what would wait for the device.
 
     The index is ½α‖g‖² for plain ``torch.optim.SGD``, and for any other ½⟨g, x_t − x_{t+1}⟩, at least 0: a heuristic,
@@ -22,14 +22,12 @@ def foreign_step(optimizer: Optimizer, parameters: list[Tensor], clip: float | N
     moving = [p for p in parameters if p.grad is not None]
     gradients = [p.grad for p in moving if p.grad is not None]
     grad_sq = norm_sq(gradients)
-    if clip is None and is_plain_sgd(optimizer) and len(optimizer.param_groups) == 1:
+    if is_plain_sgd(optimizer) and len(optimizer.param_groups) == 1:
         optimizer.step()
         rate = torch.as_tensor(optimizer.param_groups[0]["lr"], dtype=torch.float64, device=grad_sq.device)
         return grad_sq, rate, 0.5 * rate * grad_sq
     before = [p.detach().clone() for p in moving]
     gradients = [g.clone() for g in gradients]  # before hooks of the optimizer change them
-    if clip is not None:
-        torch.nn.utils.clip_grad_norm_(moving, clip)
     optimizer.step()
     with torch.no_grad():
         moves = difference(before, moving)

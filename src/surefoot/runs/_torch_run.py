@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -14,7 +15,6 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from surefoot._base import checks
 from surefoot._base.processes import cores
 from surefoot._base.randomness import global_random
 from surefoot._identity import Identity, digest, identify, merged
@@ -48,7 +48,8 @@ class TorchRun(Run):
             same model again, every run trains a copy.
         data_factory: ``data_factory(seed)`` gives the batches, as an iterable that is gone through again and again. If
             it has ``state_dict`` and ``load_state_dict`` these are used to resume, otherwise batches are skipped.
-        loss_fn: ``loss_fn(model, batch)`` gives the loss to differentiate.
+        loss_fn: ``loss_fn(model, batch)`` gives the loss to differentiate; mixed precision is for it to choose, with
+            ``torch.autocast``.
         optimizer_factory: ``optimizer_factory(parameters, lr)`` gives the optimizer; if its first argument is called
             ``model``, it gets the model instead, for groups of parameters.
         schedule: Factors of the rate, one per step, or a name such as ``"cosine"`` where the horizon is known, as in a
@@ -57,9 +58,6 @@ class TorchRun(Run):
             the run.
         evaluate: ``evaluate(model)`` gives the loss that counts, say over the validation data; it decides among
             finished runs, and is called once for each of them.
-        clip: The largest norm of a gradient that is stepped with. Optimizers of surefoot take ``max_grad_norm``.
-        accumulate: Batches of a step; its loss is their mean.
-        autocast: ``"bfloat16"`` or ``"float16"``: forward passes in mixed precision, the latter with scaled losses.
         model_seed: Of the initial parameters.
         version: A word of yours for what cannot be identified, such as a file that your code reads: a store is used
             again only under the same word.
@@ -89,9 +87,6 @@ class TorchRun(Run):
         schedule: str | ArrayLike | None = None,
         scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
         evaluate: Callable[[torch.nn.Module], Any] | None = None,
-        clip: float | None = None,
-        accumulate: int = 1,
-        autocast: str | None = None,
         model_seed: int = 0,
         version: str | None = None,
         lr: float | None = None,
@@ -109,23 +104,11 @@ class TorchRun(Run):
                 raise TypeError(f"{name} must be a function, got {value!r}")
         if schedule is not None and scheduler is not None:
             raise ValueError("schedule and scheduler both set the rates: give one of them")
-        if autocast not in (None, "bfloat16", "float16"):
-            raise ValueError(f"autocast must be None, 'bfloat16' or 'float16', got {autocast!r}")
         starts = model_factory if isinstance(model_factory, Starts) else Starts(model_factory, model_seed)
         self._parts = (starts, data_factory, loss_fn, optimizer_factory)
-        self._options: dict[str, Any] = {
-            "schedule": schedule if schedule is None or isinstance(schedule, str) else np.asarray(schedule, float),
-            "scheduler": scheduler,
-            "evaluate": evaluate,
-            "clip": None if clip is None else checks.number("clip", clip, positive=True),
-            "accumulate": checks.whole("accumulate", accumulate, 1),
-            "autocast": autocast,
-            "model_seed": model_seed,
-            "version": version,
-        }
-        self.version = version
-        self._schedule = schedule if isinstance(schedule, str) else None
-        """The name of the schedule, whose factors the horizon tells."""
+        self._scheduler_factory, self._evaluate, self.version = scheduler, evaluate, version
+        self._schedule = schedule if schedule is None or isinstance(schedule, str) else np.asarray(schedule, float)
+        self._factors: Floats | None = None if isinstance(self._schedule, str) else self._schedule
         self.lr: Any = lr
         self.seed = seed
         self._start: list[Tensor] = []
@@ -151,8 +134,8 @@ class TorchRun(Run):
         """A new run with this rate and order of the batches."""
         if self._study is not None and self._study[0].device == "cuda":
             _take_gpu()
-        run = type(self)(*self._parts, **self._options, seed=seed)
-        run.lr, run._study = lr, self._study
+        run = copy(self)
+        run.lr, run.seed = lr, seed
         run._begin()
         if not self._start:
             if self._study is None:
@@ -169,10 +152,9 @@ class TorchRun(Run):
     @property
     def schedule(self) -> Floats | None:
         """The factors of the rate; None if they are constant."""
-        schedule: Any = self._options["schedule"]
-        if isinstance(schedule, str):
-            raise ValueError(f"schedule={schedule!r} needs the horizon: call factors(horizon) before, as a search does")
-        return None if schedule is None else np.asarray(schedule)
+        if self._factors is None and self._schedule is not None:
+            raise ValueError(f"schedule={self._schedule!r} needs the horizon: call factors(horizon) before")
+        return self._factors
 
     def identity(self) -> Identity:
         """What the numbers of the runs depend on: the model at its start, the code of all parts, the first batch."""
@@ -180,17 +162,17 @@ class TorchRun(Run):
         start = identify(model)  # before an optimizer puts hooks on its parameters
         optimizer = _optimizer(self._parts[3], model, 1e-3)
         groups = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
-        first = _first_batch(self._data_of(0))
-        return merged([start, *map(identify, self._parts[1:]), identify(self._options, type(optimizer), groups, first)])
+        options = self._schedule, self._scheduler_factory, self._evaluate, self.version
+        code = [identify(part) for part in (*self._parts[1:], options)]
+        return merged([start, *code, identify(type(optimizer), groups, _first_batch(self._data_of(0)))])
 
     def factors(self, horizon: int) -> Floats | None:
         """The factors of the rate over a horizon; None if they are constant, or not known in advance."""
-        scheduler = self._options["scheduler"]
-        if scheduler is None:
-            if self._schedule is not None:
-                self._options["schedule"] = schedules.factors(self._schedule, horizon)[1]
-            return self.schedule
-        large, small = (_dry_run(scheduler, lr, horizon) for lr in (1.0, 0.25))
+        if self._scheduler_factory is None:
+            if isinstance(self._schedule, str):
+                self._factors = schedules.factors(self._schedule, horizon)[1]
+            return self._factors
+        large, small = (_dry_run(self._scheduler_factory, lr, horizon) for lr in (1.0, 0.25))
         knows_rates = large is not None and small is not None and bool(np.allclose(large, small, rtol=1e-6))
         return large if knows_rates else None
 
@@ -207,18 +189,12 @@ class TorchRun(Run):
 
     def _begin(self) -> None:
         """Make the model, its optimizer, and random numbers that are the run's own."""
-        options = self._options
         self.model: Any = self._parts[0]()
         self._parameters: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
         self._start = [p.detach().clone() for p in self._parameters]
         self.optimizer = _optimizer(self._parts[3], self.model, self.lr)
-        if options["clip"] is not None and isinstance(self.optimizer, LossOptimizer):
-            raise ValueError("clip is for other optimizers: give those of surefoot max_grad_norm, which δ knows of")
         self._lrs = [group["lr"] for group in self.optimizer.param_groups]
-        self._factors = self.schedule
-        self._scheduler = None if options["scheduler"] is None else options["scheduler"](self.optimizer)
-        half = options["autocast"] == "float16"
-        self._scaler = torch.amp.GradScaler(self._parameters[0].device.type) if half else None
+        self._scheduler = None if self._scheduler_factory is None else self._scheduler_factory(self.optimizer)
         self._gpus = sorted({p.device.index for p in self._parameters if p.device.type == "cuda"})
         _switch(self.optimizer, "train")
         with global_random, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -236,9 +212,7 @@ class TorchRun(Run):
     @property
     def certifies(self) -> bool:  # type: ignore[override]
         """Whether the indices may stand in a bound."""
-        options = self._options
-        is_plain = options["clip"] is None and options["autocast"] is None and options["scheduler"] is None
-        return is_plain and certifies(self.optimizer)
+        return self._scheduler is None and certifies(self.optimizer)
 
     def advance(self, k: int) -> Progress:
         """Take k steps; fewer if one was not finite, or a stop rule of the study has ended the run."""
@@ -274,58 +248,33 @@ class TorchRun(Run):
                     self._last_loss = problem.full_loss(model)
             if self.step % settings.every == 0:
                 distance = self._distance()
-        if self._factors is not None:
+        if (factors := self.schedule) is not None:
             for group, lr in zip(self.optimizer.param_groups, self._lrs, strict=True):
-                group["lr"] = lr * float(self._factors[self.step])
+                group["lr"] = lr * float(factors[self.step])
         self.optimizer.zero_grad()
-        loss = self._differentiated()
+        loss = self._parts[2](self.model, self._next_batch())
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            raise TypeError(f"loss_fn(model, batch) must return a tensor of one element, got {loss!r}")
+        loss.backward()  # type: ignore[no-untyped-call]
+        loss = loss.detach()
         value = loss.double().reshape(())
         numbers = torch.stack([value, *self._moved(loss, value), distance])
         self.step += 1
         return numbers
 
-    def _differentiated(self) -> Tensor:
-        """Compute the loss of a step, and leave its gradient in the parameters."""
-        total: Tensor | None = None
-        accumulate, autocast = self._options["accumulate"], self._options["autocast"]
-        for _ in range(accumulate):
-            batch = self._next_batch()
-            if autocast is None:
-                loss = self._parts[2](self.model, batch)
-            else:
-                with torch.autocast(self._parameters[0].device.type, dtype=getattr(torch, autocast)):
-                    loss = self._parts[2](self.model, batch)
-            if not isinstance(loss, Tensor) or loss.numel() != 1:
-                raise TypeError(f"loss_fn(model, batch) must return a tensor of one element, got {loss!r}")
-            if accumulate > 1:
-                loss = loss / accumulate
-            scaled = loss if self._scaler is None else self._scaler.scale(loss)
-            scaled.backward()  # type: ignore[no-untyped-call]
-            total = loss.detach() if total is None else total + loss.detach()
-        assert total is not None
-        return total
-
     def _moved(self, loss: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Let optimizer and scheduler take their step, and return ‖g‖², size and index."""
-        if self._scaler is not None:
-            self._scaler.unscale_(self.optimizer)
-            if not bool(torch.isfinite(norm_sq([p.grad for p in self._parameters if p.grad is not None]))):
-                self._scaler.update()  # a gradient too large for float16 takes no step, and makes the scale smaller
-                return (torch.zeros_like(value),) * 3
         try:
             if isinstance(self.optimizer, LossOptimizer):
                 self.optimizer.step(loss=loss)
                 size, delta = self.optimizer.last_step
                 numbers = self.optimizer.last_grad_sq, size.max(), delta
             else:
-                numbers = foreign_step(self.optimizer, self._parameters, self._options["clip"])
+                numbers = foreign_step(self.optimizer, self._parameters)
         except RuntimeError as error:
             if "without overflow" not in str(error):
                 raise
             return (torch.full_like(value, torch.inf),) * 3  # a rate that the parameters' numbers do not reach to
-        finally:
-            if self._scaler is not None:
-                self._scaler.update()  # the step was ours to take, with the loss
         if self._scheduler is not None:
             by_loss = isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
             self._scheduler.step(value) if by_loss else self._scheduler.step()
@@ -369,11 +318,11 @@ class TorchRun(Run):
         """
         if self._study is not None:
             return self._last_loss
-        if self._options["evaluate"] is None:
+        if self._evaluate is None:
             return None
         with self._evaluating() as model, torch.no_grad():
             model.eval()
-            return float(self._options["evaluate"](model))
+            return float(self._evaluate(model))
 
     def trace(self) -> Trace | None:
         """What a study keeps of a run that has come to its end; None of any other."""
@@ -435,10 +384,8 @@ class TorchRun(Run):
             "random": list(self._random),
             "step": self.step,
         }
-        parts: dict[str, Any] = {"scheduler": self._scheduler, "scaler": self._scaler, "data": self._data}
-        for name, part in parts.items():
-            if hasattr(part, "state_dict"):
-                state[name] = part.state_dict()
+        parts: dict[str, Any] = {"scheduler": self._scheduler, "data": self._data}
+        state |= {name: part.state_dict() for name, part in parts.items() if hasattr(part, "state_dict")}
         if self._study is not None:
             state |= {"kept": self._kept[:, : self.step], "epochs": self._epochs, "last_loss": self._last_loss}
         return state
@@ -448,11 +395,10 @@ class TorchRun(Run):
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._random = [tensor.cpu() for tensor in state["random"]]
-        for name, part in (("scheduler", self._scheduler), ("scaler", self._scaler)):
-            if part is not None:
-                part.load_state_dict(state[name])
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(state["scheduler"])
         self.step = int(state["step"])
-        self._load_data(self.step * self._options["accumulate"], state.get("data"))
+        self._load_data(self.step, state.get("data"))
         if self._study is not None:
             self._kept[:, : self.step] = state["kept"]
             self._epochs = [list(values) for values in state["epochs"]]
