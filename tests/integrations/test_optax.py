@@ -62,6 +62,9 @@ def loss_of(params, inputs, targets, tanh=jnp.tanh):
     return ((tanh(inputs @ params["first"].T + params["bias"]) @ params["second"].T - targets) ** 2).mean()
 
 
+loss_and_gradients = jax.jit(jax.value_and_grad(loss_of))
+
+
 def in_torch(make, lr, dtype, **options):
     """Parameters, size and δ after every step."""
     params = {name: torch.nn.Parameter(torch.tensor(value, dtype=dtype)) for name, value in start().items()}
@@ -78,15 +81,10 @@ def in_jax(optimizer):
     """The same."""
     params = jax.tree.map(lambda a: jnp.asarray(a, float), start())
     state = optimizer.init(params)
-
-    @jax.jit
-    def step(params, state, inputs, targets):
-        value, gradients = jax.value_and_grad(loss_of)(params, inputs, targets)
-        updates, state = optimizer.update(gradients, state, params, value=value)
-        return optax.apply_updates(params, updates), state
-
     for index in range(STEPS):
-        params, state = step(params, state, *(jnp.asarray(a, float) for a in batch(index)))
+        value, gradients = loss_and_gradients(params, *(jnp.asarray(a, float) for a in batch(index)))
+        updates, state = optimizer.update(gradients, state, params, value=value)
+        params = optax.apply_updates(params, updates)
         yield params, state
 
 

@@ -9,11 +9,12 @@ import pytest
 from tests.watch.watch_scripts import ACCELERATE, LIGHTNING, RANKS, TRANSFORMERS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "script", "length", "error"),
     [
-        pytest.param("lightning", LIGHTNING, "128 (Lightning's trainer)", 1e-5, marks=pytest.mark.slow),
-        pytest.param("transformers", TRANSFORMERS, "128 (Transformers' trainer)", 1e-3, marks=pytest.mark.slow),
+        ("lightning", LIGHTNING, "128 (Lightning's trainer)", 1e-5),
+        ("transformers", TRANSFORMERS, "128 (Transformers' trainer)", 1e-3),
         ("accelerate", ACCELERATE, None, 1e-5),
     ],
 )

@@ -30,6 +30,7 @@ class Observer:
         self._session = session
         self._all: weakref.WeakKeyDictionary[Optimizer, Watched] = weakref.WeakKeyDictionary()
         _then(Optimizer, "__init__", session.guarded(self._built))
+        _then(Optimizer, "add_param_group", session.guarded(self._grown))
         for kind in (lr_scheduler.LRScheduler, lr_scheduler.SequentialLR):
             _then(kind, "__init__", session.guarded(self._scheduled))
 
@@ -49,6 +50,10 @@ class Observer:
         self._all[optimizer] = watched = Watched(optimizer, self._session.settings.horizon)
         weakref.finalize(optimizer, self._session.guarded(self._session.keep), watched).atexit = False
         return watched
+
+    def _grown(self, optimizer: Optimizer) -> None:
+        if optimizer in self._all:  # not yet where it is being built
+            self._all[optimizer].listen()
 
     def _scheduled(self, scheduler: Any) -> None:
         optimizer = getattr(scheduler, "optimizer", None)

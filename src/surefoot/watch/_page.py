@@ -37,7 +37,7 @@ def page(session: Session) -> str:
         tab=escape(visible(f"{_short(session)} · {session.script.stem}")),
         title=escape(visible(session.script.title)),
         status=escape(session.status.capitalize()),
-        when=f"{_clock(session.begun)} to {_clock(now)}, {timedelta(seconds=int(now - session.begun))} h",
+        when=f"{_clock(session.begun)} to {_clock(now)} ({timedelta(seconds=int(now - session.begun))})",
         optimizers=left_out + "".join(_section(watched) for watched in session.watched[-_SHOWN:]),
     )
 

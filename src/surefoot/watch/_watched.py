@@ -54,6 +54,11 @@ class Watched:
         self._next_judgement = FIRST_JUDGEMENT
         self._losses = None if isinstance(optimizer, LossOptimizer) else Losses(optimizer, listen=True)
 
+    def listen(self) -> None:
+        """Receive the losses of parameters that are new, from their first backward pass on."""
+        if self._losses is not None:
+            self._losses.attach()
+
     # -- at a step ----------------------------------------------------------------------------------------------------
 
     def begin(self, optimizer: Optimizer) -> None:
