@@ -39,19 +39,6 @@ def test_losses_that_are_not_finite_are_worth_a_word() -> None:
         shifted(problem, optimizer, math.nan, 40)
 
 
-def test_steps_without_any_gradient_are_worth_one_word() -> None:
-    weight = torch.nn.Parameter(torch.ones(2))
-    optimizer = sfo.NGN([weight], lr=1.0)
-
-    def steps() -> None:
-        for _ in range(20):
-            optimizer.step(lambda: weight.square().sum())  # forgets backward()
-
-    with pytest.warns(UserWarning, match=r"NGN has taken 5 steps in which no parameter had a gradient") as caught:
-        steps()
-    assert len(caught) == 1
-
-
 def test_a_skipped_step_now_and_then_is_no_reason_to_speak() -> None:
     problem = Problem()
     optimizer = make("NGN", problem.params)

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.optim._tensors import Tensors, blocks, inner, lerp_, total, wide
+from surefoot.optim._momentum import Now
+from surefoot.optim._tensors import Tensors, blocks, inner, is_fusable, lerp_, times, total
 
 
 class Geometry(ABC):
@@ -29,8 +30,6 @@ class Geometry(ABC):
     separable: ClassVar[bool] = False
     """Whether ‖·‖² is a sum over elements, so that a piece of a tensor has that piece of the direction. If not,
     sharded parameters are gathered, one at a time, and the methods see them whole."""
-    holds_half: ClassVar[bool] = True
-    """Whether float16 has the range for directions and buffers."""
 
     def observe(self, gradient: Tensor, buffers: Sequence[Tensor], count: Tensor) -> None:  # noqa: B027
         """Update the buffers in place with the gradient of step number ``count`` (from 1)."""
@@ -65,7 +64,6 @@ class Diagonal(Geometry):
     eps: float = 1e-8
     buffer_names: ClassVar[tuple[str, ...]] = ("second_moment",)
     separable: ClassVar[bool] = True
-    holds_half: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.beta, int | float) or not 0 <= self.beta < 1:
@@ -85,57 +83,38 @@ class Diagonal(Geometry):
         return self._over_metric([gradient], buffers, count)[0]
 
     def advance_(
-        self,
-        gradients: Tensors,
-        averages: Tensors,
-        moments: Tensors,
-        weight: Tensor,
-        factor: Tensor | float,
-        count: Tensor,
-        skip: Tensor,
-    ) -> list[Tensor]:
-        """Bring v, and the averages d of gradients, up to date in place; gives factor·d/D."""
-        lerp_(moments, torch._foreach_mul(gradients, gradients), torch.full_like(count, 1.0 - self.beta), skip)
-        if averages is not gradients:
-            lerp_(averages, gradients, weight, skip)
-        directions = self._over_metric(averages, moments, count)
-        if isinstance(factor, Tensor):
-            torch._foreach_mul_(directions, factor.to(directions[0].device, wide(directions[0].dtype)))
-        return directions
-
-    def adam_(
-        self,
-        directions: Tensors,
-        gradients: Tensors,
-        averages: Tensors,
-        moments: Tensors,
-        beta: float,
-        count: Tensor,
-        skip: Tensor,
+        self, directions: list[Tensor], gradients: Tensors, averages: Tensors, moments: Tensors, now: Now
     ) -> Tensor:
-        """The same by torch's fused kernel, where d is Adam's: m/(1 − β^k) with an m that starts at zero.
+        """Directions d/D at the averages m after this step's gradients g; gives Σ⟨m, d/D⟩.
 
-            m ← βm + (1 − β)g,    v ← β₂v + (1 − β₂)g²,    directions (m/(1 − β^k))/D
+            m ← m + weight·(g − m),    d = factor·m,    v ← v + (1 − β₂)(g² − v)
 
-        Gives Σ⟨m, direction⟩, block by block, while they are in the cache. With β = 0 the gradients are the averages.
+        ``averages`` may be the gradients. Where d is Adam's or g, torch's fused kernel does all of it block by block,
+        and the slope is taken while a block is in the cache.
         """
-        device = gradients[0].device
-        step, found = count.to(device, torch.float32), skip.to(device, torch.float32)
-        options: dict[str, Any] = {"beta1": beta, "beta2": self.beta, "eps": self.eps, "weight_decay": 0.0}
-        options |= {"amsgrad": False, "maximize": False, "found_inf": found}
-        slopes = []
-        for block in blocks(directions, gradients, averages, moments):
-            # With zeros in the place of parameters and a rate of -1, Adam's step leaves the directions there.
-            torch._foreach_zero_(block[0])
-            lists: Any = (*block, [], [step] * len(block[0]))
-            torch._fused_adamw_(*lists, lr=-1.0, **options)
-            slopes.append(inner(block[2], block[0], count))
-        return total(slopes, count)
+        plain, slopes = averages is gradients, []
+        if (plain or now.is_adams) and is_fusable(gradients, averages) and is_fusable(averages, moments):
+            device = gradients[0].device
+            step, found = now.step.to(device, torch.float32), now.skip.to(device, torch.float32)
+            options: dict[str, Any] = {"beta1": 0.0 if plain else now.beta, "beta2": self.beta, "eps": self.eps}
+            options |= {"weight_decay": 0.0, "amsgrad": False, "maximize": False, "found_inf": found}
+            for block in blocks(directions, gradients, averages, moments):
+                # With zeros in the place of parameters and a rate of -1, Adam's step leaves the directions there.
+                torch._foreach_zero_(block[0])
+                lists: Any = (*block, [], [step] * len(block[0]))
+                torch._fused_adamw_(*lists, lr=-1.0, **options)
+                slopes.append(inner(block[2], block[0], now.step))
+            return total(slopes, now.step)
+        squares = torch._foreach_mul(gradients, gradients)
+        lerp_(moments, squares, torch.full_like(now.step, 1.0 - self.beta), now.skip)
+        if not plain:
+            lerp_(averages, gradients, now.weight, now.skip)
+        directions[:] = times(self._over_metric(averages, moments, now.step), now.factor)
+        return inner(averages, directions, now.step)
 
     def _over_metric(self, tensors: Tensors, moments: Sequence[Tensor], count: Tensor) -> list[Tensor]:
         """The tensors over D."""
-        correction = (1.0 - self.beta**count).to(tensors[0].device, wide(tensors[0].dtype))
-        metrics = torch._foreach_div(list(moments), correction)
+        metrics = times(moments, 1.0 / (1.0 - self.beta**count))
         torch._foreach_sqrt_(metrics)
         torch._foreach_add_(metrics, self.eps)
         return list(torch._foreach_div(list(tensors), metrics))

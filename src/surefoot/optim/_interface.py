@@ -31,7 +31,7 @@ from surefoot.theory.models import Step
 _FIRST, _LATER, _ON_A_DEVICE = 5, 20, 1000
 """Steps after which, and then between which, counters are looked at for a warning: on a device reading them waits."""
 
-_REPORT = ("skipped", "violations", "delta", "grad_sq")
+_REPORT = ("skipped", "violations", "grad_sq", "delta")
 """Numbers about the steps; behind them come the groups' step sizes."""
 
 
@@ -81,8 +81,8 @@ class LossOptimizer(Optimizer):
     """Base of the optimizers that want to know the loss: they receive it from ``loss.backward()``.
 
     A loss can also be handed to ``step``, returned by its closure, or added beforehand by :meth:`add_loss`. All numbers
-    that are kept from one step to the next are in two vectors in the first parameter group, so that they are in the
-    checkpoint, and no step has to read them: ``memory``, which a skipped step leaves alone, and ``report``.
+    that are kept from one step to the next are in one vector in the first parameter group, ``memory``, so that they are
+    in the checkpoint, and no step has to read them. A skipped step leaves them alone, but for those that report it.
     """
 
     def __init__(
@@ -107,11 +107,10 @@ class LossOptimizer(Optimizer):
     def _start(self) -> None:
         """What is not in a checkpoint or a copy."""
         self._losses = Losses(self, listen=self._listen, sample=True)
-        self._steps = self._idle = 0
-        self._warned = False
+        self._steps, self._warned = 0, False
 
     def _memory(self) -> Mapping[str, float]:
-        """Names and initial values of the scalars that a step takes from the one before; one is the ``bound``."""
+        """Names and initial values of what a step takes from the one before: a ``count``, a ``bound``, and others."""
         raise NotImplementedError
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -128,7 +127,6 @@ class LossOptimizer(Optimizer):
             self.param_groups.pop()
             raise
         self._complete()
-        self._losses.attach()
 
     def _check_group(self, group: dict[str, Any]) -> None:
         """Refuse a group that the optimizer cannot serve."""
@@ -136,35 +134,31 @@ class LossOptimizer(Optimizer):
     def _complete(self) -> None:
         """Bring the kept numbers into the form that this optimizer wants: for new groups, and after loading."""
         params = [p for group in self.param_groups for p in group["params"]]
-        device = next((p.device for p in params), torch.device("cpu"))
-        first = self.param_groups[0]
+        device = params[0].device if params else torch.device("cpu")
         self._like = torch.zeros((), dtype=scalar_dtype(device), device=device)
         self._sharded = any(is_distributed(p) for p in params)
+        first, learned = self.param_groups[0], self._memory()
         old = dict(zip(first.get("memory_names", ()), first.get("memory", ()), strict=True))
-        start = dict(self._memory())
-        missing = [name for name in old if name not in start and not name.startswith("momentum_")]
-        if missing:
+        start = {**learned, **dict.fromkeys(_REPORT, 0.0)}
+        start |= {f"size_{place}": 0.0 for place in range(len(self.param_groups))}
+        if unknown := [name for name in old if name not in start]:
             warnings.warn(
-                f"the checkpoint was written by another kind of {type(self).__name__}: its {', '.join(missing)} "
+                f"the checkpoint was written by another kind of {type(self).__name__}: its {', '.join(unknown)} "
                 "are not used",
                 stacklevel=4,
             )
-        first["memory_names"] = tuple(start)
-        first["memory"] = self._vector([old.get(name, number) for name, number in start.items()])
-        self._count = float(self._remembered("count"))
-        report = list(first.get("report", ()))
-        length = len(_REPORT) + len(self.param_groups)
-        first["report"] = self._vector((report + [0.0] * length)[:length])
-
-    def _vector(self, numbers: list[Tensor | float]) -> Tensor:
-        return torch.stack([torch.as_tensor(number).to(self._like) for number in numbers])
+        numbers = [torch.as_tensor(old.get(name, value)).to(self._like) for name, value in start.items()]
+        first["memory_names"], first["memory"] = tuple(start), torch.stack(numbers)
+        self._learned = torch.arange(len(start), device=device) < len(learned)
+        self._count = float(self._kept("count"))
+        self._losses.attach()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint; distributed ones leave out a state that is empty."""
         super().load_state_dict({"state": {}, **state_dict})
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_losses", "_kept", "_zero_grad_profile_name")
+        left_out = ("_losses", "_scratch", "_zero_grad_profile_name")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -175,7 +169,6 @@ class LossOptimizer(Optimizer):
             if isinstance(group.get("betas"), list):  # from a file that knows no tuples
                 group["betas"] = tuple(group["betas"])
         self._complete()
-        self._losses.attach()
 
     def __repr__(self) -> str:
         groups = []
@@ -189,13 +182,9 @@ class LossOptimizer(Optimizer):
         """Take a step with the loss of this batch: received from ``loss.backward()``, or handed over."""
         raise NotImplementedError
 
-    # What is known about the steps.
+    # What is known about the steps: copies, on the parameters' device.
 
-    def _reported(self, name: str) -> Tensor:
-        value: Tensor = self.param_groups[0]["report"][_REPORT.index(name)]
-        return value.clone()
-
-    def _remembered(self, name: str) -> Tensor:
+    def _kept(self, name: str) -> Tensor:
         first = self.param_groups[0]
         value: Tensor = first["memory"][first["memory_names"].index(name)]
         return value.clone()
@@ -204,33 +193,33 @@ class LossOptimizer(Optimizer):
     def last_step(self) -> Step:
         """The last step: ``size`` (t·α; one entry per group, in their order, if the rates differ) and ``delta``.
 
-        Both are copies, on the parameters' device. A group without any gradient has the size that its step would have
-        had. A step that was skipped has size 0, and δ = ∞ if loss or gradient were not finite.
+        A group without any gradient has the size that its step would have had. A step that was skipped has size 0, and
+        δ = ∞ if loss or gradient were not finite.
         """
         lrs = [group["lr"] for group in self.param_groups]
         same = all(lr is lrs[0] or (not isinstance(lr, Tensor) and lr == lrs[0]) for lr in lrs)
-        sizes = self.param_groups[0]["report"][len(_REPORT) :]
-        return Step(sizes[0].clone() if same else sizes.clone(), self._reported("delta"))
+        sizes = self.param_groups[0]["memory"][-len(lrs) :]
+        return Step(sizes[0].clone() if same else sizes.clone(), self._kept("delta"))
 
     @property
     def last_grad_sq(self) -> Tensor:
-        """‖g‖² of the last step's gradient over all groups, before averaging and clipping: a copy, as ``last_step``."""
-        return self._reported("grad_sq")
+        """‖g‖² of the last step's gradient over all groups, before averaging and clipping."""
+        return self._kept("grad_sq")
 
     @property
     def skipped(self) -> Tensor:
         """How many steps were skipped because the loss or the gradient was not finite."""
-        return self._reported("skipped")
+        return self._kept("skipped")
 
     @property
     def violations(self) -> Tensor:
         """How often the loss was below its lower bound (such a step is skipped, or an estimated bound lowered)."""
-        return self._reported("violations")
+        return self._kept("violations")
 
     @property
     def lower_bound(self) -> Tensor:
         """The lower bound of the last step; the current estimate if it is estimated."""
-        return self._remembered("bound")
+        return self._kept("bound")
 
     # The loss.
 
@@ -259,48 +248,36 @@ class LossOptimizer(Optimizer):
 
     def _loss_of_step(
         self, closure: Callable[[], Any] | None, loss: Tensor | float | None
-    ) -> tuple[Any, Tensor | float | None]:
-        """What ``step`` returns, and the value that it works with.
+    ) -> tuple[Any, Tensor | None, Tensor | None]:
+        """What ``step`` returns, the loss f that is minimised, and c if gradients were multiplied by it (clipped).
 
-        Without any loss it is an error, unless every rate is 0: then the state is created and nothing else happens,
-        which distributed checkpointing relies on.
+        Without any loss it is an error, unless every rate is 0: then f is None.
         """
         check_closure(closure, ": a loss is handed over as step(loss=loss)")
-        losses = self._losses
-        returned = None
+        losses, returned = self._losses, None
         earlier, forgotten = losses.received, losses.forgotten
         if closure is not None:
             with torch.enable_grad():
                 returned = closure()
         ways = (("closure", returned), ("loss", loss), ("add_loss", losses.added))
-        given = {name: value for name, value in ways if value is not None}
+        given = [(name, value) for name, value in ways if value is not None]
         if len(given) > 1:
-            raise ValueError(f"the loss was given more than once: by {' and by '.join(given)}")
-        for name, value in given.items():
-            number = scalar(value)
-            if name == "closure" and earlier is not None and forgotten == losses.forgotten:
-                number = number + scalar(earlier)  # gradients of earlier backward passes, which the closure has kept
-            return number if name == "add_loss" else value, number
-        if losses.pending is not None:
-            return losses.pending, scalar(losses.pending)
-        if all(float(group["lr"]) == 0.0 for group in self.param_groups):
-            return None, None
-        why = losses.doubt or "it has received none, from no loss.backward()"
-        raise ValueError(
-            f"{type(self).__name__}.step needs the loss ({why}): step(loss=loss), step(closure), or "
-            "add_loss(loss) before"
-        )
-
-    def _begin(self, value: Tensor | float | None, parts: Sequence[Any]) -> tuple[Tensor | None, Tensor | None]:
-        """The loss f that is minimised, and c if gradients were clipped by hand; no f if there is nothing to do."""
+            raise ValueError(f"the loss was given more than once: by {' and by '.join(name for name, _ in given)}")
+        name, value = given[0] if given else ("backward", losses.pending)
         if value is None:
-            return None, None
-        factor = self._losses.clip_factor(value) if parts else None
-        self._losses.forget()
-        if not parts:
-            self._notice_no_gradient()
-            return None, None
-        return self._scalar(-value if self.maximize else value), factor
+            if all(float(group["lr"]) == 0.0 for group in self.param_groups):
+                return None, None, None
+            why = losses.doubt or "it has received none, from no loss.backward()"
+            raise ValueError(
+                f"{type(self).__name__}.step needs the loss ({why}): step(loss=loss), step(closure), or "
+                "add_loss(loss) before"
+            )
+        number = scalar(value)
+        if name == "closure" and earlier is not None and forgotten == losses.forgotten:
+            number = number + scalar(earlier)  # gradients of earlier backward passes, which the closure has kept
+        factor = losses.clip_factor(number)
+        losses.forget()
+        return value, self._scalar(-number if self.maximize else number), factor
 
     def _scalar(self, value: Tensor | float) -> Tensor:
         """A number or a tensor of one element as a scalar; a number becomes one by a fill, which waits for nothing."""
@@ -354,6 +331,11 @@ class LossOptimizer(Optimizer):
 
     # What is kept.
 
+    def _past(self) -> dict[str, Tensor]:
+        """The numbers that were kept, by name."""
+        first = self.param_groups[0]
+        return dict(zip(first["memory_names"], first["memory"].unbind(), strict=True))
+
     def _record(
         self,
         memory: Mapping[str, Tensor],
@@ -366,12 +348,14 @@ class LossOptimizer(Optimizer):
         violated: Tensor | None = None,
     ) -> None:
         """Keep what the coming step wants to know, unless this one was skipped, and report in any case."""
-        first = self.param_groups[0]
-        kept, report = first["memory"], first["report"]
-        kept.copy_(torch.where(skip, kept, torch.stack([memory[name] for name in first["memory_names"]])))
-        counts = [report[0] + ~finite, report[1] if violated is None else report[1] + (violated & finite)]
+        kept, bad = self.param_groups[0]["memory"], ~finite
+        skipped, violations = kept[-len(sizes) - len(_REPORT)], kept[-len(sizes) - len(_REPORT) + 1]
+        violations = violations if violated is None else violations + (violated & finite)
         delta, *sizes = torch.stack([delta, *sizes]).masked_fill(skip, 0.0).unbind()
-        report.copy_(torch.stack([*counts, delta.masked_fill(~finite, math.inf), grad_sq, *sizes]))
+        names = self.param_groups[0]["memory_names"][: -len(sizes) - len(_REPORT)]
+        report = [skipped + bad, violations, grad_sq, delta.masked_fill(bad, math.inf), *sizes]
+        new = torch.stack([*[memory[name] for name in names], *report])
+        kept.copy_(torch.where(skip & self._learned, kept, new))
         if not torch.compiler.is_compiling():
             self._notice_skipped(loss, finite, skip, memory["bound"])
 
@@ -379,37 +363,20 @@ class LossOptimizer(Optimizer):
         """With ``on_nonfinite="raise"`` an error, else one warning where all steps since the last look were skipped."""
         self._steps += 1
         due = self._steps == _FIRST or self._steps % (_LATER if self._like.is_cpu else _ON_A_DEVICE) == 0
-        if self._on_nonfinite == "raise" and bool(skip):
-            raise ValueError(f"{_why_skipped(loss, finite, bound)}; the parameters are unchanged")
-        if self._warned or not due:
+        is_raised = self._on_nonfinite == "raise" and bool(skip)
+        before = self._count
+        if due and not is_raised:
+            self._count = float(self._kept("count"))
+        if not is_raised and (self._warned or not due or before != self._count):
             return
-        before, self._count = self._count, float(self._remembered("count"))
-        if before == self._count:
-            self._warned = True
+        cure = "the training has diverged, or the data are broken"
+        if not bool(finite):
+            why = "the gradient is not finite" if math.isfinite(float(loss)) else f"the loss is {float(loss):g}"
+        else:
+            why = f"the loss {float(loss):g} is below lower_bound={float(bound):g}"
             cure = 'give a lower_bound that no loss is below, or lower_bound="level", which needs none'
-            if not bool(finite):
-                cure = "the training has diverged, or the data are broken"
-            when = "its first" if self._steps == _FIRST else "many"
-            why = _why_skipped(loss, finite, bound)
-            warnings.warn(
-                f"{type(self).__name__} has skipped {when} steps in a row: {why}; {cure}",
-                stacklevel=5,
-            )
-
-    def _notice_no_gradient(self) -> None:
-        """Warn after some steps in which no parameter had a gradient."""
-        if torch.compiler.is_compiling():
-            return
-        self._idle += 1
-        if self._idle == _FIRST:
-            warnings.warn(
-                f"{type(self).__name__} has taken {_FIRST} steps in which no parameter had a gradient, and moved none "
-                "of them: call loss.backward() before step(), and zero_grad() before that",
-                stacklevel=4,
-            )
-
-
-def _why_skipped(loss: Tensor, finite: Tensor, bound: Tensor) -> str:
-    if bool(finite):
-        return f"the loss {float(loss):g} is below lower_bound={float(bound):g}"
-    return "the gradient is not finite" if math.isfinite(float(loss)) else f"the loss is {float(loss):g}"
+        if is_raised:
+            raise ValueError(f"{why}; the parameters are unchanged")
+        self._warned = True
+        when = "its first" if self._steps == _FIRST else "many"
+        warnings.warn(f"{type(self).__name__} has skipped {when} steps in a row: {why}; {cure}", stacklevel=5)

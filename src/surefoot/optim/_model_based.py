@@ -16,18 +16,8 @@ from surefoot.optim._geometry import Diagonal, Euclidean, Geometry
 from surefoot.optim._interface import LossOptimizer, Part, check_rate, is_number
 from surefoot.optim._losses import scalar
 from surefoot.optim._lower_bound import LOWER_BOUNDS, Bounded, LowerBound
-from surefoot.optim._momentum import HeavyBall, Linearisations, Momentum, ScheduleFree
-from surefoot.optim._tensors import (
-    WIDE,
-    inner,
-    is_fusable,
-    lerp_,
-    move_,
-    mul_,
-    sum_sq,
-    total,
-    wide,
-)
+from surefoot.optim._momentum import HeavyBall, Linearisations, Momentum, Now, ScheduleFree
+from surefoot.optim._tensors import WIDE, inner, is_fusable, lerp_, move_, mul_, sum_sq, times, total, wide
 from surefoot.theory.arrays import namespace
 from surefoot.theory.level import average_weight
 from surefoot.theory.models import Linear, Model, Point, SquareRoot, Truncated, safe_delta
@@ -53,27 +43,21 @@ class Options(TypedDict, total=False):
 class Subset(NamedTuple):
     """Parameters of one group with one geometry, and what a step knows of them."""
 
-    group: int
+    group: dict[str, Any]
     part: Part
     geometry: Geometry
-    lr: float | Tensor
-    weight_decay: float
     average: list[Tensor]
-    """Momentum's buffer, if there is any: d, the mean of past directions, or schedule-free's z."""
+    """Momentum's buffer, if there is any: of gradients, of directions, or schedule-free's z."""
     model_grads: list[Tensor]
-    """The gradients that the model sees: those of the batch, or their running averages."""
-    corrected: float
-    """β of Adam's averages, which start at zero: the model sees model_grads/(1 − β^k). 0 for all others."""
+    """The gradients that the model sees, up to a factor: those of the batch, or their running averages."""
     buffers: list[list[Tensor]]
     """The geometry's buffers."""
+    momentum_name: str
+    """Under which momentum's scalar is kept."""
 
-    def along(self, tensors: list[Tensor], count: Tensor) -> Tensor:
-        """⟨d, tensors⟩ over all ranks, for the gradient d that the model sees."""
-        return self.part.total(inner(self.model_grads, tensors, count)) * self.factor(count)
-
-    def factor(self, count: Tensor) -> Tensor | float:
-        """What ``model_grads`` is multiplied with to be d."""
-        return 1.0 / (1.0 - self.corrected**count) if self.corrected else 1.0
+    def along(self, tensors: Sequence[Tensor], like: Tensor) -> Tensor:
+        """⟨model_grads, tensors⟩ over all ranks."""
+        return self.part.total(inner(self.model_grads, list(tensors), like))
 
 
 class ModelBased(LossOptimizer):
@@ -170,7 +154,7 @@ class ModelBased(LossOptimizer):
 
     def _start(self) -> None:
         super()._start()
-        self._kept: dict[int, tuple[list[int], list[Tensor]]] = {}
+        self._scratch: dict[int, tuple[list[int], list[Tensor]]] = {}
 
     def _check_group(self, group: dict[str, Any]) -> None:
         for name in _COMMON:
@@ -179,10 +163,10 @@ class ModelBased(LossOptimizer):
                     f"{name} is the same for all parameter groups: give it to {type(self).__name__}, not to a group"
                 )
         for geometry, params in self.geometry.split(group["params"], group):
-            if not geometry.holds_half and any(p.dtype is torch.float16 for p in params):
+            if isinstance(geometry, Diagonal) and any(p.dtype is torch.float16 for p in params):
                 raise TypeError(
-                    f"parameters in the {type(geometry).__name__} geometry must not be float16, whose range its "
-                    "second moments leave: keep them in float32 under autocast, or use bfloat16"
+                    "parameters in Adam's metric must not be float16, whose range its second moments leave: keep them "
+                    "in float32 under autocast, or use bfloat16"
                 )
 
     def _memory(self) -> Mapping[str, float]:
@@ -198,7 +182,7 @@ class ModelBased(LossOptimizer):
     @property
     def certifies(self) -> bool:
         """Whether δ may stand in a bound: Euclidean, a fixed lower bound, no momentum, clipping or weight decay."""
-        plain = isinstance(self.momentum, Linearisations) and not self._beta_of(self.param_groups)
+        plain = isinstance(self.momentum, Linearisations) and not self._beta()
         fixed = isinstance(self.lower_bound_rule, float) and self._max_grad_norm is None
         undecayed = not any(group["weight_decay"] for group in self.param_groups)
         return plain and fixed and undecayed and isinstance(self.geometry, Euclidean)
@@ -232,12 +216,12 @@ class ModelBased(LossOptimizer):
                 if "z" in self.state.get(p, ()):
                     local(p.detach()).lerp_(local(self.state[p]["z"]), 1.0 - beta if train else 1.0 - 1.0 / beta)
 
-    def _beta_of(self, groups: list[dict[str, Any]]) -> float:
+    def _beta(self) -> float:
         """The momentum that constructor, scheduler or checkpoint have put into the groups."""
         if isinstance(self.momentum, ScheduleFree):
             return self.momentum.beta
         name = "betas" if isinstance(self.geometry, Diagonal) else "momentum"
-        betas = [group[name][0] if name == "betas" else group[name] for group in groups]
+        betas = [group[name][0] if name == "betas" else group[name] for group in self.param_groups]
         if any(beta != betas[0] for beta in betas):
             raise ValueError(f"{name} must be the same in all parameter groups, for one loss is averaged; got {betas}")
         if not is_number(betas[0]) or not 0 <= betas[0] < 1:
@@ -245,28 +229,32 @@ class ModelBased(LossOptimizer):
         return float(betas[0])
 
     def _subsets(self, beta: float) -> list[Subset]:
-        """What a step works on, by group and geometry."""
-        momentum, subsets = self.momentum, []
-        count = self.param_groups[0]["memory"][0]
+        """What a step works on, by group and geometry.
+
+        Where a parameter's first gradient g comes after steps of others, averages that start at 0 and are corrected for
+        that, with one correction for all parameters, begin with (1 − β^k)·g: as if all gradients had been g.
+        """
+        momentum, count, subsets = self.momentum, self.param_groups[0]["memory"][0], []
+
+        def as_if_always(share: float, power: int) -> Callable[[Tensor, Tensor], Tensor]:
+            left = 1.0 - share**count
+            return lambda p, gradient: torch.nan_to_num(gradient, 0.0, 0.0, 0.0) ** power * left.to(gradient)
+
+        start = as_if_always(beta, 1) if is_corrected(momentum) else None
         for index, group in enumerate(self.param_groups):
-            lr = group["lr"]
-            if type(lr) is not float or not 0.0 <= lr < math.inf:
-                check_rate("lr", lr)
+            if type(group["lr"]) is not float or not 0.0 <= group["lr"] < math.inf:
+                check_rate("lr", group["lr"])
             for geometry, params in self.geometry.split(group["params"], group):
+                moment = as_if_always(geometry.beta, 2) if isinstance(geometry, Diagonal) else None
                 for part in self._parts(params):
-                    average, moment, corrected = [], None, 0.0
-                    if isinstance(geometry, Diagonal):
-                        moment = functools.partial(_as_if_always, 1.0 - geometry.beta**count, 2)
-                        corrected = beta if is_corrected(momentum) else 0.0
+                    average: list[Tensor] = []
                     if isinstance(momentum, ScheduleFree):
                         average = self._buffer("z", part, lambda p, gradient: p)
                     elif beta:
-                        start = functools.partial(_as_if_always, 1.0 - corrected**count, 1) if corrected else None
                         average = self._buffer("average", part, start)
                     model_grads = average if average and isinstance(momentum, Linearisations) else part.grads
                     buffers = [self._buffer(name, part, moment) for name in list(geometry.buffer_names)]
-                    decay = group["weight_decay"]
-                    subsets.append(Subset(index, part, geometry, lr, decay, average, model_grads, corrected, buffers))
+                    subsets.append(Subset(group, part, geometry, average, model_grads, buffers, f"momentum_{index}"))
         return subsets
 
     @torch.no_grad()
@@ -290,59 +278,65 @@ class ModelBased(LossOptimizer):
         Returns the loss. Without any loss it is an error, unless every rate is 0: then the state is created and nothing
         else happens, which distributed checkpointing relies on.
         """
-        momentum, beta = self.momentum, self._beta_of(self.param_groups)
-        if isinstance(momentum, ScheduleFree) and not all(g["train_mode"] for g in self.param_groups):
+        momentum, beta, groups = self.momentum, self._beta(), self.param_groups
+        if isinstance(momentum, ScheduleFree) and not all(group["train_mode"] for group in groups):
             raise RuntimeError("the parameters hold the average for evaluation: call train() before step()")
         batch_bound = self._bound_of_batch(lower_bound)
-        returned, value_given = self._loss_of_step(closure, loss)
+        returned, f, clipped_by_hand = self._loss_of_step(closure, loss)
         subsets = self._subsets(beta)
-        f, clipped_by_hand = self._begin(value_given, subsets)
-        if f is None:
+        if f is None or not subsets:
             return returned
-        first = self.param_groups[0]
-        past = dict(zip(first["memory_names"], first["memory"].unbind(), strict=True))
+        past = self._past()
         memory = {**past, "count": past["count"] + 1.0}
 
         # The loss, the mean over the ranks. If it or the gradient is not finite, or it is below a fixed bound, the step
         # is skipped: everything runs as ever, and nothing changes.
         norms = [each.part.total(sum_sq(each.part.grads, f)) for each in subsets]
         grad_sq = add(norms)
-        f, finite, batch_bound = self._agreed(f, grad_sq, batch_bound)
-        fixed = self._fixed_bound(batch_bound)
+        f, finite, fixed = self._agreed(f, grad_sq, batch_bound)
+        if fixed is None and isinstance(self.lower_bound_rule, float) and not isinstance(self.model, Linear):
+            fixed = self._scalar(self.lower_bound_rule)
         violated = None if fixed is None else f < fixed
         skip = ~finite if violated is None else ~finite | violated
 
-        # Averages and geometry are brought up to date. The linear model promises the decrease q for a full step at the
-        # rates α, clipped. A step along gradients cg that were clipped by hand promises α⟨g, cg⟩ = α‖cg‖²/c.
-        count, weight = memory["count"], f
-        linearises = isinstance(momentum, Linearisations) and beta > 0
+        # Averages and geometry are brought up to date.
+        count, weight, linearises = memory["count"], f, isinstance(momentum, Linearisations) and beta > 0
+        now = Now(count, skip, beta, f, 1.0, False)
         if linearises:
             memory["age"] = past["age"] + 1.0
             weight = average_weight(beta, memory["age"], bias_correction=is_corrected(momentum))
+            now = Now(count, skip, beta, weight, 1.0, False)
+            if is_corrected(momentum):
+                now = Now(count, skip, beta, torch.full_like(f, 1.0 - beta), 1.0 / (1.0 - beta**count), True)
         elif isinstance(momentum, Linearisations):  # switched off: it begins anew when it is switched on
-            memory |= dict.fromkeys(("age", "value"), torch.zeros_like(count))
-        measured = [self._measure(*each, weight, count, skip) for each in zip(subsets, norms, strict=True)]
+            memory |= dict.fromkeys(("age", "value"), torch.zeros_like(f))
+        measured = [self._measure(*each, now) for each in zip(subsets, norms, strict=True)]
+
+        # The linear model promises the decrease q for a full step at the rates α, clipped. A step along gradients cg
+        # that were clipped by hand promises α⟨g, cg⟩ = α‖cg‖²/c.
+        rates = [each.group["lr"] for each in subsets]
         clip = None
         if self._max_grad_norm is not None:
-            norms = [each.part.total(sum_sq(each.model_grads, f)) * each.factor(count) ** 2 for each in subsets]
+            norms = [each.part.total(sum_sq(each.model_grads, f)) * now.factor**2 for each in subsets]
             clip = clip_factor(add(norms), self._max_grad_norm)
-        rates = [each.lr if clip is None else each.lr * clip for each in subsets]
+            rates = [rate * clip for rate in rates]
         decrease = add([rate * dual_sq for rate, (_, dual_sq) in zip(rates, measured, strict=True)])
         if clipped_by_hand is not None and not linearises:
             decrease, grad_sq = decrease / clipped_by_hand, grad_sq / clipped_by_hand**2
         if type(self.geometry) is not Euclidean:  # whose norm was looked at above
             finite = finite & torch.isfinite(decrease)
             skip = skip | ~finite
+            now = now._replace(skip=skip)
 
         # The model's value f̃. With schedule-free averaging it is asked at z; averages of gradients that were clipped
         # by hand are those of the loss C + c(f − C).
         value = f
         if linearises:
-            if clipped_by_hand is not None:
-                f = f if fixed is None else fixed + clipped_by_hand * (f - fixed)
+            if clipped_by_hand is not None and fixed is not None:
+                f = fixed + clipped_by_hand * (f - fixed)
             value = past["value"] + weight * (f - past["value"])
-        elif isinstance(momentum, ScheduleFree):
-            ahead = add([_slope_ahead(each, f) for each in subsets])
+        elif isinstance(momentum, ScheduleFree):  # f + ⟨g, z − y⟩
+            ahead = add([each.along(torch._foreach_sub(each.average, each.part.params), f) for each in subsets])
             value = f + (ahead if clipped_by_hand is None else ahead / clipped_by_hand)
 
         # The gap F = f̃ − C, the scale t of the step and its index δ, in units where the rate is 1.
@@ -358,14 +352,14 @@ class ModelBased(LossOptimizer):
             if rule.safe_index and fixed is None:
                 delta = safe_delta(gap, decrease, torch.ones_like(gap), scale)
 
-        # x ← x − tα·direction, and what momentum makes of it.
+        # x ← x − tα·direction, and what momentum makes of it: averaged linearisations fall with that by ⟨d, x − x⁺⟩.
         moves = zip(subsets, measured, [scale * rate for rate in rates], strict=True)
-        falls = [self._move(*each, skip, beta, past, memory) for each in moves]
+        falls = [self._move(*each, now, past, memory) for each in moves]
         if linearises:
             memory["value"], delta = value - add(falls), delta + (f - value)
 
         scale = scale if clip is None else scale * clip
-        sizes = [scale * group["lr"] for group in self.param_groups]
+        sizes = [scale * group["lr"] for group in groups]
         self._record(memory, f, finite, skip, delta, grad_sq, sizes, bounded.lowered)
         return returned
 
@@ -375,73 +369,52 @@ class ModelBased(LossOptimizer):
             return None
         if isinstance(self.model, Linear):
             raise ValueError(f"lower_bound of a single step does not go with the linear model, got {lower_bound!r}")
-        if isinstance(lower_bound, Tensor):
-            bound = scalar(lower_bound, "lower_bound")
-            if torch.compiler.is_compiling() or not lower_bound.is_cpu:
-                return self._scalar(bound)
-            lower_bound = float(bound)
-        return self._scalar(check_bound(lower_bound))
+        bound = scalar(lower_bound, "lower_bound")
+        if not isinstance(bound, Tensor) or (bound.is_cpu and not torch.compiler.is_compiling()):
+            check_bound(float(bound))
+        return self._scalar(bound)
 
-    def _fixed_bound(self, batch_bound: Tensor | None) -> Tensor | None:
-        """A number below which no loss can be; None for the linear model and for bounds that adapt."""
-        if batch_bound is not None:
-            return batch_bound
-        if isinstance(self.model, Linear) or not isinstance(self.lower_bound_rule, float):
-            return None
-        return torch.full_like(self._like, self.lower_bound_rule)
-
-    def _measure(
-        self, subset: Subset, norm: Tensor, weight: Tensor, count: Tensor, skip: Tensor
-    ) -> tuple[list[Tensor], Tensor]:
-        """Directions and ‖·‖_*² over all ranks; averages (new gradients have this weight) and geometry are updated."""
-        part, geometry, model_grads = subset.part, subset.geometry, subset.model_grads
+    def _measure(self, subset: Subset, norm: Tensor, now: Now) -> tuple[list[Tensor], Tensor]:
+        """Directions and ‖d‖_*² over all ranks; averages and geometry are updated."""
+        part, geometry, averages = subset.part, subset.geometry, subset.model_grads
         if isinstance(geometry, Diagonal):
-            weight = torch.full_like(count, 1.0 - subset.corrected) if subset.corrected else weight
-            lists = part.grads, model_grads, subset.buffers[0]
-            if (
-                (bool(subset.corrected) or model_grads is part.grads)
-                and is_fusable(*lists[:2])
-                and is_fusable(*lists[1:])
-            ):
-                directions = self._directions(part)
-                dual_sq = geometry.adam_(directions, *lists, subset.corrected, count, skip)
-            else:
-                directions = geometry.advance_(*lists, weight, subset.factor(count), count, skip)
-                dual_sq = inner(model_grads, directions, count)
-            return directions, part.total(dual_sq) * subset.factor(count)
-        if model_grads is not part.grads:
-            lerp_(model_grads, part.grads, weight, skip)
-        if type(geometry) is Euclidean:
-            return model_grads, norm if model_grads is part.grads else part.total(sum_sq(model_grads, count))
-        return self._measure_tensors(subset, count, skip)
+            directions = self._directions(part)
+            dual_sq = geometry.advance_(directions, part.grads, averages, subset.buffers[0], now)
+            return directions, part.total(dual_sq) * now.factor
+        if averages is not part.grads:
+            lerp_(averages, part.grads, now.weight, now.skip)
+        if type(geometry) is not Euclidean:
+            return self._measure_tensors(subset, now)
+        directions = times(averages, now.factor)
+        return directions, norm if averages is part.grads else part.total(sum_sq(directions, norm))
 
     def _directions(self, part: Part) -> list[Tensor]:
         """Memory for directions: kept on the CPU, where touching new pages takes longer than the rest of the step."""
         params = [id(p) for p in part.originals]
-        known, directions = self._kept.get(params[0], ([], []))
+        known, directions = self._scratch.get(params[0], ([], []))
         if known != params or not is_fusable(directions, part.grads):
-            directions = list(torch._foreach_mul(part.grads, 0.0))
-            if part.grads[0].is_cpu:
-                self._kept[params[0]] = params, directions
+            directions = [torch.empty_like(grad) for grad in part.grads]
+            if part.grads[0].is_cpu and not torch.compiler.is_compiling():
+                self._scratch[params[0]] = params, directions
         return directions
 
-    def _measure_tensors(self, subset: Subset, count: Tensor, skip: Tensor) -> tuple[list[Tensor], Tensor]:
+    def _measure_tensors(self, subset: Subset, now: Now) -> tuple[list[Tensor], Tensor]:
         """In a geometry of whole tensors: those that are sharded are gathered, one at a time, on every rank."""
         part, geometry = subset.part, subset.geometry
         gathers = part.shards is not None and not geometry.separable
         directions, slopes = [], []
         for i, original in enumerate(part.originals):
             buffers = [buffer[i] for buffer in subset.buffers]
-            tensors = [part.grads[i], subset.model_grads[i], *[buffer.clone() for buffer in buffers]]
+            tensors = [part.grads[i], *times([subset.model_grads[i]], now.factor), *[each.clone() for each in buffers]]
             g, d, *held = [gathered(each, original) for each in tensors] if gathers else tensors
-            geometry.observe(g, held, count)
-            u = geometry.direction(d, held, count)
+            geometry.observe(g, held, now.step)
+            u = geometry.direction(d, held, now.step)
             slopes.append(torch.sum(d.to(wide(d.dtype)) * u.to(wide(d.dtype))))
             direction, *new = [shard(each, original) for each in (u, *held)] if gathers else [u, *held]
             directions.append(direction)
             for buffer, value in zip(buffers, new, strict=True):
-                buffer.copy_(torch.where(skip.to(buffer.device), buffer, value))
-        dual_sq = total(slopes, count)
+                buffer.copy_(torch.where(now.skip.to(buffer.device), buffer, value))
+        dual_sq = total(slopes, now.step)
         return directions, dual_sq if gathers else part.total(dual_sq)
 
     def _model_step(self, gap: Tensor, decrease: Tensor) -> tuple[Tensor, Tensor]:
@@ -449,14 +422,14 @@ class ModelBased(LossOptimizer):
 
         Models with a closed form are asked directly: what their guards look for was looked at before, but for F = 0.
         """
-        if type(self.model) not in (Linear, Truncated, SquareRoot):
-            size, delta = self.model.step(gap, decrease, torch.ones_like(gap))
-            return size, delta
         one = torch.ones_like(gap)
         if isinstance(self.model, Linear):
             return one, 0.5 * decrease
-        height = gap.clamp_min(torch.finfo(gap.dtype).tiny)
-        point = Point(height, decrease, one, 0.5 * decrease, decrease / height, regular=True)
+        if type(self.model) not in (Truncated, SquareRoot):
+            size, delta = self.model.step(gap, decrease, one)
+            return size, delta
+        gap = gap.clamp_min(torch.finfo(gap.dtype).tiny)
+        point = Point(gap, decrease, one, 0.5 * decrease, decrease / gap, regular=True)
         return self.model.solve(namespace(gap), point)
 
     def _move(
@@ -464,64 +437,48 @@ class ModelBased(LossOptimizer):
         subset: Subset,
         measured: tuple[list[Tensor], Tensor],
         size: Tensor,
-        skip: Tensor,
-        beta: float,
+        now: Now,
         past: Mapping[str, Tensor],
         memory: dict[str, Tensor],
     ) -> Tensor:
         """Move the parameters of a subset; returns how far averaged linearisations fall with that, ⟨d, x − x⁺⟩."""
-        params, momentum, name = subset.part.params, self.momentum, f"momentum_{subset.group}"
-        (directions, dual_sq), decay, count = measured, subset.weight_decay, memory["count"]
+        (directions, dual_sq), momentum, skip = measured, self.momentum, now.skip
+        params, average, name = subset.part.params, subset.average, subset.momentum_name
+        lr, decay = subset.group["lr"], subset.group["weight_decay"]
         if isinstance(momentum, ScheduleFree):
             # With z⁺ = z − s the new y is y + c(z − y) − (1 − β(1 − c))·s: x need not be kept.
-            weight = self._scalar(subset.lr) ** momentum.power
+            weight = self._scalar(lr) ** momentum.power
             memory[name] = past[name] + weight
             weight = torch.where(memory[name] > 0.0, weight / memory[name], 0.0)
-            kept = 1.0 - beta * (1.0 - weight)
-            lerp_(params, subset.average, weight, skip)
+            kept = 1.0 - now.beta * (1.0 - weight)
+            lerp_(params, average, weight, skip)
             if decay:
-                move_(params, subset.average, kept * size * decay, skip)
-                mul_(subset.average, 1.0 - size * decay, skip)
+                move_(params, average, kept * size * decay, skip)
+                mul_(average, 1.0 - size * decay, skip)
             move_(params, directions, kept * size, skip)
-            move_(subset.average, directions, size, skip)
+            move_(average, directions, size, skip)
             return size
-        linearises = isinstance(momentum, Linearisations) and beta > 0
+        linearises = subset.model_grads is average
         rounded = linearises and params[0].dtype not in WIDE  # steps in low precision may round away
         before = [p.clone() for p in params] if rounded else []
         fall = size * dual_sq
         if decay:
-            fall = fall + size * decay * subset.along(params, count) if linearises else fall
+            fall = fall + size * decay * now.factor * subset.along(params, size) if linearises else fall
             mul_(params, 1.0 - size * decay, skip)
-        if isinstance(momentum, HeavyBall) and beta:
-            # The buffer is the mean of the directions, weighted by their sizes; a rate of 0 stops the group at once.
-            new = (1.0 - beta) * size
-            memory[name] = beta * past[name] + new
-            lerp_(subset.average, directions, torch.where(memory[name] > 0.0, new / memory[name], 0.0), skip)
-            move_(params, subset.average, memory[name] * (self._scalar(subset.lr) > 0.0), skip)
-            return fall
         if isinstance(momentum, HeavyBall):
-            memory[name] = torch.zeros_like(size)  # switched off: nothing is under way
+            # The buffer is the mean of the directions, weighted by their sizes; a rate of 0 stops the group at once.
+            new = (1.0 - now.beta) * size
+            memory[name] = now.beta * past[name] + new if now.beta else torch.zeros_like(size)
+            if now.beta:
+                lerp_(average, directions, torch.where(memory[name] > 0.0, new / memory[name], 0.0), skip)
+                directions, size = average, memory[name] * (self._scalar(lr) > 0.0)
         move_(params, directions, size, skip)
-        return subset.along(list(torch._foreach_sub(before, params)), count) if rounded else fall
+        return now.factor * subset.along(torch._foreach_sub(before, params), size) if rounded else fall
 
 
 def is_corrected(momentum: Momentum) -> bool:
     """Whether averages are those of Adam, which start at zero and are corrected for it."""
     return isinstance(momentum, Linearisations) and momentum.bias_correction
-
-
-def _as_if_always(left: Tensor, power: int, p: Tensor, gradient: Tensor) -> Tensor:
-    """What Adam's average begins with where a parameter's first gradient g comes after steps of others.
-
-    The correction for the start at 0 is the same for all parameters: (1 − β^k)·g is as if all gradients had been g.
-    """
-    return torch.nan_to_num(gradient, 0.0, 0.0, 0.0) ** power * left.to(gradient)
-
-
-def _slope_ahead(subset: Subset, like: Tensor) -> Tensor:
-    """⟨g, z − y⟩ over all ranks."""
-    ahead = torch._foreach_sub(subset.average, subset.part.params)
-    return subset.part.total(inner(subset.part.grads, ahead, like))
 
 
 def add(values: Sequence[Tensor]) -> Tensor:
@@ -537,16 +494,15 @@ def _model_and_bound(model: Model, bound: Any) -> tuple[Model, float | LowerBoun
         if isinstance(bound, LowerBound) or bound != 0.0:
             raise ValueError(f"lower_bound does not go with the linear model, which knows none, got {bound!r}")
         return model, 0.0
-    if not isinstance(bound, LowerBound):
-        bound = check_bound(bound)
+    bound = bound if isinstance(bound, LowerBound) else check_bound(bound)
     if not is_number(model.lower_bound):
         raise ValueError(f"lower_bound of an optimizer's model must be a number, got {model.lower_bound!r}")
     own = float(model.lower_bound)
-    if own != 0.0:
-        if bound not in (0.0, own):
-            raise ValueError(f"lower_bound={bound!r} is not that of {model!r}; give one of the two")
-        model, bound = dataclasses.replace(model, lower_bound=0.0), check_bound(own)  # type: ignore[type-var]
-    return model, bound
+    if own == 0.0:
+        return model, bound
+    if bound not in (0.0, own):
+        raise ValueError(f"lower_bound={bound!r} is not that of {model!r}; give one of the two")
+    return dataclasses.replace(model, lower_bound=0.0), check_bound(own)  # type: ignore[type-var]
 
 
 def check_bound(value: Any) -> float:

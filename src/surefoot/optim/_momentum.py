@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+
+from torch import Tensor
 
 
 def _check_beta(beta: object, *, positive: bool = False) -> None:
@@ -89,3 +91,17 @@ class ScheduleFree:
 
 
 Momentum: TypeAlias = Linearisations | HeavyBall | ScheduleFree
+
+
+class Now(NamedTuple):
+    """What a step knows about averages of gradients: with new gradients g, m ← m + weight·(g − m) and d = factor·m."""
+
+    step: Tensor
+    """Number of the step, from 1."""
+    skip: Tensor
+    """Whether nothing must change."""
+    beta: float
+    weight: Tensor
+    factor: Tensor | float
+    is_adams: bool
+    """Whether m starts at zero, and the factor corrects for it."""

@@ -7,7 +7,7 @@ where it is set, whatever the gradients hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -136,6 +136,13 @@ def _fused_or_not(tensors: Tensors, others: Tensors, size: Tensor, skip: Tensor,
     else:
         moves = torch._foreach_mul(others, -size_here)
     torch._foreach_add_(tensors, [torch.where(skip_here, 0.0, move) for move in moves])
+
+
+def times(tensors: Sequence[Tensor], factor: Tensor | float) -> list[Tensor]:
+    """The tensors, times a scalar; they themselves if it is the number 1."""
+    if not isinstance(factor, Tensor):
+        return list(tensors)
+    return list(torch._foreach_mul(list(tensors), factor.to(tensors[0].device, wide(tensors[0].dtype))))
 
 
 def mul_(tensors: Tensors, factor: Tensor, skip: Tensor) -> None:

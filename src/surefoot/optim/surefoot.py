@@ -199,13 +199,11 @@ class Surefoot(LossOptimizer):
         A loss that is handed over wins: as ``loss=``, from the closure, or by :meth:`add_loss` beforehand. Returns the
         loss. Without any loss it is an error, unless every rate is 0.
         """
-        returned, value = self._loss_of_step(closure, loss)
+        returned, f, shrunk = self._loss_of_step(closure, loss)
         blocks = self._blocks()
-        f, shrunk = self._begin(value, blocks)
-        if f is None:
+        if f is None or not blocks:
             return returned
-        group = self.param_groups[0]
-        past = dict(zip(group["memory_names"], group["memory"].unbind(), strict=True))
+        group, past = self.param_groups[0], self._past()
         seen = level.Seen(*[past[f"level_{name}"] for name in level.Seen._fields])
 
         # If the loss or the gradient is not finite, on any rank, the step is skipped: everything runs as ever, and
@@ -291,7 +289,7 @@ class Surefoot(LossOptimizer):
 
         # What is kept, unless the step was skipped, and what is reported in any case.
         new = [count, f - gap, peak, unit, spread, overlap, slope, q_mean, compared, *seen]
-        memory = dict(zip(group["memory_names"], new, strict=True))
+        memory = dict(zip(self._memory(), new, strict=True))
         delta = safe_delta(gap, q, torch.ones_like(f), size_of_highest / cap)
         grad_sq = grad_sq if shrunk is None else grad_sq / shrunk**2
         self._record(memory, f, finite, skip, delta, grad_sq, sizes)
