@@ -127,34 +127,6 @@ def test_variants_are_one_figure_with_two_panels_each(monkeypatch):
     assert len(convex.variants(data).axes) == 6
 
 
-def test_a_level_repairs_v3(monkeypatch):
-    monkeypatch.setattr(convex, "PANELS", {name: convex.PANELS[name] for name in ("linear-regression", "v1")})
-    data = figures.data("level")
-    for name in ("sps", "ngn"):
-        at = {
-            bound: data.loss.sel(algorithm=f"{name}{bound}").sel(lr=[1.0, 10.0, 100.0], method="nearest")
-            for bound in convex.BOUNDS
-        }
-        level, wrong, exact = (at[bound] for bound in ("(lower_bound=level)", "(lower_bound=-2)", ""))
-        here, noisy = {"problem": "linear-regression"}, {"problem": "v1"}
-        # With the wrong bound the iterates jump about: where they end differs from processor to processor.
-        assert (level.sel(here) < 1e-3).all()
-        assert (wrong.sel(here) > 0.5 * float(data.initial_loss.sel(here))).all()
-        assert (level.sel(noisy) < exact.sel(noisy)).all()
-        assert (exact.sel(here) < level.sel(here)).all()  # the exact bound is better still
-    assert [ax.get_title() for ax in figures.FIGURES["level"].draw(data).axes] == list(convex.PANELS.values())
-
-
-def test_larger_batches_lower_sigma_and_help_spp(monkeypatch):
-    monkeypatch.setattr(convex, "BATCH_SIZES", (1, 50))
-    data = figures.data("interpolation")
-    assert data.sigma_sq[-1] == pytest.approx(0.0, abs=1e-9)
-    assert data.sigma_sq[0] > 0.3
-    small, large = data.decades.sel(algorithm="spp").values
-    assert large > small + 1
-    assert len(figures.FIGURES["interpolation"].draw(data).axes) == 2
-
-
 @pytest.fixture(scope="module")
 def indices():
     """Every sixth rate."""
@@ -176,12 +148,3 @@ class TestWorstCases:
     def test_there_is_a_panel_for_each_constant(self, indices):
         titles = [ax.get_title() for ax in figures.FIGURES["pep"].draw(indices).axes]
         assert titles == [f"gradients up to G = {G}" for G in ("0.5", "1", "2")]
-
-    @pytest.mark.slow
-    def test_worst_cases_of_runs_lie_below_their_bounds(self):
-        pytest.importorskip("PEPit", reason="needs the extra surefoot[pep]")
-        runs = figures.data("pep-bounds")
-        assert (runs.worst_case <= runs.theory * (1 + 1e-6)).all()
-        exact = runs.sel(iterate="average-iterate", schedule="constant", factor=slice(1.0, None))
-        np.testing.assert_allclose(exact.worst_case, exact.theory, rtol=1e-6)
-        assert len(figures.FIGURES["pep-bounds"].draw(runs).axes) == 3

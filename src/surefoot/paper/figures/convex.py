@@ -1,4 +1,4 @@
-"""The figures of the convex experiments: the paper's six, and some of ours on rates, batch sizes and levels."""
+"""The figures of the convex experiments: the paper's six, and one of ours on rates of convergence."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import xarray as xr
 from surefoot.paper.experiments import EXPERIMENTS, constants_of, study
 from surefoot.paper.figures._recipe import Recipe
 from surefoot.paper.figures.panels import draw_rates, draw_traces
-from surefoot.plots.methods import GREY, look, looks
-from surefoot.plots.style import drawable, key, legend_below, mark_edge, new_figure
+from surefoot.plots.methods import looks
+from surefoot.plots.style import drawable, key, legend_below, new_figure
 from surefoot.theory import rates
 
 if TYPE_CHECKING:
@@ -139,95 +139,6 @@ def draw_rates_of_convergence(data: xr.Dataset) -> Figure:
     return figure
 
 
-BATCH_SIZES = (1, 2, 5, 10, 25, 50)
-COMPARED = ("sgd", "sps", "spp")
-
-
-def interpolation_data() -> xr.Dataset:
-    """σ² with its standard error, and for every method the window of good rates in decades, over the batch size."""
-    sigma, error, decades = [], [], []
-    for size in BATCH_SIZES:
-        measured = constants_of("v1", size)
-        windows = study("v1", batch_size=size, epochs=2 * size, methods=list(COMPARED), seeds=5).run().sensitivity()
-        sigma.append(measured.interpolation_constant)
-        error.append(measured.standard_error)
-        decades.append([windows[method].decades for method in COMPARED])
-    return xr.Dataset(
-        {
-            "sigma_sq": ("batch_size", sigma),
-            "standard_error": ("batch_size", error),
-            "decades": (("batch_size", "algorithm"), decades),
-        },
-        {"batch_size": list(BATCH_SIZES), "algorithm": list(COMPARED)},
-    )
-
-
-def interpolation(data: xr.Dataset) -> Figure:
-    """One of ours: the interpolation constant σ² over the batch size, against the windows of SPP and SPS.
-
-    Linear regression with noise, 100 steps whatever the batch size. Larger batches can be fitted less well: their
-    infima rise, σ² falls, and SPP, whose index is capped by the gap to those infima, works at larger rates. SPS with
-    C = 0 cannot profit, because its lower bound stays where it is.
-    """
-    figure, (left, right) = new_figure(2)
-    sizes, label = data.batch_size.values, "σ² ± 2 standard errors"
-    left.errorbar(sizes, data.sigma_sq, 2 * data.standard_error, fmt="-o", color=GREY, capsize=3, label=label)
-    left.set(title="interpolation constant of linear regression with noise", ylabel="interpolation constant σ²")
-    right.set(title="rates within a tenth of the best loss", ylabel="window of good rates (decades)")
-    for method, style in looks(COMPARED).items():
-        right.plot(sizes, data.decades.sel(algorithm=method), **style.options(markersize=6))
-    for ax in (left, right):
-        ax.set(xscale="log", xlabel="batch size", ylim=(0, None))
-        ax.set_xticks(sizes, [str(size) for size in sizes])
-        ax.minorticks_off()
-    return figure
-
-
-PANELS = {
-    "linear-regression": "linear regression, and V3",
-    "v1": "V1: noise on the targets",
-    "vowel": "vowel",
-    "dna": "dna",
-}
-BOUNDS = {"": ("C = 0", "-o"), "(lower_bound=-2)": ("C = −2", ":s"), "(lower_bound=level)": ("level", "--^")}
-LEVELS = {f"{name}{bound}": (name, bound) for name in ("sps", "ngn") for bound in BOUNDS}
-
-
-def level_data() -> xr.Dataset:
-    """The loss at the last iterate, averaged over two seeds, for every problem, method and rate."""
-    each = []
-    for name in PANELS:
-        result = study(name, methods=list(LEVELS), seeds=2).run()
-        with np.errstate(over="ignore"):
-            losses = result.dataset.last_loss.mean("seed")
-        each.append(xr.Dataset({"loss": losses, "initial_loss": result.initial_loss}))
-    return xr.concat(each, pd.Index(PANELS, name="problem"), join="outer")
-
-
-def level(data: xr.Dataset) -> Figure:
-    """One of ours: SPS and NGN with a level beside C = 0 and C = −2. Does a level repair V3?
-
-    V3 of the paper is linear regression without noise, where SPS is given C = −2 instead of 0 and loses its protection.
-    A level knows neither. V1 has a noise floor, which C = 0 is too low for; on vowel and dna C = 0 is a good bound.
-    """
-    figure, axes = new_figure(len(PANELS))
-    for ax, (name, title) in zip(axes, PANELS.items(), strict=True):
-        initial = float(data.initial_loss.sel(problem=name))
-        top = 10 * initial
-        for method, (base, bound) in LEVELS.items():
-            losses, style = data.loss.sel(problem=name, algorithm=method).dropna("lr"), look(base)
-            words, dashes = BOUNDS[bound]
-            line: dict[str, Any] = {"color": style.colour, "markersize": 3.5, "label": f"{style.label}, {words}"}
-            ax.plot(losses.lr, drawable(np.maximum(losses.values, 1e-12), top), dashes, **line)
-            mark_edge(ax, losses.lr.values, losses.values, top, style.colour)
-        ax.axhline(initial, color=GREY, linestyle=":", linewidth=1.0, label="loss at the start")
-        ax.set(xscale="log", yscale="log", xlabel="learning rate α", title=title, ylim=(None, top))
-    key(axes[0], "loss above the axis", linestyle="none", marker="^", fillstyle="none")
-    key(axes[0], "diverged", linestyle="none", marker="x")
-    axes[0].set(ylabel="loss at the last iterate", ylim=(1e-10, None))
-    return figure
-
-
 def _of_experiment(name: str, number: str) -> Recipe:
     data, draw = partial(experiment_data, name), partial(draw_experiment, name)
     return Recipe(number, EXPERIMENTS[name].title, data, draw, studies=(name,), is_slow=name in ("vowel", "dna"))
@@ -243,12 +154,5 @@ FIGURES = {
     "dna": _of_experiment("dna", "12"),
     "rates": Recipe(
         "", "mean loss, its bound and its rate over α", rates_data, draw_rates_of_convergence
-    ),
-    "interpolation": Recipe(
-        "", "larger batches: less noise σ², and longer windows for SPP", interpolation_data, interpolation
-    ),
-    "level": Recipe(
-        "", "a level in place of a lower bound: SPS and NGN with C = 0, C = −2 and the level", level_data, level,
-        is_slow=True,
     ),
 }  # fmt: skip
