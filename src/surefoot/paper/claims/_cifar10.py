@@ -61,7 +61,7 @@ def _in_every_size(check: SweepCheck, before: str, evidence: Evidence) -> Findin
     """What the most trusted size says that can be judged, and what each of them says."""
     decided: Finding | None = None
     sweeps: dict[str, str] = {"before": before} if before else {}
-    for preset, data in evidence.sweeps().items():
+    for preset, data in evidence.sweeps.items():
         found, seeds = _judged(check, data, data.seed.values[data.seed.values > 0] if before else data.seed.values)
         if found.holds is None and before:
             seen, _ = _judged(check, data, data.seed.values[data.seed.values == 0])
@@ -88,81 +88,65 @@ def _judged(check: SweepCheck, data: xr.Dataset, seeds: np.ndarray) -> tuple[Fin
         return Finding(None, str(missing)), ""
 
 
-def _over_rates(data: xr.Dataset, label: str, column: str) -> xr.DataArray:
-    """The mean over the seeds of a method's column, at the rates that it was run at."""
-    if label not in data.algorithm or column not in data:
-        raise NotRun(f"there are no runs of {label_of(label)}" if column in data else f"there is no {COLUMNS[column]}")
-    with np.errstate(over="ignore"):
-        values = data[column].sel(algorithm=label).mean("seed").dropna("lr")
-    if not values.size:
-        raise NotRun(f"there is no {COLUMNS[column]} of {label_of(label)}")
-    return values
+def _means(data: xr.Dataset, labels: Iterable[str], column: str, least: float | None = None) -> dict[str, xr.DataArray]:
+    """The means over the seeds, at the rates that a method was run at; from ``least`` on, that all were run at."""
+    found = {}
+    for label in labels:
+        values = data[column].sel(algorithm=label) if column in data and label in data.algorithm else None
+        with np.errstate(over="ignore"):
+            values = None if values is None else values.mean("seed").dropna("lr")
+        if values is None or not values.size:
+            raise NotRun(f"there is no {COLUMNS[column]} of {label_of(label)}")
+        found[label] = values
+    if least is None:
+        return found
+    common = set.intersection(*({lr for lr in values.lr.values if lr > 0.99 * least} for values in found.values()))
+    if not common:
+        raise NotRun(f"there are no runs of {', '.join(map(label_of, found))} at the same rate from {least:.3g} on")
+    return {label: values.sel(lr=sorted(common)) for label, values in found.items()}
 
 
 def _at(data: xr.Dataset, labels: Iterable[str], column: str, lr: float) -> dict[str, float]:
-    """A number of methods at a rate of the grid, up to half of its step."""
+    """A number of methods at a rate of the grid."""
     found = {}
-    for label in labels:
-        values = _over_rates(data, label, column)
+    for label, values in _means(data, labels, column).items():
         apart = np.abs(np.log10(values.lr.values / lr))
-        if apart.min() > 0.5 * _STEP:
+        if apart.min() > 0.01:
             raise NotRun(f"there are no runs of {label_of(label)} at α = {lr:g}")
         found[label] = float(values[int(apart.argmin())])
     return found
 
 
-def _at_common_rates(data: xr.Dataset, column: str, least: float) -> dict[str, xr.DataArray]:
-    """A column of SGD, SPS and NGN at the rates from ``least`` on that all of them were run at."""
-    found = {label: _over_rates(data, label, column) for label in METHODS}
-    common = set.intersection(*({lr for lr in values.lr.values if lr > 0.99 * least} for values in found.values()))
-    if not common:
-        raise NotRun(f"there are no runs of SGD, SPS and NGN at the same rate from {least:.3g} on")
-    return {label: values.sel(lr=sorted(common)) for label, values in found.items()}
-
-
-def _window(label: str, values: xr.DataArray, limit: float) -> Window:
-    """The unbroken range of rates around the best one at which a number is within a limit."""
-    lrs, numbers = values.lr.values, values.values
-    if len(lrs) < 3:
-        raise NotRun(f"there are fewer than three rates of {label_of(label)}")
-    best = int(numbers.argmin())
-    bad = np.flatnonzero(~(numbers <= limit) | np.isinf(numbers))
-    if best in bad:
-        return Window(label, np.nan, np.nan, np.nan)
-    low, high = bad[bad < best].max(initial=-1) + 1, bad[bad > best].min(initial=len(lrs)) - 1
-    return Window(label, *(float(lrs[place]) for place in (best, low, high)))
-
-
-def _slack(data: xr.Dataset) -> float:
-    """How much a loss may lie above the best one."""
-    return 0.1 * float(data.reference - data.loss.mean("seed").min())
-
-
-def _loss_windows(data: xr.Dataset, labels: Iterable[str], column: str = "loss") -> list[Window]:
-    found = {label: _over_rates(data, label, column) for label in labels}
-    return [_window(label, values, float(values.min()) + _slack(data)) for label, values in found.items()]
-
-
-def _bound_windows(data: xr.Dataset, labels: Iterable[str]) -> list[Window]:
-    found = {label: _over_rates(data, label, "bound") for label in labels}
-    return [_window(label, values, 1.5 * float(values.min())) for label, values in found.items()]
-
-
-_LOSS_WINDOW = "f ≤ f_best + 0.1(ln 10 − f⋆)"
+def _windows(data: xr.Dataset, labels: Iterable[str], column: str = "loss", than: str | None = None) -> list[Window]:
+    """The windows of methods, measured from the best number of each, or from that of one of them."""
+    found, rows = _means(data, labels, column), []
+    for label, values in found.items():
+        lrs, numbers, least = values.lr.values, values.values, float(found[than or label].min())
+        if len(lrs) < 3:
+            raise NotRun(f"there are fewer than three rates of {label_of(label)}")
+        limit = least + 0.1 * float(data.reference - data.loss.mean("seed").min()) if column != "bound" else 1.5 * least
+        best, good = int(numbers.argmin()), (numbers <= limit) & np.isfinite(numbers)
+        if not good[best]:
+            rows.append(Window(label, np.nan, np.nan, np.nan))
+            continue
+        bad = np.flatnonzero(~good)
+        low, high = bad[bad < best].max(initial=-1) + 1, bad[bad > best].min(initial=len(lrs)) - 1
+        rows.append(Window(label, *(float(lrs[place]) for place in (best, low, high))))
+    return rows
 
 
 @claim(
     "cifar-sgd-degrades",
     "SGD starts to degrade for α ≥ 1",
-    f"upper end of SGD's window {_LOSS_WINDOW} between 0.316 and 1",
+    "upper end of SGD's window f ≤ f_best + 0.1(ln 10 − f⋆) between 0.316 and 1",
 )
 def _sgd_limit(data: xr.Dataset) -> Finding:
-    (row,) = _loss_windows(data, ["sgd"])
+    (row,) = _windows(data, ["sgd"])
     return Finding(0.3 <= row.high <= 1.01, f"window {row.low:.3g}–{row.high:.3g}, best rate {row.best:.3g}")
 
 
 def _reach_ten(labels: tuple[str, ...], data: xr.Dataset) -> Finding:
-    rows = _loss_windows(data, labels)
+    rows = _windows(data, labels)
     return Finding(all(decades(row.high, 10) >= -_STEP - 1e-9 for row in rows), f"windows: {windows(rows)}")
 
 
@@ -179,13 +163,12 @@ claim(
 
 
 def _advantage(loss: str, data: xr.Dataset) -> Finding:
-    sgd, *ours = (_over_rates(data, label, loss) for label in METHODS)
-    large = _at_common_rates(data, loss, 1.0)
-    below = all((large[label].values <= large["sgd"].values).all() for label in METHODS[1:])
-    best = {label: float(values.min()) for label, values in zip(METHODS, (sgd, *ours), strict=True)}
-    holds = below and max(best["sps"], best["ngn"]) < best["sgd"]
+    large = _means(data, METHODS, loss, 1.0)
+    best = {label: float(values.min()) for label, values in _means(data, METHODS, loss).items()}
+    holds = all((large[label].values <= large["sgd"].values).all() for label in METHODS[1:])
+    holds &= max(best["sps"], best["ngn"]) < best["sgd"]
     text = f"best: {listed(best, '.3g')}; at α = {LARGE:g}: {listed(_at(data, METHODS, loss, LARGE), '.3g')}"
-    return Finding(bool(holds), text)
+    return Finding(holds, text)
 
 
 claim(
@@ -195,34 +178,24 @@ claim(
 )(partial(_advantage, "loss"))
 
 
-def _gain(rows: list[Window], label: str) -> Finding:
-    before, after = (row.high for row in rows)
+def _gain(column: str, words: str, data: xr.Dataset) -> Finding:
+    before, after = (row.high for row in _windows(data, ["sgd", WARMUP], column, than="sgd"))
     gain = decades(after, before)
-    return Finding(at_most_a_step([gain - 1], _STEP), f"{label}: {before:.3g} → {after:.3g}; {gain:+.2f} decades")
+    return Finding(at_most_a_step([gain - 1], _STEP), f"{words}: {before:.3g} → {after:.3g}; {gain:+.2f} decades")
 
 
-@claim(
+claim(
     "cifar-warmup",
     "with warmup SGD works for roughly one order of magnitude larger α",
     "the last rate at which f(x_T) is at most SGD's best + 0.1(ln 10 − f⋆) grows by 1 ± ½ decades with warmup",
     before="SGD's window grows by 1 ± ½ decades: small holds, medium fails",
-)
-def _warmup(data: xr.Dataset) -> Finding:
-    found = {label: _over_rates(data, label, "loss") for label in ("sgd", WARMUP)}
-    limit = float(found["sgd"].min()) + _slack(data)
-    return _gain([_window(label, values, limit) for label, values in found.items()], "last rate as good as SGD's best")
-
-
-@claim(
+)(partial(_gain, "loss", "last rate as good as SGD's best"))
+claim(
     "cifar-warmup-bound",
     "the gain of warmup is reflected in the bound",
     "the last rate at which Ω is at most 1.5 × SGD's smallest grows by 1 ± ½ decades with warmup",
     before="the window of SGD's bound grows by 1 ± ½ decades: small holds, medium fails",
-)
-def _warmup_bound(data: xr.Dataset) -> Finding:
-    found = {label: _over_rates(data, label, "bound") for label in ("sgd", WARMUP)}
-    limit = 1.5 * float(found["sgd"].min())
-    return _gain([_window(label, values, limit) for label, values in found.items()], "last rate with a low bound")
+)(partial(_gain, "bound", "last rate with a low bound"))
 
 
 @claim(
@@ -231,7 +204,7 @@ def _warmup_bound(data: xr.Dataset) -> Finding:
     "at most one grid step (½ decade) apart for SPS",
 )
 def _best_rate(data: xr.Dataset) -> Finding:
-    (loss,), (bound,) = _loss_windows(data, ["sps"]), _bound_windows(data, ["sps"])
+    (loss,), (bound,) = _windows(data, ["sps"]), _windows(data, ["sps"], "bound")
     apart = decades(bound.best, loss.best)
     return Finding(at_most_a_step([apart], _STEP), f"best rates of SPS: loss {loss.best:.3g}, bound {bound.best:.3g}")
 
@@ -242,7 +215,7 @@ def _best_rate(data: xr.Dataset) -> Finding:
     "the rate with the smallest f(x_T) of SPS between 1 and 10",
 )
 def _sps_best(data: xr.Dataset) -> Finding:
-    (row,) = _loss_windows(data, ["sps"])
+    (row,) = _windows(data, ["sps"])
     return Finding(0.99 <= row.best <= 10.1, f"best rate of SPS {row.best:.3g}, window {row.low:.3g}–{row.high:.3g}")
 
 
@@ -253,7 +226,7 @@ def _sps_best(data: xr.Dataset) -> Finding:
     before="windows end at most half a decade apart: small fails, medium fails",
 )
 def _mirrors(data: xr.Dataset) -> Finding:
-    pairs = zip(_bound_windows(data, METHODS), _loss_windows(data, METHODS), strict=True)
+    pairs = zip(_windows(data, METHODS, "bound"), _windows(data, METHODS), strict=True)
     apart = {loss.algorithm: decades(bound.high, loss.high) for bound, loss in pairs}
     text = f"bound's upper end over the loss's, in decades: {listed(apart, '+.2f')}"
     return Finding(at_most_a_step(apart.values(), _STEP), text)
@@ -267,8 +240,8 @@ def _mirrors(data: xr.Dataset) -> Finding:
 )
 def _any_distance(data: xr.Dataset) -> Finding:
     """With one D for all methods the bias cancels: what is left to compare is the noise."""
-    (sgd,) = _loss_windows(data, ["sgd"])
-    noise = _at_common_rates(data, "noise", 10 * sgd.high)
+    (sgd,) = _windows(data, ["sgd"])
+    noise = _means(data, METHODS, "noise", 10 * sgd.high)
     holds = all((noise[label].values < noise["sgd"].values).all() for label in METHODS[1:])
     first = float(noise["sgd"].lr[0])
     text = f"noise of Ω at α = {first:.3g}: {listed({label: float(row[0]) for label, row in noise.items()}, '.3g')}"
@@ -277,7 +250,7 @@ def _any_distance(data: xr.Dataset) -> Finding:
 
 def _largest_early(data: xr.Dataset, labels: tuple[str, ...]) -> tuple[dict[str, float], str]:
     """The largest early δ_t by method, and in words: at the large rate, or the largest that all were run at."""
-    rate = min(LARGE, *(float(_over_rates(data, label, "early_delta").lr[-1]) for label in labels))
+    rate = min(LARGE, *(float(values.lr[-1]) for values in _means(data, labels, "early_delta").values()))
     most = _at(data, labels, "early_delta", rate)
     return most, f"largest δ_t of the first {EARLY} steps at α = {rate:.3g}: {listed(most, '.3g')}"
 
@@ -331,11 +304,10 @@ claim(
     before="windows of both losses end at most half a decade apart: small holds, medium fails",
 )
 def _validation(data: xr.Dataset) -> Finding:
-    held_out, end = _loss_windows(data, METHODS, "valid_loss"), _loss_windows(data, METHODS, "end_loss")
+    held_out, end = _windows(data, METHODS, "valid_loss"), _windows(data, METHODS, "end_loss")
     apart = [decades(row.high, other.high) for row, other in zip(held_out, end, strict=True)]
-    return Finding(
-        at_most_a_step(apart, _STEP), f"windows of validation: {windows(held_out)}; training: {windows(end)}"
-    )
+    text = f"windows of validation: {windows(held_out)}; training: {windows(end)}"
+    return Finding(at_most_a_step(apart, _STEP), text)
 
 
 @claim(
@@ -344,13 +316,13 @@ def _validation(data: xr.Dataset) -> Finding:
     "median of ‖x_T − x₁‖ over the runs in the windows of SGD, SPS and NGN within a factor of 3 of D",
 )
 def _travel(data: xr.Dataset) -> Finding:
-    far: list[float] = []
-    for row in _loss_windows(data, METHODS):
-        far += _over_rates(data, row.algorithm, "travel").sel(lr=slice(row.low, row.high)).values.tolist()
-    middle, guess = float(np.median(far)) if far else np.nan, float(data.distance)
-    text = f"‖x_T − x₁‖ at {len(far)} rates in the windows: {min(far, default=np.nan):.3g} … "
-    text += f"{max(far, default=np.nan):.3g}, median {middle:.3g}; D = {guess:g}"
-    return Finding(guess / 3 <= middle <= 3 * guess, text)
+    rows, travel = _windows(data, METHODS), _means(data, METHODS, "travel")
+    far = np.concatenate([travel[row.algorithm].sel(lr=slice(row.low, row.high)) for row in rows])
+    if not far.size:
+        return Finding(False, "no method has a window")
+    middle, guess = float(np.median(far)), float(data.distance)
+    text = f"‖x_T − x₁‖ at {far.size} rates in the windows: {far.min():.3g} … {far.max():.3g}, median {middle:.3g}"
+    return Finding(guess / 3 <= middle <= 3 * guess, f"{text}; D = {guess:g}")
 
 
 @claim(
@@ -360,13 +332,12 @@ def _travel(data: xr.Dataset) -> Finding:
 )
 def _norms(data: xr.Dataset) -> Finding:
     if "loss" not in data:
-        raise NotRun("there are no losses")
-    pairs = data[["loss", "travel"]].mean("seed").stack(run=("algorithm", "lr")).dropna("run")
-    pairs = pairs.isel(run=np.isfinite(pairs.loss.values) & np.isfinite(pairs.travel.values))
-    losses, travel = pairs.loss.values, pairs.travel.values
-    alike = np.abs(losses[:, None] - losses) <= 0.02
-    ratio = np.where(alike, travel[:, None] / travel, 0.0)
+        raise NotRun(f"there is no {COLUMNS['loss']}")
+    runs = data[["loss", "travel"]].mean("seed").stack(run=("algorithm", "lr"))
+    runs = runs.isel(run=np.isfinite(runs.loss.values) & np.isfinite(runs.travel.values))
+    losses, travel = runs.loss.values, runs.travel.values
+    ratio = np.where(np.abs(losses[:, None] - losses) <= 0.02, travel[:, None] / travel, 0.0)
     far, near = np.unravel_index(int(ratio.argmax()), ratio.shape)
-    names = [f"{label_of(algorithm)} at {lr:.3g}" for algorithm, lr in pairs.run.values]
+    names = [f"{label_of(algorithm)} at {lr:.3g}" for algorithm, lr in runs.run.values]
     text = "; ".join(f"{names[k]}: loss {losses[k]:.3g}, ‖x_T − x₁‖ = {travel[k]:.3g}" for k in (far, near))
     return Finding(bool(ratio.max() >= 3), text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -20,18 +20,14 @@ if TYPE_CHECKING:
 
 
 class Evidence:
-    """What claims look at. Convex studies run when they are asked for, and are kept in a folder if one is given; the
-    sweep on CIFAR-10 takes hours: only its recorded numbers are read, from the folder or from the package.
+    """What claims look at: convex studies, which run when they are asked for, and are kept in a folder if one is given;
+    and the recorded numbers of the sweep on CIFAR-10, from the folder or from the package."""
 
-    Args:
-        folder: Where the studies are kept.
-        presets: Sizes of the sweep on CIFAR-10, the most trusted first.
-    """
-
-    def __init__(self, folder: Path | None = None, presets: Sequence[str] = cifar10.TRUSTED) -> None:
-        self._folder, self._presets = folder, presets
+    def __init__(self, folder: Path | None = None, sweeps: Mapping[str, xr.Dataset] | None = None) -> None:
+        self._folder = folder
         self._results: dict[str, Result] = {}
-        self._sweeps: dict[str, xr.Dataset] | None = None
+        self.sweeps = cifar10.recorded(folder) if sweeps is None else sweeps
+        """The numbers of the sweep in every size that was run, by preset, the most trusted first."""
 
     def __getitem__(self, name: str) -> Result:
         """The result of a convex experiment."""
@@ -39,11 +35,8 @@ class Evidence:
             self._results[name] = experiments.run(name, self._folder)
         return self._results[name]
 
-    def sweeps(self) -> Mapping[str, xr.Dataset]:
-        """The numbers of the sweep on CIFAR-10 in every size that was run, by preset."""
-        if self._sweeps is None:
-            self._sweeps = cifar10.recorded(self._folder, self._presets)
-        return self._sweeps
+
+Verdict = Literal["holds", "fails", "not-run"]
 
 
 class Finding(NamedTuple):
@@ -80,7 +73,7 @@ class Checked:
     claim: str
     rule: str
     measured: str
-    verdict: Literal["holds", "fails", "not-run"]
+    verdict: Verdict
     sweeps: dict[str, str] = field(default_factory=dict)
     """See :class:`Finding`."""
 
@@ -115,7 +108,7 @@ def check(
     *,
     folder: Path | None = None,
     progress: Tell | None = None,
-    evidence: Evidence | None = None,
+    sweeps: Mapping[str, xr.Dataset] | None = None,
 ) -> list[Checked]:
     """Check the claims with these ids, or all.
 
@@ -123,22 +116,20 @@ def check(
         ids: Which; None means all.
         folder: Where the studies are kept, to be found again.
         progress: True for a bar, or a function of (claims done, all).
-        evidence: What to look at in place of the folder.
+        sweeps: The sweep on CIFAR-10 in place of what is recorded, by preset.
     """
     known = all_claims()
     chosen = [known[one_of("claim", name, known)] for name in (known if ids is None else ids)]
-    looked_at = evidence or Evidence(folder)
+    evidence = Evidence(folder, sweeps)
     checked: list[Checked] = []
     with reporter(progress, total=len(chosen), unit="claims") as tell:
         for claim in chosen:
             try:
-                holds, measured, sweeps = claim.check(looked_at)
+                found = claim.check(evidence)
             except ImportError as missing:  # an extra that is not installed; the message says which
-                holds, measured, sweeps = None, str(missing), None
-            verdict: Literal["holds", "fails", "not-run"] = (
-                "not-run" if holds is None else "holds" if holds else "fails"
-            )
-            checked.append(Checked(claim.id, claim.claim, claim.rule, measured, verdict, sweeps or {}))
+                found = Finding(None, str(missing))
+            verdict: Verdict = "not-run" if found.holds is None else "holds" if found.holds else "fails"
+            checked.append(Checked(claim.id, claim.claim, claim.rule, found.measured, verdict, found.sweeps or {}))
             tell(len(checked))
     return checked
 
