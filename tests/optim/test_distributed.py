@@ -67,7 +67,7 @@ def test_a_nan_in_the_gradient_of_one_rank_makes_all_ranks_skip(ranks: Ranks, na
 
 def test_a_partition_of_the_parameters_is_refused(ranks: Ranks) -> None:
     for rank in ranks:
-        assert "needs the norm of all of them" in rank["partitioned"]
+        assert "needs the norm of all parameters" in rank["partitioned"]
 
 
 def test_the_exact_step_is_that_of_one_process_on_the_joint_batch(ranks: Ranks) -> None:

@@ -134,7 +134,7 @@ def test_the_optimizers_are_what_the_docstring_says() -> None:
 
 
 def test_a_beta_beside_a_momentum_is_refused() -> None:
-    with pytest.raises(ValueError, match="give one of the two"):
+    with pytest.raises(ValueError, match=r"beta=0.5 is the β of the momentum"):
         make("NGN", Problem().params, beta=0.5, momentum=sfo.HeavyBall(0.9))
 
 

@@ -100,12 +100,6 @@ def check_parameter(p: Any) -> None:
         raise TypeError(f"parameters must be sharded or replicated, got a DTensor with placements {p.placements}")
 
 
-def check_process_group(group: Any) -> None:
-    """Refuse what is no process group: ``"auto"``, None, or a group of torch.distributed."""
-    if isinstance(group, str) and group != "auto":
-        raise ValueError(f'process_group must be "auto", None or a process group, got {group!r}')
-
-
 def mean_over_ranks(process_group: Any, values: Tensor) -> Tensor:
     """Means over a process group in one small all-reduce; ``"auto"`` is the default group, None stays alone."""
     if process_group is None or not has_ranks():
@@ -121,14 +115,11 @@ def mean_over_ranks(process_group: Any, values: Tensor) -> Tensor:
 
 def refuse_partition() -> None:
     """Refuse to be built by ``ZeroRedundancyOptimizer``: each rank would step by the norm of its own parameters."""
-    if _ZERO not in sys.modules:
-        return
-    frame: Any = sys._getframe(1)
+    frame: Any = sys._getframe(1) if _ZERO in sys.modules else None
     while frame is not None:
         if frame.f_globals.get("__name__") == _ZERO:
             raise TypeError(
-                "optimizer_class must not be one of surefoot in a ZeroRedundancyOptimizer, which gives every rank a "
-                "part of the parameters: the step needs the norm of all of them. Shard the model with "
-                "torch.distributed.fsdp.fully_shard (FSDP2), and its optimizer is sharded too"
+                "optimizer_class must not be one of surefoot in a ZeroRedundancyOptimizer: the step needs the norm "
+                "of all parameters. Shard the model with torch.distributed.fsdp.fully_shard (FSDP2)"
             )
         frame = frame.f_back

@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 from surefoot.optim._distributed import (
     Shards,
     check_parameter,
-    check_process_group,
     has_ranks,
     is_distributed,
     local,
@@ -59,6 +58,14 @@ def check_rate(name: str, value: Any) -> Any:
     return value if isinstance(value, Tensor) else float(number)
 
 
+def check_common(on_nonfinite: Any, process_group: Any) -> None:
+    """Refuse other values than ``"skip"`` and ``"raise"``, and than ``"auto"``, None or a process group."""
+    if on_nonfinite not in ("skip", "raise"):
+        raise ValueError(f"on_nonfinite must be one of 'skip', 'raise', got {on_nonfinite!r}")
+    if isinstance(process_group, str) and process_group != "auto":
+        raise ValueError(f'process_group must be "auto", None or a process group, got {process_group!r}')
+
+
 class Part(NamedTuple):
     """Parameters of a group that have a gradient, on one device, of one dtype and held by the same ranks.
 
@@ -95,9 +102,7 @@ class LossOptimizer(Optimizer):
         listen: bool,
         maximize: bool,
     ) -> None:
-        if on_nonfinite not in ("skip", "raise"):
-            raise ValueError(f"on_nonfinite must be one of 'skip', 'raise', got {on_nonfinite!r}")
-        check_process_group(process_group)
+        check_common(on_nonfinite, process_group)
         refuse_partition()
         self._on_nonfinite, self._process_group = on_nonfinite, process_group
         self._listen, self.maximize = bool(listen), bool(maximize)

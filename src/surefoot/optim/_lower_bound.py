@@ -74,16 +74,6 @@ class Estimate(LowerBound):
     loss below it brings it halfway to the floor. With ``cap=None`` the rule is MoMo's own (``use_fstar``).
 
     ``lower_bound="estimate"`` is short for ``Estimate(floor=0.0)``. The floor may be negative, for losses that are.
-
-    >>> import torch, surefoot.optim as sfo
-    >>> x = torch.nn.Parameter(torch.tensor(2.0))
-    >>> opt = sfo.SPS([x], lr=1.0, lower_bound=Estimate(floor=-10.0))
-    >>> for _ in range(30):
-    ...     opt.zero_grad()
-    ...     (0.5 * x**2 - 1.0).backward()
-    ...     _ = opt.step()
-    >>> round(abs(x.item()), 3)
-    0.0
     """
 
     floor: float = 0.0
@@ -120,23 +110,19 @@ class Level(level.Rule, LowerBound):
 
         F = (f − b)₊ + G,    G = share·(f₁ − b), at least first·|f₁|, at most b
 
-    f is the batch loss, f₁ the first one and b the smallest value that the smoothed loss has had. A step at the best
-    loss so far asks for a ``share`` of what has been gained; after a spike F has the spike's height, so that the step
-    leads back down; a lucky batch (f < b) still has F = G, and does not stop the run. t is the model's at F and at the
-    larger one of q and its running average, so that a batch that happens to be fitted does not get the longest step.
+    f is the batch loss, f₁ the first one (0 counts as 1) and b the smallest value that the smoothed loss has had. A
+    step at the best loss so far asks for a ``share`` of what has been gained; after a spike F has the spike's height,
+    so that the step leads back down; a lucky batch (f < b) still has F = G. t is the model's at F and at the larger one
+    of q and its running average: a batch that happens to be fitted does not get the longest step. Losses that can be
+    fitted converge to 0, but more slowly than with ``lower_bound=0``.
 
-    * *Smoothing*: an exponential average with weights that sum to one from the first loss on, as Adam's.
-    * *Losses below zero*: "at most b" takes zero for a lower bound. It is dropped if the first loss is 0 or less, and
-      at the first batch loss below zero. Only |f₁| depends on where zero is, in the first steps: a loss that is shifted
-      by many times what training can gain wants a smaller ``first``. A first loss of 0 counts as 1.
-    * *Losses that can be fitted* converge to 0, but more slowly than with ``lower_bound=0``.
-    * *Gradient accumulation*: the loss that :meth:`step <ModelBased.step>` is given or receives, the sum over micro
-      batches. *DDP*: its mean over the ranks, so that all of them agree. *AMP*: a step that the scaler skips is none.
-    * *Losses that are not finite* leave everything as it was, and are counted.
-    * All of it is in the checkpoint; :meth:`ModelBased.reset_level` forgets it, for new data or a new phase.
+    "At most b" takes zero for a lower bound. It is dropped if the first loss is 0 or less, and at the first batch loss
+    below zero. Only |f₁| depends on where zero is: a loss that is shifted by many times what training can gain wants a
+    smaller ``first``.
 
     A level hardly protects averaged linearisations, because an averaged gradient promises little: with momentum take a
-    heavy ball (:class:`NGNMomentum`, :class:`NGNMomentumAdam`) or :class:`Surefoot`.
+    heavy ball (:class:`NGNMomentum`, :class:`NGNMomentumAdam`) or :class:`Surefoot`. For new data or a new phase of
+    training call :meth:`ModelBased.reset_level`.
 
     δ is the safe index with this gap, F(1 − t) + ½t²q. Its bounds hold with max{f(u), C} in place of f(u): partial
     sums are no certificates.
@@ -145,15 +131,6 @@ class Level(level.Rule, LowerBound):
         share: of what has been gained so far, in (0, 1).
         first: share of the first loss that the first steps ask for, in (0, 1).
         smoothing: share of the past in the smoothed loss, in [0, 1).
-
-    >>> import torch, surefoot.optim as sfo
-    >>> x = torch.nn.Parameter(torch.tensor(2.0))
-    >>> opt = sfo.SPS([x], lr=100.0, lower_bound=Level(first=0.1))
-    >>> loss = 0.5 * x**2 + 7.0                                # nobody knows the 7
-    >>> loss.backward()
-    >>> _ = opt.step()
-    >>> round(opt.lower_bound.item(), 6)                       # a tenth below the first loss
-    8.1
     """
 
     safe_index: ClassVar[bool] = True

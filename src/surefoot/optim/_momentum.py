@@ -21,8 +21,8 @@ class Linearisations:
         d ← d + w(g − d),    f̃ ← f̃ + w(f − f̃),    f̃ at the next point: f̃ + ⟨d, x⁺ − x⟩
 
     with w = 1 − β (1 in the first step), or with ``bias_correction`` (1 − β)/(1 − β^k). The model then sees f̃ and d in
-    place of f and g. The value at the next point follows from what the step itself has computed, so no inner products
-    with the parameters are needed; it assumes that the parameters are moved by this optimizer alone.
+    place of f and g. The value at the next point follows from what the step itself has computed; it assumes that the
+    parameters are moved by this optimizer alone.
 
     Schaipp, Ohana, Eickenberg, Defazio, Gower: MoMo: Momentum Models for Adaptive Learning Rates, 2024.
     """
@@ -58,25 +58,13 @@ class ScheduleFree:
 
         y = (1 − β)z + βx,    z⁺ = z − size·direction(g),    x⁺ = x + c(z⁺ − x)
 
-    g and the loss f belong to y, where the parameters are during training. The model is asked at z, the point that
-    moves: in the place of f it sees the linearisation's value there, f(y) + ⟨g, z − y⟩, and δ is its index with that
-    value. x is the average of all z with weights α^power (c = α_t^power/Σα^power), and what should be evaluated and
-    saved.
+    g and the loss f belong to y, where the parameters are during training. The model is asked at z, with the
+    linearisation's value there, f(y) + ⟨g, z − y⟩, and δ is its index with that value. x is the average of all z with
+    weights α^power (c = α_t^power/Σα^power), and what should be evaluated and saved: ``optimizer.eval()`` puts it into
+    the parameters, ``optimizer.train()`` brings y back. Call them beside the model's.
 
-    ``optimizer.eval()`` puts x into the parameters, ``optimizer.train()`` brings y back: call them where you call
-    ``model.eval()`` and ``model.train()``. No schedule other than a warmup is needed. Batch norm's statistics belong to
-    y: before an evaluation at x they want a few forward passes. Weight decay is decoupled, and shrinks z.
-
-    >>> import torch, surefoot.optim as sfo
-    >>> x = torch.nn.Parameter(torch.tensor(2.0))
-    >>> opt = sfo.NGN([x], lr=1.0, momentum=ScheduleFree())
-    >>> for _ in range(50):
-    ...     opt.zero_grad()
-    ...     (0.5 * x**2).backward()
-    ...     _ = opt.step()
-    >>> opt.eval()
-    >>> abs(x.item()) < 0.2
-    True
+    No schedule other than a warmup is needed. Batch norm's statistics belong to y: before an evaluation at x they want
+    a few forward passes. Weight decay is decoupled, and shrinks z.
     """
 
     beta: float = 0.9

@@ -8,11 +8,20 @@ import torch
 
 from surefoot.optim._geometry import Diagonal
 from surefoot.optim._model_based import ModelBased, Options
-from surefoot.optim._momentum import HeavyBall, Linearisations, Momentum
+from surefoot.optim._momentum import HeavyBall, Linearisations
 from surefoot.optim._spectral import Spectral, SpectralBall
 from surefoot.theory.models import Exponential, Linear, Model, SquareRoot, Truncated
 
 Rate = float | torch.Tensor
+
+
+def _own(options: Options, momentum: Linearisations | HeavyBall, beta: float) -> Options:
+    """The options with the optimizer's own momentum, whose β is this one by default, unless they bring another."""
+    if options.get("momentum") is None:
+        return {**options, "momentum": momentum}
+    if momentum.beta not in (0.0, beta):
+        raise ValueError(f"beta={momentum.beta!r} is the β of the momentum that momentum= replaces; leave it out")
+    return options
 
 
 class _Plain(ModelBased):
@@ -21,11 +30,11 @@ class _Plain(ModelBased):
     _model_of_loss: ClassVar[Model]
 
     def __init__(self, params: Any, lr: Rate = 1.0, *, beta: float = 0.0, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=self._model_of_loss, **_with_momentum(options, beta=beta))
+        super().__init__(params, lr, model=self._model_of_loss, **_own(options, Linearisations(beta), 0.0))
 
 
 class _Adam(ModelBased):
-    """A model in Adam's metric, with Adam's two β."""
+    """A model in Adam's metric D = √v̂ + ε, with Adam's two β."""
 
     _model_of_loss: ClassVar[Model]
     _heavy_ball: ClassVar[bool] = False
@@ -41,10 +50,8 @@ class _Adam(ModelBased):
     ) -> None:
         if not isinstance(betas, tuple | list) or len(betas) != 2:
             raise ValueError(f"betas must be two numbers in [0, 1), got {betas!r}")
-        if options.get("momentum") is not None and betas[0] not in (0.9, 0.0):
-            raise ValueError(f"betas[0]={betas[0]!r} is the β of the momentum that momentum= replaces; leave it out")
         momentum = HeavyBall(betas[0]) if self._heavy_ball else Linearisations(betas[0], bias_correction=True)
-        own = _with_momentum(options, momentum=momentum)
+        own = _own(options, momentum, 0.9)
         super().__init__(params, lr, model=self._model_of_loss, geometry=Diagonal(betas[1], eps), **own)
 
 
@@ -53,30 +60,16 @@ class SGD(ModelBased):
 
     Without ``beta`` and weight decay it moves exactly as ``torch.optim.SGD``; ``beta`` averages the gradients with
     weights that sum to one. It needs the loss as well, to see whether it is finite and for the averaged δ.
-
-    >>> x = torch.nn.Parameter(torch.tensor(2.0))
-    >>> opt = SGD([x], lr=0.5)
-    >>> (0.5 * x**2).backward()
-    >>> _ = opt.step()
-    >>> opt.last_step.delta.item()
-    1.0
     """
 
     def __init__(self, params: Any, lr: Rate = 0.1, *, beta: float = 0.0, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=Linear(), **_with_momentum(options, beta=beta))
+        super().__init__(params, lr, model=Linear(), **_own(options, Linearisations(beta), 0.0))
 
 
 class SPS(_Plain):
     """The stochastic Polyak step size, the truncated model: size = min{α, (f − C)/‖g‖²} (Lemma 4.1).
 
     α is a cap, not a scale: a rate ten times too large costs little while C is right.
-
-    >>> x = torch.nn.Parameter(torch.tensor(2.0))
-    >>> opt = SPS([x], lr=100.0)
-    >>> (0.5 * x**2).backward()
-    >>> _ = opt.step()
-    >>> x.item()
-    1.0
     """
 
     _model_of_loss = Truncated()
@@ -91,8 +84,8 @@ class NGN(_Plain):
     >>> opt = NGN([x], lr=1.0)
     >>> (0.5 * x**2).backward()
     >>> _ = opt.step()
-    >>> x.item()
-    1.0
+    >>> x.item(), opt.last_step.delta.item()
+    (1.0, 1.0)
     """
 
     _model_of_loss = SquareRoot()
@@ -102,13 +95,6 @@ class LogNGN(_Plain):
     """The exponential model, with the Lambert-W step: size = α·e^(−w), w = W₀(α‖g‖²/(f − C)) (App. D).
 
     Its steps grow without limit in α: on x²/2 it diverges for α > 2e⁴, so it is not safe at any rate.
-
-    >>> x = torch.nn.Parameter(torch.tensor(2.0))
-    >>> opt = LogNGN([x], lr=1.0)
-    >>> (0.5 * x**2).backward()
-    >>> _ = opt.step()
-    >>> round(x.item(), 4)
-    1.1474
     """
 
     _model_of_loss = Exponential()
@@ -121,13 +107,6 @@ class MoMo(ModelBased):
 
     d averages the gradients and f̃ the linearisations at the current point; ``bias_correction`` starts both at zero
     instead of at the first batch.
-
-    >>> x = torch.nn.Parameter(torch.tensor(2.0))
-    >>> opt = MoMo([x], lr=100.0)
-    >>> (0.5 * x**2).backward()
-    >>> _ = opt.step()
-    >>> x.item()
-    1.0
     """
 
     def __init__(
@@ -139,7 +118,7 @@ class MoMo(ModelBased):
         bias_correction: bool = False,
         **options: Unpack[Options],
     ) -> None:
-        own = _with_momentum(options, momentum=Linearisations(beta, bias_correction))
+        own = _own(options, Linearisations(beta, bias_correction), 0.9)
         super().__init__(params, lr, model=Truncated(), **own)
 
 
@@ -147,30 +126,16 @@ class NGNMomentum(ModelBased):
     """NGN with heavy-ball momentum, NGN-M: x⁺ = x − (1 − β)·size·g + β(x − x⁻) (Islamov et al., 2025).
 
     ``last_step`` is NGN's own step and δ on this batch: a diagnostic, since momentum moves on top of it.
-
-    >>> x = torch.nn.Parameter(torch.tensor(2.0))
-    >>> opt = NGNMomentum([x], lr=1.0, beta=0.5)
-    >>> (0.5 * x**2).backward()
-    >>> _ = opt.step()
-    >>> x.item()
-    1.5
     """
 
     def __init__(self, params: Any, lr: Rate = 1.0, *, beta: float = 0.9, **options: Unpack[Options]) -> None:
-        super().__init__(params, lr, model=SquareRoot(), **_with_momentum(options, momentum=HeavyBall(beta)))
+        super().__init__(params, lr, model=SquareRoot(), **_own(options, HeavyBall(beta), 0.9))
 
 
 class NGNAdam(_Adam):
     """NGN in Adam's metric, on the running average of past linearisations (bias-corrected, as Adam's).
 
-        D = √v̂ + ε,    size = α/(1 + α Σ(d²/D)/(2(f̃ − C))),    x⁺ = x − size·d/D
-
-    >>> x = torch.nn.Parameter(torch.tensor(2.0))
-    >>> opt = NGNAdam([x], lr=0.1)
-    >>> (0.5 * x**2).backward()
-    >>> _ = opt.step()
-    >>> round(x.item(), 6)
-    1.904762
+    size = α/(1 + α Σ(d²/D)/(2(f̃ − C))),    x⁺ = x − size·d/D
     """
 
     _model_of_loss = SquareRoot()
@@ -179,14 +144,7 @@ class NGNAdam(_Adam):
 class MoMoAdam(_Adam):
     """MoMo in Adam's metric (Schaipp et al., 2024); the averages are bias-corrected, as Adam's.
 
-        D = √v̂ + ε,    size = min{α, (f̃ − C)₊/Σ(d²/D)},    x⁺ = x − size·d/D
-
-    >>> x = torch.nn.Parameter(torch.tensor(2.0))
-    >>> opt = MoMoAdam([x], lr=0.1)
-    >>> (0.5 * x**2).backward()
-    >>> _ = opt.step()
-    >>> round(x.item(), 6)
-    1.9
+    size = min{α, (f̃ − C)₊/Σ(d²/D)},    x⁺ = x − size·d/D
     """
 
     _model_of_loss = Truncated()
@@ -195,17 +153,10 @@ class MoMoAdam(_Adam):
 class NGNMomentumAdam(_Adam):
     """NGN in Adam's metric with heavy-ball momentum, NGN-MD in its first version (Islamov et al., 2025).
 
-        D = √v̂ + ε,    size = α/(1 + α Σ(g²/D)/(2(f − C))),    x⁺ = x − (1 − β)·size·g/D + β(x − x⁻)
+        size = α/(1 + α Σ(g²/D)/(2(f − C))),    x⁺ = x − (1 − β)·size·g/D + β(x − x⁻)
 
     The size comes from the batch's own gradient, so that it keeps its protection, unlike that of :class:`NGNAdam`. The
     step that is under way goes on through a spike.
-
-    >>> x = torch.nn.Parameter(torch.tensor(2.0))
-    >>> opt = NGNMomentumAdam([x], lr=0.1, betas=(0.5, 0.999))
-    >>> (0.5 * x**2).backward()
-    >>> _ = opt.step()
-    >>> round(x.item(), 6)
-    1.952381
     """
 
     _model_of_loss, _heavy_ball = SquareRoot(), True
@@ -218,11 +169,6 @@ class Muon(ModelBased):
     rows/columns). On matrices it moves as ``torch.optim.Muon(nesterov=False, weight_decay=0)``; everything else has
     Adam's geometry at the same rate, unless its group has a rate of its own. α is the length of a layer's step, not a
     rate: see :class:`SpectralBall`. δ = ½α·Σ c⟨d, O⟩ + f − f̃ is a diagnostic.
-
-    >>> net = torch.nn.Linear(2, 2)
-    >>> opt = Muon(net.parameters(), lr=0.02)
-    >>> net(torch.ones(1, 2)).square().mean().backward()
-    >>> _ = opt.step()
     """
 
     def __init__(
@@ -234,8 +180,8 @@ class Muon(ModelBased):
         geometry: Spectral | None = None,
         **options: Unpack[Options],
     ) -> None:
-        own = _with_momentum(options, momentum=Linearisations(beta, bias_correction=True))
         geometry = _spectral(geometry, SpectralBall(scale="original", polish=0))
+        own = _own(options, Linearisations(beta, bias_correction=True), 0.95)
         super().__init__(params, lr, model=Linear(), geometry=geometry, **own)
 
 
@@ -247,14 +193,6 @@ class SPSMuon(ModelBased):
     ‖·‖_* is a layer's nuclear norm, UVᵀ its orthogonal factor by Newton–Schulz; see :class:`Spectral` for what is not a
     matrix. With ``geometry=SpectralBall(scale="original", polish=0)`` it is the ball-constrained :class:`Muon` at
     Muon's own rates, shortened where the model reaches C earlier: size = min{α, (f̃ − C)₊/Σ_l c⟨d, O⟩}.
-
-    >>> W = torch.nn.Parameter(torch.eye(2))
-    >>> opt = SPSMuon([W], lr=100.0)
-    >>> (0.5 * W.square().sum()).backward()
-    >>> _ = opt.step()                                # q = 2², f = 1: half of the way
-    >>> W.detach().round(decimals=2)
-    tensor([[0.5000, 0.0000],
-            [0.0000, 0.5000]])
     """
 
     def __init__(
@@ -266,17 +204,8 @@ class SPSMuon(ModelBased):
         geometry: Spectral | None = None,
         **options: Unpack[Options],
     ) -> None:
-        own = _with_momentum(options, momentum=Linearisations(beta, bias_correction=True))
+        own = _own(options, Linearisations(beta, bias_correction=True), 0.9)
         super().__init__(params, lr, model=Truncated(), geometry=_spectral(geometry, Spectral()), **own)
-
-
-def _with_momentum(options: Options, *, beta: float = 0.0, momentum: Momentum | None = None) -> Options:
-    """The options with the optimizer's own momentum, unless they bring one."""
-    if options.get("momentum") is None:
-        return {**options, "momentum": Linearisations(beta) if momentum is None else momentum}
-    if momentum is None and beta:
-        raise ValueError(f"beta={beta!r} is part of momentum={options['momentum']!r}; give one of the two")
-    return options
 
 
 def _spectral(geometry: Spectral | None, own: Spectral) -> Spectral:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
-from surefoot.optim._distributed import check_parameter, check_process_group, is_distributed, mean_over_ranks
-from surefoot.optim._interface import check_rate
+from surefoot.optim._distributed import check_parameter, is_distributed, mean_over_ranks
+from surefoot.optim._interface import check_common, check_rate
 from surefoot.optim._losses import check_closure, scalar
 from surefoot.optim._tensors import scalar_dtype
 from surefoot.theory.models import Step, exact_delta
@@ -25,8 +25,7 @@ class SPP(Optimizer):
     index of the exact step lies between δ and δ plus that, up to rounding.
 
     The closure clears the gradients, computes the loss, differentiates it and returns it, as for ``torch.optim.LBFGS``.
-    It has to be one function for the whole step: the same batch, and no dropout. A step costs a few calls at small
-    rates and some tens at large ones.
+    It has to be one function for the whole step: the same batch, and no dropout.
 
     Args:
         params: parameters or parameter groups, which may have their own ``lr``; they have to be whole on every rank.
@@ -66,9 +65,7 @@ class SPP(Optimizer):
             raise ValueError(f"tolerance must be a number in (0, 1), got {tolerance!r}")
         if not isinstance(max_calls, int) or max_calls < 2:
             raise ValueError(f"max_calls must be an integer of at least 2, got {max_calls!r}")
-        if on_nonfinite not in ("skip", "raise"):
-            raise ValueError(f"on_nonfinite must be one of 'skip', 'raise', got {on_nonfinite!r}")
-        check_process_group(process_group)
+        check_common(on_nonfinite, process_group)
         self._tolerance, self._max_calls = tolerance, max_calls
         self._on_nonfinite, self._process_group = on_nonfinite, process_group
         super().__init__(params, {"lr": check_rate("lr", lr)})
@@ -121,17 +118,11 @@ class SPP(Optimizer):
         problem = _Proximal(self.param_groups, closure, self._process_group)
         if not problem.params:  # nothing has a gradient
             return problem.returned
-        try:
-            if problem.is_finite():
-                problem.solve(self._tolerance, self._max_calls)
-            elif self._on_nonfinite == "raise":
-                raise ValueError(f"loss or gradient is not finite (loss {problem.first}); the parameters are unchanged")
-        except BaseException:
-            problem.put(torch.zeros_like(problem.best))
-            raise
-        problem.put(problem.best)
-        first = self.param_groups[0]
-        finite = problem.is_finite()
+        finite, first = math.isfinite(problem.value + problem.slope_sq), self.param_groups[0]
+        if not finite and self._on_nonfinite == "raise":
+            raise ValueError(f"loss or gradient is not finite (loss {problem.first}); the parameters are unchanged")
+        if finite:
+            problem.solve(self._tolerance, self._max_calls)
         delta = exact_delta(problem.first, problem.loss, float(problem.best.square().sum()), 1.0)
         first["delta"].fill_(delta if finite else math.inf)
         first["skipped"].add_(not finite)
@@ -148,22 +139,17 @@ class _Proximal:
         self.returned, self.first = self._call()
         """What the closure returns at x, and the loss there."""
         self.loss = self.value = self.slope_sq = math.inf
-        """The loss, P and ‖∇P‖² where P was smallest."""
+        """The loss, P and ‖∇P‖² at ``best``, the w where P was smallest."""
         rates = {p: check_rate("lr", group["lr"]) for group in groups for p in group["params"] if p.grad is not None}
-        self.params = list(rates)
+        self.params, self._calls = list(rates), 0
         if self.params:
             like = torch.zeros((), dtype=scalar_dtype(self.params[0].device), device=self.params[0].device)
             roots = [like.new_full((p.numel(),), math.sqrt(rate)) for p, rate in rates.items()]
             self._x, self._roots = torch.cat([p.flatten().to(like) for p in self.params]), torch.cat(roots)
             self._w = torch.zeros_like(self._x).requires_grad_()
-            self._calls = 0
             self._note(self.first)
 
-    def is_finite(self) -> bool:
-        """Whether loss and gradient at x are finite."""
-        return math.isfinite(self.value + self.slope_sq)
-
-    def put(self, w: Tensor) -> None:
+    def _put(self, w: Tensor) -> None:
         """Bring the parameters to x + √α·w."""
         pieces = torch.split(self._x + self._roots * w, [p.numel() for p in self.params])
         for p, piece in zip(self.params, pieces, strict=True):
@@ -179,8 +165,8 @@ class _Proximal:
         copied = returned.detach().clone() if isinstance(returned, Tensor) else returned
         return copied, float(mean_over_ranks(self._process_group, own))
 
-    def _note(self, loss: float) -> float:
-        """P at w, from the loss and the gradients that are in place there; remembers the w where it was smallest."""
+    def _note(self, loss: float) -> Tensor:
+        """P at w, from the loss and the gradients that are in place there; remembers where it was smallest."""
         w = self._w.detach()
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
         self._w.grad = w + self._roots * torch.cat([g.flatten().to(w) for g in gradients])
@@ -189,22 +175,25 @@ class _Proximal:
             self.loss, self.value, self.best = loss, value, w.clone()
             self.slope_sq = float(self._w.grad.square().sum())
         self._calls += 1
-        return value
+        return torch.tensor(value, dtype=torch.float64)
 
     @torch.no_grad()
-    def evaluate(self) -> Tensor:
+    def _evaluate(self) -> Tensor:
         """P at w, with its gradient."""
-        self.put(self._w.detach())
-        _, loss = self._call()
-        return torch.tensor(self._note(loss), dtype=torch.float64)
+        self._put(self._w.detach())
+        return self._note(self._call()[1])
 
     def solve(self, tolerance: float, max_calls: int) -> None:
-        """Minimise P until (α/2)‖∇P‖² is small beside what was gained, or only rounding is left."""
+        """Minimise P until (α/2)‖∇P‖² is small beside what was gained, or only rounding is left; go to that point."""
         options: dict[str, Any] = {"max_iter": 1, "max_eval": 25, "history_size": 10, "line_search_fn": "strong_wolfe"}
         solver = LBFGS([self._w], lr=1.0, tolerance_grad=0.0, tolerance_change=0.0, **options)
-        before = math.inf
-        while self._calls < max_calls and self.value < before:
-            if 0.5 * self.slope_sq <= tolerance * (self.first - self.value) or self.slope_sq == 0.0:
-                return
-            before = self.value
-            solver.step(self.evaluate)  # type: ignore[no-untyped-call]
+        before, end = math.inf, torch.zeros_like(self.best)
+        try:
+            while self._calls < max_calls and self.value < before:
+                if 0.5 * self.slope_sq <= tolerance * (self.first - self.value) or self.slope_sq == 0.0:
+                    break
+                before = self.value
+                solver.step(self._evaluate)  # type: ignore[no-untyped-call]
+            end = self.best
+        finally:
+            self._put(end)
