@@ -58,7 +58,7 @@ def pipeline(data: Images) -> Callable[[], Any]:
 
 def training(data: Images, bfloat16: bool) -> Callable[[], Any]:
     torch.manual_seed(0)
-    model = networks.resnet20().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = networks.ResNet20().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     pixels, classes = ImageInputs(data).batch(np.arange(BATCH), seed=0)
     pixels = pixels.contiguous(memory_format=torch.channels_last)
 

@@ -39,7 +39,7 @@ def random_images(count: int) -> Images:
 def bare(images: Images, batch: int, *, fast: bool = False, compiled: bool = False) -> Advance:
     """A loop without anything: the rows of a step follow each other."""
     torch.manual_seed(0)
-    model: torch.nn.Module = networks.resnet20()
+    model: torch.nn.Module = networks.ResNet20()
     inputs, targets = ImageInputs(images, augment=False).batch(np.arange(len(images)), seed=None)
     if fast:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -69,7 +69,7 @@ def study(
     """The loop of a study; without augmentation its images are floats in memory, too."""
     inputs = ImageInputs(images, augment=augment)
     data = inputs if augment else inputs.batch(np.arange(len(images)), seed=None)
-    problem = NetworkProblem(networks.resnet20, data, channels_last=fast, autocast=autocast)
+    problem = NetworkProblem(networks.ResNet20, data, channels_last=fast, autocast=autocast)
     problem.__dict__["initial_losses"] = (0.0, None)  # those of a study are computed once for all its runs
     per_epoch = len(images) // batch
     settings = Settings(per_epoch, 100, batch, np.ones(100 * per_epoch), "shuffle", 1)

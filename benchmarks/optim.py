@@ -36,7 +36,7 @@ RATE = 1e-9
 
 
 def resnet20() -> Shapes:
-    return [tuple(p.flatten(1).shape) if p.ndim > 1 else tuple(p.shape) for p in networks.resnet20().parameters()]
+    return [tuple(p.flatten(1).shape) if p.ndim > 1 else tuple(p.shape) for p in networks.ResNet20().parameters()]
 
 
 def gpt2(layers: int, vocabulary: int) -> Shapes:

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.data import Dataset, fingerprint, load, train_validation_split
+from surefoot.data import Dataset, load, train_validation_split
 
 X = np.arange(12.0).reshape(6, 2)
 Y = [5, -1, 5, 2, -1, 2]
@@ -41,11 +41,6 @@ def test_arrays_are_read_only_copies():
 def test_bad_arrays_are_refused(matrix, labels, options, complaint):
     with pytest.raises(ValueError, match=complaint):
         Dataset.from_arrays("mine", matrix, labels, **options)
-
-
-def test_fingerprint_sees_entries_and_shape_but_not_the_memory_layout():
-    assert fingerprint(np.asfortranarray(X)) == fingerprint(X)
-    assert len({fingerprint(each) for each in (X, X + 1, X.reshape(3, 4), X.astype(np.float32))}) == 4
 
 
 @pytest.mark.parametrize(("name", "train_rows", "validation_rows"), [("vowel", 422, 106), ("dna", 1600, 400)])

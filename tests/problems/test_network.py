@@ -38,7 +38,7 @@ def same(one, other):
 def test_frozen_parameters_are_no_dimensions():
     def frozen():
         model = MODEL()
-        model.layers[0].requires_grad_(False)
+        model[1].requires_grad_(False)
         return model
 
     problem = make(frozen)

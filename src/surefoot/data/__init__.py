@@ -5,7 +5,7 @@ LIBSVM files and texts of one's own are read; linear regression is drawn.
 
 from surefoot.data.cache import DownloadError, folders
 from surefoot.data.cifar import cifar10
-from surefoot.data.dataset import Dataset, fingerprint, train_validation_split
+from surefoot.data.dataset import Dataset, train_validation_split
 from surefoot.data.images import Images, digits
 from surefoot.data.libsvm import read_libsvm
 from surefoot.data.registry import DatasetInfo, available, get, load
@@ -23,7 +23,6 @@ __all__ = [
     "characters",
     "cifar10",
     "digits",
-    "fingerprint",
     "folders",
     "get",
     "linear_regression",

@@ -1,9 +1,8 @@
 """The data of a supervised problem: a matrix and its labels."""
 
-import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,21 +11,6 @@ from surefoot._base.arguments import one_of, share, whole
 
 Task = Literal["classification", "regression"]
 Labels: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
-
-
-def fingerprint(*arrays: NDArray[Any]) -> str:
-    """SHA-256 (hex) of the shapes, types and entries of some arrays: whether two computations had the same data.
-
-    >>> fingerprint(np.zeros(2)) == fingerprint(np.zeros(2)), fingerprint(np.zeros(2)) == fingerprint(np.zeros(3))
-    (True, False)
-    """
-    digest = hashlib.sha256()
-    for array in arrays:
-        # Byte order is fixed, so that the same data have one fingerprint on every machine.
-        content = np.asarray(array, array.dtype.newbyteorder("<"))
-        digest.update(f"dense {array.shape} {content.dtype.str} {content.size};".encode())
-        digest.update(np.ascontiguousarray(content).data)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

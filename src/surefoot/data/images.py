@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot._base.arguments import one_of
-from surefoot.data.dataset import fingerprint
+from surefoot._identity import digest
 
 Split = Literal["train", "test"]
 
@@ -79,12 +79,12 @@ class Images:
         return channels, height, width
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of pixels and labels."""
+        """A hash of pixels and labels."""
         return self._fingerprint
 
     @cached_property
     def _fingerprint(self) -> str:
-        return fingerprint(self.images, self.labels)
+        return digest(self.images, self.labels)
 
     def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation of each channel, as shares of 255: those given, or else computed.

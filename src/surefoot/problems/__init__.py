@@ -10,16 +10,14 @@ from surefoot.problems._create import create
 from surefoot.problems._linear_predictor import LinearPredictor
 from surefoot.problems._linear_regression import LinearRegression
 from surefoot.problems._logistic import LogisticRegression
-from surefoot.problems._network import NetworkProblem
+from surefoot.problems._network import NetworkProblem, Starts
 from surefoot.problems._problem import ArrayProblem, Optimum, Problem, Proximal, Rows
 from surefoot.problems._quadratic import Quadratic
-from surefoot.problems._starts import Starts
 from surefoot.problems._threads import one_blas_thread
 from surefoot.problems.toy import ToyFunction
 
 if TYPE_CHECKING:
-    from surefoot.problems._image_inputs import ImageInputs
-    from surefoot.problems._inputs import DatasetInputs, Inputs, TensorInputs, seeded
+    from surefoot.problems._inputs import DatasetInputs, ImageInputs, Inputs, TensorInputs, seeded
 
 __all__ = [
     "ArrayProblem",
@@ -48,6 +46,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in __all__:  # what is not here yet imports torch, which convex problems do without
-        module = "_image_inputs" if name == "ImageInputs" else "_inputs"
-        return getattr(importlib.import_module(f"surefoot.problems.{module}"), name)
+        return getattr(importlib.import_module("surefoot.problems._inputs"), name)
     raise AttributeError(f"module 'surefoot.problems' has no attribute {name!r}")

@@ -5,10 +5,8 @@ This module imports torch; nothing that convex studies import may import it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -16,12 +14,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import IterableDataset, TensorDataset, default_collate
 
+from surefoot._base.arguments import whole
 from surefoot._base.randomness import global_random
-from surefoot._identity import Identity, identify
+from surefoot._identity import Identity, digest, identify
 from surefoot.data import Dataset, Images
 from surefoot.problems._problem import Rows
 
@@ -47,7 +47,7 @@ class Inputs(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of all that determines the batches."""
+        """A hash of all that determines the batches."""
         ...
 
 
@@ -57,16 +57,14 @@ class TensorInputs:
     Arrays of real numbers become tensors of torch's default type and arrays of whole numbers int64, as models and
     losses expect them; tensors stay as they are, and where they are.
 
+    >>> inputs = TensorInputs(np.eye(3), np.array([0, 1, 2]))
+    >>> inputs.batch(np.array([2, 0]), seed=None)
+    (tensor([[0., 0., 1.],
+            [1., 0., 0.]]), tensor([2, 0]))
+
     Args:
         inputs: Of shape (n, …).
         targets: Of shape (n, …).
-
-    Example:
-        >>> inputs = TensorInputs(np.eye(3), np.array([0, 1, 2]))
-        >>> inputs.batch(np.array([2, 0]), seed=None)
-        (tensor([[0., 0., 1.],
-                [1., 0., 0.]]), tensor([2, 0]))
-
     """
 
     def __init__(self, inputs: Tensor | ArrayLike, targets: Tensor | ArrayLike) -> None:
@@ -83,8 +81,8 @@ class TensorInputs:
         return self.inputs[index], self.targets[index]
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of both tensors."""
-        return digest("tensors", _hashed((self.inputs, self.targets)))
+        """A hash of both tensors."""
+        return digest(self.inputs, self.targets)
 
 
 class DatasetInputs:
@@ -94,16 +92,13 @@ class DatasetInputs:
     the global generators of torch, NumPy and Python is determined by the seed of the batch, and is the same each time
     in evaluation; the generators are put back afterwards.
 
+    >>> from torch.utils.data import TensorDataset
+    >>> DatasetInputs(TensorDataset(torch.eye(3), torch.arange(3))).batch(np.array([1]), seed=0)
+    (tensor([[0., 1., 0.]]), tensor([1]))
+
     Args:
         dataset: Has a length and, for each row number, a pair of numbers, arrays, tensors or (nested) lists and
             dicts of them.
-
-    Example:
-        >>> from torch.utils.data import TensorDataset
-        >>> inputs = DatasetInputs(TensorDataset(torch.eye(3), torch.arange(3)))
-        >>> inputs.batch(np.array([1]), seed=0)
-        (tensor([[0., 1., 0.]]), tensor([1]))
-
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -132,7 +127,7 @@ class DatasetInputs:
         return inputs, targets
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of the data set's code, of what it holds, and of at most 64 of its items, evenly spread.
+        """A hash of the data set's code, of what it holds, and of at most 64 of its items, evenly spread.
 
         An item that is read from a file and is not among them may change unseen. A data set with a method
         ``fingerprint()`` of its own is asked instead.
@@ -150,12 +145,92 @@ class DatasetInputs:
             note = f"the fingerprint that {kind} tells"
             return replace(identify("dataset", str(fingerprint_of_data())), notes=(note,))
         held, rows = identify(self.dataset), np.unique(np.linspace(0, len(self) - 1, 64).astype(np.int64))
-        items = _hashed(self.batch(rows, seed=None))
+        hashed = digest(held.digest, len(self), self.batch(rows, seed=None))
         note = f"{'all' if len(rows) == len(self) else f'{len(rows)} of the'} {len(self)} items of {kind}"
-        return replace(held, digest=digest(held.digest, len(self), items), notes=(note,))
+        return replace(held, digest=hashed, notes=(note,))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_identity"}
+        return {"dataset": self.dataset}
+
+
+class ImageInputs:
+    """Batches of images, normalised, and flipped and cropped at random if asked for.
+
+    Padding with zeros, mirroring, cropping and normalising are each one operation on the whole batch: every line of a
+    crop is a window of neighbouring bytes in the padded images or in their mirrored copies, so one gather of windows
+    does all crops and flips.
+
+    Args:
+        images: What to make batches of.
+        mean: Subtracted from each channel (shares of 255); by default that of the images.
+        std: Divides each channel; by default that of the images.
+        augment: Flip and crop at random when a batch has a seed.
+        padding: Zeros around an image before a crop of its size is taken.
+        flip: Mirror half of the images, left to right.
+
+    >>> from surefoot.data import digits
+    >>> pixels, classes = ImageInputs(digits("train"), padding=1, flip=False).batch(np.arange(32), seed=0)
+    >>> tuple(pixels.shape), classes.dtype
+    ((32, 1, 8, 8), torch.int64)
+    """
+
+    def __init__(
+        self,
+        images: Images,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        *,
+        augment: bool = True,
+        padding: int = 4,
+        flip: bool = True,
+    ) -> None:
+        if not isinstance(images, Images):
+            raise TypeError(f"images must be surefoot.data.Images, got {type(images)}")
+        self.images = images
+        known = images.statistics() if mean is None or std is None else (mean, std)
+        self.mean = _per_channel("mean", known[0] if mean is None else mean, images.shape[0])
+        self.std = _per_channel("std", known[1] if std is None else std, images.shape[0])
+        if min(self.std) <= 0:
+            raise ValueError(f"std must be above 0 in every channel, got {self.std}")
+        self.augment, self.padding, self.flip = bool(augment), whole("padding", padding, 0), bool(flip)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, rows: Rows, *, seed: int | None) -> tuple[Tensor, Tensor]:
+        """The images of shape (batch size, channels, height, width), float32, and their classes (int64)."""
+        pixels = torch.from_numpy(self.images.images[rows])
+        if self.augment and seed is not None:
+            pixels = self._augmented(pixels, seed)
+        # (x/255 − mean)/std = scale·x + shift
+        scale = torch.tensor([1 / (255 * s) for s in self.std]).view(-1, 1, 1)
+        shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std, strict=True)]).view(-1, 1, 1)
+        return pixels.to(torch.float32).mul_(scale).add_(shift), torch.from_numpy(self.images.labels[rows])
+
+    def fingerprint(self) -> str:
+        """A hash of the images and of what is done to them."""
+        return digest(self.images.fingerprint(), self.mean, self.std, self.augment, self.padding, self.flip)
+
+    def _augmented(self, pixels: Tensor, seed: int) -> Tensor:
+        """The images flipped and cropped, each by its own random numbers.
+
+        The numbers come from NumPy's Philox: torch's generator on the CPU looks at 32 bits of a seed only.
+        """
+        count, channels, height, width = pixels.shape
+        generator = np.random.Generator(np.random.Philox(key=seed))
+        ranges = [2 * self.padding + 1, 2 * self.padding + 1, 2 if self.flip else 1]
+        down, right, mirrored = generator.integers(0, np.array(ranges)[:, None], (3, count))
+        padded = functional.pad(pixels, (self.padding,) * 4)
+        lines, columns = padded.shape[-2:]
+        if self.flip:
+            padded = torch.stack([padded, padded.flip(-1)])
+        # Where the first line of each crop begins; then where all lines do.
+        corners: NDArray[np.int64] = ((mirrored * count + np.arange(count)) * channels * lines + down) * columns + right
+        line = torch.arange(height) * columns
+        plane = torch.arange(channels) * (lines * columns)
+        starts = torch.from_numpy(corners)[:, None, None] + plane[:, None] + line
+        windows = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
+        return windows.index_select(0, starts.view(-1)).view(count, channels, height, width)
 
 
 def as_inputs(data: Any, *, like: Inputs | None = None) -> Inputs:
@@ -166,16 +241,12 @@ def as_inputs(data: Any, *, like: Inputs | None = None) -> Inputs:
             of tensors or arrays; a `surefoot.data.Dataset`; a map-style torch ``Dataset`` of pairs.
         like: Training inputs: validation images are normalised by the same mean and standard deviation.
 
-    Example:
-        >>> len(as_inputs((np.eye(3), [0, 1, 2])))
-        3
-
+    >>> len(as_inputs((np.eye(3), [0, 1, 2])))
+    3
     """
     if isinstance(data, Inputs):
         return data
     if isinstance(data, Images):
-        from surefoot.problems._image_inputs import ImageInputs  # which imports this module
-
         known = (like.mean, like.std) if isinstance(like, ImageInputs) else (None, None)
         return ImageInputs(data, *known, augment=False)
     if isinstance(data, Dataset):
@@ -204,9 +275,14 @@ def _tensor(name: str, values: Tensor | ArrayLike) -> Tensor:
     return values.detach()
 
 
-def digest(*parts: Any) -> str:
-    """SHA-256 (hex) of some JSON-able parts."""
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+def _per_channel(name: str, values: Sequence[float], channels: int) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        numbers = ()
+    if len(numbers) != channels or not np.isfinite(numbers).all():
+        raise ValueError(f"{name} must be {channels} finite numbers, one for each channel, got {values!r}")
+    return numbers
 
 
 @contextmanager
@@ -224,15 +300,3 @@ def seeded(*seed: int) -> Iterator[None]:
             random.setstate(before[0])
             np.random.set_state(before[1])  # noqa: NPY002
             torch.set_rng_state(before[2])
-
-
-def _hashed(values: Any) -> str:
-    """SHA-256 (hex) of tensors in lists and dicts."""
-    if isinstance(values, Tensor):
-        content = values.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-        return digest(str(values.dtype), list(values.shape), hashlib.sha256(content).hexdigest())
-    if isinstance(values, Mapping):
-        return digest([[str(key), _hashed(value)] for key, value in values.items()])
-    if isinstance(values, tuple | list):
-        return digest([_hashed(value) for value in values])
-    return digest(repr(values))

@@ -38,13 +38,13 @@ def resnet20(
     """
     from surefoot.data import cifar10
     from surefoot.problems import networks
-    from surefoot.problems._image_inputs import ImageInputs
+    from surefoot.problems._inputs import ImageInputs
 
     for name, count in (("rows", rows), ("validation_rows", validation_rows)):
         if count is not None:
             whole(name, count, 1)
     return NetworkProblem(
-        networks.resnet20,
+        networks.ResNet20,
         ImageInputs(cifar10("train", data, rows=rows), augment=augment),
         validation=ImageInputs(cifar10("test", data, rows=validation_rows), augment=False),
         channels_last=channels_last,

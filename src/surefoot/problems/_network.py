@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
@@ -12,7 +13,6 @@ import numpy as np
 from surefoot._base.arguments import whole
 from surefoot._identity import Identity, identify, is_foreign, merged
 from surefoot.problems._problem import Floats, Problem, Rows
-from surefoot.problems._starts import Starts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -242,6 +242,42 @@ class NetworkProblem(Problem):
         for module, is_training in modes.items():
             module.training = is_training
         return float(total) / count
+
+
+class Starts:
+    """Gives a new model for every run: a copy of what a factory gives once, after the random numbers were seeded.
+
+    No run trains the weights of another, also where the factory gives the same layers at every call.
+
+    Args:
+        factory: Gives a model.
+        seed: Of torch's random numbers, and of those of NumPy and Python.
+    """
+
+    def __init__(self, factory: Callable[[], nn.Module], seed: int) -> None:
+        self.factory, self.seed = factory, seed
+        self._first: nn.Module | None = None
+
+    def __call__(self) -> nn.Module:
+        """A new model with the initial parameters."""
+        import torch
+
+        from surefoot.problems._inputs import seeded
+
+        if self._first is None:
+            with seeded(self.seed), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+                torch.manual_seed(self.seed)
+                model = copy.deepcopy(self.factory())
+            if not isinstance(model, torch.nn.Module):
+                raise TypeError(f"model_factory must give a torch.nn.Module, got {model!r}")
+            if not any(p.requires_grad for p in model.parameters()):
+                raise ValueError("model_factory must give a model with parameters to train, got one without")
+            self._first = model
+        return copy.deepcopy(self._first)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the first model: another process makes its own."""
+        return {**vars(self), "_first": None}
 
 
 def _moved(values: Any, device: str) -> Any:

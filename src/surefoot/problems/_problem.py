@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot._base.arguments import numbers, one_of
-from surefoot._identity import Identity, identify, is_foreign
+from surefoot._identity import Identity, digest, identify, is_foreign
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -88,13 +86,10 @@ class Problem(ABC):
         return Problem.__getstate__(self)
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of all that determines the problem's numbers; for a class of yours also of its code."""
-        from surefoot.data import fingerprint
-
+        """A hash of all that determines the problem's numbers; for a class of yours also of its code."""
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         code = [] if is_foreign(type(self)) else [self.identity().digest]
-        text = json.dumps([kind, self.describe(), fingerprint(*self.arrays()), *code], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest(kind, self.describe(), *self.arrays(), *code)
 
     @abstractmethod
     def initial_point(self) -> Floats:

@@ -1,9 +1,8 @@
 """Networks for studies: ResNet20, a multilayer perceptron, a small convolutional network, a character transformer.
 
 Import this module by name; ``surefoot.problems`` itself stays free of torch. Every class is its own factory: a
-``functools.partial`` of it pickles, and draws its initial weights from torch's global generator alone, so
-``torch.manual_seed`` before the call fixes the initial point. All of them run in any memory format (channels_last
-included) and under bfloat16 autocast.
+``functools.partial`` of it pickles, and draws its initial weights from torch's global generator alone. All of them run
+in any memory format (channels_last included) and under bfloat16 autocast.
 """
 
 import math
@@ -15,52 +14,28 @@ from torch import Tensor, nn
 
 from surefoot._base.arguments import whole
 
-__all__ = ["MLP", "CharacterTransformer", "ResNet", "SmallCNN", "resnet20"]
+__all__ = ["MLP", "CharacterTransformer", "ResNet20", "SmallCNN"]
 
 
-class ResNet(nn.Module):
-    """A residual network for small images, as in the paper's CIFAR-10 study (Section 5.2).
+class ResNet20(nn.Module):
+    """The residual network of the paper's CIFAR-10 study (Section 5.2): 269,722 parameters for CIFAR-10.
 
-    A 3x3 convolution, then one stage per entry of ``blocks``: that many basic blocks, the first of every later stage at
-    stride 2 and twice the channels; then the mean over the image and a linear head. Shortcuts have no parameters
-    (option A: every second pixel, the new channels padded with zeros). Batch norm follows each convolution.
-    Convolutions and the head start from Kaiming's normal distribution, N(0, 2 / fan in).
+    A 3x3 convolution, then three stages of three basic blocks at 16, 32 and 64 channels, the first block of a later
+    stage at stride 2; then the mean over the image and a linear head. Shortcuts have no parameters (option A: every
+    second pixel, the new channels padded with zeros). Batch norm follows each convolution. Convolutions and the head
+    start from Kaiming's normal distribution, N(0, 2 / fan in).
 
-    Args:
-        blocks: Blocks in each stage.
-        width: Channels of the first stage, an even number.
-        channels: Channels of the images.
-        classes: Number of logits.
-
-    Example:
-        >>> import torch
-        >>> from surefoot.problems import networks
-        >>> model = networks.ResNet(blocks=(1, 1), width=8)
-        >>> tuple(model(torch.zeros(2, 3, 16, 16)).shape)
-        (2, 10)
+    >>> sum(parameter.numel() for parameter in ResNet20().parameters())
+    269722
     """
 
-    def __init__(
-        self, blocks: Sequence[int] = (3, 3, 3), *, width: int = 16, channels: int = 3, classes: int = 10
-    ) -> None:
+    def __init__(self, classes: int = 10, *, channels: int = 3) -> None:
         super().__init__()
-        depths = _sizes("blocks", blocks)
-        if not depths:
-            raise ValueError("blocks must name at least one stage, such as (3, 3, 3), got none")
-        _check_sizes(width=width, channels=channels, classes=classes)
-        if width % 2:
-            raise ValueError(f"width must be even, so that shortcuts can pad both sides alike, got {width}")
-        self.stem = _convolution(channels, width)
-        self.norm = nn.BatchNorm2d(width)
-        layers: list[nn.Module] = []
-        before = width
-        for stage, depth in enumerate(depths):
-            planes = width * 2**stage
-            for _ in range(depth):
-                layers.append(_Block(before, planes))
-                before = planes
-        self.blocks = nn.Sequential(*layers)
-        self.head = nn.Linear(before, classes)
+        _check_sizes(classes=classes, channels=channels)
+        self.stem = _convolution(channels, 16)
+        self.norm = nn.BatchNorm2d(16)
+        self.blocks = nn.Sequential(*(_Block(*pair) for pair in pairwise([16] * 4 + [32] * 3 + [64] * 3)))
+        self.head = nn.Linear(64, classes)
         _draw_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -70,18 +45,7 @@ class ResNet(nn.Module):
         return logits
 
 
-def resnet20(classes: int = 10, *, channels: int = 3) -> ResNet:
-    """ResNet20: three stages of three blocks at 16, 32 and 64 channels; 269,722 parameters for CIFAR-10.
-
-    Example:
-        >>> from surefoot.problems.networks import resnet20
-        >>> sum(parameter.numel() for parameter in resnet20().parameters())
-        269722
-    """
-    return ResNet((3, 3, 3), width=16, channels=channels, classes=classes)
-
-
-class MLP(nn.Module):
+class MLP(nn.Sequential):
     """A multilayer perceptron with ReLU: inputs of any shape, flattened, through the hidden layers to the logits.
 
     Weights start from Kaiming's normal distribution N(0, 2 / fan in), biases at torch's default.
@@ -91,29 +55,20 @@ class MLP(nn.Module):
         hidden: Width of each hidden layer; an empty sequence gives a linear classifier.
         classes: Number of logits.
 
-    Example:
-        >>> import torch
-        >>> from surefoot.problems.networks import MLP
-        >>> tuple(MLP(64, (32, 32))(torch.zeros(5, 1, 8, 8)).shape)
-        (5, 10)
+    >>> import torch
+    >>> tuple(MLP(64, (32, 32))(torch.zeros(5, 1, 8, 8)).shape)
+    (5, 10)
     """
 
     def __init__(self, inputs: int = 64, hidden: Sequence[int] = (64,), classes: int = 10) -> None:
-        super().__init__()
-        _check_sizes(inputs=inputs, classes=classes)
-        widths = [inputs, *_sizes("hidden", hidden), classes]
-        self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))
-        for layer in self.layers:
-            nn.init.kaiming_normal_(layer.weight)  # type: ignore[arg-type]  # ModuleList forgets what it holds
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The logits (examples, classes) of examples of any shape."""
-        hidden = inputs.flatten(1)
-        *inner, head = self.layers
-        for layer in inner:
-            hidden = F.relu(layer(hidden), inplace=True)
-        logits: Tensor = head(hidden)
-        return logits
+        _check_sizes(
+            inputs=inputs, classes=classes, **{f"hidden[{place}]": width for place, width in enumerate(hidden)}
+        )
+        layers: list[nn.Module] = [nn.Flatten()]
+        for before, after in pairwise([inputs, *hidden, classes]):
+            layers += [nn.Linear(before, after), nn.ReLU(inplace=True)]
+        super().__init__(*layers[:-1])
+        _draw_weights(self)
 
 
 class SmallCNN(nn.Module):
@@ -123,27 +78,20 @@ class SmallCNN(nn.Module):
     batch norm and ReLU; then the mean over the image and a linear head. Weights start from Kaiming's normal
     distribution N(0, 2 / fan in).
 
-    Example:
-        >>> import torch
-        >>> from surefoot.problems.networks import SmallCNN
-        >>> tuple(SmallCNN()(torch.zeros(5, 1, 8, 8)).shape)
-        (5, 10)
-        >>> tuple(SmallCNN(channels=3, classes=100)(torch.zeros(5, 3, 32, 32)).shape)
-        (5, 100)
+    >>> import torch
+    >>> tuple(SmallCNN(channels=3, classes=100)(torch.zeros(5, 3, 32, 32)).shape)
+    (5, 100)
     """
 
     def __init__(self, *, channels: int = 1, width: int = 16, classes: int = 10) -> None:
         super().__init__()
         _check_sizes(channels=channels, width=width, classes=classes)
         layers: list[nn.Module] = []
-        before = channels
-        for stage in range(3):
-            planes = width * 2**stage
-            convolution = _convolution(before, planes, stride=1 if stage == 0 else 2)
+        for before, planes in pairwise([channels, width, 2 * width, 4 * width]):
+            convolution = _convolution(before, planes, stride=2 if layers else 1)
             layers += [convolution, nn.BatchNorm2d(planes), nn.ReLU(inplace=True)]
-            before = planes
         self.features = nn.Sequential(*layers)
-        self.head = nn.Linear(before, classes)
+        self.head = nn.Linear(4 * width, classes)
         _draw_weights(self)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -168,12 +116,9 @@ class CharacterTransformer(nn.Module):
         layers: Number of blocks.
         heads: Attention heads in each block.
 
-    Example:
-        >>> import torch
-        >>> from surefoot.problems.networks import CharacterTransformer
-        >>> model = CharacterTransformer(65)
-        >>> tuple(model(torch.zeros(2, 64, dtype=torch.long)).shape)
-        (2, 64, 65)
+    >>> import torch
+    >>> tuple(CharacterTransformer(65)(torch.zeros(2, 64, dtype=torch.long)).shape)
+    (2, 64, 65)
     """
 
     def __init__(self, vocabulary: int, *, d: int = 96, context: int = 64, layers: int = 4, heads: int = 4) -> None:
@@ -217,50 +162,34 @@ class _Block(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         hidden = F.relu(self.first_norm(self.first(images)), inplace=True)
         hidden = self.second_norm(self.second(hidden))
+        if self.stride > 1:
+            images = F.pad(images[:, :, ::2, ::2], (0, 0, 0, 0, self.padding, self.padding))
         # In place: the backward pass of batch norm needs its input, not its output.
-        hidden += self._shortcut(images)
+        hidden += images
         return F.relu(hidden, inplace=True)
-
-    def _shortcut(self, images: Tensor) -> Tensor:
-        if self.stride == 1:
-            return images
-        kept = images[:, :, :: self.stride, :: self.stride]
-        return F.pad(kept, (0, 0, 0, 0, self.padding, self.padding))
 
 
 class _TransformerBlock(nn.Module):
-    """Attention, then a perceptron, each behind a layer norm and added to the residual stream."""
+    """Causal self-attention, then a perceptron, each behind a layer norm and added to the residual stream."""
 
     def __init__(self, d: int, heads: int) -> None:
         super().__init__()
+        self.heads = heads
         self.attention_norm = nn.LayerNorm(d)
-        self.attention = _Attention(d, heads)
+        self.queries_keys_values = nn.Linear(d, 3 * d, bias=False)
+        self.project = nn.Linear(d, d, bias=False)
         self.perceptron_norm = nn.LayerNorm(d)
         self.expand = nn.Linear(d, 4 * d, bias=False)
         self.contract = nn.Linear(4 * d, d, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        hidden = hidden + self.attention(self.attention_norm(hidden))
+        sequences, length, d = hidden.shape
+        stacked = self.queries_keys_values(self.attention_norm(hidden))
+        queries, keys, values = stacked.view(sequences, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        hidden = hidden + self.project(attended.transpose(1, 2).reshape(sequences, length, d))
         added: Tensor = self.contract(F.gelu(self.expand(self.perceptron_norm(hidden))))
         return hidden + added
-
-
-class _Attention(nn.Module):
-    """Causal self-attention: position i sees positions 0 … i."""
-
-    def __init__(self, d: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.queries_keys_values = nn.Linear(d, 3 * d, bias=False)
-        self.project = nn.Linear(d, d, bias=False)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        sequences, length, d = hidden.shape
-        stacked = self.queries_keys_values(hidden).view(sequences, length, 3, self.heads, d // self.heads)
-        queries, keys, values = stacked.permute(2, 0, 3, 1, 4).unbind(0)
-        attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        added: Tensor = self.project(attended.transpose(1, 2).reshape(sequences, length, d))
-        return added
 
 
 def _convolution(before: int, planes: int, *, stride: int = 1) -> nn.Conv2d:
@@ -278,9 +207,3 @@ def _draw_weights(model: nn.Module) -> None:
 def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         whole(name, size, 1)
-
-
-def _sizes(name: str, values: Sequence[int]) -> list[int]:
-    if not isinstance(values, Sequence):
-        raise TypeError(f"{name} must be a sequence of whole numbers, got {values!r}")
-    return [whole(f"{name}[{position}]", value, 1) for position, value in enumerate(values)]
