@@ -2,7 +2,6 @@
 
 import json
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,14 +75,14 @@ def exploded(folder):
 
 
 @pytest.fixture
-def interrupted():
-    """A study of which the runs of one seed are missing."""
-    study = Study("linear-regression", methods=["sgd", "sps"], lrs=[0.01, 0.1], seeds=2, epochs=2, batch_size=5)
-    result = study.run()
-    store = Store.write()
-    kept = [trace for trace in result._archive.traces() if (trace.key.lr, trace.key.seed) != (0.1, 1)]
-    store.add(result._archive.context, kept)
-    return Result(result.settings, replace(result._archive, store=store))
+def interrupted(tmp_path):
+    """A study of which the runs at one rate are missing."""
+    options = {"methods": ["sgd", "sps"], "seeds": 2, "epochs": 2, "batch_size": 5}
+    Study("linear-regression", lrs=[0.01], **options).run(tmp_path / "s.db")
+    begun = Study("linear-regression", lrs=[0.01, 0.1], **options)
+    with Store.write(tmp_path / "s.db") as store:
+        store.register(begun._context(), begun._settings())
+    return Result.load(tmp_path / "s.db")
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy as np
 from surefoot._version import __version__
 from surefoot.plots import Look, looks, short
 from surefoot.report import _views
-from surefoot.report._facts import caveat, constant_words
 from surefoot.report._traces import traces, universal
 from surefoot.study import usual_bias
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 METHODS = 100
 """Of so many methods the page has pictures; of more, of those that hold over the widest range."""
-TABLE = 500
-"""Diverged runs are listed at so many pairs of method and rate."""
 
 
 def payload(result: Result, name: str, drawn: Mapping[str, Look] | None = None) -> str:
@@ -51,8 +49,7 @@ def payload(result: Result, name: str, drawn: Mapping[str, Look] | None = None) 
         "caveats": _caveats(result, chosen, drawn),
         "traces": _coarse(traces(result, shown)),
         "universal": _coarse(universal(result, shown)),
-        "constants": [*constant_words(result), _minimum(result)],
-        "diverged": _diverged(result),
+        "infimum": _minimum(result),
         "runs": result.to_frame().to_csv(index=False, na_rep="nan"),
         "settings": _described(result),
     }
@@ -98,7 +95,7 @@ def _shown(result: Result, view: _views.View, shown: list[int], ranked: list[int
         "predicted": [[row.bound_low, row.bound_high] for row in rows],
         "table": [_views.cells(row, f"{lost[place]} of {total}") for place, row in zip(shown, rows, strict=True)],
         "advice": _views.advice(result, view, ranked),
-        "csv": _views.table_csv(view.rows),
+        "csv": view.table.to_frame().to_csv(),
     }
 
 
@@ -148,7 +145,7 @@ def _caveats(result: Result, methods: list[dict[str, Any]], drawn: Mapping[str, 
     """One sentence per reason why bounds from the models' own indices prove nothing."""
     reasons: dict[str, list[str]] = {}
     for method in methods:
-        reasons.setdefault(caveat(method["identity"], result), []).append(drawn[method["name"]].label)
+        reasons.setdefault(_views.caveat(method["identity"], result), []).append(drawn[method["name"]].label)
     return [f"{', '.join(labels)}: {reason}." for reason, labels in reasons.items() if reason]
 
 
@@ -175,20 +172,22 @@ def _minimum(result: Result) -> str:
     return f"The infimum {known} is {lowest}{far}{f' ({optimum.reason})' if optimum.reason else ''}."
 
 
-def _diverged(result: Result) -> list[list[str]]:
-    """Per method and rate at which runs diverged: how many, when, and after which batch loss."""
-    data, seeds = result.dataset, len(result.settings["seeds"])
-    rows = []
-    for method, rate in np.argwhere((data.status.values == "diverged").any(axis=-1))[:TABLE].tolist():
-        lost = np.flatnonzero(data.status.values[method, rate] == "diverged")
-        steps = data.diverged_at.values[method, rate, lost]
-        # The last loss before the end that was kept; with every = k, only each k-th was.
-        last = np.maximum(-(-steps // result.settings["every"]) - 1, 0)
-        before = float(data.loss.values[method, rate, lost, last].max())
-        label = looks([result.algorithms[method]])[result.algorithms[method]].label
-        when = str(steps.min()) if steps.min() == steps.max() else f"{steps.min()} to {steps.max()}"
-        rows.append([label, short(result.lrs[rate]), f"{len(lost)} of {seeds}", when, short(before)])
-    return rows
+def prepare(result: Result) -> None:
+    """Compute what a page needs of the problem (infimum, envelope), and keep it with the runs.
+
+    Call it while the problem is at hand, that is on what ``Study.run`` returns; a page that is later written from the
+    study's file alone then shows it. What a problem does not know is left out.
+
+    >>> from surefoot.study import Study
+    >>> study = Study("linear-regression", methods=["sps"], lrs=[0.1, 1.0], seeds=1, epochs=1, batch_size=5)
+    >>> result = study.run()
+    >>> prepare(result)
+    >>> sorted(result.facts())
+    ['envelope', 'optimum']
+    """
+    result.optimum()
+    with suppress(NotImplementedError, ValueError):  # networks have none
+        result.envelope()
 
 
 def title_of(result: Result) -> str:

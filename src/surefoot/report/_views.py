@@ -5,19 +5,18 @@ Which rates hold is decided by :func:`~surefoot.study.measure_windows`, as every
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from surefoot.plots import label_of, short, span
 from surefoot.report._traces import Floats, unit_step
-from surefoot.runs import EXACT
-from surefoot.study import Sensitivity, measure_windows, usual_bias
+from surefoot.runs import EXACT, has_level
+from surefoot.study import Sensitivity, SensitivityTable, measure_windows, parse_method, usual_bias
+from surefoot.theory import models
 
 if TYPE_CHECKING:
     from surefoot.study import Result
@@ -39,7 +38,12 @@ class View:
     """Per method, rate and seed."""
     start: float
     lowest: float
-    rows: list[Sensitivity]
+    table: SensitivityTable
+
+    @property
+    def rows(self) -> tuple[Sensitivity, ...]:
+        """One per method."""
+        return self.table.rows
 
     @property
     def slack(self) -> float:
@@ -83,9 +87,9 @@ def _view(result: Result, name: str, label: str, what: str, losses: Floats, star
     totals = result.bound(bias=usual_bias(result), kind=kind).total.values
     with np.errstate(over="ignore"):
         means = losses.mean(axis=-1)
-    rows = list(measure_windows(result.algorithms, result.lrs, means, totals, start, lowest))
+    table = measure_windows(result.algorithms, result.lrs, means, totals, start, lowest)
     noun = "validation loss" if name == "valid" else "training loss"
-    return View(label, what, noun, losses, start, lowest, rows)
+    return View(label, what, noun, losses, start, lowest, table)
 
 
 def order(result: Result, rows: Sequence[Sensitivity]) -> list[int]:
@@ -172,17 +176,6 @@ def certainty(result: Result) -> str:
     return " ".join(words)
 
 
-def table_csv(rows: Sequence[Sensitivity]) -> str:
-    """The rows with all their digits; a name that a spreadsheet would take for a formula begins with an apostrophe."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(asdict(rows[0])))
-    writer.writeheader()
-    for row in rows:
-        marked = f"{chr(39) * row.algorithm.startswith(('=', '+', '-', '@'))}{row.algorithm}"
-        writer.writerow({**asdict(row), "algorithm": marked})
-    return text.getvalue()
-
-
 def _range(row: Sensitivity) -> str:
     return f"at {short(row.low)} alone" if row.low == row.high else span(row.low, row.high)
 
@@ -196,3 +189,28 @@ def _holds(result: Result, row: Sensitivity) -> str:
 
 def _best(row: Sensitivity) -> str:
     return f"{short(row.best_loss)} at α = {short(row.best_rate)}"
+
+
+def caveat(identity: str, result: Result) -> str:
+    """Why the bound from a method's own index is no proof here; empty where it is one, for batches drawn independently.
+
+    A model's index may stand in a bound if the model lies below the loss. That holds for SGD and SPS on every convex
+    loss, for the exact model, and for NGN on least squares, where √(f − C) is convex; not for NGN on logistic losses.
+    """
+    if result.is_network:
+        return "the loss of a network is not convex, so no bound of it is proved"
+    if has_level(identity):
+        return "with a level, no bound of the last iterate is proved"
+    if identity == EXACT:
+        return ""
+    try:
+        model = parse_method(identity).model
+    except ValueError:
+        model = None
+    if isinstance(model, models.Linear | models.Truncated):
+        return ""
+    power = 0.5 if isinstance(model, models.SquareRoot) else model.p if isinstance(model, models.Power) else 0.0
+    least_squares = result.settings["problem"]["name"] == "linear-regression"
+    if model is not None and least_squares and power >= 0.5 and np.all(np.asarray(model.lower_bound) <= 0):
+        return ""
+    return "its own δ is no proof on this loss, because its model can lie above the loss; the safe index is one"

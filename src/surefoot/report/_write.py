@@ -38,8 +38,8 @@ def write_many(
 ) -> Path:
     """Write one page for several studies, which stand behind tabs.
 
-    The page is one file that needs no network. The envelope, σ² and ε_lb are computed if the results come from
-    ``Study.run`` and were not computed before (:func:`~surefoot.report.prepare`), and kept with the runs.
+    The page is one file that needs no network. The envelope is computed if the results come from ``Study.run`` and it
+    was not computed before (:func:`~surefoot.report.prepare`), and kept with the runs.
 
     Args:
         results: The results by the names of their tabs, at least one.

@@ -130,11 +130,8 @@ function open(place) {
   byId("state").hidden = !study.state;
   byId("certainty").textContent = study.certainty;
   byId("traces").textContent = `Each point is the mean over the seeds${study.traces.each > 1 ? ` and ${study.traces.each} steps` : ""}, which is what the bound sums; the shade holds 80 % of the values. Dotted: the safe index, where it differs.`;
-  byId("constants").replaceChildren(...study.constants.map((textContent) => element("p", { textContent })));
+  byId("infimum").textContent = study.infimum;
   byId("settings").replaceChildren(...study.settings.flatMap(([name, value]) => [element("dt", { textContent: name }), element("dd", { textContent: value })]));
-  byId("lost").hidden = !study.diverged.length;
-  byId("lost").firstElementChild.textContent = `Diverged runs, at ${study.diverged.length} pairs of method and rate`;
-  byId("lost").lastElementChild.replaceChildren(tableOf(["method", "rate", "runs", "step", "batch loss before"], study.diverged));
   byId("study").hidden = false;
   draw();
 }
