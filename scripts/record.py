@@ -18,14 +18,12 @@ from surefoot.study import Result
 
 
 def results_of(store: Path) -> Iterator[Result]:
-    """What is finished of all studies of a store, method by method."""
+    """The results of all studies of a store."""
     for study in itertools.count():
         try:
-            result = Result.load(store, study=study)
+            yield Result.load(store, study=study)
         except (ValueError, LookupError):
             return
-        finished = (result.of([method], result.lrs.tolist()).finished() for method in result.settings["methods"])
-        yield from (each for each in finished if each is not None)
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ def test_names_groups_and_the_papers_numbers_are_understood():
 
 
 def test_heading_says_what_is_shown():
-    assert figures.FIGURES["cifar10-delta"].heading == "Figure 5: ResNet20, stability index over time"
+    assert figures.FIGURES["cifar10-delta"].heading == "Figure 5. ResNet20, stability index over time"
 
 
 class TestToyFunction:

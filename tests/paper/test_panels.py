@@ -13,6 +13,7 @@ from surefoot.plots.style import legend_below, mark_edge, new_figure, running_me
 def drawn(losses, bounds=(1.0, 1.0, 1.0, 1.0), **options):
     lrs, dims = [10.0**k for k in range(4)], ("algorithm", "lr")
     data = xr.Dataset({"loss": (dims, [losses]), "bound": (dims, [bounds])}, {"algorithm": ["sgd"], "lr": lrs})
+    data["loss"] = data.loss.expand_dims(seed=[0])
     _, (ax,) = new_figure(1)
     draw_rates(ax, data, ["sgd"], 1.0, **options)
     return ax

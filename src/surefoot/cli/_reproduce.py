@@ -45,7 +45,7 @@ def reproduce(names: list[str], out: Path, preset: str | None, device: str, data
         cifar10.write(_train(preset, studies, device, data, console), studies / f"cifar10-{preset}.nc")
         console.print(f"  studies/cifar10-{preset}.nc: losses, bounds and distance of every run")
     console.print(f"[bold]Figures[/], each as .png, .pdf and .csv in {escape(str(out))}")
-    order = sorted(chosen, key=lambda name: not figures.FIGURES[name].is_slow)
+    order = sorted(chosen, key=lambda name: not figures.FIGURES[name].studies)
     calls = [delayed(make)(name, studies, out, [preset] if preset else cifar10.TRUSTED) for name in order]
     workers = Parallel(n_jobs=min(cores(), len(calls)), return_as="generator_unordered")
     with reporter(not console.quiet, total=len(order), unit="figures") as tell:

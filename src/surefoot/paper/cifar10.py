@@ -161,7 +161,8 @@ def _numbers(result: Result, distance: float) -> xr.Dataset:
     epochs, steps = data.sizes["epoch"] - 1, data.sizes["step"]
     per_epoch, half = steps // epochs, epochs // 2
     dims = ("algorithm", "seed", "lr")
-    deltas = data.delta.transpose(*dims, "step").values
+    is_there = data.status != "missing"
+    deltas = data.delta.where(is_there, 0.0).transpose(*dims, "step").values
     omega = bounds.last_iterate(result.rates, deltas, distance)
     # After half the epochs the loss is known at the iterate that follows them.
     early = half * per_epoch + 1
@@ -171,7 +172,7 @@ def _numbers(result: Result, distance: float) -> xr.Dataset:
         polyak = polyak.where(np.isfinite(polyak))
         decades = np.log10(data.lr.values)
         drawn = data.lr.values[(abs(decades) < 1.1) & (abs(decades - np.round(decades)) < 0.01)]
-        return xr.Dataset(
+        numbers = xr.Dataset(
             {
                 "loss": data.last_loss,
                 "half_loss": data.train_loss.sel(epoch=half, drop=True),
@@ -186,9 +187,9 @@ def _numbers(result: Result, distance: float) -> xr.Dataset:
                 "polyak": polyak.median("step"),
                 "least_polyak": polyak.min("step"),
                 "first_polyak": polyak.isel(step=0, drop=True),
-                "delta": data.delta.sel(lr=drawn).rename(lr="rate"),
             }
-        )
+        ).where(is_there)
+    return numbers.assign(delta=data.delta.sel(lr=drawn).rename(lr="rate"))
 
 
 def write(data: xr.Dataset, path: Path) -> None:

@@ -14,7 +14,7 @@ class Recipe(NamedTuple):
     """How a figure is made: an entry of the table of figures.
 
     >>> Recipe("8", "Logistic regression", dict, lambda data: None).heading
-    'Figure 8: logistic regression'
+    'Figure 8. Logistic regression'
     """
 
     number: str
@@ -28,12 +28,8 @@ class Recipe(NamedTuple):
     """Names of the convex experiments that the figure shows."""
     is_sweep: bool = False
     """Whether the figure shows the sweep on CIFAR-10."""
-    is_slow: bool = False
-    """Whether the figure takes seconds, and so is begun before the others."""
 
     @property
     def heading(self) -> str:
         """What stands over the figure: its number in the paper, and what it shows."""
-        number = f"Figure {self.number}" if self.number else "Beyond the paper"
-        plain = self.title.split()[0][1:].islower()  # no name such as SGD
-        return f"{number}: {self.title[:1].lower() + self.title[1:] if plain else self.title}"
+        return f"{f'Figure {self.number}' if self.number else 'Beyond the paper'}. {self.title}"

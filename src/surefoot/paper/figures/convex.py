@@ -141,18 +141,18 @@ def draw_rates_of_convergence(data: xr.Dataset) -> Figure:
 
 def _of_experiment(name: str, number: str) -> Recipe:
     data, draw = partial(experiment_data, name), partial(draw_experiment, name)
-    return Recipe(number, EXPERIMENTS[name].title, data, draw, studies=(name,), is_slow=name in ("vowel", "dna"))
+    return Recipe(number, EXPERIMENTS[name].title, data, draw, studies=(name,))
 
 
 FIGURES = {
     "linear-regression": _of_experiment("linear-regression", "6"),
     "variants": Recipe(
-        "7", "linear regression with noise, with larger batches, and with a wrong lower bound", variants_data, variants,
-        studies=VARIANTS, is_slow=True,
+        "7", "Linear regression with noise, with larger batches, and with a wrong lower bound", variants_data, variants,
+        studies=VARIANTS,
     ),
     "vowel": _of_experiment("vowel", "8"),
     "dna": _of_experiment("dna", "12"),
     "rates": Recipe(
-        "", "mean loss, its bound and its rate over α", rates_data, draw_rates_of_convergence
+        "", "Mean loss, its bound and its rate over α", rates_data, draw_rates_of_convergence
     ),
 }  # fmt: skip

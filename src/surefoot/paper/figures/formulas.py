@@ -131,7 +131,6 @@ def universal_curves_data() -> xr.Dataset:
     return xr.Dataset(
         {
             "delta": (dims, [step.delta for step in steps]),
-            "scale": (dims, [step.size for step in steps]),
             "polyak_steps": (dims, [step.size * z for step in steps]),
         },
         {"model": list(drawn), "z": z},
@@ -161,7 +160,6 @@ def universal_curves(data: xr.Dataset) -> Figure:
     left.text(1.1e-2, 1.04, "δ = F", fontsize=8, va="bottom")
     left.text(1.6e-2, 1.4e-2, "z/2", fontsize=8)
     key(left, "Power(p)", linewidth=1.0)
-    key(left, "guides", linestyle=":", color="black", linewidth=0.8)
     left.set(xscale="log", yscale="log", ylim=(4e-3, 4), xlabel="z = α‖g‖²/F", ylabel="stability index δ/F")
     for level, words in ((1.0, "Polyak's step"), (2.0, "twice that")):
         right.axhline(level, linestyle=":", color="black", linewidth=0.8)
@@ -173,12 +171,12 @@ def universal_curves(data: xr.Dataset) -> Figure:
 
 
 FIGURES = {
-    "toy-function": Recipe("1", "one step on the toy function from x = −3", toy_function_data, toy_function),
+    "toy-function": Recipe("1", "One step on the toy function from x = −3", toy_function_data, toy_function),
     "stability-index": Recipe(
-        "3", "the stability index δ as a gap, for SGD and NGN", stability_index_data, stability_index
+        "3", "The stability index δ as a gap, for SGD and NGN", stability_index_data, stability_index
     ),
-    "power-law": Recipe("2 (left)", "the bound Ω if δ grows like a power of the rate", power_law_data, power_law),
+    "power-law": Recipe("2 (left)", "The bound Ω if δ grows like a power of the rate", power_law_data, power_law),
     "universal-curves": Recipe(
-        "", "index and step of every model depend on z = α‖g‖²/F alone", universal_curves_data, universal_curves
+        "", "Index and step of every model depend on z = α‖g‖²/F alone", universal_curves_data, universal_curves
     ),
 }

@@ -26,7 +26,7 @@ def draw_rates(
     start: float,
     *,
     loss: str = "loss",
-    bound: str | None = "bound",
+    bound: str = "bound",
     lowest: float = 0.0,
     headroom: float = 30.0,
     start_label: str = "loss at the start",
@@ -37,18 +37,17 @@ def draw_rates(
         ax: The panel.
         data: Losses and bounds over algorithm and lr; a dimension seed is averaged.
         methods: Which algorithms.
-        start: The dotted level; the upper edge is ``headroom`` times it.
+        start: The dotted level, which is called ``start_label``; the upper edge is ``headroom`` times it.
         loss: Name of the loss.
-        bound: Name of the bound, or None.
+        bound: Name of the bound.
         lowest: What is added to the bound, f⋆ where it bounds f − f⋆: what is drawn bounds the loss that is drawn.
         headroom: See ``start``.
-        start_label: What the dotted level is.
+        start_label: See ``start``.
     """
     top = headroom * start
     shown, marked, aside = [start], set(), 0
     for method, style in looks(methods).items():
-        runs = data[loss].sel(algorithm=method)
-        runs = (runs if "seed" in runs.dims else runs.expand_dims("seed")).dropna("lr", how="all")
+        runs = data[loss].sel(algorithm=method).dropna("lr", how="all")
         lrs = runs.lr.values
         with np.errstate(over="ignore"):
             losses = runs.mean("seed").values
@@ -61,16 +60,14 @@ def draw_rates(
             ax.fill_between(lrs, np.maximum(low, 1e-12 * start), high, color=style.colour, alpha=0.15, linewidth=0)
             marked.add("seeds")
         shown += [*losses[(losses <= top) & (losses > 0)]]
-        if bound is not None:
-            total = data[bound].sel(algorithm=method)
-            totals = lowest + (total.mean("seed") if "seed" in total.dims else total).sel(lr=lrs).values
-            dashed = style.options(linestyle="--", linewidth=1.2, markersize=2.5, markerfacecolor="white", label=None)
-            ax.plot(lrs, drawable(totals, top), **dashed)
-            shown += [*totals[(totals > 0) & (totals <= top)]]
+        total = data[bound].sel(algorithm=method)
+        totals = lowest + (total.mean("seed") if "seed" in total.dims else total).sel(lr=lrs).values
+        dashed = style.options(linestyle="--", linewidth=1.2, markersize=2.5, markerfacecolor="white", label=None)
+        ax.plot(lrs, drawable(totals, top), **dashed)
+        shown += [*totals[(totals > 0) & (totals <= top)]]
     ax.axhline(start, color=GREY, linestyle=":", linewidth=1.0, label=start_label, gid=KEY)
-    if bound is not None:
-        key(ax, "loss", linestyle="-")
-        key(ax, "its bound", linestyle="--")
+    key(ax, "loss", linestyle="-")
+    key(ax, "its bound", linestyle="--")
     if "seeds" in marked:
         ax.fill_between([], [], [], color=GREY, alpha=0.25, linewidth=0, label="shaded: range over the seeds", gid=KEY)
     if "loss above the axis" in marked:

@@ -59,8 +59,4 @@ def indices(data: xr.Dataset) -> Figure:
     return figure
 
 
-FIGURES = {
-    "pep": Recipe(
-        "2 (right)", "the largest index δ that SPP can have on a convex loss", indices_data, indices, is_slow=True
-    )
-}
+FIGURES = {"pep": Recipe("2 (right)", "The largest index δ that SPP can have on a convex loss", indices_data, indices)}
