@@ -110,7 +110,7 @@ class TestRules:
         )
 
 
-QUICK = ("toy-function", "quadratics", "weakly-convex", "regression-stable-ranges", "spp-overtakes-sps", "orabona")
+QUICK = ("toy-function", "quadratics", "weakly-convex", "regression-stable-ranges", "level-repairs-v3", "orabona")
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +151,5 @@ class TestTable:
     def test_all_claims_can_be_checked(self, tmp_path):
         rows = claims.check(folder=tmp_path)
         assert all("revised" in row.rule for row in rows if row.verdict == "not-run")
+        fail = {row.id for row in rows if row.verdict == "fails" and not row.sweeps}
+        assert fail == {"ngn-lipschitz-rate", "regression-log-ngn", "vowel-reason"}  # as docs/reproduction.md says
