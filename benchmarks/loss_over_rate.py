@@ -1,6 +1,6 @@
 """The README's picture: what is lost by a wrong learning rate, and by choosing none.
 
-    python benchmarks/loss_over_rate.py [--out out] [--seeds 3] [--cache out/no_rate.jsonl]
+    python benchmarks/loss_over_rate.py [--out out] [--seeds 3] [--cache out/no_rate.csv]
 
 AdamW at twelve rates that are √10 apart, and Surefoot as it comes, on one network of each of three kinds: a transformer
 on characters, a convolutional network on digits, a perceptron whose weights are in other units. They are the first
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--cache", type=Path, default=Path("out/no_rate.jsonl"))
+    parser.add_argument("--cache", type=Path, default=Path("out/no_rate.csv"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     for folder in (options.out, options.cache.parent):

@@ -12,8 +12,9 @@ warmup of a tenth of the steps with a cosine after it.
 cut at 999; a run that is lost has 999. AdamW is tuned on twelve rates that are √10 apart
 (``--rates 7``: seven, and more while the best one is at an end). *Decades* is how far apart,
 on average, the rates are between which a method loses at most a tenth of its own best gain. Runs are kept in a file
-(``--cache``), so that a run that was stopped goes on; tuned rates are stored beside this file, and ``--tune`` finds
-them again.
+(``--cache``), so that a run that was stopped goes on, and what is there is not trained again; tuned rates are stored
+beside this file, and ``--tune`` finds them again. ``--cache benchmarks/no_rate_drawn.csv --tasks drawn`` prints what
+was recorded for the drawn tasks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib
-import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
@@ -149,14 +149,19 @@ class Key(NamedTuple):
 
 
 class Runs:
-    """Runs by their key, in a file with a line for each; what is there is not trained again."""
+    """Runs by their key, in a file with a row for each; what is there is not trained again."""
 
     def __init__(self, path: Path, methods: Mapping[str, Method]) -> None:
-        self.path, self.methods, self.known = path, methods, {}
-        if path.exists():
-            for line in path.read_text().splitlines():
-                *key, initial, final = json.loads(line)
-                self.known[Key(*key)] = (initial, final)
+        self.path, self.methods = path, methods
+        self.known: dict[Key, tuple[float, float]] = {}
+        if not path.exists():
+            with path.open("w") as file:
+                file.write(",".join((*Key._fields, "initial", "final")) + "\n")
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                lr, seed, steps = float(row["lr"]), int(row["seed"]), int(row["steps"])
+                key = Key(row["method"], row["task"], lr, seed, steps, row["schedule"])
+                self.known[key] = float(row["initial"]), float(row["final"])
 
     def get(self, key: Key) -> tuple[float, float]:
         """Held-out loss before and after."""
@@ -172,8 +177,8 @@ class Runs:
                 clip=method.clip,
             )
             self.known[key] = (outcome.initial, outcome.final)
-            with self.path.open("a") as file:
-                file.write(json.dumps([*key, outcome.initial, outcome.final]) + "\n")
+            with self.path.open("a", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerow((*key, outcome.initial, outcome.final))
         return self.known[key]
 
 
@@ -336,7 +341,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rates", type=int, default=12, help="with --tune: rates to begin with, more at the ends")
-    parser.add_argument("--cache", type=Path, default=Path("out/no_rate.jsonl"))
+    parser.add_argument("--cache", type=Path, default=Path("out/no_rate.csv"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.cache.parent.mkdir(parents=True, exist_ok=True)
