@@ -315,20 +315,17 @@ def decades(runs: Runs, method: str, tasks: list[str], steps: int, schedule: str
 
 
 def show(console: Console, title: str, tasks: list[str], table: dict[str, list[float]], widths: dict[str, str]) -> None:
-    """One row a method: worst, mean, mean and worst over ordinary tasks, decades, and every task."""
+    """One column per method: worst, mean, mean and worst over ordinary tasks, decades, and every task."""
     ordinary = [i for i, task in enumerate(tasks) if ALL_TASKS[task].ordinary]
-    out = Table(title=title)
-    for column in ("method", "worst", "mean", "ordinary worst", "ordinary mean", "decades", *tasks):
-        out.add_column(column, justify="left" if column == "method" else "right")
-    for method, row in table.items():
-        known, some = ([row[i] for i in places if not math.isnan(row[i])] for places in (range(len(row)), ordinary))
-        worst = [f"{100 * number:.1f}" for part in (known, some) for number in (max(part), statistics.fmean(part))]
-        out.add_row(
-            method,
-            *worst,
-            widths.get(method, ""),
-            *("–" if math.isnan(number) else f"{100 * number:.0f}" for number in row),
-        )
+    out = Table("", *table, title=title)
+    for name, places in (("", range(len(tasks))), ("ordinary ", ordinary)):
+        known = [[row[i] for i in places if not math.isnan(row[i])] for row in table.values()]
+        out.add_row(f"{name}worst", *(f"{100 * max(row):.1f}" for row in known))
+        out.add_row(f"{name}mean", *(f"{100 * statistics.fmean(row):.1f}" for row in known))
+        out.add_row(f"{name}median", *(f"{100 * statistics.median(row):.1f}" for row in known))
+    out.add_row("decades", *(widths.get(method, "") for method in table), end_section=True)
+    for i, task in enumerate(tasks):
+        out.add_row(task, *("–" if math.isnan(row[i]) else f"{100 * row[i]:.1f}" for row in table.values()))
     console.print(out)
 
 
@@ -345,7 +342,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.cache.parent.mkdir(parents=True, exist_ok=True)
-    console = Console(width=260 if not Console().is_terminal else None)
+    console = Console(width=160 if not Console().is_terminal else None)
     groups = ("development", "held-out") if options.tasks == "all" else (options.tasks,)
     runs, seeds = Runs(options.cache, TUNED | DEFAULTS), range(options.seeds)
     chosen = ["Surefoot", "AdamW"] if options.quick else options.methods or [*DEFAULTS, *TUNED]
