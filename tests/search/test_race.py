@@ -114,12 +114,12 @@ def test_a_run_that_explodes_is_dropped_long_before_it_is_infinite():
 
 
 def test_reasons_say_what_was_seen():
-    """While nobody has gained, there is no share of a gain to be behind."""
+    """While nobody has gained, nobody is left, and there is no share of a gain to be behind."""
     losses = flow(0.0, wait=1500.0)
     losses[-1] += np.geomspace(1.0, 1e9, HORIZON)
-    race = run(losses)
-    assert race.reasons[12].startswith("far above the loss at the start at step")
-    assert not any(reason.startswith("0 %") for reason in race.reasons.values())
+    reasons = run(losses).reasons
+    assert reasons[12].startswith("more than 1000 % of the gain behind at step")
+    assert not any(reason.startswith("0 %") for reason in reasons.values())
 
 
 def test_lost_runs_are_left_and_others_take_their_place():

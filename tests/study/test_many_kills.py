@@ -63,13 +63,10 @@ def check_end(kind, path, whole):
     """The same bits as without a kill, and nothing left behind."""
     assert answer(kind, JOBS[kind](path)) == whole
     beside = sorted(other.name for other in path.parent.iterdir())
-    if kind == "search":
-        assert beside == [path.name]
-        assert sorted(file.name for file in path.iterdir()) == ["runs.db", "runs.db.states"]
-        assert not list(path.rglob("*.part"))
-        return
-    assert beside == ([path.name] if kind != "searched" else [path.name, f"{path.name}.states"])
-    assert kind == "searched" or (Result.load(path).dataset.status != "missing").all()
+    searches = kind in ("search", "searched")
+    assert beside == ([path.name, f"{path.name}.states"] if searches else [path.name])
+    assert not list(path.parent.rglob("*.part"))
+    assert searches or (Result.load(path).dataset.status != "missing").all()
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()

@@ -1,7 +1,4 @@
-"""Where the runs of a search are kept: those of a study in its store, others in one that is theirs alone.
-
-Both are remembered under the same rule of identity.
-"""
+"""Where the runs of a search are kept, and what tells whether they are its own: the rule of studies."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ from typing import Any
 
 from surefoot._identity import Identity, digest, identify, require
 from surefoot.runs import IDENTITY_RULE, NUMERICS_VERSION, Key, Record, States, Store, Trace, factory_of, tell
-from surefoot.search._arguments import OfRate
 from surefoot.study import Study
-
-_FILE = "runs.db"
 
 
 def factories_of_study(study: Study) -> dict[str, Any]:
@@ -63,64 +57,44 @@ class Kept:
 
 
 @contextmanager
-def kept_by_study(study: Study, store: Path) -> Iterator[Kept]:
-    """The runs of a study, in its store."""
-    with study._opened(store) as opened:
-        yield Kept(*opened)
+def kept_in(
+    path: Path | None, study: Study | None, factories: Mapping[str, Any], settings: dict[str, Any]
+) -> Iterator[Kept]:
+    """Where runs are kept: in a file with those of a study, or in one of the search's own; without one, until its end.
 
-
-@contextmanager
-def kept_in_memory() -> Iterator[Kept]:
-    """Runs that are forgotten at the end of the search."""
-    with TemporaryDirectory(prefix="surefoot-") as folder, Store.write() as store:
-        yield Kept(store, States(folder))
-
-
-@contextmanager
-def kept_in_folder(folder: Path, factories: Mapping[str, Any], settings: dict[str, Any]) -> Iterator[Kept]:
-    """The runs of a search in a folder of its own; ``settings`` are what its runs share, beside their code."""
-    identities = _identities_of(factories, folder)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"store must be a folder, got the file {str(folder)!r}")
-    if not folder.parent.is_dir():
-        raise FileNotFoundError(f"store {str(folder)!r}: the folder {str(folder.parent)!r} does not exist")
-    others = [path.name for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
-    if others and _FILE not in others:
-        raise ValueError(f"store {str(folder)!r} is a folder with other things in it; give the search one of its own")
-    folder.mkdir(exist_ok=True)
-    text = json.dumps([settings, [code.digest for code in identities.values()]], sort_keys=True)
-    context = hashlib.sha256(text.encode()).hexdigest()
-    with Store.write(folder / _FILE) as store:
-        stored = store.facts("search").get("settings")
-        if stored is None:
-            about = {name: [code.digest, dict(code.parts), dict(code.packages)] for name, code in identities.items()}
-            store.remember("search", "settings", {**settings, "identity": about})
+    ``settings`` are what the runs share, beside their code. A file of another search is refused, with what differs.
+    """
+    if path is None:
+        with TemporaryDirectory(prefix="surefoot-") as folder, Store.write() as store:
+            yield Kept(store, States(folder))
+        return
+    if study is not None:
+        with study._opened(path) as opened:
+            yield Kept(*opened)
+        return
+    identities = _identities_of(factories, path)
+    about = {name: [code.digest, dict(code.parts), dict(code.packages)] for name, code in identities.items()}
+    here = json.loads(json.dumps({**settings, "identity": about}))
+    with Store.write(path) as store:
+        there = store.facts("search").get("settings")
+        if there is None:
+            store.remember("search", "settings", here)
         else:
-            _compare(folder, stored, settings, identities)
+            differ = [
+                f"{key} is {there[key]!r} there and {here[key]!r} here" for key in settings if there[key] != here[key]
+            ]
+            for name, code in () if differ else identities.items():
+                digest_there, parts, packages = there["identity"][name]
+                if digest_there != code.digest:
+                    changes = ", ".join(code.changes(parts, packages)[:6]) or "data, settings or version"
+                    differ.append(f"methods differ in {changes}")
+            if differ:
+                text = f"store {str(path)!r} belongs to another search: {', '.join(differ)}"
+                raise ValueError(f"{text}; give this one a file of its own")
+            tell(None, f"{path} holds runs of this search; the match rests on {next(iter(identities.values()))}")
+        context = hashlib.sha256(json.dumps(here, sort_keys=True).encode()).hexdigest()
         with store.locked(context):
             yield Kept(store, States(str(store.states), context))
-
-
-def _compare(
-    folder: Path, stored: dict[str, Any], settings: dict[str, Any], identities: Mapping[str, Identity]
-) -> None:
-    """Refuse a folder of another search, and name what differs."""
-    about = stored.pop("identity")
-    for key in sorted(settings.keys() | stored.keys()):
-        if stored.get(key) != settings.get(key):
-            raise ValueError(
-                f"store {str(folder)!r} belongs to another search: {key} is {stored.get(key)!r} there and "
-                f"{settings.get(key)!r} here; give this one a folder of its own"
-            )
-    for name, identity in identities.items():
-        stored_digest, parts, packages = about[name]
-        if stored_digest != identity.digest:
-            changes = identity.changes(parts, packages)
-            raise ValueError(
-                f"store {str(folder)!r} belongs to another search: methods differ in "
-                f"{', '.join(changes[:6]) or 'data, settings or version'}; give this one a folder of its own"
-            )
-        tell(None, f"{folder} holds runs of this search; the match rests on {identity}")
 
 
 def _identities_of(factories: Mapping[str, Any], store: Path) -> dict[str, Identity]:
@@ -141,8 +115,6 @@ def identity_of(factory: Any) -> Identity:
     Of an object of a class of yours only the code counts: what it holds may change while it makes runs. Give it a
     method ``fingerprint()`` to say what counts.
     """
-    if isinstance(factory, OfRate):
-        factory = factory.function
     if callable(getattr(factory, "identity", None)):
         identity: Identity = factory.identity()
         return identity

@@ -14,14 +14,14 @@ of the loss, nor a lower bound, nor an index.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from surefoot.runs import Floats
 
-RUNGS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 0.35, 1 / 2, 0.72, 1.0)
+RUNGS = (1 / 16, 1 / 8, 1 / 4, 0.35, 1 / 2, 0.72, 1.0)
 """Shares of the horizon at which candidates are compared."""
 _FIRST = 1 / 25
 _LEAST = 8
@@ -34,8 +34,6 @@ _ERRORS = 1.5
 """Standard errors within which nobody is dropped."""
 _SEEN = 2.0
 """Standard errors that make a gain visible."""
-_HOPELESS = 3.0
-"""Standard errors by which a mean is surely far above the start."""
 _SURE = 3.0
 """Standard errors of a paired difference that make a gain visible: the leader is the best of several."""
 _PACE = 0.7
@@ -59,6 +57,8 @@ class Gap:
     """How far it was behind at half the steps."""
     error: float
     """Standard error of ``now``."""
+    typical: float
+    """How far it is behind in most steps: the first quartile."""
 
     def ahead(self, doublings: float) -> float:
         """The gap after further doublings of the steps if it goes on to shrink; one that grows is left as it is."""
@@ -136,7 +136,8 @@ class Race:
         difference = self.histories[place][:step] - self.histories[leader][:step]
         half = max(step // 2, min(3, step))
         now, error = mean_and_error(difference[window(step)])
-        return Gap(now / gain, float(difference[window(half)].mean()) / gain, error / gain)
+        before, typical = float(difference[window(half)].mean()), float(np.quantile(difference[window(step)], 0.25))
+        return Gap(now / gain, before / gain, error / gain, typical / gain)
 
     def _first(self, step: int) -> Floats:
         history = self.histories[self._smallest()]
@@ -147,17 +148,6 @@ class Race:
         return min(
             (i for i in range(len(self.rates)) if self.taken(i) and not self.lost(i)), key=lambda i: self.rates[i]
         )
-
-    def hopeless(self, place: int, leader: int, step: int, gain: float) -> bool:
-        """Whether recent losses are far above the start's, nearly all of them or surely in the mean.
-
-        One that explodes has a large error, too; in small batches it has many losses of 0.
-        """
-        recent = slice(step - max(min(step, 3), step // 4), step)
-        difference = self.histories[place][:step] - self.histories[leader][:step]
-        noise = float(self.histories[leader][window(step)].std())
-        mean, error = mean_and_error(difference[window(step)])
-        return max(float(np.quantile(difference[recent], 0.25)), mean - _HOPELESS * error) > gain + 2.0 * noise
 
     # ---- who goes on
 
@@ -182,48 +172,50 @@ class Race:
         for step in steps:
             yield sorted(active), step
             first = step == steps[0] and not start
-            running = {n: {i for i in active if i in chain and not self.lost(i)} for n, chain in enumerate(chains)}
-            running = {n: here for n, here in running.items() if not active.isdisjoint(chains[n])}
-            climbs = [self._climb(chains[n], here, step, leaders.get(n), first) for n, here in running.items()]
+            running = [{i for i in active if i in chain and not self.lost(i)} for chain in chains]
+            climbs = [
+                self._climb(chain, here, step, first, leaders.get(chain[0]))
+                for chain, here in zip(chains, running, strict=True)
+                if not active.isdisjoint(chain)
+            ]
             while asked := [new for climb in climbs if (new := next(climb, []))]:  # those of all methods together
                 yield sorted(i for new in asked for i in new), step
-            leaders |= {n: min(here, key=lambda i: self.level(i, step)) for n, here in running.items() if here}
-            present = {i for here in running.values() for i in here}
+            leaders |= {c[0]: self._leader(here, step) for c, here in zip(chains, running, strict=True) if here}
+            present = set().union(*running)
             if step == self.horizon or not present:
                 break
-            active = self._kept(chains, present, step, step == steps[0])
+            active = self._kept(chains, present, step)
         while early := [i for chain in chains for i in self._left_early(chain)]:
             yield early, self.horizon
 
     def _climb(
-        self, chain: list[int], here: set[int], step: int, before: int | None, first: bool
+        self, chain: list[int], here: set[int], step: int, first: bool, before: int | None
     ) -> Iterator[list[int]]:
-        """Take neighbours of the leader to its step: those that never ran, or towards which the lead moves."""
+        """Take neighbours of the leader to its step: those that never ran, or towards which the lead moves.
+
+        If all of ``here`` are lost, take another one. ``before`` is the leader at the last rung.
+        """
         while True:
+            new = self._replacement(chain)
             if here:
-                leader = min(here, key=lambda i: self.level(i, step))
-                new = self._neighbours(chain, here, leader, step, before, first)
-            else:
-                new = self._replacement(chain)
+                leader = self._leader(here, step)
+                place = chain.index(leader)
+                moved = 0 if before is None or step > 0.55 * self.horizon else place - chain.index(before)
+                beside = [
+                    i for i in (*chain[max(0, place - 1) : place], *chain[place + 1 : place + 2]) if i not in here
+                ]
+                new = [
+                    i
+                    for i in beside
+                    if not self.lost(i) and (not (self.taken(i) or first) or (chain.index(i) - place) * moved > 0)
+                ]
             if not new or (here and step == self.horizon):
                 return
             yield new
             here |= {i for i in new if not self.lost(i)}
 
-    def _neighbours(
-        self, chain: list[int], here: set[int], leader: int, step: int, before: int | None, first: bool
-    ) -> list[int]:
-        place, new = chain.index(leader), []
-        for beside in (*chain[max(0, place - 1) : place], *chain[place + 1 : place + 2]):
-            if beside in here or self.lost(beside):
-                continue
-            moves = (
-                before is not None
-                and (self.rates[beside] - self.rates[leader]) * (self.rates[leader] - self.rates[before]) > 0
-            )
-            if (not self.taken(beside) and not first) or (moves and step <= 0.55 * self.horizon):
-                new.append(beside)
-        return new
+    def _leader(self, here: Collection[int], step: int) -> int:
+        return min(here, key=lambda i: self.level(i, step))
 
     def _replacement(self, chain: list[int]) -> list[int]:
         """The candidate for a method whose others are all lost: the best of the most advanced, or the middle."""
@@ -231,8 +223,7 @@ class Race:
         furthest = max((self.taken(i) for i in rest), default=0)
         if not furthest:
             return rest[len(rest) // 2 : len(rest) // 2 + 1]
-        there = [i for i in rest if self.taken(i) == furthest]
-        return [min(there, key=lambda i: self.level(i, furthest))]
+        return [self._leader([i for i in rest if self.taken(i) == furthest], furthest)]
 
     def _left_early(self, chain: list[int]) -> list[int]:
         """The next larger rate than a method's winner, if it was left before most of the winner's gain was there.
@@ -242,7 +233,7 @@ class Race:
         done = [i for i in chain if self.taken(i) == self.horizon and not self.lost(i)]
         if not done:
             return []
-        winner = min(done, key=lambda i: self.level(i, self.horizon))
+        winner = self._leader(done, self.horizon)
         beside = chain[chain.index(winner) + 1 :][:1]
         if not beside or self.taken(beside[0]) == self.horizon or self.lost(beside[0]):
             return []
@@ -250,57 +241,43 @@ class Race:
         gained = self.gain(winner, step)[0] if step else 0.0
         return beside if gained < _EARLY * self.gain(winner, self.horizon)[0] else []
 
-    def _kept(self, chains: list[list[int]], present: set[int], step: int, first: bool) -> set[int]:
-        """Those that go on from a rung."""
-        best = min(present, key=lambda i: self.level(i, step))
+    def _kept(self, chains: list[list[int]], present: set[int], step: int) -> set[int]:
+        """Those that go on from a rung: everybody while nobody's gain can be told from the noise."""
+        best = self._leader(present, step)
         gain, seen = self.gain(best, step)
+        if not seen:
+            return present
         kept: set[int] = set()
-        for chain in chains:
-            here = [i for i in chain if i in present]
-            if not here:
-                continue
-            leader = min(here, key=lambda i: self.level(i, step))
-            if not seen:
-                kept |= {i for i in here if not self.hopeless(i, leader, step, gain)}
-            elif self._method_goes_on(leader, best, step, gain):
-                kept.add(leader)
-                pace = self._pace(leader, step, gain)
-                for i in here:
-                    if i == leader or self.hopeless(i, leader, step, gain):
-                        continue
-                    if self._goes_on(i, leader, step, first, pace, self.gap(i, leader, step, gain)):
-                        kept.add(i)
+        for here in ([i for i in chain if i in present] for chain in chains):
+            if here and self._method_goes_on(leader := self._leader(here, step), best, step, gain):
+                kept |= {i for i in here if i == leader or self._goes_on(i, leader, step, gain)}
         for i in present:
-            if i in kept:
-                self.reasons[i] = ""
-            elif seen:
-                self.reasons[i] = f"{_percent(self.gap(i, best, step, gain).now)} of the gain behind at step {step}"
-            else:
-                self.reasons[i] = f"far above the loss at the start at step {step}"
+            behind = (
+                "" if i in kept else f"{_percent(self.gap(i, best, step, gain).now)} of the gain behind at step {step}"
+            )
+            self.reasons[i] = behind
         return kept
 
-    def _goes_on(self, place: int, leader: int, step: int, first: bool, pace: float, gap: Gap) -> bool:
+    def _goes_on(self, place: int, leader: int, step: int, gain: float) -> bool:
         """Whether a candidate may be better than its method's leader at the end."""
+        gap = self.gap(place, leader, step, gain)
         left = math.log2(self.horizon / step)
         distance = self._logs[place] - self._logs[leader]
-        surely = gap.now - _ERRORS * gap.error
+        surely, at_end = gap.now - _ERRORS * gap.error, gap.ahead(left) - _ERRORS * gap.error
+        if gap.typical > 1.0:  # above the start, whatever the error of a mean that explodes
+            return False
         if distance > 0:
             if self.cools:
                 room = _COOLING * min(left, 2.0) * (1.0 if distance < _NEXT else 0.7)
                 return distance < 2.0 * _NEXT and surely < room
-            return surely < -_TOLERANCE or (
-                distance < _NEXT and not first and gap.ahead(left) - _ERRORS * gap.error < -_TOLERANCE
-            )
+            return surely < -_TOLERANCE or (distance < _NEXT and at_end < -_TOLERANCE)
         if self.cools and step >= 0.45 * self.horizon:
             return gap.now - 0.5 * gap.error < -_TOLERANCE
         reach = self._doublings(step)
         if distance < -reach - 0.6 and left > 0.9 and surely >= 0:
             return False
-        if first:
-            return True
         asleep = gap.now >= _ASLEEP and gap.now >= 0.9 * gap.before and distance >= -reach - 0.15
-        room = _PACE * pace * max(left - 1.0, 0.0) - _TOLERANCE
-        return asleep or gap.ahead(left) - _ERRORS * gap.error < room
+        return asleep or at_end < _PACE * self._pace(leader, step, gain) * max(left - 1.0, 0.0) - _TOLERANCE
 
     def _method_goes_on(self, leader: int, best: int, step: int, gain: float) -> bool:
         left = math.log2(self.horizon / step)

@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from surefoot.runs import Executor, Floats, Run, RunFactory, RunWork, SearchErro
 from surefoot.search._arguments import OWN_RATES, factories_of, schedule_of
 from surefoot.search._candidate import Candidate
 from surefoot.search._found import Found, Row, Table
-from surefoot.search._keepers import Kept, factories_of_study, kept_by_study, kept_in_folder, kept_in_memory
+from surefoot.search._keepers import Kept, factories_of_study, kept_in
 from surefoot.search._notes import confidence, notes
 from surefoot.search._race import Race
 from surefoot.study import Study
@@ -61,8 +61,7 @@ def tune(
     Args:
         run_factory: ``run_factory(lr, seed)`` gives a new run (:class:`~surefoot.search.Run`), such as
             :class:`~surefoot.search.TorchRun` or :class:`~surefoot.search.ProblemRun`; or one such factory per method.
-            A function of the rate alone will do for one seed. Or a :class:`~surefoot.study.Study`, which brings its
-            methods, rates, horizon, schedule and seeds.
+            Or a :class:`~surefoot.study.Study`, which brings its methods, rates, horizon, schedule and seeds.
         lrs: The candidate rates, or ``{"from": 1e-2, "to": 1e2, "count": 9}``, evenly in log. Without them the
             search finds its own range and refines it to a factor of 1.3.
         horizon: T, the steps of a whole run.
@@ -74,8 +73,8 @@ def tune(
         schedule: The factors η_t of the rates if they are not constant and the factory has none; T numbers > 0, or a
             name as in a study (``"cosine"``). A rate that looks bad before the schedule falls may be the best after it.
         max_states: Runs kept in memory; others wait on disk.
-        store: A folder that keeps losses and states (of a study, its file). After an interruption, the same call goes
-            on where it stopped; finished runs in it count.
+        store: A file that keeps the search, with a folder ``STORE.states`` beside it (of a study, its file). After an
+            interruption, the same call goes on where it stopped; finished runs in it count.
         processes: How many compute, this one among them. By default one per core, if a whole run takes more than about
             four seconds and needs no GPU. The answer is the same, bit for bit: every run uses one thread. Functions,
             lambdas and classes of a script are sent along; where something cannot be sent, the log ``surefoot`` says
@@ -109,7 +108,7 @@ def tune(
                 raise TypeError(f"{name} is set by the study; tune takes no {name!r} with one")
         run_factory, lrs, horizon, seeds = factories_of_study(study), study.lrs, study.steps, study.seeds
     all_seeds = checks.seeds(1 if seeds is None else seeds)
-    factories = factories_of(run_factory, len(all_seeds))
+    factories = factories_of(run_factory)
     if horizon is None:
         raise ValueError("horizon must be given: the steps of a whole run")
     horizon = checks.horizon(horizon)
@@ -121,16 +120,11 @@ def tune(
     executor = Executor(engine, processes, address, cpus, gpus)
     if maximize:
         _require_evaluations(factories, rates[0], all_seeds[0])
-    keeping: AbstractContextManager[Kept] = kept_in_memory()
-    if store is not None and study is not None:
-        keeping = kept_by_study(study, Path(store))
-    elif store is not None:
-        shared = hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest()
-        settings = {"horizon": horizon, "schedule": shared, "methods": list(factories)}
-        keeping = kept_in_folder(Path(store), factories, settings)
+    shared = hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest()
+    settings = {"horizon": horizon, "schedule": shared, "methods": list(factories)}
 
     with ExitStack() as opened:
-        kept = opened.enter_context(keeping)
+        kept = opened.enter_context(kept_in(None if store is None else Path(store), study, factories, settings))
         total = len(factories) * len(rates) * len(all_seeds) * horizon
         report = opened.enter_context(reporter(progress, total=total, unit="steps"))
         work = RunWork(factories, horizon, kept.states, max_states)
