@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surefoot.data import Images, digits
+from surefoot.data import Images
 from surefoot.problems import ImageInputs
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
@@ -68,37 +68,11 @@ def test_other_seeds_give_other_batches(other):
     assert not torch.equal(inputs.batch(rows, seed=7)[0], inputs.batch(rows, seed=other)[0])
 
 
-def test_every_crop_is_as_likely_as_any_other():
-    pixels = np.arange(1, 10, dtype=np.uint8).reshape(1, 1, 3, 3)  # all 2 · 3 · 3 crops differ
-    inputs = ImageInputs(Images("one", pixels, np.zeros(1, int), ("a",)), (0.0,), (1 / 255,), padding=1)
-    crops = inputs.batch(np.zeros(9000, np.intp), seed=0)[0].round().numpy().astype(int).reshape(9000, 9)
-    _, counts = np.unique(crops, axis=0, return_counts=True)
-    assert len(counts) == 18
-    assert abs(counts - 500).max() < 5 * 500**0.5
-
-
-def test_batch_is_the_same_for_any_number_of_threads():
-    inputs, rows = ImageInputs(some_images(shape=(3, 32, 32))), np.tile(np.arange(40), 10)
-    threads = torch.get_num_threads()
-    try:
-        batches = []
-        for count in (1, 2):
-            torch.set_num_threads(count)
-            batches.append(inputs.batch(rows, seed=1)[0])
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(*batches)
-
-
 def test_statistics_are_those_of_the_images_unless_given():
     images = some_images()
     inputs, _ = ImageInputs(images, augment=False).batch(np.arange(40), seed=None)
     np.testing.assert_allclose(inputs.mean((0, 2, 3)), 0, atol=1e-5)
     np.testing.assert_allclose(inputs.std((0, 2, 3), correction=0), 1, atol=1e-5)
-
-
-def test_statistics_of_the_training_images_are_used_for_the_test_images():
-    assert ImageInputs(digits("test")).mean == ImageInputs(digits("train")).mean
 
 
 def test_fingerprint_of_images_changes_with_every_setting():

@@ -22,8 +22,6 @@ class Constants:
     """ε_lb = E_s[inf_z f(z, s) − C]."""
     standard_error: float
     """Standard error of both: they differ from the mean of the batches' infima by constants."""
-    interval: float
-    """Largest width of the intervals in which the batches' infima are known to lie."""
     batches: int
 
 
@@ -57,10 +55,5 @@ def constants(
     # Rounding of an optimum that is zero must not look like a lower bound above the infimum.
     infima = np.maximum(np.where(high - low > 1e-9 * (1 + abs(high)), infima, low), min(lower_bound, infima.min()))
     error = float(infima.std(ddof=1) / math.sqrt(count)) if count > 1 else 0.0
-    return Constants(
-        interpolation_constant(optimal, infima),
-        lower_bound_error(infima, lower_bound),
-        error,
-        float((high - low).max()),
-        count,
-    )
+    sigma_sq, error_lb = interpolation_constant(optimal, infima), lower_bound_error(infima, lower_bound)
+    return Constants(sigma_sq, error_lb, error, count)

@@ -19,8 +19,8 @@ class LinearRegression(LinearPredictor):
     The factor is the text's 1/(2b); with 1/b, as in the authors' SGD runs, rates would count double.
 
     Args:
-        data: A regression data set or its name, or (A, b). By default one is drawn with the next four arguments
-            (see :func:`surefoot.data.linear_regression`).
+        data: A regression data set or its name, or (A, b). By default :func:`surefoot.data.linear_regression` draws it
+            with the next four arguments.
         n: Rows.
         d: Columns.
         noise: Standard deviation of the noise on b.
@@ -28,8 +28,8 @@ class LinearRegression(LinearPredictor):
         ridge: λ (Lemma A.2).
         validation: Share of the rows held out.
         split_seed: Of the split.
-        start: ``"uniform"`` or ``"zeros"``.
-        start_seed: Of the uniform start.
+        start: Those of :class:`LinearPredictor`.
+        start_seed: Those of :class:`LinearPredictor`.
 
     >>> problem = LinearRegression(start="zeros")
     >>> optimum = problem.optimum()
@@ -68,13 +68,8 @@ class LinearRegression(LinearPredictor):
         """The settings, JSON-able."""
         return super().describe() | {"loss": "1/(2b) ‖Ax − b‖²", "data": self._origin}
 
-    def row_loss(self, predictions: Floats, targets: Floats) -> tuple[Floats, Floats]:
-        """The losses ½(p − y)² and their derivatives p − y."""
-        gap = predictions - targets
-        return 0.5 * gap * gap, gap
-
     def mean_loss(self, predictions: Floats, targets: Any, slopes: bool) -> Floats:
-        """Mean losses, without a temporary array of the rows' losses."""
+        """Mean losses ½(p − y)²; the derivatives are (p − y)/b."""
         predictions -= targets[:, None, None, :]
         losses: Floats = np.vecdot(predictions, predictions)[..., 0, :]
         rows = predictions.shape[-1]

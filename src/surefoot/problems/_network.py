@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,21 +78,19 @@ class NetworkProblem(Problem):
                 raise TypeError(f"{argument} must be a function, got {value!r}")
         if autocast not in (None, "bfloat16"):
             raise ValueError(f"autocast must be None or 'bfloat16', got {autocast!r}")
-        self._model_seed, self.threads = whole("model_seed", model_seed, 0), whole("threads", threads, 1)
         try:
             self.device = str(torch.device(device))
         except (RuntimeError, TypeError) as error:
             raise ValueError(f"device must be a device of torch such as 'cpu' or 'cuda', got {device!r}") from error
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise ValueError(f"device must be one that is here, got {device!r} on a machine without CUDA")
-        self.name = name
+        self.name, self._autocast, self._channels_last = name, autocast, channels_last
+        self._model_seed, self.threads = whole("model_seed", model_seed, 0), whole("threads", threads, 1)
         self._starts = Starts(model_factory, model_seed)
-        self._autocast, self._channels_last = autocast, channels_last
         self._train: Inputs = as_inputs(dataset)
         # Images are normalised by the statistics of the training images.
         self._valid: Inputs | None = None if validation is None else as_inputs(validation, like=self._train)
-        self.n_rows = len(self._train)
-        self.n_valid = 0 if self._valid is None else len(self._valid)
+        self.n_rows, self.n_valid = len(self._train), 0 if self._valid is None else len(self._valid)
         if self.n_rows < 1:
             raise ValueError("dataset must have at least one row, got none")
         self._evaluated = self.n_rows if evaluated is None else whole("evaluated", evaluated, 1)
@@ -184,14 +182,12 @@ class NetworkProblem(Problem):
     @cached_property
     def _rows_identities(self) -> list[Identity]:
         """Identities of what makes the batches, where that is code of yours."""
-        identities = []
-        for inputs in (self._train, self._valid):
-            identity = getattr(inputs, "identity", None)
-            if callable(identity):
-                identities.append(identity())
-            elif inputs is not None and not is_foreign(type(inputs)):
-                identities.append(identify(type(inputs)))
-        return identities
+        known = [inputs for inputs in (self._train, self._valid) if inputs is not None]
+        own = [
+            getattr(inputs, "identity", None if is_foreign(type(inputs)) else partial(identify, type(inputs)))
+            for inputs in known
+        ]
+        return [identity() for identity in own if identity is not None]
 
     @cached_property
     def _dimension_and_model(self) -> tuple[int, Identity]:
