@@ -45,7 +45,7 @@ def test_the_name_of_a_model_parses_back_to_it(model):
         ("sps(lowerbound=1)", "did you mean 'lower_bound'"),
         ("sgd(lower_bound=1)", "parameter of method 'sgd' must be one of none, got 'lower_bound'"),
         ("spp(lower_bound=1)", "parameter of method 'spp' must be"),
-        ("sps(lower_bound=True)", "must be a number, got True"),
+        ("sps(lower_bound=True)", "must be a finite number, got True"),
         ("sps(lower_bound='x')", "must be a number, level or level(share=...), got 'x'"),
         ("power", "needs its exponent"),
         ("power(p=2)", "p must be a finite number of at most 1, got 2"),

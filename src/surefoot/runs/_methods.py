@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from surefoot._base.arguments import parse_call, unknown
+from surefoot._base.arguments import number, parse_call, unknown
 from surefoot._identity import Identity, identify
 from surefoot.theory.level import Rule
 from surefoot.theory.models import NAMED, Model
@@ -126,18 +126,15 @@ def parse_method(spec: str | Model | Method, *, lower_bound: float | None = None
     if name not in NAMED and name != EXACT:
         raise unknown("method", name, KNOWN)
     allowed = [] if name == EXACT else [field.name for field in _fields(NAMED[name])]
-    for key in options:
-        if key not in allowed:
-            raise unknown(f"parameter of method {name!r}", key, allowed or ["none"])
+    _check(f"parameter of method {name!r}", options, allowed)
+    if name == EXACT:
+        return Method(EXACT)
     rule: Rule | None = None
     try:
-        if "lower_bound" in allowed and isinstance(options.get("lower_bound"), str):
+        if isinstance(options.get("lower_bound"), str):
             rule = parse_level(options.pop("lower_bound"))
         for key, value in options.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ValueError(f"{key} must be a number, got {value!r}")
-        if name == EXACT:
-            return Method(EXACT)
+            number(key, value)
         if lower_bound is not None and "lower_bound" in allowed and rule is None:
             options.setdefault("lower_bound", lower_bound)
         if "p" in allowed and "p" not in options:
@@ -162,10 +159,8 @@ def parse_methods(
     methods = tuple(parse_method(spec, lower_bound=lower_bound) for spec in items)
     if not methods:
         raise ValueError(f"methods must name at least one method, got {specs!r}; known: {', '.join(KNOWN)}")
-    names = [method.name for method in methods]
-    identities = [method.identity for method in methods]
     for position, method in enumerate(methods):
-        if method.name in names[:position] or identities[position] in identities[:position]:
+        if any(method.name == other.name or method.identity == other.identity for other in methods[:position]):
             raise ValueError(f"methods must be distinct, got {method.name!r} twice")
     return methods
 
@@ -179,11 +174,14 @@ def parse_level(text: str) -> Rule:
     name, options = parse_call(text)
     if name != "level":
         raise ValueError(f"lower_bound must be a number, level or level(share=...), got {text!r}")
-    known = [field.name for field in fields(Rule)]
-    for key in options:
-        if key not in known:
-            raise unknown("parameter of 'level'", key, known)
+    _check("parameter of 'level'", options, [field.name for field in fields(Rule)])
     return Rule(**options)
+
+
+def _check(kind: str, options: dict[str, Any], allowed: Iterable[str]) -> None:
+    for key in options:
+        if key not in allowed:
+            raise unknown(kind, key, sorted(allowed) or ["none"])
 
 
 def has_level(identity: str) -> bool:
@@ -200,9 +198,11 @@ def build(method: Method, parameters: list[Tensor], lr: float, model: Module | N
     """The torch optimizer of a method; ``model`` is for functions that want it in place of its parameters."""
     from surefoot.optim import Level, ModelBased
 
+    def level_of(rule: Rule) -> Level:
+        return Level(rule.share, rule.first, rule.smoothing)
+
     if method.model is not None:
-        rule = method.level
-        bound = 0.0 if rule is None else Level(rule.share, rule.first, rule.smoothing)
+        bound = 0.0 if method.level is None else level_of(method.level)
         return ModelBased(parameters, lr, model=method.model, lower_bound=bound)
     if method.optimizer is None:
         raise ValueError(f"the method {method.name!r} cannot train a network: it needs a prox")
@@ -212,8 +212,7 @@ def build(method: Method, parameters: list[Tensor], lr: float, model: Module | N
     if method.optimizer == "sgd-momentum":
         options.setdefault("momentum", 0.9)
     if str(options.get("lower_bound")).startswith("level"):
-        rule = parse_level(options["lower_bound"])
-        options["lower_bound"] = Level(rule.share, rule.first, rule.smoothing)
+        options["lower_bound"] = level_of(parse_level(options["lower_bound"]))
     optimizer: Optimizer = _class(method.optimizer)(parameters, lr=lr, **options)
     return optimizer
 
@@ -246,9 +245,7 @@ def _named_optimizer(name: str, options: dict[str, Any], lower_bound: float | No
     import torch
 
     allowed = _parameters(name)
-    for key in options:
-        if key not in allowed:
-            raise unknown(f"parameter of method {name!r}", key, sorted(allowed))
+    _check(f"parameter of method {name!r}", options, allowed)
     if lower_bound is not None and "lower_bound" in allowed and name != _HAS_LEVEL:
         options = {"lower_bound": lower_bound, **options}
     text = ", ".join(f"{key}={value!r}" for key, value in options.items())
