@@ -122,7 +122,7 @@ def test_a_search_that_was_interrupted_goes_on(tmp_path):
     class Stop(Exception):
         pass
 
-    def stop(steps):
+    def stop(steps, total):
         if steps > 40:
             raise Stop
 
@@ -220,7 +220,7 @@ def test_what_a_search_has_begun_serves_the_study(tmp_path, taken):
     total = sum(taken.values())
     taken.clear()
 
-    def stop(steps):
+    def stop(steps, total):
         if steps > 60:
             raise Stop
 
@@ -238,7 +238,7 @@ def test_a_state_that_is_gone_is_computed_anew(tmp_path):
     study = make_study(methods=["ngn"], seeds=1)
     whole = tune(study, processes=1)
 
-    def forget(steps):
+    def forget(steps, total):
         for path in tmp_path.glob("s.db.states/*.state"):
             path.unlink()
 

@@ -76,7 +76,7 @@ SCRIPT = """
 
     started = True
     print("started", flush=True)
-    found = sf.tune(Slow, [0.1, 1.0, 10.0], 64, processes=2, progress=lambda steps: print(steps, flush=True))
+    found = sf.tune(Slow, [0.1, 1.0, 10.0], 64, processes=2, progress=lambda steps, total: print(steps, flush=True))
     print(found.lr)
 """
 
@@ -95,7 +95,7 @@ def test_a_search_killed_in_several_processes_goes_on(tmp_path):
     class Stop(Exception):
         pass
 
-    def stop(steps):
+    def stop(steps, total):
         if steps > 100:
             raise Stop
 
@@ -107,5 +107,5 @@ def test_a_search_killed_in_several_processes_goes_on(tmp_path):
 
 def test_short_searches_start_no_process():
     before, started = set(psutil.Process().children()), set()
-    tune(recipe(), LRS, 64, progress=lambda steps: started.update(psutil.Process().children()))
+    tune(recipe(), LRS, 64, progress=lambda steps, total: started.update(psutil.Process().children()))
     assert started <= before

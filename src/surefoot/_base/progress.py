@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
-Tell = bool | Callable[[int], None] | Callable[[int, int], None]
-"""True shows a bar, False stays quiet; a function is called with what is done, and with the total if it takes both."""
+Tell = bool | Callable[[int, Any], None]
+"""True shows a bar, False stays quiet; a function is called with what is done and with the total."""
 
 
 class Report(Protocol):
@@ -33,7 +32,15 @@ def reporter(
         about: The text before the bar, by default the unit.
     """
     if callable(progress):
-        yield _calling(progress, total)
+        last = 0
+
+        def report(done: int, total: int | None = total) -> None:
+            nonlocal last
+            if done != last:
+                last = done
+                progress(done, total)
+
+        yield report
         return
     if not progress:
         yield lambda done, total=None: None
@@ -45,26 +52,6 @@ def reporter(
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(about or unit, total=total)
         yield lambda done, total=total: bar.update(task, completed=done, total=total)
-
-
-def _calling(function: Callable[..., None], total: int | None) -> Report:
-    """Call a function with one or two arguments whenever the number has changed."""
-    try:
-        inspect.signature(function).bind(0, 1)
-        takes_total = True
-    except TypeError:
-        takes_total = False
-    except ValueError:  # a builtin without a signature
-        takes_total = True
-    last = 0
-
-    def report(done: int, total: int | None = total) -> None:
-        nonlocal last
-        if done != last:
-            last = done
-            function(done, total) if takes_total else function(done)
-
-    return report
 
 
 def tell(progress: object, text: str) -> None:

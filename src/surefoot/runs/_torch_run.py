@@ -193,7 +193,7 @@ class TorchRun(Run):
         self._parameters: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
         self._start = [p.detach().clone() for p in self._parameters]
         self.optimizer = _optimizer(self._parts[3], self.model, self.lr)
-        self._lrs = [group["lr"] for group in self.optimizer.param_groups]
+        self._lrs, self._rates = [group["lr"] for group in self.optimizer.param_groups], self.schedule
         self._scheduler = None if self._scheduler_factory is None else self._scheduler_factory(self.optimizer)
         self._gpus = sorted({p.device.index for p in self._parameters if p.device.type == "cuda"})
         _switch(self.optimizer, "train")
@@ -248,9 +248,9 @@ class TorchRun(Run):
                     self._last_loss = problem.full_loss(model)
             if self.step % settings.every == 0:
                 distance = self._distance()
-        if (factors := self.schedule) is not None:
+        if self._rates is not None:
             for group, lr in zip(self.optimizer.param_groups, self._lrs, strict=True):
-                group["lr"] = lr * float(factors[self.step])
+                group["lr"] = lr * float(self._rates[self.step])
         self.optimizer.zero_grad()
         loss = self._parts[2](self.model, self._next_batch())
         if not isinstance(loss, Tensor) or loss.numel() != 1:

@@ -85,8 +85,7 @@ def tune(
         address: Of the scheduler of an existing cluster.
         cpus: What a run takes of the ``CPU`` that workers offer.
         gpus: What a run takes of the ``GPU`` that workers offer.
-        progress: True shows a bar; a function is called with the steps taken so far, and with those of all runs if it
-            takes two arguments.
+        progress: True shows a bar; a function is called with the steps taken so far, and with those of all runs.
 
     Raises:
         NoRateWorks: No candidate ended with a finite loss.

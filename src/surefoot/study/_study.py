@@ -270,8 +270,7 @@ class Study:
                 with the same store. Without a store all stays in memory: 48 bytes per step that is kept.
             states: The folder of unfinished runs of networks, ``STORE.states`` by default. Workers on other machines
                 must see it to go on with runs whose worker was lost; the store itself belongs on a local disk.
-            progress: Show a bar with rate and time left; or call back with the runs done, and with those to do if the
-                function takes two arguments.
+            progress: Show a bar with rate and time left; or call back with the runs done, and with those to do.
             processes: Worker processes, by default as many as pay off.
             engine: ``"auto"`` takes this process and others of this machine; ``"dask"`` a Dask cluster (needs the extra
                 ``surefoot[dask]``), with the same result.
