@@ -66,19 +66,17 @@ class Executor:
         for option, value in (("processes", processes), ("cpus", cpus), ("gpus", gpus)):
             if value is not None:
                 checks.whole(option, value, 1)
-        if engine == "auto":
-            for option, given in (("address", address), ("cpus", cpus), ("gpus", gpus)):
-                if given is not None:
-                    raise ValueError(f"{option} is for engine='dask', got {given!r} with engine='auto'")
-        elif engine != "dask":
-            raise ValueError(f"engine must be 'auto' or 'dask', got {engine!r}")
-        elif address is None and gpus is not None:
+        for option, given in (("address", address), ("cpus", cpus), ("gpus", gpus)):
+            if engine == "auto" and given is not None:
+                raise ValueError(f"{option} is for engine='dask', got {given!r} with engine='auto'")
+        checks.one_of("engine", engine, ("auto", "dask"))
+        if address is None and gpus is not None:
             raise ValueError(f"gpus is for an existing cluster: give its address beside gpus={gpus}")
-        elif address is not None and processes is not None:
+        if address is not None and processes is not None:
             raise ValueError(f"processes is for a cluster that is started here, got {processes} beside an address")
-        elif address is not None and (not isinstance(address, str) or not address):
+        if address is not None and (not isinstance(address, str) or not address):
             raise ValueError(f"address must be that of a Dask scheduler, as in 'tcp://10.0.0.1:8786', got {address!r}")
-        else:
+        if engine == "dask":
             import surefoot.runs._dask  # noqa: F401  # an extra that is missing is reported before any work starts
         self.is_dask = engine == "dask"
         self._processes, self._address, self._cpus, self._gpus = processes, address, cpus, gpus
