@@ -54,6 +54,7 @@ def test_an_overflow_in_the_last_step_is_seen():
     assert diverging.status == "diverged"
 
 
+@pytest.mark.filterwarnings("ignore:.*proximal points are not certain:RuntimeWarning")
 def test_nothing_is_nan_for_any_rate():
     for problem, batch_size, _ in PROBLEMS.values():
         runs = runs_of(METHODS, [1e-300, 1e-8, 1e6, 1e150, 1e300], [0])

@@ -187,7 +187,7 @@ def test_a_study_whose_worker_dies_has_the_other_runs():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"engine": "ray"}, "engine must be 'auto' or 'dask', got 'ray'"),
+        ({"engine": "ray"}, "engine must be one of auto, dask, got 'ray'"),
         ({"processes": 0}, "processes must be"),
         ({"address": "tcp://a:1"}, "address is for engine='dask', got 'tcp://a:1' with engine='auto'"),
         ({"engine": "dask", "gpus": 1}, "gpus is for an existing cluster"),

@@ -60,8 +60,8 @@ def test_going_on_from_a_state(regression):
     first.advance(13)
     second.load_state_dict(first.state_dict())
     second.advance(17)
-    assert same_bits(straight.state_dict()["point"], second.state_dict()["point"])
-    assert same_bits(straight.state_dict()["numbers"], second.state_dict()["numbers"])
+    assert same_bits(straight.state_dict()["points"], second.state_dict()["points"])
+    assert same_bits(straight.state_dict()["steps"], second.state_dict()["steps"])
 
 
 @pytest.mark.parametrize(

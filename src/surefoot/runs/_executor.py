@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from surefoot._base import checks
+from surefoot._base.arguments import one_of
 from surefoot._base.processes import cores, keep_memory
 from surefoot.runs._run import RunError
 from surefoot.runs._states import CheckpointError
@@ -69,7 +70,7 @@ class Executor:
         for option, given in (("address", address), ("cpus", cpus), ("gpus", gpus)):
             if engine == "auto" and given is not None:
                 raise ValueError(f"{option} is for engine='dask', got {given!r} with engine='auto'")
-        checks.one_of("engine", engine, ("auto", "dask"))
+        one_of("engine", engine, ("auto", "dask"))
         if address is None and gpus is not None:
             raise ValueError(f"gpus is for an existing cluster: give its address beside gpus={gpus}")
         if address is not None and processes is not None:

@@ -11,9 +11,10 @@ to the last in chunks of tiles; :class:`ProblemRun` is a run of a search, whose 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
-from itertools import chain, count, islice
+from copy import copy
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -152,10 +153,6 @@ class Chunk:
             up with copies of its first run.
         methods: The methods, by name.
         settings: What the runs share.
-        batches: The rows of the steps to come, of each seed.
-        step: How many steps the runs have taken.
-        points: Where they are, of shape (tiles, WIDTH, dimension); by default at the start.
-        total: Σ η_t x_t, of the same shape.
     """
 
     def __init__(
@@ -164,32 +161,28 @@ class Chunk:
         tiles: Sequence[Tile],
         methods: Mapping[str, Method],
         settings: Settings,
-        batches: Mapping[int, Iterator[Any]] | None = None,
-        step: int = 0,
-        points: Floats | None = None,
-        total: Floats | None = None,
     ) -> None:
         # Tiles with the same methods stand together, so that steps of a model are computed without gathering.
         if len(tiles) > 1:
             tiles = sorted(tiles, key=lambda t: (not isinstance(methods[t[0].method].model, Linear), t[0].method))
-        self.problem, self.settings, self.step = problem, settings, step
+        self.problem, self.settings, self.step = problem, settings, 0
         self.keys = [key for tile in tiles for key in (*tile, *[tile[0]] * (WIDTH - len(tile)))]
         self.methods = [methods[key.method] for key in self.keys]
         self.is_filler = [slot >= len(tile) for tile in tiles for slot in range(WIDTH)]
         self.is_exact = self.methods[0].model is None
-        self._batches = batches
-        if batches is None:
-            order = settings.batch_size, settings.sampling
-            seeds = {tile[0].seed for tile in tiles}
-            self._batches = {s: chain.from_iterable(row_orders(s, problem.n_rows, *order)) for s in seeds}
+        order = settings.batch_size, settings.sampling
+        seeds = {tile[0].seed for tile in tiles}
+        self.batches = {s: chain.from_iterable(row_orders(s, problem.n_rows, *order)) for s in seeds}
+        """The rows of the steps to come, of each seed."""
         shape = (len(tiles), WIDTH)
         self.lr = np.array([key.lr for key in self.keys]).reshape(shape)
 
         self.start = problem.initial_point()
         self.alive: Any = slice(None)
         self.points = np.empty((*shape, problem.dimension))
-        self.points[...] = self.start if points is None else points
-        self.total = np.zeros_like(self.points) if total is None else total
+        self.points[...] = self.start
+        self.total = np.zeros_like(self.points)
+        """Σ η_t x_t."""
         self.memory = level.Seen(*(np.full(len(self.methods), float(value)) for value in level.Seen()))
         """What methods with a level remember, one number per slot: no run's bits depend on its neighbours."""
         self._make_room()
@@ -197,9 +190,8 @@ class Chunk:
         self.violations = np.zeros(shape, int)
         self._below = np.zeros((0, *shape), bool)
         """At which steps of the last block a loss was below its bound."""
-        self._first_kept = -(-step // settings.every)
         # Of a run that ends early the rest is filled with ∞ when all is done.
-        self.steps = np.empty((len(TRACED), *shape, settings.kept - self._first_kept))
+        self.steps = np.empty((len(TRACED), *shape, settings.kept))
         self.train = np.full((*shape, settings.epochs + 1), np.inf)
         self.valid = np.full((*shape, settings.epochs + 1 if problem.n_valid else 0), np.inf)
         self.last, self.average = np.full(shape, np.inf), np.full(shape, np.inf)
@@ -239,14 +231,13 @@ class Chunk:
 
     def advance(self, end: int, stop: Stop | None = None) -> None:
         """Take all steps before ``end``."""
-        assert self._batches is not None
         if self.step == 0:
             self._measure({0: self.points[:1]})  # all start alike
         while self.step < end and self.seeds:
             if stop is not None and stop():
                 raise CancelledError
             length = min(_BLOCK, end - self.step)
-            rows = {seed: np.stack(list(islice(self._batches[seed], length))) for seed in set(self.seeds)}
+            rows = {seed: np.stack(list(islice(self.batches[seed], length))) for seed in set(self.seeds)}
             self._advance_block(np.stack([rows[seed] for seed in self.seeds], axis=1), end)
         if self.step == self.settings.steps and self.seeds:
             self.average[self.alive] = self.problem.full_loss(self.total / self.settings.schedule.sum())
@@ -330,7 +321,7 @@ class Chunk:
         """Keep the traces of a block; which of the runs have diverged by now, or were ended."""
         every = self.settings.every
         skip = -first % every
-        begin = (first + skip) // every - self._first_kept
+        begin = (first + skip) // every
         kept = block[:, skip::every].transpose(0, 2, 3, 1)
         self.steps[:, self.alive, :, begin : begin + kept.shape[-1]] = kept
         loss, grad_sq = block[:2]
@@ -400,12 +391,12 @@ class Chunk:
     def traces(self) -> list[Trace]:
         """What is kept of each run."""
         slots = len(self.keys)
-        steps = self.steps.reshape(len(TRACED), slots, -1)
+        steps = self.steps.reshape(len(TRACED), slots, -1).copy()
         np.sqrt(steps[-1], out=steps[-1])  # distances
-        train, valid = self.train.reshape(slots, -1), self.valid.reshape(slots, -1)
         average = np.where(np.isfinite(self.average), self.average, np.inf)
         measured = (self.last, average, self.diverged_at, self.stopped_at, self.violations)
-        columns = [values.reshape(-1) for values in measured]
+        train, valid = (losses.reshape(slots, -1).copy() for losses in (self.train, self.valid))
+        columns = [values.reshape(-1).copy() for values in measured]
         traces = closed(self.settings, self.keys, steps, train, valid, *columns)
         return [trace for trace, is_filler in zip(traces, self.is_filler, strict=True) if not is_filler]
 
@@ -553,36 +544,28 @@ class ProblemRun(Run):
         self.batch_size, self.sampling = batch_size, checks.sampling(sampling)
         self.schedule: Floats | None = None if schedule is None else np.asarray(schedule, float)
         self.lr, self.seed = lr, seed
-        self._known: dict[int, tuple[list[Any], Iterator[Any]]] = {}
-        """The batches of each seed, epoch by epoch, as far as they were asked for."""
         self._study: Settings | None = None
         if lr is not None:
-            start = problem.initial_point()
-            self._state: dict[str, Any] = {
-                "step": 0, "point": start, "total": np.zeros_like(start), "numbers": np.empty((len(TRACED), 0)),
-                "epochs": np.empty((2, 0)), "last": np.inf, "average": np.inf, "diverged_at": -1,
-                "level": np.array(level.Seen()),
-            }  # fmt: skip
+            self._chunk = self._begun(0)
 
     def __call__(self, lr: float, seed: int = 0) -> ProblemRun:
         """A new run with this rate and order of the batches."""
-        options: Any = {"batch_size": self.batch_size, "sampling": self.sampling, "schedule": self.schedule}
-        run = type(self)(self.problem, self.method, **options, lr=lr, seed=seed)
-        run._known, run._study = self._known, self._study
+        run = copy(self)
+        run.lr, run.seed = lr, seed
+        run._chunk = run._begun(0)
         return run
 
     @classmethod
     def of_study(cls, problem: ArrayProblem, method: Method, settings: Settings) -> ProblemRun:
         """The factory of a study's runs, which tell what the study keeps of them."""
-        batch_size, sampling, schedule = settings.batch_size, settings.sampling, settings.schedule
-        factory = cls(problem, method, batch_size=batch_size, sampling=sampling, schedule=schedule)
-        factory._study = settings
+        factory = cls(problem, method, batch_size=settings.batch_size, sampling=settings.sampling)
+        factory.schedule, factory._study = settings.schedule, settings
         return factory
 
     @property
     def step(self) -> int:
         """How many steps it has taken."""
-        return int(self._state["step"])
+        return self._chunk.step
 
     def identity(self) -> Identity:
         """What the numbers of the runs depend on, and what that rests on."""
@@ -595,89 +578,71 @@ class ProblemRun(Run):
         return digest(self.identity().digest, NUMERICS_VERSION)
 
     def advance(self, k: int) -> Progress:
-        """Take k steps."""
-        state, step = self._state, self.step
-        end = step + k
-        settings = self._study or self._settings_until(end)
-        key = Key(self.method.name, float(self.lr or 0.0), self.seed)
-        points, total = (np.stack([state[name]] * WIDTH)[None] for name in ("point", "total"))
-        batches = {self.seed: self._batches(self.seed, step)}
+        """Take k steps; after divergence all numbers are ∞."""
+        since, end = self.step, self.step + k
+        if end > self._chunk.settings.steps:
+            state, self._chunk = self.state_dict(), self._begun(2 * end)
+            self.load_state_dict(state)
+        chunk = self._chunk
         with np.errstate(all="ignore"), one_blas_thread():
-            chunk = Chunk(self.problem, [[key]], {key.method: self.method}, settings, batches, step, points, total)
-            chunk.memory = level.Seen(*(np.full(WIDTH, value) for value in state["level"]))
             chunk.advance(end)
-        numbers, diverged_at = chunk.steps[:, 0, 0, :k], int(chunk.diverged_at[0, 0])
-        np.sqrt(numbers[-1], out=numbers[-1])
-        per_epoch = settings.steps_per_epoch
-        epochs = slice(0 if step == 0 else step // per_epoch + 1, end // per_epoch + 1)
-        losses = np.full((2, epochs.stop - epochs.start), np.inf)
-        losses[0] = chunk.train[0, 0, epochs]
-        if self.problem.n_valid:
-            losses[1] = chunk.valid[0, 0, epochs]
-        if diverged_at >= 0:  # the slot was put back to the start, or taken out
-            numbers[:, diverged_at - step :] = np.inf
-        else:
-            state |= {"point": chunk.points[0, 0].copy(), "total": chunk.total[0, 0].copy()}
-        state |= {
-            "step": end,
-            "numbers": np.concatenate([state["numbers"], numbers], axis=1),
-            "epochs": np.concatenate([state["epochs"], losses], axis=1),
-            "last": float(chunk.last[0, 0]),
-            "average": float(chunk.average[0, 0]),
-            "diverged_at": diverged_at,
-            "level": np.array([values[0] for values in chunk.memory]),
-        }
+        numbers = np.full((len(TRACED), k), np.inf)
+        taken = (self.step if chunk.diverged_at[0, 0] < 0 else int(chunk.diverged_at[0, 0])) - since
+        if taken > 0:
+            numbers[:, :taken] = chunk.steps[:, 0, 0, since : since + taken]
         return Progress(numbers[0], numbers[3])
 
     def distance(self) -> float:
         """‖x_t − x_1‖."""
-        return float(np.linalg.norm(self._state["point"] - self.problem.initial_point()))
+        return float(np.linalg.norm(self._chunk.points[0, 0] - self._chunk.start))
 
     def evaluate(self) -> float:
         """The full loss at the point before the last step, which is what the last-iterate bound speaks of."""
-        return float(self._state["last"])
+        return float(self._chunk.last[0, 0])
 
     def trace(self) -> Trace | None:
         """What a study keeps of a run that has come to its end, equal to the last bit; None of any other."""
-        state, settings = self._state, self._study
-        if settings is None or not (state["diverged_at"] >= 0 or state["step"] == settings.steps):
-            return None
-        steps = np.full((len(TRACED), 1, settings.kept), np.inf)
-        steps[:, 0, : state["step"]] = state["numbers"]
-        losses = np.full((2, 1, settings.epochs + 1), np.inf)
-        losses[:, 0, : state["epochs"].shape[1]] = state["epochs"]
-        columns = (state[name] for name in ("last", "average", "diverged_at"))
-        bound = -np.inf if self.method.lower_bound is None else self.method.lower_bound
-        below = (steps[0] < bound).sum(axis=-1)
-        valid = losses[1][:, : settings.epochs + 1 if self.problem.n_valid else 0]
-        key = Key(self.method.name, float(self.lr or 0.0), self.seed)
-        last, average, diverged_at = (np.array([value]) for value in columns)
-        return closed(settings, [key], steps, losses[0], valid, last, average, diverged_at, np.array([-1]), below)[0]
+        chunk = self._chunk
+        is_over = chunk.diverged_at[0, 0] >= 0 or chunk.step == chunk.settings.steps
+        return chunk.traces()[0] if self._study is not None and is_over else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Point, sum of points, and what was recorded."""
-        return dict(self._state)
+        """Point, sum of points, and what was recorded; of a run that has diverged nothing is left."""
+        chunk = self._chunk
+        epochs = chunk.step // chunk.settings.steps_per_epoch + 1
+        return {
+            "step": chunk.step,
+            "points": [chunk.points[0, 0].copy(), chunk.total[0, 0].copy()],
+            "level": [float(values[0]) for values in chunk.memory],
+            "steps": chunk.steps[:, 0, 0, : chunk.step].copy(),
+            "epochs": [losses[0, 0, :epochs].copy() for losses in (chunk.train, chunk.valid)],
+            "ends": [values[0, 0].item() for values in (chunk.last, chunk.average, chunk.violations)],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
-        self._state = dict(state)
+        if state["step"] > self._chunk.settings.steps or self.step:
+            self._chunk = self._begun(state["step"])
+        chunk = self._chunk
+        chunk.step = state["step"]
+        next(islice(chunk.batches[self.seed], chunk.step, chunk.step), None)
+        chunk.steps[..., : chunk.step] = state["steps"][:, None, None]
+        for losses, known in zip((chunk.train, chunk.valid), state["epochs"], strict=True):
+            losses[..., : len(known)] = known
+        arrays: Any = (chunk.points, chunk.total, *chunk.memory, chunk.last, chunk.average, chunk.violations)
+        for array, value in zip(arrays, (*state["points"], *state["level"], *state["ends"]), strict=True):
+            array[...] = value
 
-    def _settings_until(self, end: int) -> Settings:
-        """Settings of runs that go on after a step, where nobody knows T."""
-        per_epoch = self.problem.n_rows // self.batch_size
-        epochs = end // per_epoch + 1
-        factors = np.ones(epochs * per_epoch)
-        if self.schedule is not None:
-            known = self.schedule[: len(factors)]
-            factors[: len(known)] = known
-        return Settings(per_epoch, epochs, self.batch_size, factors, self.sampling, 1)
-
-    def _batches(self, seed: int, step: int) -> Iterator[Any]:
-        """The rows of the steps from ``step`` on."""
-        if seed not in self._known:
-            self._known[seed] = [], row_orders(seed, self.problem.n_rows, self.batch_size, self.sampling)
-        (known, orders), per_epoch = self._known[seed], self.problem.n_rows // self.batch_size
-        for epoch in count(step // per_epoch):
-            while epoch >= len(known):
-                known.append(next(orders))
-            yield from known[epoch][step % per_epoch if epoch == step // per_epoch else 0 :]
+    def _begun(self, steps: int) -> Chunk:
+        """The run at its start, with room for some steps at least; only in a study it is known how many there are."""
+        settings = self._study
+        if settings is None:
+            per_epoch = self.problem.n_rows // self.batch_size
+            epochs = steps // per_epoch + 1
+            factors = np.ones(epochs * per_epoch)
+            if self.schedule is not None:
+                known = self.schedule[: len(factors)]
+                factors[: len(known)] = known
+            settings = Settings(per_epoch, epochs, self.batch_size, factors, self.sampling, 1)
+        key = Key(self.method.name, float(self.lr or 0.0), self.seed)
+        return Chunk(self.problem, [[key]], {key.method: self.method}, settings)
