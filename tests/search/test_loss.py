@@ -97,15 +97,6 @@ def test_a_horizon_of_one_step(regression):
     assert tune(ProblemRun(regression, "sgd", batch_size=5), [0.01, 0.1], 1).steps >= 1
 
 
-def test_the_plot_shows_every_candidate(regression):
-    found = tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 100)
-    ax = found.plot()
-    assert len(ax.patches) == len(LRS)
-    texts = [text.get_text() for text in ax.texts]
-    assert sum(text.startswith("chosen") for text in texts) == 1
-    assert any(text.startswith("diverged: at step") for text in texts) or any("never" in text for text in texts)
-
-
 def test_the_table_prints_and_becomes_a_frame(regression):
     found = tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 100)
     lines = str(found.table).splitlines()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.runs import Floats, Key, Record
+from surefoot.runs import Floats, Record
 
 
 @dataclass(eq=False)
@@ -19,11 +19,6 @@ class Candidate:
     records: list[Record]
     reason: str = ""
     """Why it was stopped, for the table."""
-
-    @classmethod
-    def make(cls, method: str, lr: float, horizon: int, seeds: tuple[int, ...]) -> Candidate:
-        """A candidate that has not started."""
-        return cls(method, lr, [Record(Key(method, lr, seed), horizon) for seed in seeds])
 
     @property
     def done(self) -> int:

@@ -12,7 +12,6 @@ from surefoot.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -85,12 +84,6 @@ class Found:
     """What happened to every candidate."""
     run: Run | None = field(repr=False, default=None)
     """The finished run of the first seed; None if it was taken from a study's store."""
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw what ran how far, and why it stopped."""
-        from surefoot.search._plot import draw
-
-        return draw(self, ax)
 
     def summary(self) -> list[str]:
         """The answer in a few lines: the rate, the price, how sure it is, and the warnings."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot._base import checks
-from surefoot.runs import Executor, Floats, Run, RunFactory, RunWork, SearchError, Tell, reporter, tell
+from surefoot.runs import Executor, Floats, Key, Record, Run, RunFactory, RunWork, SearchError, Tell, reporter, tell
 from surefoot.search._arguments import OWN_RATES, factories_of, schedule_of
 from surefoot.search._candidate import Candidate
 from surefoot.search._found import Found, Row, Table
@@ -117,8 +117,10 @@ def tune(
     rounds = 0 if refine is None else checks.whole("refine", refine, 0)
     max_states = checks.whole("max_states", max_states, 1)
     executor = Executor(engine, processes, address, cpus, gpus)
-    if maximize:
-        _require_evaluations(factories, rates[0], all_seeds[0])
+    for name, factory in factories.items() if maximize else ():
+        run, where = factory(rates[0], all_seeds[0]), f"run_factory[{name!r}]" if name else "run_factory"
+        if isinstance(run, Run) and run.evaluate() is None:
+            raise TypeError(f"maximize=True needs runs with evaluate(); those of {where} have none")
     shared = hashlib.sha256(factors.astype("<f8").tobytes()).hexdigest()
     settings = {"horizon": horizon, "schedule": shared, "methods": list(factories)}
 
@@ -133,18 +135,17 @@ def tune(
         search = Search(executor, work, kept, list(factories), all_seeds, factors, maximize, report)
         for method in factories:
             search.add(method, rates)
-        winner = search.run()
-        for _ in range(_EXTENSIONS if extend else 0):
-            beyond = [] if winner is None else _beyond(search.rates_of(winner.method), winner.lr)
-            if winner is None or not beyond:
+        winner, extensions = search.run(), _EXTENSIONS if extend else 0
+        while winner is not None:
+            known = [candidate.lr for candidate in search.candidates if candidate.method == winner.method]
+            new, extensions = _beyond(known, winner.lr) if extensions > 0 else [], extensions - 1
+            if not new:
+                extensions = 0
+                if rounds > 0 or (lrs is None and refine is None):
+                    new, rounds = _between(known, winner.lr, 1.0 if rounds > 0 else _FINE), rounds - 1
+            if not new:
                 break
-            winner = search.run([winner, *search.add(winner.method, beyond)])
-        while winner is not None and (rounds > 0 or (lrs is None and refine is None)):
-            between = _between(search.rates_of(winner.method), winner.lr, 1.0 if rounds > 0 else _FINE)
-            if not between:
-                break
-            rounds -= 1
-            winner = search.run([winner, *search.add(winner.method, between)])
+            winner = search.run([winner, *search.add(winner.method, new)])
         steps = search.steps
         search.read_finished()
         winner = search.best()
@@ -173,13 +174,10 @@ class Search:
         """Steps taken, over all candidates."""
         return sum(candidate.done for candidate in self.candidates)
 
-    def rates_of(self, method: str) -> list[float]:
-        """The rates of a method."""
-        return [candidate.lr for candidate in self.candidates if candidate.method == method]
-
     def add(self, method: str, lrs: Sequence[float]) -> list[Candidate]:
         """Add candidates, with what the store has of their runs."""
-        new = [Candidate.make(method, lr, self.work.horizon, self.seeds) for lr in lrs]
+        horizon = self.work.horizon
+        new = [Candidate(method, lr, [Record(Key(method, lr, seed), horizon) for seed in self.seeds]) for lr in lrs]
         self.kept.restore(record for candidate in new for record in candidate.records)
         self.candidates = sorted([*self.candidates, *new], key=lambda c: (self.methods.index(c.method), c.lr))
         return new
@@ -221,13 +219,6 @@ class Search:
         sign = -1.0 if self.maximize else 1.0
         complete = [candidate for candidate in self.candidates if math.isfinite(candidate.score())]
         return min(complete, key=lambda candidate: sign * candidate.score(), default=None)
-
-
-def _require_evaluations(factories: Mapping[str, RunFactory], lr: float, seed: int) -> None:
-    for name, factory in factories.items():
-        run, where = factory(lr, seed), f"run_factory[{name!r}]" if name else "run_factory"
-        if isinstance(run, Run) and run.evaluate() is None:
-            raise TypeError(f"maximize=True needs runs with evaluate(); those of {where} have none")
 
 
 def _answer(search: Search, winner: Candidate, steps: int) -> Found:
