@@ -239,12 +239,13 @@ def small_networks(path: Path, seed: int) -> None:
         mine: list[dict[str, Any]] = [{**row, "run": k} for k, row in enumerate(rows) if row["dataset"] == name]
         short = [row for row in mine if row["steps"] < networks.LONG]
         longer = [row for row in mine if row["steps"] == networks.LONG and np.isfinite(row["final_loss"])]
-        table = sf.forecast(short).compare(longer)
-        inside = ((table.low <= table.measured) & (table.measured <= table.high)).mean()
-        missed = table.measured[table.loss.idxmin()] - table.measured.min()
-        rank = spearmanr(table.loss, table.measured).statistic
-        off = (table.error.abs() / table.measured).mean()
-        print(f"| {name} ({len(short)} → {len(table)} runs) | {rank:.3f} | {off:.2%} | {inside:.0%} | {missed:.4f} |")
+        fit, measured = sf.forecast(short), np.array([row["final_loss"] for row in longer])
+        loss, low, high = np.array([fit.predict(row["lr"], row["schedule"], row["steps"]) for row in longer]).T
+        inside = ((low <= measured) & (measured <= high)).mean()
+        missed = measured[loss.argmin()] - measured.min()
+        rank = spearmanr(loss, measured).statistic
+        off = (abs(loss - measured) / measured).mean()
+        print(f"| {name} ({len(short)} → {len(longer)} runs) | {rank:.3f} | {off:.2%} | {inside:.0%} | {missed:.4f} |")
 
 
 def main() -> None:

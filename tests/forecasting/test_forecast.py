@@ -126,13 +126,6 @@ def test_groups_are_fitted_apart_and_asked_for_by_name(rows):
     assert len(sf.forecast(both[: len(rows)], groups=[]).fits) == 1
 
 
-def test_compare_puts_forecast_and_measurement_side_by_side(fit, rows):
-    table = fit.compare(rows)
-    assert len(table) == len(rows)
-    assert table.error.abs().max() < 0.02
-    np.testing.assert_allclose(table.loss - table.measured, table.error)
-
-
 def test_plot_shows_the_fit_and_the_forecast(fit):
     left, right = fit.plot(steps=2400).axes
     assert left.get_xlabel() == "fitted final loss"

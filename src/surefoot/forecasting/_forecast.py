@@ -17,7 +17,6 @@ from surefoot.forecasting._read import Run
 from surefoot.forecasting._schedules import Schedule
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 SCHEDULES = (
@@ -153,22 +152,6 @@ class Forecast:
         rates = optimise(fit, steps, candidates, ramp)
         value, top = fit.predict(rates), float(rates.max())
         return Choice(top, "optimised", rates / top, *value, fit.doubts(value, top if lr is None else None))
-
-    def compare(self, runs: Any, curves: Any = None, **options: Any) -> pd.DataFrame:
-        """Forecasts of known runs beside what was measured: one row per run, with ``error`` = forecast − loss.
-
-        Takes what :func:`surefoot.forecasting.forecast` takes. Rows of groups that were not fitted are left out.
-        """
-        import pandas as pd
-
-        rows = []
-        for run in _read.read(runs, curves, **options)[0]:
-            fit = next(iter(self.fits.values())) if len(self.fits) == 1 else self.fits.get(run.group)
-            if fit is not None:
-                forecast = fit.predict(run.rates)
-                row = {"run": run.name, "lr": run.lr, "schedule": run.schedule, "steps": run.steps}
-                rows.append({**row, "measured": run.loss, **forecast._asdict(), "error": forecast.loss - run.loss})
-        return pd.DataFrame(rows)
 
     def summary(self) -> str:
         """What was fitted, in a few lines."""

@@ -32,8 +32,6 @@ ALIASES = {
 """What experiment trackers and trainers call these columns."""
 MOST = 500
 """Runs of a group that are fitted; of more, so many are drawn."""
-LEAST_LOGGED = 4
-"""Rows of each run, at least, in a table of logs that has no column ``run``."""
 
 
 class Log(NamedTuple):
@@ -135,8 +133,9 @@ def _table(name: str, source: Any) -> pd.DataFrame:
         )
     if not len(table):
         raise ValueError(f"{name} must have at least one row, got an empty table")
-    others = {ours: [other for other in names if other in table] for ours, names in ALIASES.items()}
-    table = table.rename(columns={there[0]: ours for ours, there in others.items() if there and ours not in table})
+    for ours, others in ALIASES.items():
+        there = [other for other in others if other in table and ours not in table]
+        table = table.rename(columns=dict.fromkeys(there[:1], ours))
     return table.set_axis([f"row {number} of {name}" for number in range(1, len(table) + 1)])
 
 
@@ -154,9 +153,7 @@ def _names(table: pd.DataFrame) -> pd.Series[Any]:
     """Which run each row of a table with a column ``step`` is of; without a name, a run ends where ``step`` falls."""
     if "run" in table:
         return table["run"]
-    names = (table["step"].diff() <= 0).cumsum()
-    is_log = "schedule" not in table and names.value_counts().min() >= LEAST_LOGGED
-    return names if is_log else table.index.to_series()
+    return table.index.to_series() if "schedule" in table else (table["step"].diff() <= 0).cumsum()
 
 
 def _logs(what: str, table: pd.DataFrame, loss: str | None) -> dict[Any, Log]:

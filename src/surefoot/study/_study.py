@@ -400,13 +400,8 @@ class Study:
     def _seen(self) -> Seen:
         return seen(self)
 
-    def _context(self) -> str:
-        """Hash of all that the runs of this study share and that their numbers depend on."""
-        return context_of(self)
-
-    def _settings(self) -> dict[str, Any]:
-        """All that a result needs when the problem is not at hand, JSON-able."""
-        return settings_of(self)
+    _context = context_of
+    _settings = settings_of
 
 
 def _problem(problem: str | Problem, data: str | None, options: dict[str, Any]) -> Problem:
