@@ -95,7 +95,7 @@ def test_zolotarevs_function_is_the_best_one_with_three_poles() -> None:
 
 
 def singular_values_of_zolotarev(x: Tensor) -> Tensor:
-    root: Tensor = _spectral._zolotarev(torch.diag_embed((x * x)[:, None]))[:, 0, 0]
+    root: Tensor = _spectral._inverse_root(torch.diag_embed((x * x)[:, None]))[:, 0, 0]
     return root * x
 
 
@@ -111,7 +111,7 @@ def test_both_inverse_roots_lift_singular_values_into_their_bounds(values: list[
 def inverse_roots(gram: Tensor) -> dict[str, Tensor]:
     """What the CPU and what devices use, of a stack as there."""
     polynomial = _spectral._product_of_polynomials(gram[None], _spectral._quintics(0))[0]
-    return {"zolotarev": _spectral._zolotarev(gram[None])[0], "newton-schulz": polynomial}
+    return {"zolotarev": _spectral._inverse_root(gram[None])[0], "newton-schulz": polynomial}
 
 
 POLAR = ((1, 7), (40, 40), (300, 70), (200, 600))

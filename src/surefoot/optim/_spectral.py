@@ -129,13 +129,11 @@ def _gram(x: Tensor) -> Tensor:
 def _inverse_root(gram: Tensor) -> Tensor:
     """The symmetric R that turns X with XXᵀ = ``gram``, of norm 1, into nearly its orthogonal factor RX.
 
-    On devices, where factorisations are slow, R is the polynomial of Newton–Schulz.
+    On the CPU Zolotarev's C + Σ w(XXᵀ + p)⁻¹, whose three inverses take a fraction of the time of Newton–Schulz. On
+    devices, where factorisations are slow, the polynomial of Newton–Schulz.
     """
-    return _zolotarev(gram) if gram.is_cpu else _product_of_polynomials(gram, _quintics(0))
-
-
-def _zolotarev(gram: Tensor) -> Tensor:
-    """C + Σ w(XXᵀ + p)⁻¹: three inverses take a fraction of the time of the products of Newton–Schulz."""
+    if not gram.is_cpu:
+        return _product_of_polynomials(gram, _quintics(0))
     root = torch.zeros_like(gram)
     root.diagonal(dim1=-2, dim2=-1).add_(_CONSTANT)
     for pole, weight in zip(_POLES, _WEIGHTS, strict=True):
