@@ -106,8 +106,11 @@ def _group(fitted: Forecast, texts: list[str]) -> dict[str, Any] | None:
     if not texts:
         return None
     chosen = dict(text.partition("=")[::2] for text in texts)
-    known = [*fitted.groups, *map(dict, fitted.refused)]
-    fits = [group for group in known if all(str(group.get(key)) == value for key, value in chosen.items())]
-    if len(fits) != 1:
-        raise ValueError(f"--group must fit one of {fitted.groups}, got {' '.join(texts)!r}, which fits {len(fits)}")
-    return fits[0]
+    for known in (fitted.groups, [dict(group) for group in fitted.refused]):
+        fits = [group for group in known if all(str(group.get(key)) == value for key, value in chosen.items())]
+        if len(fits) == 1:
+            return fits[0]
+    groups = fitted.groups
+    telling = [key for key in groups[0] if len({str(group.get(key)) for group in groups}) > 1]
+    names = ", ".join(" ".join(f"{key}={group.get(key)}" for key in telling) for group in groups)
+    raise ValueError(f"--group must fit one of {names}; got {' '.join(texts)!r}")
