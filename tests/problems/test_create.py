@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from surefoot.data import Dataset
-from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, Quadratic, ToyFunction, create
+from surefoot.problems import LinearPredictor, LinearRegression, LogisticRegression, ToyFunction, create
 
 
 def without_options():
-    return Quadratic()
+    return ToyFunction()
 
 
 class Squares(LinearPredictor):
@@ -27,9 +27,8 @@ class Squares(LinearPredictor):
         ("linear-regression", {"n": 20, "d": 3}, LinearRegression),
         ("logistic-regression", {"data": "vowel"}, LogisticRegression),
         ("Logistic_Regression", {"data": "vowel", "ridge": 0.1}, LogisticRegression),
-        ("quadratic", {}, Quadratic),
         ("toy", {}, ToyFunction),
-        ("surefoot.problems:Quadratic", {"scales": [1.0]}, Quadratic),
+        ("surefoot.problems:ToyFunction", {"start": 1.0}, ToyFunction),
     ],
 )
 def test_names_give_problems(name, options, kind):
@@ -74,11 +73,13 @@ def test_wrong_names_and_options_are_named(name, options, message):
             "must have classes, but .* has real targets",
         ),
         (lambda: LogisticRegression("vowel", split_seed=-1), ValueError, "^split_seed must be a whole number"),
-        (lambda: Quadratic(start_seed=-1), ValueError, "start_seed must be a whole number of at least 0, got -1"),
+        (
+            lambda: LinearRegression(start_seed=-1),
+            ValueError,
+            "start_seed must be a whole number of at least 0, got -1",
+        ),
         (lambda: LogisticRegression(([[1.0], [2.0]], ["a", "b"])), ValueError, "y must be numbers, .* got .*'a'"),
-        (lambda: Quadratic("abc"), ValueError, "scales must be a list of finite numbers, got 'abc'"),
         (lambda: ToyFunction(start="zeros"), ValueError, "start must be a finite number, got 'zeros'"),
-        (lambda: Quadratic([1.0], [np.inf]), ValueError, "minimiser must be a list of finite numbers"),
         (lambda: Squares([1.0, 2.0], [1.0, 2.0]), ValueError, r"features must have the shape \(n, d\)"),
         (lambda: Squares([[1.0], [2.0]], [1.0]), ValueError, r"targets must have the shape \(2,\)"),
         (lambda: Squares([[np.nan]], [1.0]), ValueError, "must be finite"),
@@ -124,6 +125,6 @@ def test_what_is_wrong_in_a_module_of_yours_is_said_to_be_there(code, error, mes
     sys.modules.pop("mine", None)
 
 
-@pytest.mark.parametrize("problem", [LinearRegression(), LogisticRegression("vowel"), Quadratic(), ToyFunction()])
+@pytest.mark.parametrize("problem", [LinearRegression(), LogisticRegression("vowel"), ToyFunction()])
 def test_problems_can_be_sent_to_other_processes(problem):
     assert pickle.loads(pickle.dumps(problem)).fingerprint() == problem.fingerprint()

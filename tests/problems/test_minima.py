@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression as Sklearn
 
-from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
+from surefoot.problems import LinearRegression, LogisticRegression, ToyFunction
 
 
 def full_loss(problem, point):
@@ -158,10 +158,9 @@ def test_minima_of_least_squares():
         LinearRegression(n=30, d=5, ridge=0.2),
         overlapping(3),
         overlapping(2),
-        Quadratic([1.0, 2.0], [3.0, -1.0]),
         ToyFunction(),
     ],
-    ids=["least squares", "ridge", "three classes", "two classes", "quadratic", "toy"],
+    ids=["least squares", "ridge", "three classes", "two classes", "toy"],
 )
 def test_envelopes_are_minima_of_loss_plus_distance(problem):
     start = problem.initial_point()

@@ -8,7 +8,6 @@ from surefoot.problems import (
     LinearPredictor,
     LinearRegression,
     LogisticRegression,
-    Quadratic,
     ToyFunction,
 )
 
@@ -54,14 +53,13 @@ def make(name):
         "ridge": lambda: LinearRegression((A, y), ridge=0.7),
         "two classes": lambda: random_classes(2),
         "four classes": lambda: random_classes(4, ridge=0.2),
-        "quadratic": lambda: Quadratic([1.0, 2.0, 3.0], [0.5, -1.0]),
         "toy": ToyFunction,
         "huber": lambda: Huber(A, 3 * y, ridge=0.1),
         "geometric median": lambda: Distances(A),
     }[name]()
 
 
-NAMES = ["least squares", "ridge", "two classes", "four classes", "quadratic", "toy", "huber", "geometric median"]
+NAMES = ["least squares", "ridge", "two classes", "four classes", "toy", "huber", "geometric median"]
 
 
 def evaluate(problem, points, rows):
@@ -158,8 +156,6 @@ def test_fingerprints_tell_problems_apart():
         LogisticRegression("vowel"),
         LogisticRegression("vowel", ridge=0.1),
         LogisticRegression("vowel", split_seed=1),
-        Quadratic(),
-        Quadratic([1.0]),
         ToyFunction(),
     ]
     assert len({problem.fingerprint() for problem in problems}) == len(problems)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
+from surefoot.problems import LinearRegression, LogisticRegression, ToyFunction
 from surefoot.theory import models
 
 
@@ -26,7 +26,6 @@ PROBLEMS = {
     "two classes, primal": (classification(2, 30, 6, ridge=0.1), 12),
     "three classes, dual": (classification(3, 30, 6, ridge=0.1), 4),
     "three classes, primal": (classification(3, 30, 6), 12),
-    "quadratic": (Quadratic([1.0, 2.0, 0.5], [1.0, 2.0]), 2),
     "toy": (ToyFunction(), 1),
 }
 
@@ -80,7 +79,6 @@ def test_proximal_points_of_the_paper_s_data_are_certified(name):
     assert gaps.max() < 1e-18
 
 
-@pytest.mark.filterwarnings("ignore:.*proximal points are not certain")
 @pytest.mark.parametrize("classes", [2, 3])
 def test_proximal_points_of_large_features_are_found_at_extreme_rates(classes):
     small = classification(classes, 60, 3)
@@ -102,11 +100,11 @@ def test_proximal_points_of_fewer_rows_than_parameters_with_features_of_hundreds
     assert (gaps <= 1e-6 * (losses + np.sum((new - start) ** 2, axis=1) / (2 * lrs))).all()
 
 
-def test_proximal_points_that_are_not_certain_are_reported():
+def test_proximal_points_that_are_not_found_are_reported():
     random = np.random.default_rng(0)
     problem = LogisticRegression((1e6 * random.standard_normal((60, 12)), random.integers(0, 3, 60)), validation=0)
     points = np.tile(problem.initial_point(), (16, 1))
-    with pytest.warns(RuntimeWarning, match=r"\d+ of 16 proximal points are not certain .* as large as 3\.\d*e\+06"):
+    with pytest.warns(RuntimeWarning, match=r"of 16 proximal points .* may be off .* as large as 3\.\d*e\+06"):
         _, _, gaps = prox(problem, points, np.arange(20), np.geomspace(1e-6, 1e6, 16))
     assert gaps.max() > 1e-3
 

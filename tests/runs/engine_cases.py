@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from surefoot.problems import LinearRegression, LogisticRegression, Quadratic, ToyFunction
+from surefoot.problems import LinearRegression, LogisticRegression, ToyFunction
 from surefoot.runs import Executor, Record, Settings, SweepWork
 from surefoot.runs._methods import parse_method
 from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key
@@ -26,7 +26,6 @@ PROBLEMS = {
     "three classes, b > d": (small_logistic(3, ridge=0.05), 8, (0.1, 0.5)),
     "two classes": (small_logistic(2), 4, (0.1, 0.5)),
     "vowel": (LogisticRegression("vowel"), 16, (0.1, 0.5)),
-    "quadratic": (Quadratic([0.5, 1.0, 1.5, 0.7], [1.0, -2.0, 0.5]), 2, (0.1, 0.4)),
     "toy": (ToyFunction(), 1, (0.5, 2.0)),
 }
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.runs.engine_cases import METHODS, PROBLEMS, numbers, runs_of, sweep
 
-from surefoot.problems import LinearRegression, LogisticRegression, Quadratic
+from surefoot.problems import LinearRegression, LogisticRegression
 from surefoot.runs import STEP_FIELDS, Record, Settings, SweepWork, parse_method
 from surefoot.runs._row_orders import row_orders
 
@@ -47,7 +47,7 @@ def test_divergence_is_data():
 
 
 def test_an_overflow_in_the_last_step_is_seen():
-    problem = Quadratic([1.0], [0.0])
+    problem = LinearRegression(([[1.0]], [0.0]))
     traces = sweep(problem, runs_of(["sgd"], [1e200], [0]), 1, epochs=1)
     assert np.isfinite(traces[0].steps["loss"]).all()
     diverging = sweep(problem, runs_of(["sgd"], [1e308 * 1.7], [0]), 1, epochs=2)[0]
@@ -87,7 +87,7 @@ def test_violations_of_the_lower_bound_are_counted_and_take_no_step():
 
 def test_violations_end_with_the_run():
     # The second row's loss is below the bound at the start, to which a diverged run is put back.
-    problem = Quadratic([1.0, 1e-3], [0.0])
+    problem = LinearRegression(([[1.0], [1e-3]], [0.0, 0.0]))
     trace = sweep(problem, runs_of(["log-ngn(lower_bound=1e-4)"], [1e6], [0]), 1, epochs=1000)[0]
     assert trace.status == "diverged"
     assert trace.violations == np.count_nonzero(trace.steps["loss"] < 1e-4) < 20

@@ -12,7 +12,6 @@ from surefoot.problems._linear_regression import LinearRegression
 from surefoot.problems._logistic import LogisticRegression
 from surefoot.problems._network import NetworkProblem, Starts
 from surefoot.problems._problem import ArrayProblem, Optimum, Problem, Proximal, Rows
-from surefoot.problems._quadratic import Quadratic
 from surefoot.problems._threads import one_blas_thread
 from surefoot.problems.toy import ToyFunction
 
@@ -32,7 +31,6 @@ __all__ = [
     "Optimum",
     "Problem",
     "Proximal",
-    "Quadratic",
     "Rows",
     "Starts",
     "TensorInputs",

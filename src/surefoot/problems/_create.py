@@ -13,11 +13,10 @@ from surefoot.problems._logistic import LogisticRegression
 from surefoot.problems._named_networks import characters, digits_cnn, digits_mlp, resnet20
 from surefoot.problems._network import NetworkProblem
 from surefoot.problems._problem import Problem
-from surefoot.problems._quadratic import Quadratic
 from surefoot.problems.toy import ToyFunction
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
-    **{cls.name: cls for cls in (LinearRegression, LogisticRegression, Quadratic, ToyFunction)},
+    **{cls.name: cls for cls in (LinearRegression, LogisticRegression, ToyFunction)},
     **{function.__name__.replace("_", "-"): function for function in (resnet20, digits_mlp, digits_cnn, characters)},
 }
 """The problems that have a name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,6 @@ from surefoot.problems._threads import one_blas_thread
 
 _LARGEST = 4000
 """Number of parameters up to which Newton's method is used over all rows."""
-_UNSURE = 1e-3
-"""Certified gap of a proximal point, relative to its objective, from which on there is a warning."""
 
 
 class LogisticRegression(LinearPredictor):
@@ -76,20 +73,8 @@ class LogisticRegression(LinearPredictor):
 
     def prox(self, points: Floats, rows: Rows, lr: Floats) -> Proximal:
         """The proximal points by Newton's method, with a warning for those that it may not have found."""
-        A = self.A.take(rows, axis=0)
-        found = proximal_points(A, self.y.take(rows), self._shaped(points), lr, self.ridge)
-        new = found.points.reshape(points.shape)
-        moved = new - points
-        unsure = found.gaps > _UNSURE * (found.losses + np.vecdot(moved, moved) / (2.0 * lr))
-        if unsure.any():
-            warnings.warn(
-                f"{self.name}: {unsure.sum()} of {unsure.size} proximal points are not certain to {_UNSURE:g} of their "
-                f"objective, at rates from {lr[unsure].min():.3g} on; Newton's method runs out of digits with features "
-                f"as large as {np.abs(A).max():.3g}: scale them to about 1, or leave these rates out for spp",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        return found._replace(points=new)
+        found = proximal_points(self.A.take(rows, axis=0), self.y.take(rows), self._shaped(points), lr, self.ridge)
+        return found._replace(points=found.points.reshape(points.shape))
 
     def optimum(self) -> Optimum:
         """The minimum of the full loss; separable data have none, and the infimum is 0 then."""

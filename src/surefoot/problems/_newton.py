@@ -7,6 +7,7 @@ They do not see each other: all products and systems are a run's own, and one th
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ _DAMPING = 1e-13
 """Least curvature of a Newton system, relative to that of the rows: for rates so large that c is lost in rounding."""
 _CERTAIN = 1e-6
 """Largest gap at which a minimum counts as found, relative to the objective."""
+_UNSURE, _LOST = 1e-3, 1e-9
+"""There is a warning if a proximal point lacks more than these parts of its objective and of what was gained."""
 _MOVES = 0.1
 """Change of a prediction by a Newton step at the end from which on classes drift apart for ever."""
 
@@ -207,20 +210,33 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
     chosen = np.flatnonzero(number == np.arange(lr.size))
 
     objective = _Objective(L[group[chosen]], labels[group[chosen]], start[chosen], weight[chosen])
-    value, gradient, _ = objective.evaluate(np.zeros((len(chosen), classes, L.shape[2])))
+    first_value, gradient, _ = objective.evaluate(np.zeros((len(chosen), classes, L.shape[2])))
     grad_sq = _dot(gradient, gradient)
     # NGN's step is a good first guess: for one row of least squares it is the proximal point. (Number by number: for an
     # array the last bit may depend on the others.) With large features, whose probabilities are all 0 or 1, no
     # curvature is left there; it is largest where all classes are equally likely.
-    sizes = [SquareRoot().step(*run).size for run in zip(value, grad_sq, 1.0 / objective.weight, strict=True)]
+    sizes = [SquareRoot().step(*run).size for run in zip(first_value, grad_sq, 1.0 / objective.weight, strict=True)]
     guess = -_wide(np.array(sizes)) * gradient
     middle = (center.mean(axis=-2, keepdims=True) if classes > 1 else 0.0) - center
     middle = (middle if Q is None else _product(middle, Q)).reshape(lr.size, classes, -1)[chosen]
     is_better = objective.evaluate(middle)[0] < objective.evaluate(guess)[0]
     v = _descend(objective, np.where(_wide(is_better), middle, guess), grad_sq)
 
-    value, gradient, _ = objective.evaluate(v)
+    value, gradient, slopes = objective.evaluate(v)
     gaps = 0.5 * _dot(gradient, gradient) / objective.weight
+    unsure = gaps > _UNSURE * value
+    if unsure.any():
+        # The certified gap says little at rates so large that c is almost 0: look at what a further step promises.
+        promised = -_dot(gradient[unsure], objective.of(unsure).newton_step(gradient[unsure], slopes[unsure]))
+        unsure[unsure] = 0.5 * promised > np.maximum(_UNSURE * value, _LOST * (first_value - value))[unsure]
+    if unsure.any():
+        warnings.warn(
+            f"{unsure.sum()} of {len(unsure)} proximal points of the cross entropy may be off by more than {_UNSURE:g} "
+            f"of their objective, at rates from {lr.reshape(-1)[chosen][unsure].min():.3g} on: Newton's method runs "
+            f"out of digits with features as large as {np.abs(A).max():.3g}. Scale them to about 1, or use other rates",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     losses = value - 0.5 * objective.weight * _dot(v, v)
     place = np.searchsorted(chosen, number)
     back = v[place].reshape(*points.shape[:-1], -1)
