@@ -10,19 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.optim.optim_problem import NAMES, Problem, equal, make, prepared, train
+from tests.optim.optim_problem import NAMES, Problem, equal, make, prepared
 
 import surefoot.optim as sfo
 from surefoot.theory import models
-
-
-def test_the_added_loss_is_used_once() -> None:
-    problem = Problem()
-    optimizer = make("NGN", problem.params)
-    optimizer.add_loss(problem.backward(0))
-    optimizer.step()
-    with pytest.raises(ValueError, match="needs the loss"):
-        optimizer.step()
 
 
 def test_zero_grad_drops_the_added_loss() -> None:
@@ -33,11 +24,6 @@ def test_zero_grad_drops_the_added_loss() -> None:
     problem.backward(0)
     with pytest.raises(ValueError, match="needs the loss"):
         optimizer.step()
-
-
-def test_closure_returns_through_step() -> None:
-    problem = Problem()
-    assert make("SPS", problem.params).step(lambda: torch.tensor(3.0)) == 3.0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,17 +41,6 @@ def test_without_loss_at_rate_zero_only_the_state_is_created(name: str) -> None:
     trained.step(loss=1.0)
     assert [set(s) for s in optimizer.state.values()] == [set(s) for s in trained.state.values()]
     assert optimizer.last_step.size == 0
-
-
-def test_last_step_is_the_models() -> None:
-    problem = Problem()
-    optimizer = make("NGN", problem.params, lr=2.0)
-    loss = problem.backward(0)
-    grad_sq = sum(float(p.grad.square().sum()) for p in problem.params if p.grad is not None)
-    optimizer.step(loss=loss)
-    step = models.SquareRoot().step(float(loss), grad_sq, 2.0)
-    assert optimizer.last_step.size.item() == pytest.approx(step.size, rel=1e-12)
-    assert optimizer.last_step.delta.item() == pytest.approx(step.delta, rel=1e-12)
 
 
 def test_last_step_has_one_size_a_group_if_the_rates_differ() -> None:
@@ -113,42 +88,11 @@ def test_a_reading_of_last_step_stays() -> None:
     assert step.delta.item() == value
 
 
-def test_averaged_index_may_be_negative_and_is_the_theorys() -> None:
-    problem = Problem()
-    optimizer = make("MoMo", problem.params, lr=1e-3)
-    first = float(optimizer.step(loss=problem.backward(0)))
-    loss = problem.backward(1) * 0.01  # a far better batch than the average
-    optimizer.step(loss=loss)
-    average = first + 0.1 * (float(loss) - first)
-    assert optimizer.last_step.delta.item() == pytest.approx(float(loss) - average, abs=0.05)
-    assert optimizer.last_step.delta.item() < 0
-
-
-def test_a_lower_bound_for_a_single_step_is_forgotten() -> None:
-    problem, other = Problem(), Problem()
-    optimizer, plain = make("SPS", problem.params, lr=100.0), make("SPS", other.params, lr=100.0)
-    optimizer.step(loss=problem.backward(0), lower_bound=0.0)
-    optimizer.step(loss=torch.tensor(0.5), lower_bound=0.7)  # skipped
-    plain.step(loss=other.backward(0))
-    assert equal(train(problem, optimizer, [1]), train(other, plain, [1]))
-
-
 def test_a_bound_in_the_model_is_the_optimizers() -> None:
     problem, other = Problem(), Problem()
     sfo.ModelBased(problem.params, 10.0, model=models.Truncated(lower_bound=-1.0)).step(loss=problem.backward(0))
     sfo.SPS(other.params, 10.0, lower_bound=-1.0).step(loss=other.backward(0))
     assert equal(problem.values(), other.values())
-
-
-def test_clipping_scales_the_rate_and_not_the_gradient() -> None:
-    x = torch.nn.Parameter(torch.tensor([3.0, 4.0], dtype=torch.float64))
-    optimizer = sfo.SPS([x], 0.1, max_grad_norm=1.0)
-    loss = 0.5 * x.square().sum()
-    loss.backward()
-    optimizer.step(loss=loss)
-    assert optimizer.last_step.size.item() == pytest.approx(0.1 / 5.0)
-    assert x.grad is not None
-    assert x.grad.norm() == 5.0
 
 
 def bad_construction(**options: Any) -> Callable[[], Any]:

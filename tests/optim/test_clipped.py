@@ -20,6 +20,8 @@ SQUARED: list[tuple[str, dict[str, Any]]] = [
     ("NGN", {"lr": 1.0, "weight_decay": 0.01}),
     ("NGNMomentum", {"lr": 1.0}),
     ("MoMo", {"lr": 1.0, "beta": 0.0}),
+    ("SPS", {"lr": 10.0, "momentum": sfo.ScheduleFree()}),
+    ("NGN", {"lr": 1.0, "momentum": sfo.ScheduleFree()}),
 ]
 
 

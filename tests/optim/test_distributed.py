@@ -50,12 +50,6 @@ def test_two_ranks_stay_together_for_a_thousand_steps(tmp_path: Path) -> None:
     check(run(tmp_path, list(NAMES), 1000), list(NAMES), 1000)
 
 
-@pytest.mark.slow
-def test_without_communication_the_ranks_drift_apart(tmp_path: Path) -> None:
-    first, second = (rank["NGN"] for rank in run(tmp_path, ["NGN"], 20, process_group=None))
-    assert not equal(first, second)
-
-
 @pytest.mark.parametrize("name", ["NGN", "Surefoot"])
 def test_a_nan_in_the_gradient_of_one_rank_makes_all_ranks_skip(ranks: Ranks, name: str) -> None:
     (first,), (second,) = (rank[f"{name} with a NaN"] for rank in ranks)

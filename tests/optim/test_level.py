@@ -43,17 +43,6 @@ def test_the_first_height_is_a_tenth_of_the_first_loss() -> None:
     assert height(scalar_steps([4.0], lower_bound="level"), 4.0) == pytest.approx(0.4)
 
 
-def test_after_a_spike_the_height_is_that_of_the_spike() -> None:
-    optimizer = scalar_steps([4.0] * 20 + [54.0], lower_bound="level")
-    assert height(optimizer, 54.0) == pytest.approx(50.0 + 0.4)
-
-
-def test_a_lucky_batch_keeps_a_height() -> None:
-    optimizer = scalar_steps([4.0] * 20 + [0.01], lower_bound="level")
-    assert height(optimizer, 0.01) >= 0.4
-    assert optimizer.last_step.size.item() > 0
-
-
 def test_losses_below_zero_free_the_level() -> None:
     optimizer = scalar_steps([4.0] + [-1.0] * 400, lower_bound=sfo.Level(share=0.5))
     assert height(optimizer, -1.0) == pytest.approx(2.5, rel=1e-3)
@@ -160,15 +149,6 @@ def test_units_of_parameters_and_loss_do_not_matter(unit: float, scale: float) -
     assert distance(run(1.0, 1.0), run(unit, scale)) <= 1e-6
 
 
-def test_weight_decay_follows_the_step() -> None:
-    """At a rate of 5 a decay of 0.1 would halve the weights in every step, were it taken from the rate."""
-    x = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
-    optimizer = sfo.SPS([x], lr=5.0, weight_decay=0.1, lower_bound="level", listen=False)
-    x.grad = torch.tensor([100.0, 0.0])
-    optimizer.step(loss=1.0)
-    assert x[1].item() == pytest.approx(2.0, rel=1e-4)
-
-
 def test_state_is_not_larger_than_adamws() -> None:
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(8, 4))
     ours, theirs = sfo.Surefoot(net.parameters()), torch.optim.AdamW(net.parameters())
@@ -226,17 +206,6 @@ def test_the_unit_of_the_loss_does_not_matter_over_the_range_of_float32(scale: f
         return problem.values()
 
     assert distance(run(1.0), run(scale)) <= 1e-4
-
-
-def test_in_long_runs_noise_alone_shortens_the_step() -> None:
-    x = torch.nn.Parameter(torch.zeros(8, dtype=torch.float64))
-    optimizer, generator = sfo.Surefoot([x], listen=False), torch.Generator().manual_seed(0)
-    sizes = []
-    for index in range(1200):
-        x.grad = torch.randn(8, generator=generator, dtype=torch.float64)
-        optimizer.step(loss=1.0 if index == 0 else 0.1)
-        sizes.append(optimizer.last_step.size.item())
-    assert sum(sizes[900:]) < 0.6 * sum(sizes[100:400])
 
 
 def test_the_index_does_not_depend_on_the_order_of_groups() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from tests.optim.optim_problem import Problem, distance, make, train
+from tests.optim.optim_problem import Problem, distance, train
 
 import surefoot.optim as sfo
 
@@ -32,31 +31,6 @@ def test_decoupled_decay_is_that_of_adamw() -> None:
         theirs.backward(index)
         peer.step()
     assert distance(left, theirs.values()) <= 1e-12
-
-
-@pytest.mark.parametrize("lr", [0.05, 5.0])
-def test_sps_is_optax_polyak_sgd(lr: float) -> None:
-    jax = pytest.importorskip("jax", reason="optax needs jax")
-    optax = pytest.importorskip("optax", reason="the comparison needs optax")
-    problem = Problem(torch.float32)
-    optimizer = sfo.SPS(problem.params, lr)
-    peer = optax.polyak_sgd(max_learning_rate=lr)
-    params = [jax.numpy.asarray(p.detach().numpy().copy()) for p in problem.params]
-    state = peer.init(params)
-
-    def loss_of(params: list[Any], inputs: Any, targets: Any) -> Any:
-        first, bias, second, offset = params
-        outputs = jax.numpy.tanh(inputs @ first.T + bias) @ second.T + offset
-        return jax.numpy.mean((outputs - targets) ** 2)
-
-    for index in range(10):
-        optimizer.step(loss=problem.backward(index))
-        batch = [tensor.numpy() for tensor in problem.batch(index)]
-        value, grads = jax.value_and_grad(loss_of)(params, *batch)
-        updates, state = peer.update(grads, state, params, value=value)
-        params = optax.apply_updates(params, updates)
-    for ours, theirs in zip(problem.params, params, strict=True):
-        np.testing.assert_allclose(ours.detach().numpy(), np.asarray(theirs), rtol=0, atol=2e-5)
 
 
 THEIR_ROUNDING = 1e-5
@@ -106,23 +80,3 @@ def test_momo_adam_is_the_authors(lr: float, options: dict[str, Any]) -> None:
         optimizer.step(loss=ours.backward(index))
         peer.step(loss=theirs.backward(index))
     assert distance(ours.values(), theirs.values()) <= THEIR_ROUNDING
-
-
-def test_ngn_momentum_is_the_heavy_ball_of_its_authors() -> None:
-    problem, other = Problem(), Problem()
-    left = train(problem, make("NGNMomentum", problem.params, lr=0.3), range(10))
-    old = other.values()
-    for index in range(10):
-        loss = float(other.backward(index))
-        grad_sq = sum(float(p.grad.square().sum()) for p in other.params if p.grad is not None)
-        size = 0.3 / (1 + 0.3 * grad_sq / (2 * loss))
-        new = [
-            p.detach() - 0.1 * size * p.grad + 0.9 * (p.detach() - before)
-            for p, before in zip(other.params, old, strict=True)
-            if p.grad is not None
-        ]
-        old = other.values()
-        with torch.no_grad():
-            for p, value in zip(other.params, new, strict=True):
-                p.copy_(value)
-    assert distance(left, other.values()) <= 1e-12

@@ -68,20 +68,6 @@ def test_adam_is_the_authors() -> None:
     assert distance(ours.values(), theirs.values()) <= 1e-10
 
 
-def test_the_model_sees_the_linearisation_at_z() -> None:
-    x = torch.nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
-    optimizer = sfo.SPS([x], 100.0, momentum=sfo.ScheduleFree(0.5))
-    for _ in range(3):
-        optimizer.zero_grad()
-        loss = 0.5 * x**2
-        loss.backward()
-        y, z = x.item(), optimizer.state[x]["z"].item() if optimizer.state else x.item()
-        optimizer.step(loss=loss)
-        value = 0.5 * y**2 + y * (z - y)
-        assert optimizer.last_step.size.item() == pytest.approx(max(value, 0.0) / y**2)
-        assert optimizer.state[x]["z"].item() == pytest.approx(z - max(value, 0.0) / y)
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.floats(0.05, 3.0), min_size=2, max_size=2),
@@ -142,16 +128,6 @@ def test_a_checkpoint_of_the_evaluation_mode_trains_on() -> None:
     resumed.train()
     optimizer.train()
     assert equal(train(problem, optimizer, range(3, 6)), train(other, resumed, range(3, 6)))
-
-
-def test_other_optimizers_have_the_modes_too() -> None:
-    problem = Problem()
-    optimizer = make("MoMo", problem.params)
-    train(problem, optimizer, range(2))
-    before = problem.values()
-    optimizer.eval()
-    assert equal(before, problem.values())
-    optimizer.train()
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,18 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(name: str, what: str) 
     assert optimizer.last_step == (0.0, math.inf)
 
 
+@pytest.mark.parametrize("size", [1e30, 3e37, 3e38])
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_that_are_finite_and_huge_leave_finite_parameters(name: str, size: float) -> None:
+    params = [torch.nn.Parameter(torch.ones(4, 4)), torch.nn.Parameter(torch.ones(4))]
+    optimizer = make(name, params, listen=False)
+    for scale in (1.0, size, 1.0):
+        for p in params:
+            p.grad = torch.full_like(p, scale)
+        optimizer.step(loss=1.0)
+    assert all(bool(p.isfinite().all()) for p in params)
+
+
 class Lost(sfo.Geometry):
     """A geometry that finds no norm, as LAPACK may not find eigenvalues."""
 
