@@ -308,12 +308,13 @@ class LossOptimizer(Optimizer):
         """Parameters of one group with their gradients, by device, dtype and way of being sharded."""
         params = [p for p in params if p.grad is not None]
         grads = [p.grad for p in params if p.grad is not None]
-        for layout in {grad.layout for grad in grads}:
+        kinds = {(grad.device, grad.dtype, grad.layout) for grad in grads}
+        for *_, layout in kinds:
             if layout is not torch.strided:
                 raise RuntimeError(f"{type(self).__name__} does not support sparse gradients (layout {layout})")
         if self.maximize and grads:
             grads = list(torch._foreach_neg(grads))
-        if not self._sharded and len({(p.device, p.dtype) for p in params}) == 1:
+        if not self._sharded and len(kinds) == 1:
             return [Part(params, grads, params, None)]
         parts: dict[Any, Part] = {}
         for p, grad in zip(params, grads, strict=True):

@@ -43,7 +43,7 @@ class Options(TypedDict, total=False):
 class Subset(NamedTuple):
     """Parameters of one group with one geometry, and what a step knows of them."""
 
-    group: dict[str, Any]
+    group: int
     part: Part
     geometry: Geometry
     average: list[Tensor]
@@ -52,8 +52,6 @@ class Subset(NamedTuple):
     """The gradients that the model sees, up to a factor: those of the batch, or their running averages."""
     buffers: list[list[Tensor]]
     """The geometry's buffers."""
-    momentum_name: str
-    """Under which momentum's scalar is kept."""
 
     def along(self, tensors: Sequence[Tensor], like: Tensor) -> Tensor:
         """⟨model_grads, tensors⟩ over all ranks."""
@@ -254,7 +252,7 @@ class ModelBased(LossOptimizer):
                         average = self._buffer("average", part, start)
                     model_grads = average if average and isinstance(momentum, Linearisations) else part.grads
                     buffers = [self._buffer(name, part, moment) for name in list(geometry.buffer_names)]
-                    subsets.append(Subset(group, part, geometry, average, model_grads, buffers, f"momentum_{index}"))
+                    subsets.append(Subset(index, part, geometry, average, model_grads, buffers))
         return subsets
 
     @torch.no_grad()
@@ -300,27 +298,27 @@ class ModelBased(LossOptimizer):
         skip = ~finite if violated is None else ~finite | violated
 
         # Averages and geometry are brought up to date.
-        count, weight, linearises = memory["count"], f, isinstance(momentum, Linearisations) and beta > 0
-        now = Now(count, skip, beta, f, 1.0, False)
+        linearises, weight = isinstance(momentum, Linearisations) and beta > 0, f
+        now = Now(memory["count"], skip, beta, weight, 1.0, False)
         if linearises:
             memory["age"] = past["age"] + 1.0
             weight = average_weight(beta, memory["age"], bias_correction=is_corrected(momentum))
-            now = Now(count, skip, beta, weight, 1.0, False)
+            now = now._replace(weight=weight)
             if is_corrected(momentum):
-                now = Now(count, skip, beta, torch.full_like(f, 1.0 - beta), 1.0 / (1.0 - beta**count), True)
+                now = Now(now.step, skip, beta, torch.full_like(f, 1.0 - beta), 1.0 / (1.0 - beta**now.step), True)
         elif isinstance(momentum, Linearisations):  # switched off: it begins anew when it is switched on
-            memory |= dict.fromkeys(("age", "value"), torch.zeros_like(f))
+            memory |= {"age": self._like, "value": self._like}
         measured = [self._measure(*each, now) for each in zip(subsets, norms, strict=True)]
 
         # The linear model promises the decrease q for a full step at the rates α, clipped. A step along gradients cg
         # that were clipped by hand promises α⟨g, cg⟩ = α‖cg‖²/c.
-        rates = [each.group["lr"] for each in subsets]
-        clip = None
+        rates = [group["lr"] for group in groups]
         if self._max_grad_norm is not None:
             norms = [each.part.total(sum_sq(each.model_grads, f)) * now.factor**2 for each in subsets]
             clip = clip_factor(add(norms), self._max_grad_norm)
             rates = [rate * clip for rate in rates]
-        decrease = add([rate * dual_sq for rate, (_, dual_sq) in zip(rates, measured, strict=True)])
+        pairs = zip(subsets, measured, strict=True)
+        decrease = add([rates[each.group] * dual_sq for each, (_, dual_sq) in pairs])
         if clipped_by_hand is not None and not linearises:
             decrease, grad_sq = decrease / clipped_by_hand, grad_sq / clipped_by_hand**2
         if type(self.geometry) is not Euclidean:  # whose norm was looked at above
@@ -341,7 +339,7 @@ class ModelBased(LossOptimizer):
 
         # The gap F = f̃ − C, the scale t of the step and its index δ, in units where the rate is 1.
         rule = self.lower_bound_rule if isinstance(self.lower_bound_rule, LowerBound) else None
-        bounded = Bounded(torch.zeros_like(f), decrease, {}) if rule is None else rule.observe(f, value, decrease, past)
+        bounded = Bounded(self._like, decrease, {}) if rule is None else rule.observe(f, value, decrease, past)
         if fixed is not None:
             bounded = Bounded(fixed, decrease, bounded.memory, violated)
         gap = value - bounded.bound
@@ -353,13 +351,11 @@ class ModelBased(LossOptimizer):
                 delta = safe_delta(gap, decrease, torch.ones_like(gap), scale)
 
         # x ← x − tα·direction, and what momentum makes of it: averaged linearisations fall with that by ⟨d, x − x⁺⟩.
-        moves = zip(subsets, measured, [scale * rate for rate in rates], strict=True)
-        falls = [self._move(*each, now, past, memory) for each in moves]
+        sizes = [scale * rate for rate in rates]
+        pairs = zip(subsets, measured, strict=True)
+        falls = [self._move(each, *found, sizes[each.group], now, past, memory) for each, found in pairs]
         if linearises:
             memory["value"], delta = value - add(falls), delta + (f - value)
-
-        scale = scale if clip is None else scale * clip
-        sizes = [scale * group["lr"] for group in groups]
         self._record(memory, f, finite, skip, delta, grad_sq, sizes, bounded.lowered)
         return returned
 
@@ -435,16 +431,17 @@ class ModelBased(LossOptimizer):
     def _move(
         self,
         subset: Subset,
-        measured: tuple[list[Tensor], Tensor],
+        directions: list[Tensor],
+        dual_sq: Tensor,
         size: Tensor,
         now: Now,
         past: Mapping[str, Tensor],
         memory: dict[str, Tensor],
     ) -> Tensor:
         """Move the parameters of a subset; returns how far averaged linearisations fall with that, ⟨d, x − x⁺⟩."""
-        (directions, dual_sq), momentum, skip = measured, self.momentum, now.skip
-        params, average, name = subset.part.params, subset.average, subset.momentum_name
-        lr, decay = subset.group["lr"], subset.group["weight_decay"]
+        params, average, skip, momentum = subset.part.params, subset.average, now.skip, self.momentum
+        group, name = self.param_groups[subset.group], f"momentum_{subset.group}"
+        lr, decay = group["lr"], group["weight_decay"]
         if isinstance(momentum, ScheduleFree):
             # With z⁺ = z − s the new y is y + c(z − y) − (1 − β(1 − c))·s: x need not be kept.
             weight = self._scalar(lr) ** momentum.power
