@@ -91,7 +91,8 @@ def summary(rows: Sequence[Checked]) -> Iterator[str]:
             yield f"  [red]fails[/] {escape(f'{row.claim}. Measured: {row.measured}. ({row.id})')}"
         for reason, absent in itertools.groupby(left, key=lambda row: row.measured.partition(";")[0]):
             names = [row.id for row in absent]
-            yield f"{section}: {len(names)} not checked; {escape(reason)} ({', '.join(names)})"
+            begin = " " if held or failed else f"{section}:"
+            yield f"{begin} {len(names)} not checked; {escape(reason)} ({', '.join(names)})"
 
 
 def _report(studies: Path, path: Path, console: Console) -> None:

@@ -248,11 +248,8 @@ def _any_distance(data: xr.Dataset) -> Finding:
     return Finding(holds, text)
 
 
-def _largest_early(data: xr.Dataset, labels: tuple[str, ...]) -> tuple[dict[str, float], str]:
-    """The largest early δ_t by method, and in words: at the large rate, or the largest that all were run at."""
-    rate = min(LARGE, *(float(values.lr[-1]) for values in _means(data, labels, "early_delta").values()))
-    most = _at(data, labels, "early_delta", rate)
-    return most, f"largest δ_t of the first {EARLY} steps at α = {rate:.3g}: {listed(most, '.3g')}"
+def _largest_early(rate: float, most: dict[str, float]) -> str:
+    return f"largest δ_t of the first {EARLY} steps at α = {rate:.3g}: {listed(most, '.3g')}"
 
 
 @claim(
@@ -261,8 +258,8 @@ def _largest_early(data: xr.Dataset, labels: tuple[str, ...]) -> tuple[dict[str,
     f"at α = {LARGE:g} SGD's largest δ_t of the first {EARLY} steps at least 10 × those of SPS and NGN",
 )
 def _explosion(data: xr.Dataset) -> Finding:
-    most, text = _largest_early(data, METHODS)
-    return Finding(most["sgd"] >= 10 * max(most["sps"], most["ngn"]), text)
+    most = _at(data, METHODS, "early_delta", LARGE)
+    return Finding(most["sgd"] >= 10 * max(most["sps"], most["ngn"]), _largest_early(LARGE, most))
 
 
 @claim(
@@ -272,8 +269,9 @@ def _explosion(data: xr.Dataset) -> Finding:
     "the largest rate that both were run at",
 )
 def _slowed(data: xr.Dataset) -> Finding:
-    most, text = _largest_early(data, ("sgd", WARMUP))
-    return Finding(most[WARMUP] <= 0.1 * most["sgd"], text)
+    rate = min(LARGE, *(float(values.lr[-1]) for values in _means(data, ["sgd", WARMUP], "early_delta").values()))
+    most = _at(data, ["sgd", WARMUP], "early_delta", rate)
+    return Finding(most[WARMUP] <= 0.1 * most["sgd"], _largest_early(rate, most))
 
 
 @claim(
