@@ -1,11 +1,9 @@
-"""Texts and tables for terminals, notebooks and files; texts of others are shown, not obeyed."""
+"""Texts and tables for terminals and notebooks; texts of others are shown, not obeyed."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -45,14 +43,3 @@ def html_table(lines: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{cell}</th>" for cell in rows[0])
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows[1:])
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    r"""A table as CSV; every digit of a float is kept.
-
-    >>> csv_text(["method", "lr"], [["sgd", 0.1]])
-    'method,lr\r\nsgd,0.1\r\n'
-    """
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([head, *rows])
-    return text.getvalue()

@@ -15,12 +15,10 @@ import xarray as xr
 
 from surefoot._base.arguments import one_of, unknown
 from surefoot._base.files import replacing, write_whole
-from surefoot._base.text import csv_text
 from surefoot.paper import cifar10 as records
 from surefoot.paper import experiments
 from surefoot.paper.figures import cifar10, convex, formulas, worst_cases
-from surefoot.paper.figures._recipe import Recipe
-from surefoot.paper.figures.panels import rows_of
+from surefoot.paper.figures.panels import Recipe, table_of
 from surefoot.plots.style import legend_below
 
 FIGURES: dict[str, Recipe] = {**formulas.FIGURES, **convex.FIGURES, **worst_cases.FIGURES, **cifar10.FIGURES}
@@ -96,5 +94,5 @@ def save(name: str, shown: xr.Dataset, folder: Path) -> list[Path]:
     with replacing(document, "the figure") as file:
         # A fixed date keeps the PDF's bytes the same from run to run.
         figure.savefig(file, format="pdf", dpi=160, metadata={"CreationDate": None})
-    write_whole(table, csv_text(*rows_of(shown)), "the table")
+    write_whole(table, table_of(shown), "the table")
     return [picture, document, table]

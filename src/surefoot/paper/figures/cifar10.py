@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import xarray as xr
 
-from surefoot.paper.figures._recipe import Recipe
-from surefoot.paper.figures.panels import draw_rates, draw_traces, plain_ticks
+from surefoot.paper.figures.panels import Recipe, draw_rates, draw_traces, plain_ticks
 from surefoot.plots.methods import looks
 from surefoot.plots.style import drawable, new_figure
 

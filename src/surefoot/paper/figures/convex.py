@@ -10,8 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from surefoot.paper.experiments import EXPERIMENTS, constants_of, study
-from surefoot.paper.figures._recipe import Recipe
-from surefoot.paper.figures.panels import draw_rates, draw_traces
+from surefoot.paper.figures.panels import Recipe, draw_rates, draw_traces
 from surefoot.plots.methods import looks
 from surefoot.plots.style import drawable, key, legend_below, new_figure
 from surefoot.theory import rates

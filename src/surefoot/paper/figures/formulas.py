@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from surefoot.paper.figures._recipe import Recipe
+from surefoot.paper.figures.panels import Recipe
 from surefoot.plots.methods import GREY, look, looks
 from surefoot.plots.style import key, new_figure
 from surefoot.problems import toy

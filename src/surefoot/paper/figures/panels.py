@@ -1,11 +1,12 @@
-"""Panels that several figures share, drawn from labelled data: values over the learning rate, and over time."""
+"""What an entry of the table of figures is, and what figures share: values over the learning rate, and over time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from surefoot.plots.methods import GREY, looks
 from surefoot.plots.numbers import short, ticks
@@ -14,6 +15,33 @@ from surefoot.plots.style import KEY, drawable, key, mark_edge, running_mean
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Recipe(NamedTuple):
+    """How a figure is made: an entry of the table of figures.
+
+    >>> Recipe("8", "Logistic regression", dict, lambda data: None).heading
+    'Figure 8. Logistic regression'
+    """
+
+    number: str
+    """The figure's number in the paper; empty for a figure of our own."""
+    title: str
+    """What the figure shows."""
+    data: Callable[..., xr.Dataset]
+    """What is shown: of the results of the ``studies``, of the sizes of the sweep on CIFAR-10, or of nothing."""
+    draw: Callable[[xr.Dataset], Figure]
+    studies: tuple[str, ...] = ()
+    """Names of the convex experiments that the figure shows."""
+    is_sweep: bool = False
+    """Whether the figure shows the sweep on CIFAR-10."""
+
+    @property
+    def heading(self) -> str:
+        """What stands over the figure: its number in the paper, and what it shows."""
+        return f"{f'Figure {self.number}' if self.number else 'Beyond the paper'}. {self.title}"
+
 
 SHADES = (0.35, 0.65, 1.0)
 """Opacity of up to three rates of a panel, from the smallest to the largest."""
@@ -94,8 +122,8 @@ def draw_traces(ax: Axes, traces: xr.DataArray, methods: Iterable[str], *, windo
             line = drawable(running_mean(values, window), top)
             lowest = min(lowest, float(np.nanmin(line, initial=np.inf)))
             label = style.label if rate == here.rate[-1] else None
-            every = {"label": label, "markevery": max(1, len(steps) // 8)}
-            ax.plot(steps, line, **style.options(alpha=shades[rate], **every))
+            rest = {"label": label, "markevery": max(1, len(steps) // 8), "linewidth": 0.8 if window == 1 else 1.5}
+            ax.plot(steps, line, **style.options(alpha=shades[rate], **rest))
     ax.set(yscale="log", ylim=(max(0.5 * lowest, 1e-12, 1e-6 * np.median(finite)), top), xlabel="step t")
     for rate, shade in shades.items():
         key(ax, f"α = {rate:.3g}", alpha=shade)
@@ -112,15 +140,11 @@ def plain_ticks(ax: Axes) -> None:
         ax.yaxis.minorticks_off()
 
 
-def rows_of(data: xr.Dataset) -> tuple[list[str], list[list[Any]]]:
-    """The numbers of a data set as a long table: variable, the coordinates of all of them, value; no empty rows."""
-    dims = [str(dim) for dim in data.sizes]
-    rows: list[list[Any]] = []
-    for name, variable in data.data_vars.items():
-        labels = {dim: data[dim].values.tolist() for dim in variable.dims}
-        for place in np.ndindex(*variable.shape):
-            value = variable.values[place].item()
-            if value == value:  # not NaN
-                where = dict(zip(variable.dims, place, strict=True))
-                rows.append([name, *(labels[dim][where[dim]] if dim in where else "" for dim in dims), value])
-    return ["variable", *dims, "value"], rows
+def table_of(data: xr.Dataset) -> str:
+    """The numbers of a data set as one CSV table: variable, the coordinates of all of them, value; no empty rows."""
+    parts = {}
+    for name, values in data.items():
+        series = values.to_series() if values.ndim else pd.Series([values.item()])
+        parts[name] = series.to_frame("value").dropna().reset_index(drop=not values.ndim)
+    table = pd.concat(parts, names=["variable"]).reset_index("variable")
+    return table[["variable", *data.sizes, "value"]].to_csv(index=False)

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from surefoot import pep
-from surefoot.paper.figures._recipe import Recipe
+from surefoot.paper.figures.panels import Recipe
 from surefoot.plots.methods import BLUE, GREEN, GREY
 from surefoot.plots.style import new_figure
 from surefoot.theory import bounds, models
