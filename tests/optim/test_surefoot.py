@@ -121,6 +121,15 @@ def test_a_group_whose_rate_was_zero_at_first_moves_when_it_is_raised() -> None:
     assert not torch.equal(steps(5), start)
 
 
+def test_the_state_is_two_tensors_per_parameter_as_adams() -> None:
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(2, 3))
+    groups = [{"params": net[0].parameters()}, {"params": net[2].parameters(), "spectral": False}]
+    optimizer = sfo.Surefoot(groups)
+    net(torch.randn(4, 1, 3, 3)).square().mean().backward()
+    optimizer.step()
+    assert all([t.shape for t in optimizer.state[p].values()] == [p.shape, p.shape] for p in net.parameters())
+
+
 @pytest.mark.parametrize("name", ["fused", "foreach", "capturable", "differentiable"])
 def test_arguments_that_choose_an_implementation_are_taken(name: str) -> None:
     optimizer = sfo.Surefoot([torch.nn.Parameter(torch.ones(2))], lr=1e-3, **{name: True})
