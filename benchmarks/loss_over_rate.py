@@ -1,6 +1,6 @@
 """The README's picture: what is lost by a wrong learning rate, and by choosing none.
 
-    python benchmarks/loss_over_rate.py [--out out] [--seeds 3] [--cache out/no_rate.csv]
+    python benchmarks/loss_over_rate.py [--out out] [--seeds 3] [--cache FILE.csv]
 
 AdamW at twelve rates that are √10 apart, and Surefoot as it comes, on one network of each of three kinds: a transformer
 on characters, a convolutional network on digits, a perceptron whose weights are in other units. They are the first
@@ -23,7 +23,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from _drawn_tasks import LAST
-from no_rate import DEFAULTS, TUNED, Key, Runs
+from no_rate import DEFAULTS, RECORDED, TUNED, Key, Runs
 from surefoot.plots import look
 from surefoot.plots.methods import GREY
 from surefoot.plots.style import key, legend_below, mark_edge, new_figure
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--cache", type=Path, default=Path("out/no_rate.csv"))
+    parser.add_argument("--cache", type=Path, default=RECORDED)
     options = parser.parse_args()
     torch.set_num_threads(1)
     for folder in (options.out, options.cache.parent):

@@ -12,9 +12,8 @@ warmup of a tenth of the steps with a cosine after it.
 cut at 999; a run that is lost has 999. AdamW is tuned on twelve rates that are √10 apart
 (``--rates 7``: seven, and more while the best one is at an end). *Decades* is how far apart,
 on average, the rates are between which a method loses at most a tenth of its own best gain. Runs are kept in a file
-(``--cache``), so that a run that was stopped goes on, and what is there is not trained again; tuned rates are stored
-beside this file, and ``--tune`` finds them again. ``--cache benchmarks/no_rate_drawn.csv --tasks drawn`` prints what
-was recorded for the drawn tasks.
+(``--cache``; for drawn tasks ``no_rate_drawn.csv`` beside this one), and what is there is not trained again. Tuned
+rates are stored beside this file, and ``--tune`` finds them again.
 """
 
 from __future__ import annotations
@@ -40,6 +39,8 @@ from _tasks import HELD_OUT, TASKS
 from _training import Factory, halves, train
 
 STORED = Path(__file__).with_name("no_rate_tuned.csv")
+RECORDED = Path(__file__).with_name("no_rate_drawn.csv")
+"""Runs of the drawn tasks."""
 CUT = 9.99
 ALL_TASKS = TASKS | EXPLORED | DRAWN
 GROUPS = {
@@ -338,13 +339,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rates", type=int, default=12, help="with --tune: rates to begin with, more at the ends")
-    parser.add_argument("--cache", type=Path, default=Path("out/no_rate.csv"))
+    parser.add_argument("--cache", type=Path, help="default: out/no_rate.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    options.cache.parent.mkdir(parents=True, exist_ok=True)
+    cache = options.cache or (RECORDED if options.tasks == "drawn" else Path("out/no_rate.csv"))
+    cache.parent.mkdir(parents=True, exist_ok=True)
     console = Console(width=160 if not Console().is_terminal else None)
     groups = ("development", "held-out") if options.tasks == "all" else (options.tasks,)
-    runs, seeds = Runs(options.cache, TUNED | DEFAULTS), range(options.seeds)
+    runs, seeds = Runs(cache, TUNED | DEFAULTS), range(options.seeds)
     chosen = ["Surefoot", "AdamW"] if options.quick else options.methods or [*DEFAULTS, *TUNED]
     missing = [name for name in chosen if not installed((DEFAULTS | TUNED)[name])]
     for name in missing:
