@@ -18,7 +18,7 @@ import torch
 from tests.processes import Program, wait_until
 from tests.runs.network_cases import Noisy, make_problem, make_study
 
-from surefoot.runs import Record, States, Task, _states, _torch_run, work_of
+from surefoot.runs import Record, States, _states, _torch_run, work_of
 from surefoot.search import TorchRun
 from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrupted
 
@@ -33,7 +33,7 @@ def work_in(study, folder):
 
 def do(study, folder, run=0, stop=None):
     """Take a run to its end, from wherever it is."""
-    (record,) = work_in(study, folder).do(Task([study.runs[run]], 0, study.steps), stop)
+    (record,) = work_in(study, folder).do(([study.runs[run]], 0, study.steps), stop)
     return record.trace
 
 
@@ -93,7 +93,7 @@ def test_a_run_that_was_killed_before_its_result_was_stored_is_stored(tmp_path, 
     last = study.runs[3]
     work = work_in(study, tmp_path / "s.db.states")
     work._hands_over = True  # as a process does that hands its runs over
-    work.do(Task([last], 0, study.steps))
+    work.do(([last], 0, study.steps))
     take = TorchRun._step
     monkeypatch.setattr(TorchRun, "_step", lambda self: (taken.append(self.key), take(self))[1])
     found = study.run(tmp_path / "s.db", processes=1)

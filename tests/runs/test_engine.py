@@ -114,5 +114,5 @@ def test_chunks_hold_every_run_once_and_few_numbers():
     runs = runs_of(METHODS, np.geomspace(0.01, 100, 40), range(4))
     work = SweepWork(problem, {name: parse_method(name) for name in METHODS}, settings)
     tasks = work.tasks([Record(run, 1000) for run in runs], 1000)
-    assert sorted(key for task in tasks for key in task.keys) == sorted(runs)
-    assert max(len(task.keys) for task in tasks) * problem.dimension < 1e5
+    assert sorted(key for keys, _, _ in tasks for key in keys) == sorted(runs)
+    assert max(len(keys) for keys, _, _ in tasks) * problem.dimension < 1e5

@@ -12,15 +12,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from surefoot._base.progress import Tell, reporter, tell
-from surefoot.runs._executor import ClusterError, Executor, Work
-from surefoot.runs._kinds import factory_of, is_network, work_of
+from surefoot.runs._executor import ClusterError, Executor, Work, factory_of, is_network, work_of
 from surefoot.runs._methods import EXACT, Method, has_level, parse_method, parse_methods
 from surefoot.runs._run import Floats, Progress, Run, RunError, RunFactory, SearchError
 from surefoot.runs._states import CheckpointError, States
 from surefoot.runs._store import Store, StoreError, StudyEntry
 from surefoot.runs._sweep import IDENTITY_RULE, NUMERICS_VERSION, ProblemRun, SweepWork
 from surefoot.runs._types import EPOCH_FIELDS, FINAL_FIELDS, STEP_FIELDS, Key, Record, Settings, Trace
-from surefoot.runs._work import RunWork, Task
+from surefoot.runs._work import RunWork
 
 if TYPE_CHECKING:
     from surefoot.runs._torch_run import TorchRun
@@ -29,7 +28,7 @@ __all__ = [
     "EPOCH_FIELDS", "EXACT", "FINAL_FIELDS", "IDENTITY_RULE", "NUMERICS_VERSION", "STEP_FIELDS", "CheckpointError",
     "ClusterError", "Executor", "Floats", "Key", "Method", "ProblemRun", "Progress",
     "Record", "Run", "RunError", "RunFactory", "RunWork", "SearchError", "Settings", "States", "Store",
-    "StoreError", "StudyEntry", "SweepWork", "Task", "Tell", "TorchRun", "Trace", "Work", "factory_of", "has_level",
+    "StoreError", "StudyEntry", "SweepWork", "Tell", "TorchRun", "Trace", "Work", "factory_of", "has_level",
     "is_network", "parse_method", "parse_methods", "reporter", "tell", "work_of",
 ]  # fmt: skip
 

@@ -33,7 +33,7 @@ except ImportError as error:
     raise missing("engine='dask'", error, "dask") from error
 
 from surefoot.runs._executor import Answer, ClusterError, Work, received, sendable
-from surefoot.runs._work import Task
+from surefoot.runs._work import Task, named
 
 _CONNECT_SECONDS = 10
 
@@ -119,10 +119,10 @@ class DaskPool:
         error: Any = result[1] if isinstance(result, tuple) else result
         failure: BaseException
         if isinstance(error, KilledWorker):
-            failure = BrokenExecutor(f"the run {task} lost its worker {error.allowed_failures + 1} times")
+            failure = BrokenExecutor(f"the run {named(task)} lost its worker {error.allowed_failures + 1} times")
         else:
             failure = ClusterError(
-                f"the scheduler {self._client.scheduler.address} was lost, or has dropped the run {task}; "
+                f"the scheduler {self._client.scheduler.address} was lost, or has dropped the run {named(task)}; "
                 "finished runs are kept: run the same study again to go on"
             )
         failure.__cause__ = error if isinstance(error, BaseException) else None

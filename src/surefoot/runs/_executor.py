@@ -19,22 +19,49 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from surefoot._base import checks
 from surefoot._base.arguments import one_of
 from surefoot._base.processes import cores, keep_memory
+from surefoot.problems import ArrayProblem, NetworkProblem, Problem
+from surefoot.runs._methods import Method
 from surefoot.runs._run import RunError
-from surefoot.runs._states import CheckpointError
-from surefoot.runs._sweep import SweepWork
-from surefoot.runs._types import Record, Trace
-from surefoot.runs._work import RunWork, Stop, Task
+from surefoot.runs._states import CheckpointError, States
+from surefoot.runs._sweep import ProblemRun, SweepWork
+from surefoot.runs._types import Record, Settings, Trace
+from surefoot.runs._work import RunWork, Stop, Task, named
 
 if TYPE_CHECKING:
     from surefoot.runs._dask import DaskPool
+    from surefoot.runs._torch_run import TorchRun
 
 Work = SweepWork | RunWork
 """What takes runs to steps, in one process; a copy goes to every other one."""
+
+
+def is_network(problem: Problem) -> bool:
+    """Whether runs train a network with torch."""
+    return isinstance(problem, NetworkProblem)
+
+
+def work_of(problem: Problem, methods: Sequence[Method], settings: Settings, states: States) -> Work:
+    """The work of computing a study's runs."""
+    if isinstance(problem, ArrayProblem):
+        return SweepWork(problem, {method.name: method for method in methods}, settings)
+    factories = {method.name: factory_of(problem, method, settings) for method in methods}
+    return RunWork(factories, settings.steps, states, takes_all=True)
+
+
+def factory_of(problem: Problem, method: Method, settings: Settings) -> ProblemRun | TorchRun:
+    """The factory of single runs of a method of a study."""
+    if isinstance(problem, ArrayProblem):
+        return ProblemRun.of_study(problem, method, settings)
+    from surefoot.runs._torch_run import TorchRun
+
+    return TorchRun.of_study(cast(NetworkProblem, problem), method, settings)
+
+
 Answer = tuple[Task, Any, BaseException | None]
 """A task that has ended: with its records, or with an error."""
 
@@ -136,7 +163,7 @@ class Executor:
                     if isinstance(error, RunError | ClusterError | CheckpointError):
                         raise error
                     if error is not None:
-                        raise RunError(f"the run at {task} raised {error}") from error
+                        raise RunError(f"the run at {named(task)} raised {error}") from error
                     for record in found:
                         record_of[record.key].take(record)
                     traces = [record.trace for record in found if record.trace is not None]
@@ -152,7 +179,7 @@ class Executor:
         for record in records:
             record.done = max(record.done, min(step, record.taken))
         if lost:
-            names = "; ".join(map(str, lost))
+            names = "; ".join(map(named, lost))
             raise RunError(
                 f"the worker process ended twice (out of memory?) while it computed {names}. All other runs are done"
             )
@@ -161,7 +188,7 @@ class Executor:
         """Note how long some steps have taken in this process."""
         if self._is_warm:  # the first steps of a process load libraries
             self._spent += seconds
-            self._steps += task.step - task.known
+            self._steps += task[2] - task[1]
         self._is_warm = True
 
     def _started(self, work: Work, tasks: Sequence[Task]) -> LokyPool | DaskPool | None:

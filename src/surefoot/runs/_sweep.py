@@ -104,20 +104,20 @@ class SweepWork:
             most = max(1, min(fits, max(int(quick), 1)))
             most = math.ceil(len(tiles) / math.ceil(len(tiles) / most))  # of equal size, as far as possible
             chunks += [tiles[begin : begin + most] for begin in range(0, len(tiles), most)]
-        return [Task([key for tile in chunk for key in tile], 0, step) for chunk in chunks]
+        return [([key for tile in chunk for key in tile], 0, step) for chunk in chunks]
 
     def workers(self, tasks: Sequence[Task]) -> int:
         """One process per core for sweeps that take more than a few seconds, else one in all."""
         seconds = 0.0
-        for task in tasks:
-            per_step = _STEP_SECONDS + len(tiles_of(task.keys)) * self._tile_seconds(self._is_exact(task.keys[0]))
+        for keys, _, _ in tasks:
+            per_step = _STEP_SECONDS + len(tiles_of(keys)) * self._tile_seconds(self._is_exact(keys[0]))
             seconds += self.settings.steps * per_step
         return cores() if seconds > _PARALLEL_SECONDS else 1
 
     def do(self, task: Task, stop: Stop | None = None) -> list[Record]:
         """Take a chunk to its end."""
         with one_blas_thread(), np.errstate(all="ignore"):  # overflow is how a run diverges: a result, not a warning
-            chunk = Chunk(self.problem, tiles_of(task.keys), self.methods, self.settings)
+            chunk = Chunk(self.problem, tiles_of(task[0]), self.methods, self.settings)
             chunk.advance(self.horizon, stop)
             return [Record(trace.key, self.horizon, trace=trace) for trace in chunk.traces()]
 

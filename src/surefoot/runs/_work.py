@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,18 +30,14 @@ Stop = Callable[[], bool]
 """Asked now and then whether work should end."""
 
 
-class Task(NamedTuple):
-    """Runs that one worker advances, one after the other or as one computation."""
+Task = tuple[Sequence[Key], int, int]
+"""Runs that one worker advances together, the steps that the caller knows of, and the step to take them to."""
 
-    keys: Sequence[Key]
-    known: int
-    """Steps that the caller knows of."""
-    step: int
-    """Where to take them."""
 
-    def __str__(self) -> str:
-        more = len(self.keys) - 1
-        return f"{self.keys[0]}{f' and {more} runs beside it' if more else ''}"
+def named(task: Task) -> str:
+    """What a task is called in messages."""
+    first, *others = task[0]
+    return f"{first} and {len(others)} runs beside it" if others else str(first)
 
 
 class RunWork:
@@ -95,7 +91,7 @@ class RunWork:
 
     def tasks(self, records: Sequence[Record], step: int) -> list[Task]:
         """One task per run."""
-        return [Task([record.key], record.taken, step) for record in records]
+        return [([record.key], record.taken, step) for record in records]
 
     def do(self, task: Task, stop: Stop | None = None) -> list[Record]:
         """Take the run of a task to its step; ``CancelledError`` if ``stop`` says so."""
