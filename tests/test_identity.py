@@ -1,7 +1,6 @@
 """What tells user-written code apart, and that nothing else does."""
 
 import base64
-import enum
 import hashlib
 import importlib
 import logging
@@ -25,10 +24,6 @@ import torch
 from surefoot._identity import _packages, digest, identify
 
 
-def test_the_same_code_has_one_hash():
-    assert digest(lambda x: x + 1) == digest(lambda x: x + 1)
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -50,14 +45,6 @@ def test_what_differs_has_another_hash(one, other):
     assert digest(one) != digest(other)
 
 
-def test_what_a_function_closes_over_counts():
-    def make(factor):
-        return lambda x: factor * x
-
-    assert digest(make(2)) == digest(make(2))
-    assert digest(make(2)) != digest(make(3))
-
-
 def test_what_a_function_says_about_itself_does_not_count():
     def one(x):
         """First words."""
@@ -72,38 +59,6 @@ def test_what_a_function_says_about_itself_does_not_count():
 
 def test_the_order_of_keys_counts_because_code_may_go_through_them():
     assert digest({"a": 1, "b": 2}) != digest({"b": 2, "a": 1})
-
-
-def test_functions_of_functions_count():
-    def make(number):
-        def outer(x):
-            return (lambda y: y + 1)(x) if number else None
-
-        return outer
-
-    assert digest(make(1)) != digest(lambda x: (lambda y: y + 2)(x))
-
-
-def _class(body, base=object):
-    names = {"base": base, "__name__": "elsewhere"}
-    exec(f"class Mine(base):\n{body}", names)
-    return names["Mine"]
-
-
-@pytest.mark.parametrize(
-    "other",
-    ["    beta = 0.8\n    def f(self): return 1", "    beta = 0.9\n    def f(self): return 2"],
-    ids=["value", "code"],
-)
-def test_classes_count_by_code_and_values(other):
-    body = "    beta = 0.9\n    def f(self): return 1"
-    assert digest(_class(body)) == digest(_class(body))
-    assert digest(_class(body)) != digest(_class(other))
-
-
-def test_the_code_of_a_base_class_counts():
-    bases = [_class(f"    def f(self): return {number}") for number in (1, 2)]
-    assert digest(_class("    pass", bases[0])) != digest(_class("    pass", bases[1]))
 
 
 def test_code_that_refers_to_itself():
@@ -128,15 +83,6 @@ def test_addresses_in_memory_do_not_count():
         return Config(lambda x: x)  # whose text names an address
 
     assert digest(make()) == digest(make())
-
-
-def test_objects_without_a_text_count_by_what_they_hold():
-    class Thing:
-        def __init__(self, value):
-            self.value = value
-
-    assert digest(Thing(1)) == digest(Thing(1))
-    assert digest(Thing(1)) != digest(Thing(2))
 
 
 def test_another_process_finds_the_same_hash():
@@ -209,17 +155,6 @@ class Counted:
         return self.times * self.function(x)
 
 
-def _act(slope):
-    class Act(enum.Enum):
-        A = 1
-
-        @property
-        def slope(self):
-            return slope
-
-    return Act
-
-
 class Rate(float):
     pass
 
@@ -250,7 +185,6 @@ def _with(value, **attributes):
     [
         lambda k: Counted([abs, lambda x: 3 * x][k]),
         lambda k: Counted(abs, times=k),
-        _act,
         Rate,
         lambda k: Queue([k]),
         lambda k: Day(2020 + k, 1, 1),
@@ -258,7 +192,7 @@ def _with(value, **attributes):
         lambda k: np.ma.array([1.0, 2.0], mask=[k, 1 - k]),
         lambda k: _with(np.ones(2).view(Grid), k=k),
     ],
-    ids=["decorated", "times", "enum", "float", "deque", "date", "set", "mask", "array"],
+    ids=["decorated", "times", "float", "deque", "date", "set", "mask", "array"],
 )
 def test_what_unusual_objects_hold_counts(make):
     assert digest(make(0)) == digest(make(0)) != digest(make(1))
@@ -339,13 +273,6 @@ def test_a_package_of_an_index_counts_by_its_version(installed):
 )
 def test_an_installed_package_that_changes_without_a_version_is_seen(installed, one, other):
     assert installed(ONE, **one).digest != installed(OTHER, **other).digest
-
-
-def test_a_subclass_of_random_counts_by_its_state():
-    class Coin(random.Random):
-        pass
-
-    assert digest(Coin(1)) == digest(Coin(1)) != digest(Coin(2))
 
 
 def test_the_generators_of_the_process_do_not_count():

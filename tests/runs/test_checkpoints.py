@@ -3,7 +3,6 @@
 import errno
 import io
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -18,9 +17,9 @@ import torch
 from tests.processes import Program, wait_until
 from tests.runs.network_cases import Noisy, make_problem, make_study
 
-from surefoot.runs import Record, States, _states, _torch_run, work_of
+from surefoot.runs import Record, States, _states, work_of
 from surefoot.search import TorchRun
-from surefoot.study import CheckpointError, Method, Result, Study, StudyInterrupted
+from surefoot.study import CheckpointError, Result, Study, StudyInterrupted
 
 
 def states_of(study, folder):
@@ -255,19 +254,7 @@ def test_a_full_disk_ends_the_study_with_a_clear_error_and_keeps_finished_runs(t
     assert list(tmp_path.rglob("*.part")) == []
 
 
-# Bad methods, before any work.
-
-
-def test_an_optimizer_that_is_none_is_refused_before_any_run(tmp_path):
-    study = make_study(methods=["sgd", Method("mine", optimizer=lambda parameters, lr: None)])
-    with pytest.raises(TypeError, match=r"optimizer of the method .mine. must give a torch\.optim\.Optimizer"):
-        study.run(tmp_path / "s.db")
-    assert study.plan(tmp_path / "s.db").done == 0
-
-
-def test_spp_is_not_for_networks():
-    with pytest.raises(ValueError, match="methods must not hold 'spp' on 'network', a problem without prox"):
-        make_study(methods=["spp"])
+# Errors of the user's.
 
 
 def test_a_vector_loss_is_refused_before_any_run(tmp_path):
@@ -294,16 +281,3 @@ def test_a_model_that_raises_in_the_middle_keeps_finished_runs(tmp_path):
         study.run(tmp_path / "s.db", processes=1)
     assert 0 < study.plan(tmp_path / "s.db").done < 3
     assert json.loads(Result.load(tmp_path / "s.db").dataset.attrs["settings"])["problem"]["name"] == "network"
-
-
-# Where runs are computed.
-
-
-def test_workers_take_one_gpu_each(monkeypatch):
-    taken = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
-    for number in ((), (1,), (2,), (3,)):
-        monkeypatch.setattr(multiprocessing.current_process(), "_identity", number)
-        _torch_run._take_gpu()
-    assert taken == [0, 1, 0]  # this process has the one it has

@@ -42,17 +42,6 @@ def test_neighbours_do_not_matter(result):
     assert np.isinf(result.dataset.last_loss.values[0, -1]).all()
 
 
-def test_the_safe_index_is_the_index(result):
-    np.testing.assert_array_equal(result.deltas("safe").values[1], result.deltas("model").values[1])
-
-
-def test_a_stored_study_goes_on(tmp_path, result):
-    study = Study("linear-regression", methods=METHODS, **SETTINGS)
-    fewer = Study("linear-regression", methods=METHODS, **{**SETTINGS, "seeds": 1})
-    fewer.run(tmp_path / "runs.db")
-    np.testing.assert_array_equal(study.run(tmp_path / "runs.db").dataset.loss.values, result.dataset.loss.values)
-
-
 @pytest.mark.parametrize("spec", ["sps(lower_bound=level)", "sps(lower_bound='level')", "SPS( lower_bound = level() )"])
 def test_a_level_has_one_name(spec):
     assert parse_method(spec).name == "sps(lower_bound=level)"

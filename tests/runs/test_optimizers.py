@@ -33,26 +33,12 @@ def test_options_reach_the_optimizer():
     assert build(parse_method("sgd-momentum(momentum=0.5)"), parameters(), 0.1).param_groups[0]["momentum"] == 0.5
 
 
-def test_an_optimizer_of_one_s_own():
-    method = Method("lion", optimizer=lambda parameters, lr: torch.optim.Adagrad(parameters, lr=2 * lr))
-    assert parse_method(method) is method
-    assert build(method, parameters(), 0.1).param_groups[0]["lr"] == 0.2
-
-
 def test_the_lower_bound_goes_where_there_is_one():
     assert parse_method("momo", lower_bound=-2.0).lower_bound == -2.0
     assert parse_method("momo(lower_bound=-1)", lower_bound=-2.0).lower_bound == -1.0
     assert parse_method("momo").lower_bound == 0.0
     assert parse_method("adamw", lower_bound=-2.0).lower_bound is None
     assert Method("mine", optimizer=torch.optim.SGD).lower_bound is None
-
-
-def test_optimizers_of_one_s_own_are_told_apart_by_their_code():
-    def make(factor):
-        return Method("mine", optimizer=lambda parameters, lr: torch.optim.SGD(parameters, lr=factor * lr))
-
-    assert make(1).identity == make(1).identity
-    assert make(1).identity != make(2).identity
 
 
 @pytest.mark.parametrize(

@@ -60,14 +60,6 @@ def test_a_run_is_kept_once_and_never_replaced(tmp_path):
     assert [run.status for run in stored(tmp_path / "s.db")] == ["finished", "finished"]
 
 
-def test_contexts_do_not_mix(tmp_path):
-    fill(tmp_path / "s.db", make(0.1), context="a")
-    fill(tmp_path / "s.db", make(0.2), context="b")
-    with Store.read(tmp_path / "s.db") as store:
-        assert store.done("a") == {Key("sgd", 0.1, 0)}
-        assert store.done("none") == set()
-
-
 def test_facts_are_kept_and_replaced(tmp_path):
     with Store.write(tmp_path / "s.db") as store:
         store.remember("p", "optimum", {"value": 0.1})

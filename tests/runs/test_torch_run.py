@@ -78,17 +78,6 @@ def test_the_index_of_other_optimizers_is_half_the_inner_product_of_gradient_and
     assert run.distance() == pytest.approx(float(move.norm()), rel=1e-6)
 
 
-def test_that_is_exact_for_groups_of_plain_sgd():
-    def groups(parameters, lr):
-        first, *rest = parameters
-        return torch.optim.SGD([{"params": [first], "lr": lr}, {"params": rest, "lr": 2 * lr}])
-
-    run = start(groups)
-    ((_, _, _, delta),) = readings(run)
-    squares = [float(p.grad.square().sum()) for p in run.model.parameters()]
-    assert delta == pytest.approx(0.05 * squares[0] + 0.1 * sum(squares[1:]), rel=1e-4)
-
-
 def test_a_zero_gradient_has_size_zero():
     ((*numbers,),) = readings(start(torch.optim.Adam, loss=lambda model, batch: 0.0 * model(INPUTS).sum()))
     assert numbers == [0.0] * 4
@@ -191,14 +180,6 @@ def test_a_rate_beyond_the_parameters_numbers_diverges(optimizer):
 # As runs of a search.
 
 
-@pytest.mark.parametrize("optimizer", [sfo.SGD, sfo.SPS, sfo.NGN, torch.optim.SGD, torch.optim.AdamW])
-def test_it_finds_a_rate_that_learns(optimizer):
-    found = tune(recipe(optimizer), LRS, 60)
-    losses, _ = recipe(optimizer)(found.lr).advance(60)
-    assert losses[-1] < 0.5 * losses[0]
-    assert found.run.step == 60
-
-
 def test_the_numbers_are_those_of_the_convex_run():
     problem = LinearRegression(noise=0.5)
     theirs = ProblemRun(problem, "ngn", batch_size=5)(0.1, 0)
@@ -248,21 +229,8 @@ def test_the_schedule_is_applied_and_told():
     run.advance(20)
     assert run.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * factors[-1])
     assert tune(recipe(schedule=factors), [0.01, 0.1], 20).lr in (0.01, 0.1)
-    with pytest.raises(ValueError, match="schedule must have 30 factors"):
+    with pytest.raises(ValueError, match=r"schedule must be .*30 factors"):
         tune(recipe(schedule=factors), [0.01, 0.1], 30)
-
-
-def test_the_evaluation_decides():
-    found = tune(recipe(evaluate=lambda model: squared(model, (X, Y))), LRS, 60)
-    assert found.loss == pytest.approx(float(squared(found.run.model, (X, Y)).detach()))
-
-
-def test_divergence_is_a_result():
-    run = recipe()(1e30)
-    assert len(run.advance(50).losses) < 50
-    found = tune(recipe(), [0.1, 1e30], 40)
-    assert found.lr == 0.1
-    assert found.table[1].outcome == "diverged"
 
 
 @pytest.mark.parametrize(
