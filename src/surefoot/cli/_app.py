@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from typer.core import TyperGroup
 
 from surefoot._base.text import visible
 from surefoot._version import __version__
+from surefoot.plots import plain
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -115,29 +115,8 @@ def say(text: object) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as strict JSON, which has neither ∞ nor NaN: they become the strings "inf", "-inf" and "nan".
-
-    >>> print_json({"loss": (1.0, float("inf"))})
-    {
-      "loss": [
-        1.0,
-        "inf"
-      ]
-    }
-    """
-    typer.echo(json.dumps(_strict(value), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _strict(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):  # an array
-        return _strict(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    return value if isinstance(value, str | int | None) else str(value)
+    """Print a value as strict JSON, in which ∞ and NaN are texts."""
+    typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_table(head: Iterable[str], rows: Iterable[Iterable[str | Text]], title: str | None = None) -> None:

@@ -6,6 +6,6 @@
 """
 
 from surefoot.plots.methods import Look, label_of, look, looks
-from surefoot.plots.numbers import short, span, ticks
+from surefoot.plots.numbers import plain, short, span, ticks
 
-__all__ = ["Look", "label_of", "look", "looks", "short", "span", "ticks"]
+__all__ = ["Look", "label_of", "look", "looks", "plain", "short", "span", "ticks"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 
 def short(value: float | None, digits: int = 3) -> str:
@@ -32,6 +33,23 @@ def span(low: float, high: float, digits: int = 3) -> str:
     if math.isnan(low):
         return "none"
     return short(low, digits) if low == high else f"{short(low, digits)} – {short(high, digits)}"
+
+
+def plain(value: Any) -> Any:
+    """A value for strict JSON, which has neither ∞ nor NaN: they become the texts "inf", "-inf" and "nan".
+
+    >>> plain({"loss": (1.0, math.inf), "lr": None})
+    {'loss': [1.0, 'inf'], 'lr': None}
+    """
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):  # an array
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if isinstance(value, str | int | None) else str(value)
 
 
 def ticks(low: float, high: float, *, log: bool = False, most: int = 6) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from surefoot._version import __version__
-from surefoot.plots import Look, looks, short
+from surefoot.plots import Look, looks, plain, short
 from surefoot.report import _views
 from surefoot.report._traces import traces, universal
 from surefoot.study import usual_bias
@@ -53,20 +52,7 @@ def payload(result: Result, name: str, drawn: Mapping[str, Look] | None = None) 
         "runs": result.to_frame().to_csv(index=False, na_rep="nan"),
         "settings": _described(result),
     }
-    return json.dumps(_plain(header), allow_nan=False).replace("<", "\\u003c")
-
-
-def _plain(value: Any) -> Any:
-    """Lists and numbers for JSON, which has no ∞ and no NaN: they become the texts that JavaScript's Number reads."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    return json.dumps(plain(header), allow_nan=False).replace("<", "\\u003c")
 
 
 def _coarse(value: Any) -> Any:

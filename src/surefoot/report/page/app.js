@@ -6,8 +6,8 @@ const MOST = 8; // picked runs: more lines than that show nothing
 const DRAWN = 12; // methods that are drawn at first
 const ROWS = 2000; // lines of the table of numbers
 
-// JSON has no ∞ and no NaN; in arrays and beside them they are texts that Number reads.
-const WORDS = { Infinity, "-Infinity": -Infinity, NaN };
+// JSON has no ∞ and no NaN; in arrays and beside them they are texts.
+const WORDS = { inf: Infinity, "-inf": -Infinity, nan: NaN };
 const revive = (key, value) => (typeof value === "string" && Object.hasOwn(WORDS, value) && key !== "name" && key !== "label" ? WORDS[value] : value);
 
 const page = {
