@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -48,9 +49,7 @@ def create(name: str, **options: Any) -> Problem:
 def _imported(name: str) -> Callable[..., Problem]:
     module, _, attribute = name.partition(":")
     try:
-        factory: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            factory = getattr(factory, part)
+        factory: Any = operator.attrgetter(attribute)(importlib.import_module(module))
     except Exception as error:  # a module of the user's may raise anything
         expected = isinstance(error, ImportError | AttributeError | ValueError)
         reason = error if expected else f"{type(error).__name__}: {error}"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from surefoot._base.arguments import number, share, whole
+from surefoot._base.arguments import number, one_of, share, whole
 from surefoot.data import Dataset, load, train_validation_split
-from surefoot.problems._problem import ArrayProblem, Floats, Rows, Start, check_start
+from surefoot.problems._problem import ArrayProblem, Floats, Rows, Start
 
 _TOGETHER = 1 << 14
 """Predictions that the full loss computes at once; they stay in the processor's cache."""
@@ -67,7 +67,8 @@ class LinearPredictor(ArrayProblem):
             )
         self.n_valid = len(self.y_valid)
         self.ridge = number("ridge", ridge, least=0)
-        self.start, self.start_seed = check_start(start), whole("start_seed", start_seed, 0)
+        one_of("start", start, get_args(Start))
+        self.start, self.start_seed = start, whole("start_seed", start_seed, 0)
 
     @property
     def dimension(self) -> int:

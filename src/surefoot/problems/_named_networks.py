@@ -54,25 +54,23 @@ def resnet20(
 
 def digits_mlp(*, hidden: tuple[int, ...] | list[int] = (64,), **options: Any) -> NetworkProblem:
     """A multilayer perceptron on 1,797 handwritten digits of 8 × 8 pixels, which come with the package."""
+    from surefoot.data import digits
     from surefoot.problems import networks
 
     if not isinstance(hidden, tuple | list):
         raise ValueError(f"hidden must be a list of whole numbers of at least 1, got {hidden!r}")
     widths = tuple(whole(f"hidden[{place}]", width, 1) for place, width in enumerate(hidden))
-    return _digits(partial(networks.MLP, 64, widths, 10), "digits-mlp", options)
+    factory = partial(networks.MLP, 64, widths, 10)
+    return NetworkProblem(factory, digits("train"), validation=digits("test"), **{"name": "digits-mlp", **options})
 
 
 def digits_cnn(**options: Any) -> NetworkProblem:
     """A small convolutional network on 1,797 handwritten digits of 8 × 8 pixels, which come with the package."""
+    from surefoot.data import digits
     from surefoot.problems import networks
 
-    return _digits(partial(networks.SmallCNN, channels=1, classes=10), "digits-cnn", options)
-
-
-def _digits(factory: Any, name: str, options: dict[str, Any]) -> NetworkProblem:
-    from surefoot.data import digits
-
-    return NetworkProblem(factory, digits("train"), validation=digits("test"), **{"name": name, **options})
+    factory, options = networks.SmallCNN, {"name": "digits-cnn", **options}
+    return NetworkProblem(factory, digits("train"), validation=digits("test"), **options)
 
 
 def characters(*, data: str | None = None, context: int = 64, d: int = 96, **options: Any) -> NetworkProblem:

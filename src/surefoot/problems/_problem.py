@@ -6,12 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot._base.arguments import numbers, one_of
+from surefoot._base.arguments import numbers
 from surefoot._identity import Identity, digest, identify, is_foreign
 
 Floats = NDArray[np.float64]
@@ -76,14 +76,12 @@ class Problem(ABC):
         """The code of yours that the problem's numbers rest on: for a class of yours, its code and what it holds."""
         return identify() if is_foreign(type(self)) else identify(type(self), self._held())
 
-    def __getstate__(self) -> dict[str, Any]:
+    def _held(self) -> dict[str, Any]:
         """The attributes without what is computed from them: elsewhere the code may be another."""
         cls = type(self)
         return {k: value for k, value in vars(self).items() if not isinstance(getattr(cls, k, None), cached_property)}
 
-    def _held(self) -> dict[str, Any]:
-        """What an object of a class of yours holds."""
-        return Problem.__getstate__(self)
+    __getstate__ = _held
 
     def fingerprint(self) -> str:
         """A hash of all that determines the problem's numbers; for a class of yours also of its code."""
@@ -137,10 +135,10 @@ class ArrayProblem(Problem):
     array([1.        , 2.33333333])
 
     A study asks for many points at once, of shape (…, groups, runs, dimension). The runs of a group share a batch: the
-    rows are given as (groups, batch size), and axes in front of these hold more runs of the same groups. Every number
-    of a run is computed from its own point and batch, and keeps its bits as long as the number of runs in a group is
-    the same, with a single thread for linear algebra (:func:`one_blas_thread`). A problem that can do all groups in one
-    computation overrides :meth:`loss_and_gradient` and :meth:`full_loss`.
+    rows are given as (groups, batch size), and axes in front of these hold more runs of the same groups. A run keeps
+    its bits as long as the number of runs in a group is the same, with a single thread for linear algebra
+    (:func:`one_blas_thread`). A problem that can do all groups in one computation overrides :meth:`loss_and_gradient`
+    and :meth:`full_loss`.
     """
 
     features: int
@@ -204,11 +202,6 @@ class ArrayProblem(Problem):
         nearest = self.prox(points, np.arange(self.n_rows)[None], rates)
         gap = nearest.points - start
         return (nearest.losses + np.vecdot(gap, gap) / (2.0 * rates)).reshape(values.shape)[()]
-
-
-def check_start(start: str) -> Start:
-    """The name of a start, or ValueError."""
-    return one_of("start", start, get_args(Start))  # type: ignore[return-value]
 
 
 def check_rows(problem: Problem, rows: ArrayLike) -> Rows:
