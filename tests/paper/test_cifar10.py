@@ -79,11 +79,6 @@ def test_preset_paper_has_the_papers_settings():
     assert warmup == {**constant, "methods": ["sgd"], "schedule": "warmup(steps=100)"}
 
 
-@pytest.mark.parametrize(("device", "expected"), [("cpu", None), ("cuda", "bfloat16")])
-def test_preset_small_uses_bfloat16_on_other_devices_than_processors(device, expected):
-    assert sweep("small", device=device)["constant"]["problem_options"].get("autocast") == expected
-
-
 def test_preset_smoke_can_be_planned_with_what_is_bundled():
     assert sum(Study(**part).plan().total for part in sweep("smoke").values()) == 25
 

@@ -88,8 +88,6 @@ def sweep(preset: str, *, device: str = "cpu", data: str | None = None) -> dict[
     options: Settings = {"device": device, **_OPTIONS.get(one_of("preset", preset, PRESETS), {})}
     if preset != "smoke":
         options["data"] = data
-    if preset == "small" and not device.startswith("cpu"):  # some processors end a program that uses bfloat16
-        options["autocast"] = "bfloat16"
     common = {**_COMMON[preset], "problem_options": options}
     warmup = f"warmup(steps={10 if preset == 'smoke' else 100})"
     parts = {

@@ -155,15 +155,11 @@ def universal_curves(data: xr.Dataset) -> Figure:
             right.annotate(label, end, (3, 0), textcoords="offset points", fontsize=7, color=GREY, va="center")
         left.plot(data.z, data.delta.sel(model=name), **style)
         right.plot(data.z, data.polyak_steps.sel(model=name), **style)
-    left.plot(data.z, data.z / 2, ":", color="black", linewidth=0.8)
-    left.axhline(1.0, linestyle=":", color="black", linewidth=0.8)
-    left.text(1.1e-2, 1.04, "δ = F", fontsize=8, va="bottom")
-    left.text(1.6e-2, 1.4e-2, "z/2", fontsize=8)
     key(left, "Power(p)", linewidth=1.0)
     left.set(xscale="log", yscale="log", ylim=(4e-3, 4), xlabel="z = α‖g‖²/F", ylabel="stability index δ/F")
-    for level, words in ((1.0, "Polyak's step"), (2.0, "twice that")):
-        right.axhline(level, linestyle=":", color="black", linewidth=0.8)
-        right.text(1.1e-2, 1.04 * level, words, fontsize=8, va="bottom")
+    for ax, level, words in ((left, 1.0, "δ = F"), (right, 1.0, "Polyak's step"), (right, 2.0, "twice that")):
+        ax.axhline(level, linestyle=":", color="black", linewidth=0.8)
+        ax.text(1.1e-2, 1.04 * level, words, fontsize=8, va="bottom")
     right.set(xscale="log", yscale="log", ylim=(1e-2, 1e2), xlabel="z = α‖g‖²/F", ylabel="step / Polyak step")
     left.set_title("SGD's index goes on, all others flatten at F")
     right.set_title("what a small index may cost: a step without limit")
