@@ -58,14 +58,6 @@ def check_rate(name: str, value: Any) -> Any:
     return value if isinstance(value, Tensor) else float(number)
 
 
-def check_common(on_nonfinite: Any, process_group: Any) -> None:
-    """Refuse other values than ``"skip"`` and ``"raise"``, and than ``"auto"``, None or a process group."""
-    if on_nonfinite not in ("skip", "raise"):
-        raise ValueError(f"on_nonfinite must be one of 'skip', 'raise', got {on_nonfinite!r}")
-    if isinstance(process_group, str) and process_group != "auto":
-        raise ValueError(f'process_group must be "auto", None or a process group, got {process_group!r}')
-
-
 class Part(NamedTuple):
     """Parameters of a group that have a gradient, on one device, of one dtype and held by the same ranks.
 
@@ -84,35 +76,27 @@ class Part(NamedTuple):
         return value if self.shards is None else self.shards.total(value)
 
 
-class LossOptimizer(Optimizer):
-    """Base of the optimizers that want to know the loss: they receive it from ``loss.backward()``.
+class ReportingOptimizer(Optimizer):
+    """Base of all optimizers here: torch's interface, and what is known about the steps.
 
-    A loss can also be handed to ``step``, returned by its closure, or added beforehand by :meth:`add_loss`. All numbers
-    that are kept from one step to the next are in one vector in the first parameter group, ``memory``, so that they are
-    in the checkpoint, and no step has to read them. A skipped step leaves them alone, but for those that report it.
+    All numbers that are kept from one step to the next are in one vector in the first parameter group, ``memory``, so
+    that they are in the checkpoint, and no step has to read them. A skipped step leaves them alone, but for those that
+    report it.
     """
 
-    def __init__(
-        self,
-        params: Any,
-        defaults: dict[str, Any],
-        *,
-        on_nonfinite: str,
-        process_group: Any,
-        listen: bool,
-        maximize: bool,
-    ) -> None:
-        check_common(on_nonfinite, process_group)
+    def __init__(self, params: Any, defaults: dict[str, Any], *, on_nonfinite: str, process_group: Any) -> None:
+        if on_nonfinite not in ("skip", "raise"):
+            raise ValueError(f"on_nonfinite must be one of 'skip', 'raise', got {on_nonfinite!r}")
+        if isinstance(process_group, str) and process_group != "auto":
+            raise ValueError(f'process_group must be "auto", None or a process group, got {process_group!r}')
         refuse_partition()
         self._on_nonfinite, self._process_group = on_nonfinite, process_group
-        self._listen, self.maximize = bool(listen), bool(maximize)
         self._start()
         super().__init__(params, defaults)
 
     def _start(self) -> None:
         """What is not in a checkpoint or a copy."""
-        self._losses = Losses(self, listen=self._listen, sample=True)
-        self._steps, self._warned = 0, False
+        self._steps, self._warned, self._started = 0, False, True
 
     def _memory(self) -> Mapping[str, float]:
         """Names and initial values of what a step takes from the one before: a ``count``, a ``bound``, and others."""
@@ -156,19 +140,18 @@ class LossOptimizer(Optimizer):
         first["memory_names"], first["memory"] = tuple(start), torch.stack(numbers)
         self._learned = torch.arange(len(start), device=device) < len(learned)
         self._count = float(self._kept("count"))
-        self._losses.attach()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint; distributed ones leave out a state that is empty."""
         super().load_state_dict({"state": {}, **state_dict})
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_losses", "_scratch", "_zero_grad_profile_name")
+        left_out = ("_started", "_losses", "_scratch", "_zero_grad_profile_name")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "_losses" not in self.__dict__:  # a copy; load_state_dict comes here too
+        if "_started" not in self.__dict__:  # a copy; load_state_dict comes here too
             self._start()
         for group in self.param_groups:
             if isinstance(group.get("betas"), list):  # from a file that knows no tuples
@@ -182,10 +165,6 @@ class LossOptimizer(Optimizer):
             count = sum(p.numel() for p in group["params"])
             groups.append(f"{len(group['params'])} tensors with {count} elements, {', '.join(options)}")
         return f"{type(self).__name__}({'; '.join(groups)})"
-
-    def step(self, closure: Callable[[], Any] | None = None, *, loss: Tensor | float | None = None) -> Any:
-        """Take a step with the loss of this batch: received from ``loss.backward()``, or handed over."""
-        raise NotImplementedError
 
     # What is known about the steps: copies, on the parameters' device.
 
@@ -216,6 +195,96 @@ class LossOptimizer(Optimizer):
         """How many steps were skipped because the loss or the gradient was not finite."""
         return self._kept("skipped")
 
+    def _scalar(self, value: Tensor | float) -> Tensor:
+        """A number or a tensor of one element as a scalar; a number becomes one by a fill, which waits for nothing."""
+        if isinstance(value, Tensor):
+            return value.detach().reshape(()).to(self._like)
+        return torch.full_like(self._like, value)
+
+    # What is kept.
+
+    def _past(self) -> dict[str, Tensor]:
+        """The numbers that were kept, by name."""
+        first = self.param_groups[0]
+        return dict(zip(first["memory_names"], first["memory"].unbind(), strict=True))
+
+    def _record(
+        self,
+        memory: Mapping[str, Tensor],
+        loss: Tensor,
+        finite: Tensor,
+        skip: Tensor,
+        delta: Tensor,
+        grad_sq: Tensor,
+        sizes: Sequence[Tensor],
+        violated: Tensor | None = None,
+    ) -> None:
+        """Keep what the coming step wants to know, unless this one was skipped, and report in any case."""
+        kept, bad = self.param_groups[0]["memory"], ~finite
+        skipped, violations = kept[-len(sizes) - len(_REPORT)], kept[-len(sizes) - len(_REPORT) + 1]
+        violations = violations if violated is None else violations + (violated & finite)
+        delta, *sizes = torch.stack([delta, *sizes]).masked_fill(skip, 0.0).unbind()
+        names = self.param_groups[0]["memory_names"][: -len(sizes) - len(_REPORT)]
+        report = [skipped + bad, violations, grad_sq, delta.masked_fill(bad, math.inf), *sizes]
+        new = torch.stack([*[memory[name] for name in names], *report])
+        kept.copy_(torch.where(skip & self._learned, kept, new))
+        if not torch.compiler.is_compiling():
+            self._notice_skipped(loss, finite, skip, memory["bound"])
+
+    def _notice_skipped(self, loss: Tensor, finite: Tensor, skip: Tensor, bound: Tensor) -> None:
+        """With ``on_nonfinite="raise"`` an error, else one warning where all steps since the last look were skipped."""
+        self._steps += 1
+        due = self._steps == _FIRST or self._steps % (_LATER if self._like.is_cpu else _ON_A_DEVICE) == 0
+        is_raised = self._on_nonfinite == "raise" and bool(skip)
+        before = self._count
+        if due and not is_raised:
+            self._count = float(self._kept("count"))
+        if not is_raised and (self._warned or not due or before != self._count):
+            return
+        cure = "the training has diverged, or the data are broken"
+        if not bool(finite):
+            why = "the gradient is not finite" if math.isfinite(float(loss)) else f"the loss is {float(loss):g}"
+        else:
+            why = f"the loss {float(loss):g} is below lower_bound={float(bound):g}"
+            cure = 'give a lower_bound that no loss is below, or lower_bound="level", which needs none'
+        if is_raised:
+            raise ValueError(f"{why}; the parameters are unchanged")
+        self._warned = True
+        when = "its first" if self._steps == _FIRST else "many"
+        warnings.warn(f"{type(self).__name__} has skipped {when} steps in a row: {why}; {cure}", stacklevel=5)
+
+
+class LossOptimizer(ReportingOptimizer):
+    """Base of the optimizers that want to know the loss: they receive it from ``loss.backward()``.
+
+    A loss can also be handed to ``step``, returned by its closure, or added beforehand by :meth:`add_loss`.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        defaults: dict[str, Any],
+        *,
+        on_nonfinite: str,
+        process_group: Any,
+        listen: bool,
+        maximize: bool,
+    ) -> None:
+        self._listen, self.maximize = bool(listen), bool(maximize)
+        super().__init__(params, defaults, on_nonfinite=on_nonfinite, process_group=process_group)
+
+    def _start(self) -> None:
+        super()._start()
+        self._losses = Losses(self, listen=self._listen, sample=True)
+
+    def _complete(self) -> None:
+        super()._complete()
+        self._losses.attach()
+
+    def step(self, closure: Callable[[], Any] | None = None, *, loss: Tensor | float | None = None) -> Any:
+        """Take a step with the loss of this batch: received from ``loss.backward()``, or handed over."""
+        raise NotImplementedError
+
     @property
     def violations(self) -> Tensor:
         """How often the loss was below its lower bound (such a step is skipped, or an estimated bound lowered)."""
@@ -225,8 +294,6 @@ class LossOptimizer(Optimizer):
     def lower_bound(self) -> Tensor:
         """The lower bound of the last step; the current estimate if it is estimated."""
         return self._kept("bound")
-
-    # The loss.
 
     @property
     def pending_loss(self) -> Tensor | float | None:
@@ -284,12 +351,6 @@ class LossOptimizer(Optimizer):
         losses.forget()
         return value, self._scalar(-number if self.maximize else number), factor
 
-    def _scalar(self, value: Tensor | float) -> Tensor:
-        """A number or a tensor of one element as a scalar; a number becomes one by a fill, which waits for nothing."""
-        if isinstance(value, Tensor):
-            return value.detach().reshape(()).to(self._like)
-        return torch.full_like(self._like, value)
-
     def _agreed(self, loss: Tensor, sums: Tensor, bound: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Loss and bound of the step as means over the ranks, and whether loss and sums are finite on all of them.
 
@@ -334,55 +395,3 @@ class LossOptimizer(Optimizer):
                 if first is not None:
                     local(state[name]).copy_(first(values, grad))
         return [local(state[name]) for state in states] if self._sharded else [state[name] for state in states]
-
-    # What is kept.
-
-    def _past(self) -> dict[str, Tensor]:
-        """The numbers that were kept, by name."""
-        first = self.param_groups[0]
-        return dict(zip(first["memory_names"], first["memory"].unbind(), strict=True))
-
-    def _record(
-        self,
-        memory: Mapping[str, Tensor],
-        loss: Tensor,
-        finite: Tensor,
-        skip: Tensor,
-        delta: Tensor,
-        grad_sq: Tensor,
-        sizes: Sequence[Tensor],
-        violated: Tensor | None = None,
-    ) -> None:
-        """Keep what the coming step wants to know, unless this one was skipped, and report in any case."""
-        kept, bad = self.param_groups[0]["memory"], ~finite
-        skipped, violations = kept[-len(sizes) - len(_REPORT)], kept[-len(sizes) - len(_REPORT) + 1]
-        violations = violations if violated is None else violations + (violated & finite)
-        delta, *sizes = torch.stack([delta, *sizes]).masked_fill(skip, 0.0).unbind()
-        names = self.param_groups[0]["memory_names"][: -len(sizes) - len(_REPORT)]
-        report = [skipped + bad, violations, grad_sq, delta.masked_fill(bad, math.inf), *sizes]
-        new = torch.stack([*[memory[name] for name in names], *report])
-        kept.copy_(torch.where(skip & self._learned, kept, new))
-        if not torch.compiler.is_compiling():
-            self._notice_skipped(loss, finite, skip, memory["bound"])
-
-    def _notice_skipped(self, loss: Tensor, finite: Tensor, skip: Tensor, bound: Tensor) -> None:
-        """With ``on_nonfinite="raise"`` an error, else one warning where all steps since the last look were skipped."""
-        self._steps += 1
-        due = self._steps == _FIRST or self._steps % (_LATER if self._like.is_cpu else _ON_A_DEVICE) == 0
-        is_raised = self._on_nonfinite == "raise" and bool(skip)
-        before = self._count
-        if due and not is_raised:
-            self._count = float(self._kept("count"))
-        if not is_raised and (self._warned or not due or before != self._count):
-            return
-        cure = "the training has diverged, or the data are broken"
-        if not bool(finite):
-            why = "the gradient is not finite" if math.isfinite(float(loss)) else f"the loss is {float(loss):g}"
-        else:
-            why = f"the loss {float(loss):g} is below lower_bound={float(bound):g}"
-            cure = 'give a lower_bound that no loss is below, or lower_bound="level", which needs none'
-        if is_raised:
-            raise ValueError(f"{why}; the parameters are unchanged")
-        self._warned = True
-        when = "its first" if self._steps == _FIRST else "many"
-        warnings.warn(f"{type(self).__name__} has skipped {when} steps in a row: {why}; {cure}", stacklevel=5)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import LBFGS, Optimizer
+from torch.optim import LBFGS
 
-from surefoot.optim._distributed import check_parameter, is_distributed, mean_over_ranks
-from surefoot.optim._interface import check_common, check_rate
+from surefoot.optim._distributed import is_distributed, mean_over_ranks
+from surefoot.optim._interface import ReportingOptimizer, check_rate
 from surefoot.optim._losses import check_closure, scalar
 from surefoot.optim._tensors import scalar_dtype
-from surefoot.theory.models import Step, exact_delta
+from surefoot.theory.models import exact_delta
 
 
-class SPP(Optimizer):
+class SPP(ReportingOptimizer):
     """The stochastic proximal point method: x⁺ = argmin_y f(y) + ‖y − x‖²/(2α), for any closure (Sec. 4.4).
 
     ``torch.optim.LBFGS`` calls the closure until (α/2)‖∇P‖² ≤ ``tolerance``·(P(x) − P(x⁺)), with P the function that is
@@ -65,43 +65,16 @@ class SPP(Optimizer):
             raise ValueError(f"tolerance must be a number in (0, 1), got {tolerance!r}")
         if not isinstance(max_calls, int) or max_calls < 2:
             raise ValueError(f"max_calls must be an integer of at least 2, got {max_calls!r}")
-        check_common(on_nonfinite, process_group)
         self._tolerance, self._max_calls = tolerance, max_calls
-        self._on_nonfinite, self._process_group = on_nonfinite, process_group
-        super().__init__(params, {"lr": check_rate("lr", lr)})
+        defaults = {"lr": check_rate("lr", lr)}
+        super().__init__(params, defaults, on_nonfinite=on_nonfinite, process_group=process_group)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group with its own ``lr``."""
-        if "lr" in param_group:
-            param_group["lr"] = check_rate("lr", param_group["lr"])
-        zeros = {name: torch.zeros((), dtype=torch.float64) for name in ("size", "delta", "skipped")}
-        super().add_param_group({**zeros, **param_group})
-        try:
-            for p in self.param_groups[-1]["params"]:
-                check_parameter(p)
-                if is_distributed(p):
-                    raise TypeError("SPP needs every parameter whole on every rank, got a DTensor")
-        except TypeError:
-            self.param_groups.pop()
-            raise
+    def _check_group(self, group: dict[str, Any]) -> None:
+        if any(is_distributed(p) for p in group["params"]):
+            raise TypeError("SPP needs every parameter whole on every rank, got a DTensor")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
-
-    @property
-    def last_step(self) -> Step:
-        """The last step: ``size`` (its rate; one entry per group if the rates differ) and ``delta``, as tensors.
-
-        A step that was skipped has size 0 and δ = ∞.
-        """
-        sizes = torch.stack([group["size"] for group in self.param_groups])
-        return Step(sizes[0] if bool((sizes == sizes[0]).all()) else sizes, self.param_groups[0]["delta"].clone())
-
-    @property
-    def skipped(self) -> Tensor:
-        """How many steps were skipped because loss or gradient were not finite."""
-        count: Tensor = self.param_groups[0]["skipped"]
-        return count.clone()
+    def _memory(self) -> Mapping[str, float]:
+        return {"count": 0.0, "bound": 0.0}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -118,16 +91,15 @@ class SPP(Optimizer):
         problem = _Proximal(self.param_groups, closure, self._process_group)
         if not problem.params:  # nothing has a gradient
             return problem.returned
-        finite, first = math.isfinite(problem.value + problem.slope_sq), self.param_groups[0]
-        if not finite and self._on_nonfinite == "raise":
-            raise ValueError(f"loss or gradient is not finite (loss {problem.first}); the parameters are unchanged")
-        if finite:
+        is_finite = math.isfinite(problem.value + problem.slope_sq)
+        if is_finite:
             problem.solve(self._tolerance, self._max_calls)
         delta = exact_delta(problem.first, problem.loss, float(problem.best.square().sum()), 1.0)
-        first["delta"].fill_(delta if finite else math.inf)
-        first["skipped"].add_(not finite)
-        for group in self.param_groups:
-            group["size"].fill_(float(group["lr"]) if finite else 0.0)
+        finite = torch.full_like(self._like, is_finite, dtype=torch.bool)
+        loss, index, grad_sq = (self._scalar(value) for value in (problem.first, delta, problem.grad_sq))
+        sizes = [self._scalar(group["lr"]) for group in self.param_groups]
+        past = self._past()
+        self._record({**past, "count": past["count"] + 1.0}, loss, finite, ~finite, index, grad_sq, sizes)
         return problem.returned
 
 
@@ -147,6 +119,7 @@ class _Proximal:
             roots = [like.new_full((p.numel(),), math.sqrt(rate)) for p, rate in rates.items()]
             self._x, self._roots = torch.cat([p.flatten().to(like) for p in self.params]), torch.cat(roots)
             self._w = torch.zeros_like(self._x).requires_grad_()
+            self.grad_sq = sum(float(p.grad.double().square().sum()) for p in self.params if p.grad is not None)
             self._note(self.first)
 
     def _put(self, w: Tensor) -> None:
