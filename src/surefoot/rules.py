@@ -1,7 +1,6 @@
-"""Stop rules: pure functions of a run's numbers that say at which step it should have ended; no torch.
+"""Stop rules: pure functions of a run's numbers that say at which step it should have ended.
 
-A rule has no state of its own, so that the same object serves a monitor on a training run, every run of a study, and
-every rank of a distributed one (equal numbers give equal answers).
+A rule has no state of its own: the same object serves a monitor, every run of a study, and every rank.
 
 >>> from surefoot.rules import History, NonFinite
 >>> NonFinite().first(History([1.0, float("inf")], [1.0, 1.0], [0.5, 0.5], [1.0] * 4)).step
@@ -26,6 +25,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _UNTIL = 0.9
 """Part of a run in which :class:`PartialBound` is used."""
+_NEEDS_ALL = "every must be 1 with PartialBound, which needs the index of every step, got {}"
 
 
 @dataclass(frozen=True)
@@ -76,18 +76,17 @@ class History:
     def partial_noise(self) -> Floats:
         """Noise of Ω (Theorem 3.4) that the steps up to each one have added; it grows as long as every δ ≥ 0.
 
-        An index that was not measured adds nothing, so that a partial sum stays a lower bound of the whole. Of every
-        k-th step, each counts for k: an estimate, and no lower bound. Steps of rate 0 at the end of the run are left
-        out, so that Ω bounds the point before the last step that moves.
+        An index that was not measured adds nothing, so that a partial sum stays a lower bound of the whole. Steps of
+        rate 0 at the end of the run are left out, so that Ω bounds the point before the last step that moves.
         """
+        if self.every > 1:
+            raise ValueError(_NEEDS_ALL.format(self.every))
         weights = np.zeros(len(self.rates))
         if (self.rates > 0).any():
             end = np.flatnonzero(self.rates > 0)[-1] + 1
             weights[:end] = bounds.last_iterate_weights(self.rates[:end])
-        kept = np.add.reduceat(weights, np.arange(0, len(weights), self.every))[: len(self.loss)]
-        counted = (kept > 0) & ~np.isnan(self.delta)
         with np.errstate(over="ignore"):
-            return np.cumsum(np.where(counted, kept, 0.0) * np.where(counted, self.delta, 0.0))
+            return np.cumsum(bounds.product(weights[: len(self.loss)], np.nan_to_num(self.delta, posinf=math.inf)))
 
     def bias(self) -> float:
         """D²/(2 S_1) over all steps of the run; 0 without a distance."""
@@ -99,8 +98,8 @@ class History:
 class StopRule(ABC):
     """Base of the rules; one of your own is a frozen dataclass that defines :meth:`first`.
 
-    Whether it holds at a step may depend on the steps up to that one only, so that it does not matter how often it is
-    called. Entries before ``history.since`` have been judged before.
+    Whether it holds at a step may depend on the steps up to that one only. Entries before ``history.since`` have been
+    judged before.
     """
 
     @abstractmethod
@@ -135,12 +134,11 @@ class NonFinite(StopRule):
 class PartialBound(StopRule):
     """Ends a run whose partial bound shows that it will be worse than one that is finished.
 
-    The terms of the bound's noise are never negative, so their sum over the steps done so far can only grow: once it
-    exceeds ``best``, this run's bound is proved to be larger than the finished run's (for the indices measured with
-    these seeds). That is a statement about bounds. With slack 1 it ends runs whose loss would have been fine; 3 leaves
-    room. It needs the index of every step. Averaged gradients (momentum) can have negative indices, and then it is a
-    heuristic. It is used in the first 90 % of a run: the weights of the last steps grow to 1, so that a single batch
-    can push the sum over the limit, and there is nothing left to save.
+    The terms of the bound's noise are never negative, so once their sum exceeds ``best`` this run's bound is proved to
+    be the larger one (for the indices measured with these seeds; with averaged gradients, whose indices can be
+    negative, it is a heuristic). That is a statement about bounds: with slack 1 it ends runs whose loss would have been
+    fine; 3 leaves room. It is used in the first 90 % of a run: later a single batch can push the sum over the limit,
+    and there is nothing left to save.
 
     Args:
         best: Ω of a finished run: ``monitor.bound().total``, or the smallest of ``result.bound().total``.
@@ -166,7 +164,7 @@ class PartialBound(StopRule):
     def first(self, history: History) -> Stop | None:
         """The first step whose partial sum exceeds slack·best."""
         noise = history.partial_noise()
-        early = np.arange(len(noise)) * history.every < _UNTIL * len(history.rates)
+        early = np.arange(len(noise)) < _UNTIL * len(history.rates)
         reason = f"the partial bound {{:.3g}} exceeds {self.slack:g} times the best bound {self.best:.3g}"
         return self._stop(history, (noise > self.limit) & early, noise, reason)
 
@@ -257,7 +255,7 @@ def check_rules(rules: Any, every: int = 1) -> tuple[StopRule, ...]:
     if not isinstance(rules, Sequence) or not all(isinstance(rule, StopRule) for rule in rules):
         raise TypeError(f"stop must be stop rules such as [NonFinite(), DeltaExplosion()], got {rules!r}")
     if every > 1 and any(isinstance(rule, PartialBound) for rule in rules):
-        raise ValueError(f"every must be 1 with PartialBound, which needs the index of every step, got {every}")
+        raise ValueError(_NEEDS_ALL.format(every))
     return tuple(rules)
 
 

@@ -131,15 +131,14 @@ def weakly_convex(
     lam: float,
     rho_bar: float,
     sharp: bool = False,
-    mean: bool = False,
 ) -> Bound:
     """Theorem 3.6: bounds Σ_t w_t E‖∇env(x_t)‖², w_t = α_t/(1 − α_t λ), for the Moreau envelope with parameter 1/ρ̄.
 
         bias = 2ρ̄/(ρ̄ − ρ − λ)·(E[env(x_1)] − E[env(x_{T+1})]),    noise = 2ρ̄²/(ρ̄ − ρ − λ)·Σ_t w_t E[δ_t]
 
     ``envelope_gap`` is the difference of the envelopes (or any upper bound of it). ``sharp=True`` halves both terms:
-    the prox problem is (ρ̄ − ρ − λ)-strongly convex, which the theorem's proof does not use. ``mean=True`` divides by
-    Σ w_t, and so bounds the weighted mean of E‖∇env‖².
+    the prox problem is (ρ̄ − ρ − λ)-strongly convex, which the theorem's proof does not use. Divided by Σ w_t it bounds
+    the weighted mean of E‖∇env‖².
 
     >>> weakly_convex([0.1, 0.1], [1.0, 1.0], 1.0, rho=1.0, lam=0.0, rho_bar=2.0)
     Bound(bias=4.0, noise=1.6)
@@ -155,8 +154,7 @@ def weakly_convex(
     gap = np.asarray(envelope_gap, float)
     if np.isnan(gap).any():
         raise ValueError(f"envelope_gap must not be NaN, got {envelope_gap!r}")
-    share = factor / (weights.sum(axis=-1) if mean else 1.0)
-    return Bound(scalar(share * gap), scalar(share * rho_bar * _sum(weights, indices)))
+    return Bound(scalar(factor * gap), scalar(factor * rho_bar * _sum(weights, indices)))
 
 
 def power_law(lr: ArrayLike, steps: int, distance: ArrayLike, exponent: ArrayLike) -> Bound:

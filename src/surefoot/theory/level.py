@@ -4,17 +4,12 @@ SPS and NGN protect by F = f − C. Where C is far below what training can reach
 and the step is never shortened. A level C_t needs no lower bound: it lies below the best smoothed loss so far, and is
 lowered as that is reached.
 
-**What holds.** For a convex loss, any number C < f(x), below or above the infimum, and any step x⁺ = x − tαg with t in
-[0, 1],
+For a convex loss, any number C < f(x), below or above the infimum, and any step x⁺ = x − tαg with t in [0, 1],
 
     α(f(x) − max{f(u), C} − δ) ≤ ½‖x − u‖² − ½‖x⁺ − u‖²,    δ = F(1 − t) + ½t²α‖g‖²,    F = f(x) − C
 
-for every u. (f(x) − max{f(u), C} is at most both ⟨g, x − u⟩ and F: take t of the first and 1 − t of the second.) So
-bounds that rest on the base inequality hold with max{f(u), C_t} in place of f(u): a level above the infimum costs
-(C_t − f(u))₊ in the comparator, and nothing else. δ is :func:`surefoot.theory.models.safe_delta`.
-
-**What does not.** In the last-iterate bound earlier iterates are comparators, too: in the window that starts at k, δ_t
-becomes δ_t + (C_t − f(x_k, s_t))₊. That does not telescope into one pass, so that partial sums certify nothing.
+for every u, where δ is :func:`surefoot.theory.models.safe_delta`. ``docs/theory.md`` has the proof, and what does not
+hold: partial sums of the last-iterate bound certify nothing with a level.
 """
 
 from __future__ import annotations

@@ -82,10 +82,10 @@ def _shown(value: Any) -> str:
 
 
 class Point(NamedTuple):
-    """What a model sees of the loss at one point, with F > 0; all other edges are taken care of."""
+    """What a model sees of the loss at one point: numbers above 0; all edges are taken care of."""
 
     height: Array
-    """The gap F = f − C > 0 (∞ if C = −∞)."""
+    """The gap F = f − C."""
     grad_sq: Array
     lr: Array
     half: Array
@@ -93,7 +93,7 @@ class Point(NamedTuple):
     z: Array
     """α‖g‖²/F; may be ∞."""
     regular: bool
-    """Nothing is zero, and nothing overflows: ``half`` and ``z`` are finite and positive."""
+    """``half`` and ``z`` are finite."""
 
 
 def are_regular(decrease: Array, z: Array, limits: Limits) -> Array:
@@ -150,7 +150,7 @@ class Model(ABC):
         return bound + height * self.relative_value(xp, decrease / height)
 
     def _guarded(self, xp: Namespace, loss: Array, grad_sq: Array, lr: Array, bound: Array) -> tuple[Array, Array]:
-        """The step with every edge taken care of; ``solve`` sees positive gaps and finite numbers only."""
+        """The step with every edge taken care of; ``solve`` sees numbers above 0 only."""
         height, limits = self.height(loss, bound), xp.limits(loss)
         if xp.concrete:
             decrease = lr * grad_sq
@@ -162,8 +162,11 @@ class Model(ABC):
         live = good & (loss > bound)
         height, grad_sq = xp.where(live, height, 1.0), xp.where(live, grad_sq, 0.0)
         lr = xp.where(lr < INFINITY, lr, limits.max)
-        z = _relative_decrease(xp, height, grad_sq, lr)
-        size, delta = self.solve(xp, Point(height, grad_sq, lr, _half_decrease(xp, grad_sq, lr), z, False))
+        half, z = _half_decrease(xp, grad_sq, lr), _relative_decrease(xp, height, grad_sq, lr)
+        bent = z >= limits.tiny  # else the model is as good as linear
+        point = Point(*(xp.where(bent, value, 1.0) for value in (height, grad_sq, lr, half, z)), False)
+        size, delta = self.solve(xp, point)
+        size, delta = xp.where(bent, size, lr), xp.where(bent, delta, half)
         return xp.where(live, size, 0.0), xp.where(good, xp.where(live, delta, 0.0), INFINITY)
 
     def height(self, loss: Array, bound: Array) -> Array:
@@ -283,15 +286,13 @@ class Truncated(Model):
     lower_bound: Array = 0.0
 
     def solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
-        height, grad_sq, lr, half, z, regular = point
-        short = z > 1.0
-        if not regular:  # harmless numbers where they are not used
-            height, grad_sq, z = (xp.where(short, value, 1.0) for value in (height, grad_sq, z))
-        return _shorter(xp, short, height, grad_sq, lr), xp.where(short, height * (1.0 - 0.5 / z), half)
+        short = point.z > 1.0
+        shortened = point.height * (1.0 - 0.5 / xp.where(short, point.z, 1.0))
+        return self.size(xp, point), xp.where(short, shortened, point.half)
 
     def size(self, xp: Namespace, point: Point) -> Array:
-        """The size of ``solve`` alone at a regular point, for loops in which the index can wait."""
-        return _shorter(xp, point.z > 1.0, point.height, point.grad_sq, point.lr)
+        """The size of ``solve`` alone, for loops in which the index can wait."""
+        return xp.minimum(xp.where(point.z > 1.0, point.height / point.grad_sq, point.lr), point.lr)
 
     def relative_value(self, xp: Namespace, drop: Array) -> Array:
         return xp.where(drop < 1.0, 1.0 - drop, 0.0 * drop)
@@ -332,11 +333,6 @@ class SquareRoot(Model):
     def relative_value(self, xp: Namespace, drop: Array) -> Array:
         root = 1.0 - 0.5 * drop
         return root * root
-
-
-def _shorter(xp: Namespace, short: Array, height: Array, grad_sq: Array, lr: Array) -> Array:
-    """F/‖g‖² where the linear model falls below the bound, else α."""
-    return xp.minimum(xp.where(short, height / grad_sq, lr), lr)
 
 
 @dataclass(frozen=True)
@@ -387,9 +383,9 @@ class Power(Model):
 
     def solve(self, xp: Namespace, point: Point) -> tuple[Array, Array]:
         if self.p == 1:
-            return Truncated.solve(self, xp, point)  # type: ignore[arg-type]
+            return Truncated(self.lower_bound).solve(xp, point)
         if self.p == 0.5:
-            return SquareRoot.solve(self, xp, point)  # type: ignore[arg-type]
+            return SquareRoot(self.lower_bound).solve(xp, point)
         return _solve_power(xp, self.p, point)
 
     def relative_value(self, xp: Namespace, drop: Array) -> Array:
@@ -543,14 +539,13 @@ class Composite(Model):
             return slope * _apply(xp, self.dpsi, level - reach * drop)
 
         drop = _solve_drop(xp, pull, z)
-        t = xp.where(z > 0, drop, 1.0) / xp.where(z > 0, z, 1.0)
+        t = drop / z
         # F − ψ(…) cancels for small z; there it is the integral of ψ′, taken by quadrature.
         twice_mean = sum(w * pull(0.5 * (1.0 + x) * drop) for x, w in zip(_NODES, _WEIGHTS, strict=True))
         small = z < 0.1
         after = _apply(xp, self.psi, xp.where(small, level, level - reach * drop))
         delta = xp.where(small, half * t * (twice_mean - t), height * (1.0 - 0.5 * drop * t) - after)
-        big = z > 1.0
-        size = xp.where(big, (height / xp.where(big, grad_sq, 1.0)) * drop, lr * t)
+        size = xp.where(z > 1.0, (height / grad_sq) * drop, lr * t)
         defined = defined & xp.isfinite(size) & xp.isfinite(delta)
         delta = xp.where(defined, xp.where(delta > 0, delta, 0.0), math.inf)
         return xp.where(defined, xp.minimum(size, lr), 0.0), delta
@@ -568,7 +563,7 @@ def _solve_drop(xp: Namespace, pull: Map, z: Array) -> Array:
 
     The logarithm of d is halved into place; one step of Newton's method carries the gradient.
     """
-    fixed = xp.where(z > 0, xp.detach(z), 1.0)
+    fixed = xp.detach(z)
     high = xp.log(fixed)
     low = 0.0 * high + math.log(xp.limits(fixed).tiny)
     for _ in range(_HALVINGS):
@@ -577,11 +572,10 @@ def _solve_drop(xp: Namespace, pull: Map, z: Array) -> Array:
         above = pull(d) > d / fixed
         low, high = xp.where(above, middle, low), xp.where(above, high, middle)
     d = xp.detach(d)
-    if xp.derivative is not None:
-        slope = xp.detach(xp.derivative(pull, d))
-        last = (pull(d) - d / xp.where(z > 0, z, 1.0)) / (slope - 1.0 / fixed)
-        d = d - xp.where(xp.isfinite(last), last, 0.0)
-    return xp.where(z > 0, d, z)
+    if xp.derivative is None:
+        return d
+    last = (pull(d) - d / z) / (xp.detach(xp.derivative(pull, d)) - 1.0 / fixed)
+    return d - xp.where(xp.isfinite(last), last, 0.0)
 
 
 def _apply(xp: Namespace, function: Map, x: Array) -> Array:

@@ -36,13 +36,11 @@ def sps(smoothness: ArrayLike, distance: ArrayLike, steps: int, lr: ArrayLike, n
     >>> [sps(1.0, 1.0, 10, lr).total for lr in (0.5, 5.0, 500.0)]
     [0.2, 0.2, 0.2]
     """
-    rate, curvature = _rate_and_curvature(smoothness, lr)
-    product_of = rate * curvature
-    is_short = product_of < 0.5
-    inside = np.where(is_short, product_of, 0.0)
-    with np.errstate(divide="ignore"):
-        bias = np.where(is_short, 0.5 / (rate * (1.0 - inside)), 2.0 * curvature)
-    factor = np.where(is_short, inside / (1.0 - inside), 4.0 * product_of - 1.0)
+    rate, curvature = numbers("lr", lr, positive=True), numbers("smoothness", smoothness, positive=True)
+    is_short = rate * curvature < 0.5
+    inside = np.where(is_short, rate * curvature, 0.0)
+    bias = np.where(is_short, 0.5 / (rate * (1.0 - inside)), 2.0 * curvature)
+    factor = np.where(is_short, inside / (1.0 - inside), 4.0 * rate * curvature - 1.0)
     return _bound(bias, factor, distance, steps, noise)
 
 
@@ -56,10 +54,9 @@ def ngn(smoothness: ArrayLike, distance: ArrayLike, steps: int, lr: ArrayLike, n
     >>> ngn(smoothness=1.0, distance=1.0, steps=10, lr=1.0, noise=0.5)
     Bound(bias=0.2, noise=1.5)
     """
-    rate, curvature = _rate_and_curvature(smoothness, lr)
-    product_of = rate * curvature
-    bias = 0.5 / rate + curvature + 0.5 * curvature * product_of  # (1 + αL)²/(2α)
-    return _bound(bias, product_of * (2.0 + product_of), distance, steps, noise)
+    rate, curvature = numbers("lr", lr, positive=True), numbers("smoothness", smoothness, positive=True)
+    bias = 0.5 / rate + curvature + 0.5 * curvature * (rate * curvature)  # (1 + αL)²/(2α)
+    return _bound(bias, rate * curvature * (2.0 + rate * curvature), distance, steps, noise)
 
 
 def lipschitz(
@@ -82,10 +79,6 @@ def lipschitz(
     rate, slope = numbers("lr", lr, positive=True), numbers("lipschitz", lipschitz)
     index = (1.0 if method == "ngn" else 0.5) * (rate * slope) * slope  # G² alone may underflow
     return _bound(0.5 / rate, index, distance, steps, 1.0)
-
-
-def _rate_and_curvature(smoothness: ArrayLike, lr: ArrayLike) -> tuple[Any, Any]:
-    return numbers("lr", lr, positive=True), numbers("smoothness", smoothness, positive=True)
 
 
 def _bound(bias: Any, factor: Any, distance: ArrayLike, steps: int, noise: ArrayLike) -> Bound:

@@ -51,7 +51,7 @@ def linear(T: int, warmup: int = 0, end: float = 0.0) -> Floats:
     >>> linear(4)
     array([1.  , 0.75, 0.5 , 0.25])
     """
-    return _after_ramp(T, warmup, lambda left: _down_to(end, np.arange(left, 0, -1) / left))
+    return _after_ramp(T, warmup, lambda left: np.arange(left, 0, -1) / left, end)
 
 
 def cosine(T: int, warmup: int = 0, end: float = 0.0) -> Floats:
@@ -61,7 +61,7 @@ def cosine(T: int, warmup: int = 0, end: float = 0.0) -> Floats:
     array([1. , 0.5])
     """
     # cos² keeps its digits where 1 + cos cancels, at the end.
-    return _after_ramp(T, warmup, lambda left: _down_to(end, np.cos(0.5 * math.pi * np.arange(left) / left) ** 2))
+    return _after_ramp(T, warmup, lambda left: np.cos(0.5 * math.pi * np.arange(left) / left) ** 2, end)
 
 
 COOLDOWNS: dict[str, Callable[[Floats], Floats]] = {
@@ -85,10 +85,9 @@ def wsd(T: int, warmup: int = 0, cooldown: float = 0.2, shape: str = "linear", e
 
     def body(left: int) -> Floats:
         steps = min(length, left)
-        decay = _down_to(end, curve((np.arange(steps) + 0.5) / max(steps, 1)))
-        return np.concatenate([np.ones(left - steps), decay])
+        return np.concatenate([np.ones(left - steps), curve((np.arange(steps) + 0.5) / max(steps, 1))])
 
-    return _after_ramp(T, warmup, body)
+    return _after_ramp(T, warmup, body, end)
 
 
 def inverse_sqrt(T: int, warmup: int = 0, offset: float | None = None) -> Floats:
@@ -101,17 +100,12 @@ def inverse_sqrt(T: int, warmup: int = 0, offset: float | None = None) -> Floats
     return _after_ramp(T, warmup, lambda left: np.asarray(np.sqrt(shift / (np.arange(left) + shift))))
 
 
-def _after_ramp(T: int, warmup: int, body: Callable[[int], Floats]) -> Floats:
-    """A ramp of ``warmup`` steps, then what ``body`` gives for the steps that are left."""
+def _after_ramp(T: int, warmup: int, body: Callable[[int], Floats], end: float = 0.0) -> Floats:
+    """A ramp of ``warmup`` steps, then what ``body`` gives for the steps that are left, with ``end`` in place of 0."""
     if whole("warmup", warmup, 0) >= whole("T", T, 1):
         raise ValueError(f"warmup must be less than the T={T} steps of the schedule, got {warmup}")
-    return np.concatenate([np.arange(1, warmup + 1) / (warmup + 1), body(int(T) - warmup)])
-
-
-def _down_to(end: float, decay: Floats) -> Floats:
-    """A decay from 1 to 0, as one from 1 to ``end``."""
     last = number("end", end, least=0, most=1)
-    return last + (1.0 - last) * decay
+    return np.concatenate([np.arange(1, warmup + 1) / (warmup + 1), last + (1.0 - last) * body(int(T) - warmup)])
 
 
 SCHEDULES: dict[str, Callable[..., Floats]] = {
