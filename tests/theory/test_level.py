@@ -23,7 +23,6 @@ coordinate = st.floats(-10, 10)
 vector = st.tuples(coordinate, coordinate).map(np.array)
 share = st.floats(0.01, 0.99)
 losses = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8)
-nonnegative = st.lists(st.floats(0, 1e3), min_size=1, max_size=8)
 
 Loss = Callable[[Any], tuple[float, Any]]
 """Value and a subgradient of a convex loss."""
@@ -103,13 +102,6 @@ def test_a_level_above_the_comparator_has_its_price() -> None:
     assert slack(loss, x, u, 0.5, lr, scale, comparator=0.5)[0] > 0.0
 
 
-@given(value=st.floats(1e-6, 1e6), bound=st.floats(-1e6, 1e6), grad_sq=st.floats(1e-6, 1e6), lr=st.floats(1e-6, 1e6))
-def test_the_index_of_sps_is_the_safe_one_at_any_level(value: float, bound: float, grad_sq: float, lr: float) -> None:
-    step = models.Truncated(lower_bound=bound).step(value + bound, grad_sq, lr)
-    safe = models.safe_delta(value + bound, grad_sq, lr, step.size, lower_bound=bound)
-    assert safe == pytest.approx(step.delta, rel=1e-9, abs=1e-12)
-
-
 RULE = level.Rule()
 
 
@@ -119,11 +111,6 @@ def run(values: Any, rule: level.Rule = RULE, decreases: Any = None) -> level.Se
     for value, decrease in zip(values, [1.0] * len(values) if decreases is None else decreases, strict=True):
         seen = level.observe(rule, seen, value, decrease).seen
     return seen
-
-
-def gap(seen: level.Seen, value: float, rule: level.Rule = RULE) -> float:
-    """F at a value, after one more batch of the best smoothed loss, which changes nothing else."""
-    return float(level.observe(rule, seen, seen.best, 1.0, value).gap)
 
 
 @given(values=losses, smoothing=st.floats(0, 0.99))
@@ -145,43 +132,6 @@ def test_the_gap_is_what_the_docstring_says(values: list[float], share: float, s
         gain = min(gain, seen.best)
     assert found == pytest.approx(max(value - seen.best, 0.0) + gain, rel=1e-12)
     assert found >= gain >= 0
-
-
-@given(values=losses, away=st.floats(0, 1e6))
-def test_after_a_spike_the_gap_is_the_spike_and_a_lucky_batch_has_that_of_the_best_loss(
-    values: list[float], away: float
-) -> None:
-    seen = run(values)
-    least = gap(seen, seen.best)
-    assert gap(seen, seen.best + away) == pytest.approx(least + away, rel=1e-9, abs=1e-9)
-    assert gap(seen, seen.best - away) == least
-
-
-@given(values=nonnegative, share=share, above=st.floats(0, 1e3))
-def test_losses_that_were_never_negative_have_no_negative_level(
-    values: list[float], share: float, above: float
-) -> None:
-    seen, rule = run([1.0, *values]), level.Rule(share)
-    value = seen.best + above
-    assert gap(seen, seen.best, rule) <= seen.best
-    assert value - gap(seen, value, rule) >= -1e-12 * (1 + value)
-
-
-def test_losses_that_fall_to_zero_have_gaps_that_do() -> None:
-    rule = level.Rule(smoothing=0.0)
-    gaps = [level.observe(rule, run([0.5**k for k in range(n)], rule), 0.5**n, 1.0).gap for n in (1, 19, 59)]
-    assert gaps[0] > gaps[1] > gaps[2] > 0
-    assert gaps[-1] == pytest.approx(0.5**59)
-
-
-def test_a_first_loss_of_zero_counts_as_one_and_takes_zero_for_no_bound() -> None:
-    assert gap(run([0.0]), 0.0) == pytest.approx(0.1)
-    assert gap(run([0.0, -1e-9]), 0.0) == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize("first", [-3.0, -1e-3])
-def test_a_negative_first_loss_asks_for_a_share_of_its_size(first: float) -> None:
-    assert gap(run([first]), first) == pytest.approx(0.1 * abs(first))
 
 
 @given(values=losses.filter(lambda values: values[0] != 0), unit=st.sampled_from([2.0**-20, 2.0**20]))

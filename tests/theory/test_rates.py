@@ -120,31 +120,6 @@ def test_the_papers_lipschitz_rate_fails_for_ngn():
     assert rates.lipschitz(1.0, 1.0, 2, 0.5, method="ngn").total == 1.0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("lr", "z"), [(0.3, 0.6), (1.0, 1.5), (2.0, 4.0), (10.0, 20.0), (10.0, 5.0)])
-@pytest.mark.parametrize("method", ["sps", "ngn"])
-def test_one_step_of_no_smooth_convex_function_does_worse(method, lr, z):
-    """PEP: the largest κα(f(x) − f⋆) + ½‖x⁺ − x⋆‖² − ½‖x − x⋆‖² where α‖g‖² = z(f(x) − f⋆), L = 1, is 0."""
-    pytest.importorskip("PEPit")
-    from PEPit import PEP
-    from PEPit.functions import SmoothConvexFunction
-
-    problem = PEP()
-    function = problem.declare_function(SmoothConvexFunction, L=1.0)
-    best = function.stationary_point()
-    start = problem.set_initial_point()
-    gradient, value = function.oracle(start)
-    gap = value - function(best)
-    size = METHODS[method]().step(1.0, z / lr, lr).size
-    after = start - size * gradient
-    kappa = 1.0 / (1.0 + getattr(rates, method)(1.0, 1.0, 1, lr, noise=1.0).noise)
-    problem.set_initial_condition((start - best) ** 2 <= 1.0)
-    problem.add_constraint(lr * gradient**2 <= z * gap)
-    problem.add_constraint(lr * gradient**2 >= z * gap)
-    problem.set_performance_metric(kappa * lr * gap + 0.5 * (after - best) ** 2 - 0.5 * (start - best) ** 2)
-    assert problem.solve(verbose=0) <= 1e-6
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
