@@ -23,7 +23,8 @@ from _tasks import Trial
 from _verdict_drawn import KINDS, drawn
 from _verdict_networks import NETWORKS
 from surefoot.monitor import StabilityMonitor
-from surefoot.monitor._judge import Evidence, look
+from surefoot.monitor._judge import Evidence, Setting, look
+from surefoot.monitor._measure import momentum
 from surefoot.theory import schedules
 
 Factory = Callable[[nn.Module, float], torch.optim.Optimizer]
@@ -192,6 +193,7 @@ def rows_of(file: Path) -> Iterator[Row]:
     if not best <= first - LEAST * abs(first):
         return
     task, optimizer, schedule = file.stem.split("_")[:3]
+    beta = momentum(OPTIMIZERS[optimizer][2](nn.Linear(2, 2), 1.0))
     good = rates[last <= best + 0.1 * (first - best)]
     for place, lr in enumerate(rates):
         side = "below" if lr < good.min() else "above" if lr > good.max() else "inside"
@@ -202,7 +204,7 @@ def rows_of(file: Path) -> Iterator[Row]:
         steps, peak = found["columns"].shape[2], float(np.nanmax(columns["rate"]))
         for share in SHARES:
             part = {name: values[: max(int(share * steps), 5)] for name, values in columns.items()}
-            evidence, _, is_lost = look(part, horizon=steps, peak=peak, elements=int(found["elements"][place]))
+            evidence, _, is_lost = look(part, Setting(steps, peak, int(found["elements"][place]), beta))
             if evidence is None:
                 continue
             yield {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.monitor._judge import WEIGHTS, Evidence, Losses, gather, judge
+from surefoot.monitor._judge import WEIGHTS, Evidence, Losses, Setting, gather, judge
 
 
 def steps(rate=0.1, curvature=1.0, start=10.0, count=20):
@@ -29,8 +29,8 @@ def steps(rate=0.1, curvature=1.0, start=10.0, count=20):
     }
 
 
-def evidence(columns, horizon=200, elements=1):
-    return gather(columns, horizon, float(columns["rate"].max()), elements)[0]
+def evidence(columns, elements=1, momentum=0.0):
+    return gather(columns, Setting(200, float(columns["rate"].max()), elements, momentum))[0]
 
 
 @given(st.floats(-12, 12), st.floats(-12, 12), st.floats(0.01, 2.5))
@@ -59,9 +59,9 @@ def test_noise_is_no_rise_unless_the_steps_were_long_enough_for_it():
     losses = np.tile([0.1, 2.0, 0.3, 4.0], 5)
     assert Losses.of(losses).risen > 1.0
     columns = steps(1e-6) | {"loss": losses}
-    assert judge(columns, horizon=200, peak=1e-6, elements=1).state != "too large"
+    assert judge(columns, Setting(200, 1e-6, 1, 0.0)).state != "too large"
     columns["slope"] = np.full(20, 10.0)
-    assert judge(columns, horizon=200, peak=1e-6, elements=1).state == "too large"
+    assert judge(columns, Setting(200, 1e-6, 1, 0.0)).state == "too large"
 
 
 def test_weights_belong_to_numbers_of_the_evidence():

@@ -13,21 +13,15 @@ from surefoot.monitor import NonFinite, StabilityMonitor
 from surefoot.theory import bounds, models
 
 
-def test_plain_sgd_has_the_index_of_the_linear_model(problem):
-    optimizer = torch.optim.SGD(problem.model.parameters(), lr=0.1)
+@pytest.mark.parametrize(("make", "source"), [(torch.optim.SGD, "linear"), (torch.optim.AdamW, "linear stand-in")])
+def test_a_foreign_optimizer_has_the_index_of_the_linear_model(problem, make, source):
+    optimizer = make(problem.model.parameters(), lr=0.1)
     with StabilityMonitor(optimizer) as monitor:
         problem.train(optimizer, 10, monitor)
     trace = monitor.trace()
     expected = models.Linear().step(trace.loss.values, trace.grad_sq.values, trace.rate.values).delta
     np.testing.assert_allclose(trace.delta, expected, rtol=1e-12)
-    assert trace.attrs["delta_source"] == "linear"
-
-
-def test_a_foreign_index_is_a_named_stand_in(problem):
-    optimizer = torch.optim.AdamW(problem.model.parameters(), lr=1e-2)
-    with StabilityMonitor(optimizer) as monitor:
-        problem.train(optimizer, 5, monitor)
-    assert monitor.trace().attrs["delta_source"] == "linear stand-in"
+    assert trace.attrs["delta_source"] == source
 
 
 @pytest.mark.parametrize("start", [0, 3, -1, -2, 20])

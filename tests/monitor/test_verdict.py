@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import surefoot.optim as sfo
 from surefoot.monitor import Dead, StabilityMonitor, State, Verdict
-from surefoot.monitor._judge import NEEDED, Evidence, judge, verdict_of
+from surefoot.monitor._judge import NEEDED, Evidence, Setting, judge, verdict_of
 
 OPTIMIZERS = {
     "sgd": (lambda p, lr: torch.optim.SGD(p, lr=lr), 1e-4, 0.05, 30.0),
@@ -89,10 +89,23 @@ def test_it_may_change_its_mind_and_says_so(another):
     assert "it was" not in str(monitor.verdict())
     columns = {name: column.copy() for name, column in monitor.numbers().items()}
     columns["loss"][40:] = 30.0
-    verdict = judge(columns, horizon=HORIZON, peak=0.05, elements=100)
+    verdict = judge(columns, Setting(HORIZON, 0.05, 100, 0.0))
     assert verdict.state == "too large"
     assert "after 60 steps the loss is" in verdict.reason
     assert verdict.reason.endswith('(after 20 steps it was "holds")')
+
+
+@pytest.mark.parametrize(
+    ("make", "steps"),
+    [
+        (lambda p, lr: torch.optim.SGD(p, lr, momentum=0.99), 100.0),
+        (lambda p, lr: torch.optim.AdamW(p, lr, betas=(0.5, 0.9)), 2.0),
+        (lambda p, lr: torch.optim.RMSprop(p, lr), 1.0),
+        (lambda p, lr: sfo.Muon(p, lr, beta=0.75), 4.0),
+    ],
+)
+def test_the_steps_that_momentum_averages_over_are_evidence(another, make, steps):
+    assert watched(another, make, 1e-3).verdict().details["memory"] == pytest.approx(math.log10(steps))
 
 
 def test_a_warmup_counts_with_the_rate_that_it_leads_to(another):
@@ -105,43 +118,19 @@ def test_a_warmup_counts_with_the_rate_that_it_leads_to(another):
     assert rising.lr_range[0] > 1e-4
 
 
-def test_a_schedule_that_is_known_tells_the_peak(another):
-    """The rate is set by hand, so that nobody but the schedule knows where the warmup leads."""
-    factors = np.minimum(1.0, np.arange(1, HORIZON + 1) / 100)
-
-    class ByHand:
-        def __init__(self, optimizer):
-            self.group, self.done = optimizer.param_groups[0], 0
-            self.group["lr"] = 0.2 * factors[0]
-
-        def step(self):
-            self.done += 1
-            self.group["lr"] = 0.2 * factors[self.done]
-
-    told, untold = (
-        watched(another, OPTIMIZERS["sgd"][0], 0.2, scheduler=ByHand, **options).verdict()
-        for options in ({"schedule": factors}, {})
-    )
-    assert told.lr_range[0] <= 0.2 <= told.lr_range[1]
-    for name in ("promised", "away"):
-        assert untold.details[name] == pytest.approx(told.details[name] - math.log10(5), abs=1e-6)
-
-
 def test_clipped_gradients_are_judged_too(another):
-    make, small, good, large = OPTIMIZERS["sgd"]
-    states = []
-    for lr in (small, good, large):
-        problem = another()
-        optimizer = make(problem.model.parameters(), lr)
-        with StabilityMonitor(optimizer, horizon=HORIZON) as monitor:
-            for _ in range(20):
-                optimizer.zero_grad()
-                loss = problem.loss()
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(problem.model.parameters(), 1.0)
-                monitor.record(loss)
-                optimizer.step()
-        states.append(monitor.verdict().state)
+    make, *rates, _ = OPTIMIZERS["sgd"]
+
+    def clipped(params, lr):
+        optimizer = make(list(params), lr)
+
+        def clip(*_):
+            torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 1.0)
+
+        optimizer.register_step_pre_hook(clip)
+        return optimizer
+
+    states = [watched(another, clipped, lr).verdict().state for lr in (*rates, 30.0)]
     assert states == ["too small", "holds", "too large"]
 
 
@@ -149,7 +138,7 @@ def test_losses_below_zero_are_judged_by_what_they_change(another):
     """A loss that is moved by a constant has the same steps; only its size in comparison changes."""
     columns = _columns(watched(another, OPTIMIZERS["sgd"][0], 0.05))
     columns["loss"] = columns["loss"] - 2.0
-    verdict = judge(columns, horizon=HORIZON, peak=0.05, elements=100)
+    verdict = judge(columns, Setting(HORIZON, 0.05, 100, 0.0))
     assert verdict.state == "holds"
     assert "the loss has gone from -" in verdict.reason
 
@@ -160,24 +149,27 @@ def test_what_a_stop_rule_has_said_is_the_reason(another):
     assert "squared gradient" in str(monitor.verdict())
 
 
+def minimised(optimizer, loss_of, steps, horizon):
+    """The verdict on a loss that is minimised for some steps."""
+    with StabilityMonitor(optimizer, horizon=horizon) as monitor:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss_of().backward()
+            optimizer.step()
+    return monitor.verdict()
+
+
 def test_parameters_that_start_at_zero_have_a_usual_size():
-    states = []
-    for lr in (1e-4, 0.01, 30.0):
-        model = torch.nn.Linear(20, 1)
-        torch.nn.init.zeros_(model.weight)
-        torch.nn.init.zeros_(model.bias)
-        generator = torch.Generator().manual_seed(0)
-        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-        with StabilityMonitor(optimizer, horizon=300) as monitor:
-            for _ in range(30):
-                inputs = torch.randn(16, 20, generator=generator)
-                optimizer.zero_grad()
-                loss = (model(inputs).squeeze(1) - inputs[:, :3].sum(1)).square().mean()
-                loss.backward()
-                monitor.record(loss)
-                optimizer.step()
-        states.append(monitor.verdict().state)
-    assert states == ["too small", "holds", "too large"]
+    def state(lr):
+        weights, generator = torch.nn.Parameter(torch.zeros(20)), torch.Generator().manual_seed(0)
+
+        def loss():
+            inputs = torch.randn(16, 20, generator=generator)
+            return (inputs @ weights - inputs[:, :3].sum(1)).square().mean()
+
+        return minimised(torch.optim.SGD([weights], lr=lr), loss, 30, 300).state
+
+    assert [state(lr) for lr in (1e-4, 0.01, 30.0)] == ["too small", "holds", "too large"]
 
 
 RANGE = (0.01, 0.1)
@@ -213,27 +205,16 @@ def test_a_verdict_says_what_to_do(verdict, text):
 def test_no_loss_is_promised_to_fall_by_so_much_at_most():
     """On a plateau the slopes promise little of what the run gains in the end."""
     x = torch.nn.Parameter(torch.full((4,), 7.0))
-    optimizer = torch.optim.SGD([x], lr=50.0)
-    with StabilityMonitor(optimizer, horizon=1000) as monitor:
-        for _ in range(100):
-            optimizer.zero_grad()
-            loss = torch.sigmoid(x).mean()
-            loss.backward()
-            optimizer.step()
-    assert "at most" not in str(monitor.verdict())
-    assert "%" not in str(monitor.verdict())
+    text = str(minimised(torch.optim.SGD([x], lr=50.0), lambda: torch.sigmoid(x).mean(), 100, 1000))
+    assert "at most" not in text
+    assert "%" not in text
 
 
 def test_a_loss_that_stays_is_unchanged():
     x = torch.nn.Parameter(torch.ones(8))
-    optimizer = torch.optim.SGD([x], lr=1e-5)
-    with StabilityMonitor(optimizer, horizon=100) as monitor:
-        for _ in range(10):
-            optimizer.zero_grad()
-            x.square().mean().backward()
-            optimizer.step()
-    assert monitor.verdict().state == "too small"
-    assert "the loss is unchanged" in monitor.verdict().reason
+    verdict = minimised(torch.optim.SGD([x], lr=1e-5), lambda: x.square().mean(), 10, 100)
+    assert verdict.state == "too small"
+    assert "the loss is unchanged" in verdict.reason
 
 
 # When nothing can be said of a rate.
@@ -382,14 +363,15 @@ numbers = st.floats(allow_nan=True, allow_infinity=True)
     st.lists(st.tuples(*[numbers] * (len(NEEDED) + 1)), min_size=1, max_size=40),
     st.one_of(st.none(), st.integers(1, 500)),
     st.floats(1e-12, 1e6),
+    st.floats(0.0, 1.0, exclude_max=True),
 )
-def test_any_numbers_get_a_verdict(rows, horizon, peak):
+def test_any_numbers_get_a_verdict(rows, horizon, peak, momentum):
     values = np.array(rows).T
     columns = dict(zip((*NEEDED, "carried"), values, strict=True))
     columns["size"] = columns["rate"]
     for name in ("rate", "size", "moved_sq", "point_sq", "away_sq"):
         columns[name] = np.abs(columns[name])
-    verdict = judge(columns, horizon=horizon, peak=peak, elements=10)
+    verdict = judge(columns, Setting(horizon, peak, 10, momentum))
     assert verdict.state in tuple(State)
     assert str(verdict)
     if verdict.lr_range is not None:
@@ -410,13 +392,7 @@ def _columns(monitor):
 def test_steps_that_were_skipped_are_told():
     x = torch.nn.Parameter(torch.tensor(1.0))
     optimizer = sfo.NGN([x], lr=0.1, on_nonfinite="skip")
-    with StabilityMonitor(optimizer, horizon=40) as monitor:
-        for _ in range(8):
-            optimizer.zero_grad()
-            loss = x - 5.0
-            loss.backward()
-            optimizer.step()
-    verdict = monitor.verdict()
+    verdict = minimised(optimizer, lambda: x - 5.0, 8, 40)
     assert verdict.state == "unknown"
     assert "8 of 8 steps did not move the parameters" in str(verdict)
     assert "lower_bound" in str(verdict)
@@ -424,7 +400,7 @@ def test_steps_that_were_skipped_are_told():
 
 @pytest.mark.parametrize("estimate", [-2.0, -0.5, 0.0, 0.5, 0.7, 3.0])
 def test_a_rate_that_works_is_never_told_to_be_smaller(estimate):
-    evidence = Evidence(share=-1.0, promised=-0.5, learned=0.3, away=-1.0, uphill=0.0, left=0.0, falls=0.0)
+    evidence = Evidence(share=-1.0, promised=-0.5, learned=0.3, away=-1.0, uphill=0.0, left=0.0, falls=0.0, memory=0.0)
     weights = {name: (0.0, 0.0, estimate * (name == "constant")) for name in ("constant", *Evidence._fields)}
     verdict = verdict_of(State.HOLDS, "it falls", evidence, 0.01, weights)
     assert verdict.direction == (estimate > 0.3)

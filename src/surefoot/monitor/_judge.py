@@ -43,25 +43,39 @@ _FARTHEST = 0.8
 
 WEIGHTS: Weights = {
     #            small  large   best
-    "constant": (-0.51, -3.58, 0.49),
-    "promised": (-1.56, 1.32, 0.00),
-    "share":    (3.95, -0.66, 0.65),
-    "learned":  (-6.01, -3.66, -0.39),
-    "away":     (-2.31, 3.33, -0.89),
-    "uphill":   (-0.73, 0.00, 0.00),
-    "falls":    (0.72, -0.63, 0.00),
-    "left":     (0.00, 0.00, 0.69),
+    "constant": (-1.33, -2.88, 0.81),
+    "promised": (-1.23, 1.22, -0.39),
+    "share":    (3.55, -0.28, 0.49),
+    "learned":  (-5.85, -4.82, 0.20),
+    "away":     (-2.89, 3.55, -0.51),
+    "uphill":   (-0.93, 0.00, 0.00),
+    "falls":    (0.48, -1.15, 0.15),
+    "left":     (0.00, 0.00, 0.84),
+    "memory":   (0.00, 0.00, -0.62),
 }  # fmt: skip
 """The weights of the evidence in three sums, as ``python benchmarks/verdict.py --fit`` prints them.
 
 ``small`` and ``large`` are logistic regressions of "below" and "above the window of good rates", ``best`` a robust
 linear one of log10(best rate / this rate). Above 0 a rate is too small, or too large. The cuts are such that, with the
-task at hand left out of the fit, 2 % of the rates inside their window are called too small and 1 % too large.
+kind at hand left out of the fit, 2 % of the rates inside their window are called too small and 1 % too large.
 """
-EDGE = -2.35
+EDGE = -2.25
 """The ``large`` sum from which on a rate is at the edge."""
-BEHIND = ((0.35, 0.02), (0.66, 0.08), (1.0, 0.63), (1.45, 0.81), (2.1, 0.88), (3.25, 0.97))
+BEHIND = ((0.35, 0.02), (0.66, 0.1), (1.0, 0.47), (1.45, 0.74), (2.1, 0.94), (3.25, 0.99))
 """Decades to the best rate, and the median share of the gain that smaller rates of this distance are behind."""
+
+
+class Setting(NamedTuple):
+    """What is known of a run beside the numbers of its steps."""
+
+    horizon: int | None
+    """T; None for a run of unknown length, which is then taken to be ten times as long as it is."""
+    peak: float
+    """The largest rate of the run, as far as it is known."""
+    elements: int
+    """Parameters in the sample."""
+    momentum: float
+    """β of the average that the optimizer takes of its gradients, in [0, 1)."""
 
 
 class Evidence(NamedTuple):
@@ -81,6 +95,8 @@ class Evidence(NamedTuple):
     """Σ⟨g⁺, Δ⟩/Σ⟨g, Δ⟩ over the later half: the share of their slope that is left where steps end, on other batches."""
     falls: float
     """1 if the rate has begun to fall, else 0."""
+    memory: float
+    """log10 of 1/(1 − β), the steps that momentum averages over."""
 
 
 class Losses(NamedTuple):
@@ -115,33 +131,27 @@ class Losses(NamedTuple):
         return f"after {done} steps the loss has gone from {short(self.first)} to {short(self.late)}"
 
 
-def gather(columns: Columns, horizon: int, peak: float, elements: int) -> tuple[Evidence, Losses]:
-    """The evidence of some steps: at least three, all finite, each with a rate above 0 and a step that was taken.
-
-    Args:
-        columns: ``NEEDED`` and ``carried``, one entry per step.
-        horizon: Steps of the whole run.
-        peak: The largest rate of the run.
-        elements: Parameters in the sample.
-    """
+def gather(columns: Columns, setting: Setting) -> tuple[Evidence, Losses]:
+    """The evidence of some steps: at least three, all finite, each with a rate above 0 and a step that was taken."""
     loss, rate, slope = (columns[name] for name in ("loss", "rate", "slope"))
     losses, half = Losses.of(loss), len(loss) // 2
     length = math.sqrt(columns["point_sq"][0])
-    if length < 1e-4 * math.sqrt(elements):
+    if length < 1e-4 * math.sqrt(setting.elements):
         length = 1.0  # about that of a linear layer as torch begins it
-    ahead = peak / float(np.max(rate))  # a warmup that goes on counts as if its peak were reached now
+    ahead = setting.peak / float(np.max(rate))  # a warmup that goes on counts as if its peak were reached now
     uphill = _mean(columns["back"][-_quarter(loss) :]) / losses.unit
     carried = columns["carried"][half + 1 :]
     known = np.isfinite(carried)
     before = _mean(np.where(known, slope[half:-1], 0.0))
     evidence = Evidence(
-        share=_log(len(loss) / horizon, -2, 0),
+        share=_log(len(loss) / (setting.horizon or SHARE * len(loss)), -2, 0),
         promised=_log(ahead * len(loss) * _mean(slope) / losses.unit, *PROMISED),
         learned=float(np.clip((losses.first - losses.late - losses.noise) / losses.unit, 0.0, 1.0)),
         away=_log(ahead * math.sqrt(columns["away_sq"][-1]) / length, *AWAY),
         uphill=math.copysign(math.log1p(100 * min(abs(uphill), 3.0)), uphill),
         left=float(np.clip(_mean(np.where(known, carried, 0.0)) / max(abs(before), _TINY), -1.0, 1.0)),
         falls=float(rate[-1] < 0.98 * np.max(rate)),
+        memory=math.log10(1.0 / (1.0 - setting.momentum)),
     )
     return evidence, losses
 
@@ -153,13 +163,10 @@ def scores(evidence: Evidence, weights: Weights = WEIGHTS) -> Floats:
     return sums
 
 
-def look(
-    columns: Columns, *, horizon: int | None, peak: float, elements: int
-) -> tuple[Evidence | None, Losses | None, bool]:
+def look(columns: Columns, setting: Setting) -> tuple[Evidence | None, Losses | None, bool]:
     """The evidence so far, the losses (None of fewer than three steps), and whether the run is lost.
 
     It is lost if its loss is not finite or has doubled, and its evidence is then that before the loss had risen far.
-    The arguments are those of :func:`judge`.
     """
     loss, broken = columns["loss"], _broken(columns)
     # A GradScaler, or a loss below its lower bound, leaves steps out.
@@ -170,8 +177,7 @@ def look(
 
     @np.errstate(all="ignore")
     def gathered(steps: Any) -> tuple[Evidence, Losses]:
-        chosen = {name: columns[name][steps] for name in (*NEEDED, "carried")}
-        return gather(chosen, horizon or SHARE * len(loss), peak, elements)
+        return gather({name: columns[name][steps] for name in (*NEEDED, "carried")}, setting)
 
     evidence, losses = gathered(steps)
     # Noise is no rise, unless the steps were long enough for it.
@@ -190,23 +196,18 @@ def _broken(columns: Columns) -> int | None:
     return int(np.argmax(infinite)) if infinite.any() else None
 
 
-def judge(
-    columns: Columns, *, horizon: int | None, peak: float, elements: int, stop_reason: str | None = None
-) -> Verdict:
+def judge(columns: Columns, setting: Setting, stop_reason: str | None = None) -> Verdict:
     """The verdict on the steps so far; it says so where the first tenth of them has led to another one.
 
     Args:
         columns: The numbers of the steps: ``NEEDED``, ``carried`` and ``size``; ∞ is divergence, NaN what was not
             measured.
-        horizon: T; None for a run of unknown length, which is then taken to be ten times as long as it is.
-        peak: The largest rate of the run, as far as it is known.
-        elements: Parameters in the sample.
+        setting: What else is known of the run.
         stop_reason: What a stop rule has reported, if one has.
     """
-    done = len(columns["loss"])
+    done, horizon, peak = len(columns["loss"]), setting.horizon, setting.peak
     wanted = WITHOUT_HORIZON if horizon is None else min(max(horizon // SHARE, FEWEST), horizon)
-    known: dict[str, Any] = {"horizon": horizon, "peak": peak, "elements": elements}
-    evidence, losses, is_lost = look(columns, **known)
+    evidence, losses, is_lost = look(columns, setting)
     broken, still = _broken(columns), int(((columns["moved_sq"] == 0) & (columns["rate"] > 0)).sum())
     if stop_reason is not None or broken is not None:
         reason = stop_reason or f"loss or gradient are not finite from step {broken} on"
@@ -224,7 +225,7 @@ def judge(
     if horizon is None:
         reason += f", if the run is to be ten times as long ({SHARE * done} steps)"
     else:
-        early, _, was_lost = look({name: values[:wanted] for name, values in columns.items()}, **known)
+        early, _, was_lost = look({name: values[:wanted] for name, values in columns.items()}, setting)
         before = state if early is None else state_of(early, was_lost)
         if before is not state:
             reason += f' (after {wanted} steps it was "{before}")'

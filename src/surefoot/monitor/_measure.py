@@ -184,6 +184,13 @@ def rates(optimizer: Optimizer) -> list[Tensor | float]:
     return [lr.detach().clone() if isinstance(lr, Tensor) and not lr.is_cpu else float(lr) for lr in lrs]
 
 
+def momentum(optimizer: Optimizer) -> float:
+    """β of the running average of gradients, under the names that torch gives it; 0 if there is none."""
+    group = optimizer.param_groups[0]
+    beta = group["betas"][0] if "betas" in group else group.get("momentum", 0.0)
+    return float(beta) if isinstance(beta, Real) and 0 <= float(beta) < 1 else 0.0
+
+
 def squares(optimizer: Optimizer, device: torch.device) -> list[Tensor]:
     """‖g‖² of every group; a fused optimizer that ``GradScaler`` steps has gradients that are still scaled."""
     scale = getattr(optimizer, "grad_scale", None)

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from surefoot._base.arguments import number, one_of, whole
 from surefoot.monitor import _measure
-from surefoot.monitor._judge import judge, progress
+from surefoot.monitor._judge import Setting, judge, progress
 from surefoot.monitor._measure import OVERFLOW, Records, StepSample, parameters
 from surefoot.monitor._obstacles import obstacle, take_turns
 from surefoot.monitor._verdict import State, Verdict
@@ -124,6 +124,7 @@ class StabilityMonitor:
         self._evaluations = 0
         self._several = 0
         self._goals: list[float] = []
+        self._momentum = _measure.momentum(optimizer)
         self._obstacle = obstacle(optimizer)
 
     @property
@@ -257,10 +258,8 @@ class StabilityMonitor:
             return Verdict(State.UNKNOWN, reason if doing is None else f"{reason}; {doing}")
         return judge(
             {**columns, "size": np.where(np.isnan(columns["size"]), columns["rate"], columns["size"])},
-            horizon=self.horizon,
-            peak=self._peak(columns["rate"]),
-            elements=self._sample.elements,
-            stop_reason=None if self.stopped is None else self.stopped.reason,
+            Setting(self.horizon, self._peak(columns["rate"]), self._sample.elements, self._momentum),
+            None if self.stopped is None else self.stopped.reason,
         )
 
     def plot(self) -> Figure:
@@ -341,7 +340,7 @@ class StabilityMonitor:
         else:  # the gradient in place is no longer that of x_t
             self._several += 1
         row[OVERFLOW] = _measure.number(getattr(optimizer, "found_inf", None))
-        group = optimizer.param_groups[0]
+        group, self._momentum = optimizer.param_groups[0], _measure.momentum(optimizer)
         self._goals = [float(group[name]) for name in ("initial_lr", "max_lr") if name in group]
         if self._records.add({name: value for name, value in row.items() if value is not None}):
             self._ask_rules()
