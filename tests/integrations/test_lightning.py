@@ -183,7 +183,7 @@ def test_logging_does_not_cost_more_in_a_longer_run(fit, tmp_path, monkeypatch):
         return judge(monitor)
 
     monkeypatch.setattr(StabilityMonitor, "verdict", verdict)
-    logger, callback = CSVLogger(tmp_path), StabilityCallback(models=[Counting()])
+    logger, callback = CSVLogger(tmp_path), StabilityCallback(models={"counting": Counting()})
     fit(Module(MAKES["foreign"]), callback, logger=logger, log_every_n_steps=1, max_epochs=40)
     assert callback.monitor.steps == 240
     assert counted["steps"] == 240

@@ -1,7 +1,6 @@
 """What a monitor measures: numbers of every step, read from their device in blocks; of the step itself, on a sample.
 
-What Adam, Muon or momentum did to the parameters cannot be known from rate and gradient; it takes the point before the
-step. A verdict needs a few inner products of it only, and those of an evenly spread sample serve as well.
+What Adam, Muon or momentum did to the parameters cannot be known from rate and gradient; it takes the point before.
 """
 
 from __future__ import annotations

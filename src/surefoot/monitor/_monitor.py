@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -32,24 +32,22 @@ if TYPE_CHECKING:
 class StabilityMonitor:
     r"""Watches any torch optimizer, and says whether its learning rate is too small, holds, or is too large.
 
-    For every step it keeps the loss f, ‖g‖², the rate α, and, on a sample of at most 2¹⁸ parameters, the step Δ:
-    ⟨g, Δ⟩, ‖Δ‖², ⟨g⁺, Δ⟩ with the gradient of the *next* batch, which is negative where the step was too long, and the
-    slope ⟨g, x_t − x_1⟩ of the whole way. :meth:`verdict` follows from these, for any optimizer with a rate. From f,
-    ‖g‖² and α follow the steps that other models would have taken at the same point (:mod:`surefoot.theory.models`),
-    and the noise that the run has added so far to the bound of its last iterate.
+    For every step it keeps the loss f, ‖g‖², the rate α, and inner products of gradients and the step Δ on a sample of
+    at most 2¹⁸ parameters. :meth:`verdict` follows from these, for any optimizer with a rate. So do the steps of other
+    models at the same point (:mod:`surefoot.theory.models`), and the noise that the run has added so far to the bound
+    of its last iterate.
 
     The monitor only reads: it works through torch's step hooks, changes nothing about a step, and reads numbers of a
-    device in blocks. The loss is taken from ``loss.backward()``, as our own optimizers do; it can also come from the
-    closure, from ``step(loss=…)`` or ``add_loss`` of ours, or from :meth:`record`, which wins. The optimizer is held
-    weakly: a monitor keeps no model alive.
+    device in blocks. The loss is taken from ``loss.backward()``, from the closure, from ``step(loss=…)`` or
+    ``add_loss`` of our optimizers, or from :meth:`record`, which wins. The optimizer is held weakly.
 
     Args:
         optimizer: Any torch optimizer.
         horizon: T, the steps of the whole run; by default those done so far for the bound, and ten times as many for
             the verdict.
         distance: D of the bound; without it the bias is left out, and the noise is a lower bound of Ω for every D.
-        models: Counterfactual models: ``"sgd"``, ``"sps"``, ``"ngn"``, ``"log-ngn"``, or of
-            :mod:`surefoot.theory.models`, such as ``Truncated(lower_bound=-2.0)``.
+        models: Counterfactual models: ``"sgd"``, ``"sps"``, ``"ngn"``, ``"log-ngn"``, or others of
+            :mod:`surefoot.theory.models` by a name, such as ``{"mine": Truncated(lower_bound=-2.0)}``.
         stop: Rules such as :class:`NonFinite`; :attr:`stopped` says what they found.
         schedule: T factors of the rate, or a name such as ``"cosine"``, known beforehand, for the weights of the bound
             and the peak rate; by default the present rate is taken to stay, and the partial bound proves something for
@@ -77,7 +75,7 @@ class StabilityMonitor:
         optimizer: Optimizer,
         horizon: int | None = None,
         distance: float | None = None,
-        models: Sequence[str | Model] = ("sgd", "sps", "ngn"),
+        models: Mapping[str, Model] | Sequence[str] = ("sgd", "sps", "ngn"),
         *,
         stop: StopRule | Sequence[StopRule] = (),
         schedule: str | ArrayLike | None = None,
@@ -166,10 +164,9 @@ class StabilityMonitor:
         self._recorded = value if self._recorded is None else self._recorded + value
 
     def forget(self) -> None:
-        """Drop what was recorded for a step that does not come: call it where you clear the gradients.
+        """Drop what was recorded for a step that does not come, as ``torch.amp.GradScaler`` leaves out some.
 
-        With ``torch.amp.GradScaler``, which leaves out steps that overflow, their losses would else be added to the
-        next one's.
+        Call it where you clear the gradients; the loss would else be added to the next step's.
         """
         self._recorded = None
 
@@ -213,8 +210,8 @@ class StabilityMonitor:
     def scalars(self, start: int = 0) -> dict[str, Floats]:
         """What a logger shows: one array per name over the steps from one on (-1 is the last).
 
-        ``step``, ``loss``, ``grad_sq``, ``rate``, ``size``, ``delta``, and of each counterfactual model ``size/sps``
-        and ``delta/sps``, as in :meth:`trace`. It costs what these steps cost, however long the run was before.
+        The names are those of :meth:`trace`, with ``size/sps`` and ``delta/sps`` for each counterfactual model. It
+        costs what these steps cost, however long the run was before.
         """
         columns = self._records.columns(start)
         shown = {"step": np.arange(self.steps - len(columns["loss"]), self.steps, dtype=float)}
@@ -237,11 +234,9 @@ class StabilityMonitor:
     def verdict(self) -> Verdict:
         """Too small, holds, at the edge or too large: why, and which rates to try.
 
-        It is known once a tenth of the horizon is done. It depends on what the slopes ⟨g, Δ⟩ of the steps have
-        promised, on whether the way from the start leads uphill by now, on how far the parameters have moved, and on
-        the loss; ``verdict().details`` has the numbers. More steps are more evidence: it may change, and says so. A run
-        without a horizon is taken to be ten times as long as it is now. Where a rate cannot be judged, the state is
-        ``unknown`` and the reason says why.
+        It is known once a tenth of the horizon is done; ``verdict().details`` has the numbers that it depends on. More
+        steps are more evidence: it may change, and says so. A run without a horizon is taken to be ten times as long as
+        it is now. Where a rate cannot be judged, the state is ``unknown`` and the reason says why.
         """
         optimizer, columns = self.optimizer, self.numbers()
         if optimizer is not None:
@@ -387,21 +382,12 @@ class StabilityMonitor:
             self.stopped = first_stop(self.rules, self._history(columns, len(columns["loss"]) - self._records.block))
 
 
-def _named(models: Any) -> dict[str, Model]:
+def _named(models: Mapping[str, Model] | Sequence[str]) -> dict[str, Model]:
     """Models by the names under which a trace shows them."""
-    if isinstance(models, str | Model) or not isinstance(models, Iterable):
-        raise TypeError(f"models must be a sequence of names or models, got {models!r}")
-    names = {kind: name for name, kind in NAMED.items()}
-    found: dict[str, Model] = {}
-    for model in models:
-        if isinstance(model, Model):
-            name = names.get(type(model), type(model).__name__.lower())
-        else:
-            name = one_of("models", model, [name for name in NAMED if name != "power"])
-        if name in found:
-            raise ValueError(f"models must be distinct, got {name!r} twice")
-        found[name] = model if isinstance(model, Model) else NAMED[name]()
-    return found
+    if isinstance(models, Mapping):
+        return dict(models)
+    names = [name for name in NAMED if name != "power"]  # it needs an exponent
+    return {one_of("models", name, names): NAMED[name]() for name in models}
 
 
 def _is_plain_sgd(optimizer: Optimizer) -> bool:

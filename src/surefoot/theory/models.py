@@ -164,8 +164,8 @@ class Model(ABC):
         lr = xp.where(lr < INFINITY, lr, limits.max)
         half, z = _half_decrease(xp, grad_sq, lr), _relative_decrease(xp, height, grad_sq, lr)
         bent = z >= limits.tiny  # else the model is as good as linear
-        point = Point(*(xp.where(bent, value, 1.0) for value in (height, grad_sq, lr, half, z)), regular=False)
-        size, delta = self.solve(xp, point)
+        numbers = (xp.where(bent, value, 1.0) for value in (height, grad_sq, lr, half, z))
+        size, delta = self.solve(xp, Point._make((*numbers, False)))
         size, delta = xp.where(bent, size, lr), xp.where(bent, delta, half)
         return xp.where(live, size, 0.0), xp.where(good, xp.where(live, delta, 0.0), INFINITY)
 
