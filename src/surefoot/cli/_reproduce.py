@@ -46,7 +46,7 @@ def reproduce(names: list[str], out: Path, preset: str | None, device: str, data
         console.print(f"  studies/cifar10-{preset}.nc: losses, bounds and distance of every run")
     console.print(f"[bold]Figures[/], each as .png, .pdf and .csv in {escape(str(out))}")
     order = sorted(chosen, key=lambda name: not figures.FIGURES[name].studies)
-    calls = [delayed(make)(name, studies, out, [preset] if preset else cifar10.TRUSTED) for name in order]
+    calls = [delayed(make)(name, studies, out, ["smoke"] if preset == "smoke" else cifar10.TRUSTED) for name in order]
     workers = Parallel(n_jobs=min(cores(), len(calls)), return_as="generator_unordered")
     with reporter(not console.quiet, total=len(order), unit="figures") as tell:
         for done, (name, seconds) in enumerate(workers(calls), 1):
