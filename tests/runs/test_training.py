@@ -130,7 +130,7 @@ def test_the_start_is_known_from_any_run_of_a_seed(result):
     """A run that is missing, or was lost at its first step, says nothing about it."""
     data = result.dataset.copy(deep=True)
     data.loss.values[0, 0], data.loss.values[1, 1] = np.nan, np.inf
-    other = Result(result.settings, result._archive)
+    other = Result(result.settings, result._store, result._context)
     other.dataset = data
     assert other.initial_loss == result.initial_loss
 

@@ -235,7 +235,7 @@ def optimizer_from(factory: Any, parameters: list[Tensor], lr: float, model: Mod
     if any("initial_lr" in group for group in optimizer.param_groups):
         raise ValueError(
             f"{name} must not attach a learning-rate scheduler, whose place is not kept when a run is put aside: give "
-            "the factors as schedule=, or TorchRun a function of the optimizer as scheduler="
+            "the factors as schedule="
         )
     return optimizer
 

@@ -54,8 +54,6 @@ class TorchRun(Run):
             ``model``, it gets the model instead, for groups of parameters.
         schedule: Factors of the rate, one per step, or a name such as ``"cosine"`` where the horizon is known, as in a
             search; constant by default.
-        scheduler: ``scheduler(optimizer)`` gives a scheduler of torch in place of a schedule; its place is kept with
-            the run.
         evaluate: ``evaluate(model)`` gives the loss that counts, say over the validation data; it decides among
             finished runs, and is called once for each of them.
         model_seed: Of the initial parameters.
@@ -85,7 +83,6 @@ class TorchRun(Run):
         optimizer_factory: Callable[[Any, float], torch.optim.Optimizer],
         *,
         schedule: str | ArrayLike | None = None,
-        scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
         evaluate: Callable[[torch.nn.Module], Any] | None = None,
         model_seed: int = 0,
         version: str | None = None,
@@ -97,16 +94,13 @@ class TorchRun(Run):
             "data_factory": data_factory,
             "loss_fn": loss_fn,
             "optimizer_factory": optimizer_factory,
-            **({} if scheduler is None else {"scheduler": scheduler}),
         }
         for name, value in parts.items():
             if not callable(value):
                 raise TypeError(f"{name} must be a function, got {value!r}")
-        if schedule is not None and scheduler is not None:
-            raise ValueError("schedule and scheduler both set the rates: give one of them")
         starts = model_factory if isinstance(model_factory, Starts) else Starts(model_factory, model_seed)
         self._parts = (starts, data_factory, loss_fn, optimizer_factory)
-        self._scheduler_factory, self._evaluate, self.version = scheduler, evaluate, version
+        self._evaluate, self.version = evaluate, version
         self._schedule = schedule if schedule is None or isinstance(schedule, str) else np.asarray(schedule, float)
         self._factors: Floats | None = None if isinstance(self._schedule, str) else self._schedule
         self.lr: Any = lr
@@ -162,19 +156,15 @@ class TorchRun(Run):
         start = identify(model)  # before an optimizer puts hooks on its parameters
         optimizer = _optimizer(self._parts[3], model, 1e-3)
         groups = [{name: value for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
-        options = self._schedule, self._scheduler_factory, self._evaluate, self.version
+        options = self._schedule, self._evaluate, self.version
         code = [identify(part) for part in (*self._parts[1:], options)]
         return merged([start, *code, identify(type(optimizer), groups, _first_batch(self._data_of(0)))])
 
     def factors(self, horizon: int) -> Floats | None:
-        """The factors of the rate over a horizon; None if they are constant, or not known in advance."""
-        if self._scheduler_factory is None:
-            if isinstance(self._schedule, str):
-                self._factors = schedules.factors(self._schedule, horizon)[1]
-            return self._factors
-        large, small = (_dry_run(self._scheduler_factory, lr, horizon) for lr in (1.0, 0.25))
-        knows_rates = large is not None and small is not None and bool(np.allclose(large, small, rtol=1e-6))
-        return large if knows_rates else None
+        """The factors of the rate over a horizon; None if they are constant."""
+        if isinstance(self._schedule, str):
+            self._factors = schedules.factors(self._schedule, horizon)[1]
+        return self._factors
 
     def workers(self) -> int:
         """How many processes pay off: one per core, or per GPU."""
@@ -194,7 +184,6 @@ class TorchRun(Run):
         self._start = [p.detach().clone() for p in self._parameters]
         self.optimizer = _optimizer(self._parts[3], self.model, self.lr)
         self._lrs, self._rates = [group["lr"] for group in self.optimizer.param_groups], self.schedule
-        self._scheduler = None if self._scheduler_factory is None else self._scheduler_factory(self.optimizer)
         self._gpus = sorted({p.device.index for p in self._parameters if p.device.type == "cuda"})
         _switch(self.optimizer, "train")
         with global_random, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -212,7 +201,7 @@ class TorchRun(Run):
     @property
     def certifies(self) -> bool:  # type: ignore[override]
         """Whether the indices may stand in a bound."""
-        return self._scheduler is None and certifies(self.optimizer)
+        return certifies(self.optimizer)
 
     def advance(self, k: int) -> Progress:
         """Take k steps; fewer if one was not finite, or a stop rule of the study has ended the run."""
@@ -263,22 +252,17 @@ class TorchRun(Run):
         return numbers
 
     def _moved(self, loss: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Let optimizer and scheduler take their step, and return ‖g‖², size and index."""
+        """Let the optimizer take its step, and return ‖g‖², size and index."""
         try:
             if isinstance(self.optimizer, LossOptimizer):
                 self.optimizer.step(loss=loss)
                 size, delta = self.optimizer.last_step
-                numbers = self.optimizer.last_grad_sq, size.max(), delta
-            else:
-                numbers = foreign_step(self.optimizer, self._parameters)
+                return self.optimizer.last_grad_sq, size.max(), delta
+            return foreign_step(self.optimizer, self._parameters)
         except RuntimeError as error:
             if "without overflow" not in str(error):
                 raise
             return (torch.full_like(value, torch.inf),) * 3  # a rate that the parameters' numbers do not reach to
-        if self._scheduler is not None:
-            by_loss = isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
-            self._scheduler.step(value) if by_loss else self._scheduler.step()
-        return numbers
 
     @contextmanager
     def _training(self) -> Iterator[None]:
@@ -377,15 +361,15 @@ class TorchRun(Run):
         return closed(settings, [self.key], steps, losses[0], valid, *final, *ends)[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """Model, optimizer, scheduler, random numbers, the place in the data, and what a study keeps."""
+        """Model, optimizer, random numbers, the place in the data, and what a study keeps."""
         state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "random": list(self._random),
             "step": self.step,
         }
-        parts: dict[str, Any] = {"scheduler": self._scheduler, "data": self._data}
-        state |= {name: part.state_dict() for name, part in parts.items() if hasattr(part, "state_dict")}
+        if hasattr(self._data, "state_dict"):
+            state["data"] = self._data.state_dict()
         if self._study is not None:
             state |= {"kept": self._kept[:, : self.step], "epochs": self._epochs, "last_loss": self._last_loss}
         return state
@@ -395,8 +379,6 @@ class TorchRun(Run):
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._random = [tensor.cpu() for tensor in state["random"]]
-        if self._scheduler is not None:
-            self._scheduler.load_state_dict(state["scheduler"])
         self.step = int(state["step"])
         self._load_data(self.step, state.get("data"))
         if self._study is not None:
@@ -478,18 +460,3 @@ def _take_gpu() -> None:
     identity = multiprocessing.current_process()._identity
     if identity:  # else it is the main process
         torch.cuda.set_device((identity[0] - 1) % torch.cuda.device_count())
-
-
-def _dry_run(scheduler: Callable[[torch.optim.Optimizer], Any], lr: float, horizon: int) -> Floats | None:
-    """The factors that a scheduler gives to an optimizer with one group; None if it asks for more."""
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
-    factors: Floats = np.empty(horizon)
-    try:
-        attached = scheduler(optimizer)
-        for step in range(horizon):
-            factors[step] = optimizer.param_groups[0]["lr"] / lr
-            optimizer.step()
-            attached.step()
-    except Exception:  # it wants losses, or several groups: its rates are those that the run finds
-        return None
-    return factors

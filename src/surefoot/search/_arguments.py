@@ -41,5 +41,5 @@ def schedule_of(schedule: str | ArrayLike | None, factories: Mapping[str, RunFac
 
 
 def _factors_of(factory: Any, horizon: int) -> Any:
-    """The factors that a factory has, or None; one with a scheduler of torch finds them for a horizon."""
+    """The factors that a factory has, or None; those of a named schedule depend on the horizon."""
     return factory.factors(horizon) if hasattr(factory, "factors") else getattr(factory, "schedule", None)
