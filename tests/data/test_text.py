@@ -16,7 +16,7 @@ def file(tmp_path_factory):
 def test_both_parts_together_are_the_text(file, content):
     file.write_text(content, "utf-8", newline="")
     found = characters(file, validation=0.25)
-    assert found.decode(found.train) + found.decode(found.validation) == content
+    assert "".join(found.vocabulary[code] for part in (found.train, found.validation) for code in part) == content
     assert found.vocabulary == "".join(sorted(set(content)))
 
 

@@ -82,12 +82,6 @@ def found(path: str | os.PathLike[str] | None = None) -> Path | None:
     return next((folder for folder in candidates if any((folder / name).is_file() for name in MD5)), None)
 
 
-def check(folder: Path) -> None:
-    """Compare all batches with the published checksums."""
-    for name in MD5:
-        _batch(folder / name)
-
-
 def _batch(path: Path) -> NDArray[np.uint8]:
     if not path.is_file():
         raise FileNotFoundError(f"{path.parent} has no {path.name}, one of the six batches of CIFAR-10")

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -89,9 +89,9 @@ def get(name: str, *, path: str | os.PathLike[str] | None = None) -> list[Path]:
     ['vowel.scale.xz', 'vowel.scale.t.xz']
     """
     if name == "cifar10":
-        folder = cifar.located(path)
-        cifar.check(folder)
-        return [folder]
+        for split in get_args(Split):
+            cifar.cifar10(split, path)  # which checks its batches
+        return [cifar.located(path)]
     if path is not None:
         raise ValueError(f"path must be left out for {name!r}, only cifar10 is read from one, got {os.fspath(path)!r}")
     if name == "digits":

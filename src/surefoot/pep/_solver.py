@@ -166,35 +166,31 @@ def solve(
     Raises:
         SolverError: All of them failed.
     """
-    failures: list[str] = []
-    for solver, options in attempts(accuracy):
-        outcome = _attempt(problem, solver, options)
-        if not isinstance(outcome, str):
-            known = (float(theory), relation, None if exact is None else float(exact))
-            return WorstCase(statement, dict(parameters), *known, *outcome, "optimal", tuple(failures))
-        failures.append(f"{solver}: {outcome}")
-    raise SolverError("no trustworthy solution: " + "; ".join(failures))
-
-
-def _attempt(problem: Any, solver: str, options: Mapping[str, Any]) -> tuple[float, float, str] | str:
-    """The dual and primal value that one solver finds, and its name; or in words what went wrong."""
     import cvxpy
     from numpy.linalg import LinAlgError
 
-    # PEPit prints about large gaps, cvxpy warns of inaccurate solutions: here both are failures with a reason.
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            dual = problem.solve(wrapper="cvxpy", solver=solver, verbose=0, **options)
-        except (cvxpy.error.SolverError, LinAlgError, AssertionError) as error:  # PEPit asserts that values are numbers
-            return f"{type(error).__name__} {error}".splitlines()[0].strip()
-    status = str(problem.wrapper.prob.status)
-    if status != "optimal" or dual is None:
-        return status
-    primal, dual = float(problem.objective.eval()), float(dual)
-    if not abs(primal - dual) <= LARGEST_GAP * max(1.0, abs(primal)):
-        return f"optimal, but with a duality gap of {abs(primal - dual):.1e}"
-    return dual, primal, str(problem.wrapper.solver_name)
+    failures: list[str] = []
+    for solver, options in attempts(accuracy):
+        # PEPit prints about large gaps, cvxpy warns of inaccurate solutions: here both are failures with a reason.
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                dual = problem.solve(wrapper="cvxpy", solver=solver, verbose=0, **options)
+            except (cvxpy.error.SolverError, LinAlgError, AssertionError) as error:  # PEPit asserts values are numbers
+                failures.append(f"{solver}: {type(error).__name__} {error}".splitlines()[0].strip())
+                continue
+        status = str(problem.wrapper.prob.status)
+        if status != "optimal" or dual is None:
+            failures.append(f"{solver}: {status}")
+            continue
+        primal, dual = float(problem.objective.eval()), float(dual)
+        if not abs(primal - dual) <= LARGEST_GAP * max(1.0, abs(primal)):
+            failures.append(f"{solver}: optimal, but with a duality gap of {abs(primal - dual):.1e}")
+            continue
+        known = (float(theory), relation, None if exact is None else float(exact))
+        ran = str(problem.wrapper.solver_name)
+        return WorstCase(statement, dict(parameters), *known, dual, primal, ran, status, tuple(failures))
+    raise SolverError("no trustworthy solution: " + "; ".join(failures))
 
 
 def positive(**values: float) -> dict[str, float]:
