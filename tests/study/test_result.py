@@ -46,13 +46,11 @@ def test_divergence_is_infinite_and_has_its_step(result):
 
 
 @pytest.mark.parametrize("kind", ["last", "average"])
-@pytest.mark.parametrize("horizon", [None, 7])
-def test_the_bound_is_that_of_the_theory(result, kind, horizon):
-    found = result.bound(2.0, kind=kind, horizon=horizon)
+def test_the_bound_is_that_of_the_theory(result, kind):
+    found = result.bound(2.0, kind=kind)
     compute = bounds.last_iterate if kind == "last" else bounds.average_iterate
-    steps = horizon or 100
     with np.errstate(over="ignore"):
-        deltas = result.dataset.delta.values.mean(axis=2)[..., :steps]
+        deltas = result.dataset.delta.values.mean(axis=2)
     expected = compute(np.broadcast_to(result.lrs[:, None], deltas.shape[1:]), deltas, 2.0)
     np.testing.assert_array_equal(found.bias.values, np.broadcast_to(expected.bias, found.bias.shape))
     np.testing.assert_array_equal(found.noise.values, expected.noise)
@@ -102,8 +100,6 @@ def test_every_kept_index_stands_for_the_steps_up_to_the_next(make):
         ({"distance": 1.0, "bias": "envelope"}, "exclude each other"),
         ({"index": "true"}, "index must be 'model' or 'safe', got 'true'"),
         ({"kind": "first"}, "kind must be 'last' or 'average', got 'first'"),
-        ({"horizon": 0}, "horizon must be a whole number of at least 1, got 0"),
-        ({"horizon": 101}, "horizon must be at most the 100 steps of a run, got 101"),
     ],
 )
 def test_bad_questions_are_refused(result, options, message):

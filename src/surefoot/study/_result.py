@@ -188,7 +188,7 @@ class Result:
         with self._opened(Store.write) as store:
             store.remember(self.settings["problem"]["fingerprint"], name, value)
 
-    def envelope(self, *, horizon: int | None = None) -> xr.DataArray:
+    def envelope(self) -> xr.DataArray:
         """The Moreau envelope of the full training loss at the start, with parameter S_1 = Σ α_t, for every rate.
 
         Computed once (one convex solve per rate) and kept with the runs; a result that was loaded from a file has it
@@ -196,7 +196,7 @@ class Result:
         """
         import xarray as xr
 
-        parameters = self.rates[:, : self._horizon(horizon)].sum(axis=-1)
+        parameters = self.rates.sum(axis=-1)
         envelopes: dict[float, float] = dict(self.facts().get("envelope", []))
         missing = np.array([parameter for parameter in parameters if parameter not in envelopes])
         if len(missing):
@@ -258,7 +258,6 @@ class Result:
         bias: Literal["envelope", "pool"] | None = None,
         index: Literal["model", "safe"] = "model",
         kind: Literal["last", "average"] = "last",
-        horizon: int | None = None,
     ) -> xr.Dataset:
         """Ω_T of Theorem 3.4 (or Ω_avg of 3.3) for every method and rate: ``bias``, ``noise`` and ``total``.
 
@@ -272,7 +271,6 @@ class Result:
                 points that the study's runs have visited. The total then bounds f itself.
             index: δ of the model, or the safe one that is proved for every convex loss.
             kind: The bound of the last iterate x_T, or of the average (and the best) one.
-            horizon: The first steps only.
         """
         import xarray as xr
 
@@ -282,11 +280,10 @@ class Result:
             raise ValueError(f"distance and bias={bias!r} exclude each other, got distance={distance!r}")
         if kind not in ("last", "average"):
             raise ValueError(f"kind must be 'last' or 'average', got {kind!r}")
-        steps = self._horizon(horizon)
         far = self._distance(distance) if bias is None else 0.0
         deltas = _mean_over_seeds(self.deltas(index)).values
-        deltas = np.repeat(deltas, self.settings["every"], axis=-1)[..., :steps]
-        rates = np.broadcast_to(self.rates[:, :steps], deltas.shape)
+        deltas = np.repeat(deltas, self.settings["every"], axis=-1)[..., : self.steps]
+        rates = np.broadcast_to(self.rates, deltas.shape)
         complete = ~np.isnan(deltas).any(axis=-1)
 
         parts = np.full((2, *complete.shape), np.nan)
@@ -295,16 +292,16 @@ class Result:
             computed = compute(rates[complete], deltas[complete], far)
             parts[:, complete] = computed.bias, computed.noise
         if bias == "envelope":
-            parts[0] = np.where(complete, self.envelope(horizon=steps).values, np.nan)
+            parts[0] = np.where(complete, self.envelope().values, np.nan)
         elif bias == "pool":
-            losses, far_points = self.pool()  # of nothing, if not even the loss at the start is finite
-            of_pool = bounds.envelope_bias(self.rates[:, :steps], losses, far_points) if len(losses) else np.inf
+            losses, distances = self.pool()  # of nothing, if not even the loss at the start is finite
+            of_pool = bounds.envelope_bias(self.rates, losses, distances) if len(losses) else np.inf
             parts[0] = np.where(complete, of_pool, np.nan)
         dims = ("algorithm", "lr")
         return xr.Dataset(
             {"bias": (dims, parts[0]), "noise": (dims, parts[1]), "total": (dims, parts.sum(axis=0))},
             {"algorithm": self.algorithms, "lr": self.lrs},
-            {"kind": kind, "index": index, "bias": bias or "distance", "distance": far, "horizon": steps},
+            {"kind": kind, "index": index, "bias": bias or "distance", "distance": far},
         )
 
     def sensitivity(
@@ -388,13 +385,6 @@ class Result:
         if kind == "average" and np.isnan(loss.values).all():
             raise ValueError("kind must be 'last' for networks, whose averages of parameters are not measured")
         return loss
-
-    def _horizon(self, horizon: int | None) -> int:
-        if horizon is None:
-            return self.steps
-        if checks.whole("horizon", horizon, 1) > self.steps:
-            raise ValueError(f"horizon must be at most the {self.steps} steps of a run, got {horizon}")
-        return int(horizon)
 
     def _distance(self, distance: float | None) -> float:
         if distance is not None:
