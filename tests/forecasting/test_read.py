@@ -150,22 +150,6 @@ def test_one_row_per_run_may_have_the_names_of_a_tracker(rows, expected):
     assert sf.forecast(nameless).predict(**ASK) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "expected"),
-    [
-        ("cos", {}, [1.0, 0.853553, 0.5, 0.146447]),
-        ("wsd", {"cooldown": 0.5}, [1, 1, 0.75, 0.25]),
-        ("wsd(cooldown=0.5)", {}, [1, 1, 0.75, 0.25]),
-        ("wsd", {"cooldown": 0.5, "shape": "sqrt"}, [1, 1, 0.5, 1 - math.sqrt(0.75)]),
-        ("wsd", {"cooldown": 0}, [1, 1, 1, 1]),
-        ("linear", {"end": 0.5}, [1, 0.875, 0.75, 0.625]),
-        ("constant", {"warmup": 1}, [0.5, 1, 1, 1]),
-    ],
-)
-def test_named_schedules(name, options, expected):
-    np.testing.assert_allclose(_schedules.factors(name, 4, **options), expected, rtol=1e-5)
-
-
 def without(key):
     return [{name: value for name, value in each.items() if name != key} for each in make()]
 

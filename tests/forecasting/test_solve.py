@@ -61,11 +61,3 @@ def test_with_enough_runs_another_prior_changes_little(table):
     ends = form.stack([form.trace(run.rates, [run.steps], weight_decay=run.weight_decay) for run in runs])
     one, two = (_fit.fit(runs, prior) for prior in (_solve.PRIOR, other))
     assert np.abs(one.losses(ends) - two.losses(ends)).max() < 0.02 * one.spread
-
-
-def test_a_large_scale_has_its_price(rows):
-    data = _solve.points(_read.read(rows)[0])
-    reference = form.Reference(0.01, 0.005, 5.0, 3.0)
-    values, problem = _solve.solve(data, reference, _solve.PRIOR)
-    worse = _solve.Problem(data, reference, _solve.PRIOR, 100 * problem.scale)
-    assert problem.improbability(values) < worse.improbability(values)

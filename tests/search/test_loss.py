@@ -93,10 +93,6 @@ def test_one_candidate_is_run_to_its_end(regression):
     assert (found.lr, found.steps, found.cost) == (0.01, 50, 1.0)
 
 
-def test_a_horizon_of_one_step(regression):
-    assert tune(ProblemRun(regression, "sgd", batch_size=5), [0.01, 0.1], 1).steps >= 1
-
-
 def test_the_table_prints_and_becomes_a_frame(regression):
     found = tune(ProblemRun(regression, "sgd", batch_size=5), LRS, 100)
     lines = str(found.table).splitlines()
@@ -175,15 +171,6 @@ def test_the_answer_is_readable():
     page = found._repr_html_()
     assert page.count("<tr") == 1 + sum(row.steps > 0 for row in found.table)
     assert "<td>0.1</td>" in page
-
-
-def test_a_study_is_tuned_as_it_is(regression, tmp_path):
-    study = Study(regression, methods="sgd", lrs=LRS, epochs=10, batch_size=5, seeds=[0])
-    found = tune(study, store=tmp_path / "study.db")
-    assert found.method == "sgd"
-    assert study.plan(tmp_path / "study.db").done >= 1
-    with pytest.raises(TypeError, match="lrs is set by the study"):
-        tune(study, [0.1])
 
 
 def test_finished_runs_of_a_store_count(regression, tmp_path):

@@ -78,14 +78,6 @@ def test_a_run_that_diverges_says_where():
     assert np.isinf(losses[step:]).all()
 
 
-def test_a_run_has_no_trace_before_its_end():
-    run = runs_of(make_study())(0.1, 0)
-    run.advance(35)
-    assert run.trace() is None
-    run.advance(1)
-    assert run.trace().status == "finished"
-
-
 def test_it_finds_a_rate_that_learns():
     study = make_study(seeds=2)
     found = tune(study)
@@ -107,33 +99,6 @@ def test_networks_with_random_numbers_and_buffers_too(tmp_path):
     study = make_study(methods=["ngn", "adamw"], schedule="cosine")
     tune(study, store=tmp_path / "s.db", max_states=1)  # every switch goes over the disk
     assert_equal_where_known(tmp_path / "s.db", study)
-
-
-def test_a_complete_study_answers_without_a_step(tmp_path, monkeypatch):
-    study = make_study()
-    result = study.run(tmp_path / "s.db", processes=1)
-    monkeypatch.setattr(TorchRun, "advance", lambda *_: pytest.fail("a step was taken"))
-    found = tune(study, store=tmp_path / "s.db")
-    assert found.loss == float(result.dataset.last_loss.mean("seed").min())
-    assert found.run is None
-
-
-def test_a_search_that_was_interrupted_goes_on(tmp_path):
-    class Stop(Exception):
-        pass
-
-    def stop(steps, total):
-        if steps > 40:
-            raise Stop
-
-    study = make_study()
-    whole = tune(study)
-    with pytest.raises(Stop):
-        tune(study, store=tmp_path / "s.db", progress=stop)
-    again = tune(study, store=tmp_path / "s.db")
-    assert again.table == whole.table
-    for one, other in zip(again.run.model.parameters(), whole.run.model.parameters(), strict=True):
-        assert torch.equal(one, other)
 
 
 def test_rules_of_the_study_are_refused():

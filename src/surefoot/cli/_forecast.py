@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,8 +96,9 @@ def forecast(
 
 def _plain(choice: Choice) -> dict[str, Any]:
     """A choice without its factors, of which there is one per step."""
-    told = asdict(choice) | {"steps": choice.steps, "table": [row._asdict() for row in choice.table]}
-    return {key: value for key, value in told.items() if key != "factors"}
+    plain = {key: value for key, value in vars(choice).items() if key not in ("factors", "table")}
+    table = {"table": [_plain(row) for row in choice.table]} if choice.table else {}
+    return {**plain, "steps": choice.steps, **table}
 
 
 def _group(fitted: Forecast, texts: list[str]) -> dict[str, Any] | None:

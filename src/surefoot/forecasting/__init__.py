@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from surefoot.forecasting._answers import Choice, Option, Prediction
+from surefoot.forecasting._answers import Choice, Prediction
 from surefoot.forecasting._forecast import Forecast, forecast
 
-__all__ = ["Choice", "Forecast", "Option", "Prediction", "forecast"]
+__all__ = ["Choice", "Forecast", "Prediction", "forecast"]

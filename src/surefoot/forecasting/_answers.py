@@ -9,13 +9,7 @@ from surefoot.forecasting._schedules import Floats
 from surefoot.plots import short
 
 
-class _Interval(NamedTuple):
-    loss: float
-    low: float
-    high: float
-
-
-class Prediction(_Interval):
+class Prediction(NamedTuple("Interval", [("loss", float), ("low", float), ("high", float)])):
     """A forecast loss with its 90 % interval: three numbers, ``loss, low, high``, and a ``note`` on extrapolation."""
 
     note: str
@@ -28,16 +22,6 @@ class Prediction(_Interval):
     def __str__(self) -> str:
         tail = f" ({self.note})" if self.note else ""
         return f"{self.loss:.4f} [{self.low:.4f}, {self.high:.4f}]{tail}"
-
-
-class Option(NamedTuple):
-    """One schedule with its best rate."""
-
-    schedule: str
-    lr: float
-    loss: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -54,8 +38,8 @@ class Choice:
     high: float
     note: str = ""
     """What speaks against it: it lies outside of what the runs cover, or at the edge, or the form does not fit."""
-    table: list[Option] = field(default_factory=list, repr=False)
-    """The best rate of every named schedule."""
+    table: list[Choice] = field(default_factory=list, repr=False)
+    """The same for every schedule that was asked for, the best first."""
 
     @property
     def steps(self) -> int:

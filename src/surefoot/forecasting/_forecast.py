@@ -11,7 +11,7 @@ import numpy as np
 from surefoot._base.arguments import number, whole
 from surefoot.forecasting import _fit, _read, _schedules
 from surefoot.forecasting import curve as form
-from surefoot.forecasting._answers import Choice, Option, Prediction
+from surefoot.forecasting._answers import Choice, Prediction
 from surefoot.forecasting._fit import Fit
 from surefoot.forecasting._read import Run
 from surefoot.forecasting._schedules import Schedule
@@ -123,7 +123,7 @@ class Forecast:
         if not choices:
             raise ValueError("schedules must have at least one schedule, got none")
         choices.sort(key=lambda choice: choice.loss)
-        return replace(choices[0], table=[Option(c.schedule, c.lr, c.loss, c.low, c.high) for c in choices])
+        return replace(choices[0], table=choices)
 
     def best_schedule(
         self,
