@@ -84,15 +84,6 @@ def test_which_indices_may_stand_in_a_bound(options: dict[str, Any], certain: bo
     assert make("SPS", Problem().params, **options).certifies is certain
 
 
-def test_decoupled_decay_follows_the_step_that_is_taken() -> None:
-    x = torch.nn.Parameter(torch.tensor([3.0, 4.0], dtype=torch.float64))
-    optimizer = sfo.NGN([x], lr=1.0, weight_decay=0.1)
-    loss = 0.5 * x.square().sum()
-    loss.backward()
-    optimizer.step(loss=loss)  # t = 1/2
-    assert x.tolist() == pytest.approx([3.0 * (1 - 0.05 - 0.5), 4.0 * (1 - 0.05 - 0.5)])
-
-
 def test_a_lower_bound_of_ones_own_is_in_the_checkpoint() -> None:
     problem = Problem()
     optimizer = make("SPS", problem.params, lower_bound=Smoothed())

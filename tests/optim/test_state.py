@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import copy
 import io
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed.checkpoint as checkpoint
 from tests.optim.optim_problem import KINDS, NAMES, UNBOUNDED, Problem, equal, make, train
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,
-    get_state_dict,
     set_optimizer_state_dict,
-    set_state_dict,
 )
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
@@ -59,37 +55,6 @@ def test_save_and_load_continue_bitwise(name: str, dtype: torch.dtype, options: 
     resumed.load_state_dict(saved["optimizer"])
     assert torch.equal(resumed.last_step.size, optimizer.last_step.size)
     assert equal(whole, train(second, resumed, range(4, 8)))
-
-
-class Net(torch.nn.Module):
-    """The problem as a module: distributed checkpoints go by the names of parameters."""
-
-    def __init__(self, dtype: torch.dtype, seed: int = 0) -> None:
-        super().__init__()
-        self.problem = Problem(dtype, seed)
-        self.weights = torch.nn.ParameterList(self.problem.params)
-
-
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", KINDS)
-def test_distributed_checkpoint_continues_bitwise(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
-    unbroken = Problem(dtype)
-    whole = train(unbroken, make(name, unbroken.groups(name)), range(6))
-    first = Net(dtype)
-    optimizer = make(name, first.problem.groups(name))
-    train(first.problem, optimizer, range(3))
-    optimizer.zero_grad()
-    model_state, optimizer_state = get_state_dict(first, optimizer)
-    checkpoint.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=tmp_path, no_dist=True)
-
-    second = Net(dtype, seed=9)
-    resumed = make(name, second.problem.groups(name))
-    model_state, optimizer_state = get_state_dict(second, resumed)
-    target = {"model": model_state, "optimizer": optimizer_state}
-    checkpoint.load(target, checkpoint_id=tmp_path, no_dist=True)
-    set_state_dict(second, resumed, model_state_dict=target["model"], optim_state_dict=target["optimizer"])
-    assert equal(whole, train(second.problem, resumed, range(3, 6)))
 
 
 @pytest.mark.parametrize("name", NAMES)
