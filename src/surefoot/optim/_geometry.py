@@ -97,10 +97,10 @@ class Diagonal(Geometry):
             device = gradients[0].device
             step, found = now.step.to(device, torch.float32), now.skip.to(device, torch.float32)
             options: dict[str, Any] = {"beta1": 0.0 if plain else now.beta, "beta2": self.beta, "eps": self.eps}
-            options |= {"weight_decay": 0.0, "amsgrad": False, "maximize": False, "found_inf": found}
+            # In the place of parameters, at a rate of -1 and with a decay of -1, which forgets the last directions,
+            # Adam's step leaves the directions.
+            options |= {"weight_decay": -1.0, "amsgrad": False, "maximize": False, "found_inf": found}
             for block in blocks(directions, gradients, averages, moments):
-                # With zeros in the place of parameters and a rate of -1, Adam's step leaves the directions there.
-                torch._foreach_zero_(block[0])
                 lists: Any = (*block, [], [step] * len(block[0]))
                 torch._fused_adamw_(*lists, lr=-1.0, **options)
                 slopes.append(inner(block[2], block[0], now.step))

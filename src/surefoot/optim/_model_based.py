@@ -389,7 +389,7 @@ class ModelBased(LossOptimizer):
         params = [id(p) for p in part.originals]
         known, directions = self._scratch.get(params[0], ([], []))
         if known != params or not is_fusable(directions, part.grads):
-            directions = [torch.empty_like(grad) for grad in part.grads]
+            directions = [torch.zeros_like(grad) for grad in part.grads]
             if part.grads[0].is_cpu and not torch.compiler.is_compiling():
                 self._scratch[params[0]] = params, directions
         return directions
