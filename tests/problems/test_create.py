@@ -80,9 +80,9 @@ def test_wrong_names_and_options_are_named(name, options, message):
         ),
         (lambda: LogisticRegression(([[1.0], [2.0]], ["a", "b"])), ValueError, "y must be numbers, .* got .*'a'"),
         (lambda: ToyFunction(start="zeros"), ValueError, "start must be a finite number, got 'zeros'"),
-        (lambda: Squares([1.0, 2.0], [1.0, 2.0]), ValueError, r"features must have the shape \(n, d\)"),
-        (lambda: Squares([[1.0], [2.0]], [1.0]), ValueError, r"targets must have the shape \(2,\)"),
-        (lambda: Squares([[np.nan]], [1.0]), ValueError, "must be finite"),
+        (lambda: Squares([1.0, 2.0], [1.0, 2.0]), ValueError, r"features must have shape \(n, d\)"),
+        (lambda: Squares([[1.0], [2.0]], [1.0]), ValueError, r"targets must have shape \(2,\)"),
+        (lambda: Squares([[np.nan]], [1.0]), ValueError, "features must be finite"),
         (lambda: create("builtins:dict"), TypeError, r"must give a surefoot\.problems\.Problem"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,22 +62,8 @@ class Dataset:
         >>> data.y.tolist(), data.labels
         ([0, 1, 1], (-1.0, 1.0))
         """
-        matrix = np.array(X, np.float64, order="C")
-        if matrix.ndim != 2 or 0 in matrix.shape:
-            raise ValueError(f"X must have shape (n, d) with at least one row and one column, got {matrix.shape}")
-        if not np.isfinite(matrix).all():
-            raise ValueError("X has an entry that is not finite")
-        try:
-            targets = np.array(y, np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"y must be numbers, one for each row of X, got {np.asarray(y).dtype} ({error}); "
-                "np.unique(y, return_inverse=True)[1] numbers labels of any kind"
-            ) from None
-        if targets.shape != matrix.shape[:1]:
-            raise ValueError(f"y must have shape ({len(matrix)},), one label for each row of X, got {targets.shape}")
-        if not np.isfinite(targets).all():
-            raise ValueError(f"y has a label that is not finite in row {int(np.argmin(np.isfinite(targets)))}")
+        matrix, numbers = checked_arrays("X", X, "y", y)
+        targets = numbers.astype(np.float64)
         if one_of("task", task, get_args(Task)) == "regression":
             return cls(name, matrix, targets)
         known = np.unique(targets if labels is None else np.array(labels, np.float64))
@@ -88,6 +74,27 @@ class Dataset:
         if len(known) < 2:
             raise ValueError(f"{name}: all rows have the label {known[0]:g}; classification needs at least two labels")
         return cls(name, matrix, np.searchsorted(known, targets).astype(np.int64), tuple(known.tolist()))
+
+
+def checked_arrays(x_name: str, X: ArrayLike, y_name: str, y: ArrayLike) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Copies of a matrix and of one finite number for each of its rows; an error names the argument."""
+    matrix, targets = np.array(X, np.float64, order="C"), np.array(y)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(f"{x_name} must have shape (n, d) with at least one row and one column, got {matrix.shape}")
+    if targets.dtype.kind not in "iufb":
+        raise ValueError(
+            f"{y_name} must be numbers, one for each row of {x_name}, got {targets.reshape(-1)[:1].tolist()}; "
+            f"np.unique({y_name}, return_inverse=True)[1] numbers labels of any kind"
+        )
+    if targets.shape != matrix.shape[:1]:
+        raise ValueError(
+            f"{y_name} must have shape ({len(matrix)},), one number for each row of {x_name}, got {targets.shape}"
+        )
+    for name, values in ((x_name, matrix), (y_name, targets)):
+        if not np.isfinite(values).all():
+            row = int(np.argwhere(~np.isfinite(values))[0, 0])
+            raise ValueError(f"{name} must be finite, got another entry in row {row}")
+    return matrix, targets
 
 
 def train_validation_split(dataset: Dataset, fraction: float = 0.2, split_seed: int = 0) -> tuple[Dataset, Dataset]:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from surefoot._base.arguments import number, one_of, share, whole
 from surefoot.data import Dataset, load, train_validation_split
+from surefoot.data.dataset import checked_arrays
 from surefoot.problems._problem import ArrayProblem, Floats, Rows, Start
 
 _TOGETHER = 1 << 14
@@ -58,9 +59,13 @@ class LinearPredictor(ArrayProblem):
         cls = type(self)
         if cls.row_loss is LinearPredictor.row_loss and cls.mean_loss is LinearPredictor.mean_loss:
             raise TypeError(f"{cls.__name__} must define row_loss, the loss of a row and its derivative")
-        self.A, self.y = _checked(features, targets)
+        self.A, self.y = checked_arrays("features", features, "targets", targets)
         self.n_rows, self.features = self.A.shape
-        self.A_valid, self.y_valid = (self.A[:0], self.y[:0]) if validation is None else _checked(*validation)
+        self.A_valid, self.y_valid = self.A[:0], self.y[:0]
+        if validation is not None:
+            self.A_valid, self.y_valid = checked_arrays(
+                "validation", validation[0], "validation targets", validation[1]
+            )
         if self.A_valid.shape[1] != self.features:
             raise ValueError(
                 f"validation has {self.A_valid.shape[1]} features, must have {self.features} as the training rows"
@@ -155,8 +160,10 @@ class LinearPredictor(ArrayProblem):
         return penalties
 
 
-def labelled(data: Any, task: Literal["classification", "regression"]) -> Dataset:
-    """The data set of a name, of a pair of arrays or given as such; its targets must be those of the task."""
+def rows_of(
+    data: Any, task: Literal["classification", "regression"], validation: float, split_seed: int
+) -> tuple[Dataset, tuple[Floats, Any] | None]:
+    """The data set of a name, of a pair of arrays or given as such, and the share of its rows that is held out."""
     if isinstance(data, str):
         data = load(data, task="regression" if task == "regression" else None)
     if isinstance(data, tuple):
@@ -166,26 +173,7 @@ def labelled(data: Any, task: Literal["classification", "regression"]) -> Datase
     if data.task != task:
         targets = {"classification": "classes", "regression": "real targets"}
         raise ValueError(f"data must have {targets[task]}, but {data.name!r} has {targets[data.task]}")
-    return data
-
-
-def rows_of(dataset: Dataset, validation: float, split_seed: int) -> tuple[Floats, Any, tuple[Floats, Any] | None]:
-    """Features and targets, and those of the share of the rows that is held out."""
     if not share("validation", validation, or_zero=True):
-        return dataset.X, dataset.y, None
-    dataset, held_out = train_validation_split(dataset, validation, split_seed)
-    return dataset.X, dataset.y, (held_out.X, held_out.y)
-
-
-def _checked(features: ArrayLike, targets: ArrayLike) -> tuple[Floats, Any]:
-    A = np.array(features, float, order="C")
-    y = np.array(targets)
-    if y.dtype.kind not in "iufb":
-        raise ValueError(f"targets must be numbers, one for each row of the features, got {y.reshape(-1)[:1].tolist()}")
-    if A.ndim != 2 or 0 in A.shape:
-        raise ValueError(f"features must have the shape (n, d) with at least one row and column, got {A.shape}")
-    if y.shape != (len(A),):
-        raise ValueError(f"targets must have the shape ({len(A)},), one for each row of the features, got {y.shape}")
-    if not (np.isfinite(A).all() and np.isfinite(y).all()):
-        raise ValueError("features and targets must be finite")
-    return A, y
+        return data, None
+    data, held_out = train_validation_split(data, validation, split_seed)
+    return data, (held_out.X, held_out.y)

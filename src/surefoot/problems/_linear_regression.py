@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from surefoot.data import Dataset, linear_regression
-from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
+from surefoot.problems._linear_predictor import LinearPredictor, rows_of
 from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, Start, check_rows
 
 
@@ -56,13 +56,13 @@ class LinearRegression(LinearPredictor):
     ) -> None:
         if data is None:
             drawn = linear_regression(n, d, noise, data_seed)
-            dataset = Dataset("synthetic", drawn.A, drawn.b)
-            self._origin = {"name": "synthetic", "noise": float(noise), "data_seed": int(data_seed)}
+            data = Dataset("synthetic", drawn.A, drawn.b)
+            origin = {"noise": float(noise), "data_seed": int(data_seed)}
         else:
-            dataset = labelled(data, "regression")
-            self._origin = {"name": dataset.name}
-        A, y, held_out = rows_of(dataset, validation, split_seed)
-        super().__init__(A, y, validation=held_out, ridge=ridge, start=start, start_seed=start_seed)
+            origin = {}
+        rows, held_out = rows_of(data, "regression", validation, split_seed)
+        self._origin = {"name": rows.name, **origin}
+        super().__init__(rows.X, rows.y, validation=held_out, ridge=ridge, start=start, start_seed=start_seed)
 
     def describe(self) -> dict[str, Any]:
         """The settings, JSON-able."""

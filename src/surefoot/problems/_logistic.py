@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from surefoot.data import Dataset
 from surefoot.problems._cross_entropy import mean_loss
-from surefoot.problems._linear_predictor import LinearPredictor, labelled, rows_of
+from surefoot.problems._linear_predictor import LinearPredictor, rows_of
 from surefoot.problems._newton import Solution, minimum, proximal_points
 from surefoot.problems._problem import Floats, Optimum, Proximal, Rows, Start, check_rows
 from surefoot.problems._threads import one_blas_thread
@@ -54,14 +54,11 @@ class LogisticRegression(LinearPredictor):
         start: Start = "uniform",
         start_seed: int = 0,
     ) -> None:
-        dataset = labelled(data, "classification")
-        self._origin = {"name": dataset.name, "split_seed": split_seed if validation else None}
-        classes = dataset.n_classes
-        assert classes is not None
-        A, y, held_out = rows_of(dataset, validation, split_seed)
-        super().__init__(A, y, validation=held_out, ridge=ridge, start=start, start_seed=start_seed)
-        self.classes = classes
-        self.outputs = classes if classes > 2 else 1
+        rows, held_out = rows_of(data, "classification", validation, split_seed)
+        super().__init__(rows.X, rows.y, validation=held_out, ridge=ridge, start=start, start_seed=start_seed)
+        self._origin = {"name": rows.name, "split_seed": split_seed if validation else None}
+        self.classes = len(rows.labels)
+        self.outputs = self.classes if self.classes > 2 else 1
 
     def describe(self) -> dict[str, Any]:
         """The settings, JSON-able."""
