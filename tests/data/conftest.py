@@ -1,13 +1,9 @@
-import os
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-
-# Remembered before the fixture below hides it: a folder with the published files, on machines that have one.
-PUBLISHED = os.environ.get("SUREFOOT_DATA")
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +16,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     return folder
-
-
-@pytest.fixture
-def published() -> Path:
-    if PUBLISHED is None:
-        pytest.skip("SUREFOOT_DATA is not set")
-    return Path(PUBLISHED)
 
 
 class _Quiet(SimpleHTTPRequestHandler):

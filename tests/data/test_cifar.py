@@ -77,10 +77,3 @@ def test_what_is_missing_is_named(folder, tmp_path):
         cifar10("train", tmp_path)
     with pytest.raises(ValueError, match="rows must lie in 1 … 4, the images of the test split, got 5"):
         cifar10("test", folder, rows=5)
-
-
-def test_published_files(published):
-    folder = cifar.found(published)
-    if folder is None:
-        pytest.skip("no CIFAR-10 in SUREFOOT_DATA")
-    assert np.bincount(cifar10("train", folder).labels).tolist() == [5000] * 10

@@ -6,26 +6,17 @@ import pytest
 from surefoot.problems import ArrayProblem, LinearRegression, LogisticRegression, constants
 
 
-def test_small_batches_are_fitted_exactly():
-    problem = LinearRegression(noise=1.0)
-    found = constants(problem, 5)
-    assert found.lower_bound_error == 0.0
-    assert found.interpolation_constant == pytest.approx(problem.optimum().value, rel=1e-12)
-    assert found.standard_error == 0.0
-
-
 def test_large_batches_lower_sigma_with_a_standard_error():
     problem = LinearRegression(noise=1.0)
     small, large = constants(problem, 5), constants(problem, 25)
+    assert (small.lower_bound_error, small.standard_error) == (0.0, 0.0)  # five rows are fitted exactly
+    assert small.interpolation_constant == pytest.approx(problem.optimum().value, rel=1e-12)
+    assert constants(problem, 50).interpolation_constant == pytest.approx(0.0, abs=1e-10)
     assert 0 < large.interpolation_constant < 0.5 * small.interpolation_constant
     assert 0 < large.standard_error < 0.1 * large.interpolation_constant
     # The two constants split the same gap f⋆ − C.
     total = large.interpolation_constant + large.lower_bound_error
     assert total == pytest.approx(problem.optimum().value, rel=1e-9)
-
-
-def test_all_rows_in_one_batch_leave_no_noise():
-    assert constants(LinearRegression(noise=1.0), 50).interpolation_constant == pytest.approx(0.0, abs=1e-10)
 
 
 def test_batches_of_vowel_are_separable():
