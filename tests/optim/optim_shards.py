@@ -205,6 +205,21 @@ def spoiled(rank: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
     return before, values(net), optimizer.skipped
 
 
+def unsynchronised(rank: int) -> str:
+    """What a step says to a loss of which a part was differentiated without synchronisation."""
+    net, _ = sharded("fsdp")
+    optimizer = Case("NGN").build(net)
+    for is_last in (False, True):
+        net.set_requires_gradient_sync(is_last)  # type: ignore[operator]
+        inputs, targets = batch(0, rank)
+        (net(inputs) - targets).square().mean().backward()
+    try:
+        optimizer.step()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def loss_in_pieces(rank: int) -> list[Tensor]:
     """A loss that is a DTensor itself, as tensor parallelism makes it; nothing else averages it here."""
     from torch.distributed.tensor import DTensor, Partial
@@ -284,6 +299,7 @@ def worker(rank: int, folder: str) -> None:
         results[f"checkpoint {case.id}"] = resumed(case, rank, path / case.id)
         results[f"whole {case.id}"] = resumed(case, rank, None)
     results["spoiled"] = spoiled(rank)
+    results["unsynchronised"] = unsynchronised(rank)
     results["loss"] = loss_in_pieces(rank)
     results["placed"] = placed(rank)
     results["refused"] = refused()

@@ -129,24 +129,24 @@ def test_delta_is_the_safe_index_of_the_same_height() -> None:
     assert optimizer.last_step.delta.item() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("unit", "scale"), [(30.0, 1.0), (1 / 30, 1.0), (1.0, 1e3), (1.0, 1e-3), (1.0, 1e30), (1.0, 1e-30)]
-)
-def test_units_of_parameters_and_loss_do_not_matter(unit: float, scale: float) -> None:
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(("unit", "scale"), [(30.0, 1.0), (1 / 30, 1.0), (1.0, 1e-10), (1.0, 1e15), (1.0, 1e-25)])
+def test_units_of_parameters_and_loss_do_not_matter(unit: float, scale: float, dtype: torch.dtype) -> None:
     """Weights = unit·θ and loss·scale give the same weights, as long as the cap does not bind."""
 
     def run(unit: float, scale: float) -> list[torch.Tensor]:
-        problem = Problem()
+        problem = Problem(dtype)
         theta = [torch.nn.Parameter(p.detach() / unit) for p in problem.params]
         optimizer = sfo.Surefoot(theta, cap=1e6)
-        for index in range(25):
+        for index in range(25 if dtype is torch.float64 else 10):
             optimizer.zero_grad()
             problem.params = [unit * p for p in theta]  # type: ignore[misc]
             (scale * problem.loss(index)).backward()
             optimizer.step()
+        assert optimizer.skipped == 0
         return [unit * p.detach() for p in theta]
 
-    assert distance(run(1.0, 1.0), run(unit, scale)) <= 1e-6
+    assert distance(run(1.0, 1.0), run(unit, scale)) <= (1e-6 if dtype is torch.float64 else 1e-4)
 
 
 def test_state_is_not_larger_than_adamws() -> None:
@@ -191,21 +191,6 @@ def test_surefoot_learns_a_negative_loss() -> None:
         optimizer.step()
         losses.append(loss.item())
     assert sum(losses[-10:]) / 10 < -1.0
-
-
-@pytest.mark.parametrize("scale", [1e-25, 1e-10, 1e10, 1e15])
-def test_the_unit_of_the_loss_does_not_matter_over_the_range_of_float32(scale: float) -> None:
-    def run(scale: float) -> list[torch.Tensor]:
-        problem = Problem(torch.float32)
-        optimizer = sfo.Surefoot(problem.params)
-        for index in range(10):
-            optimizer.zero_grad()
-            (scale * problem.loss(index)).backward()
-            optimizer.step()
-        assert optimizer.skipped == 0
-        return problem.values()
-
-    assert distance(run(1.0), run(scale)) <= 1e-4
 
 
 def test_the_index_does_not_depend_on_the_order_of_groups() -> None:

@@ -96,6 +96,11 @@ def test_a_nan_on_one_rank_is_skipped_by_all(ranks: Ranks) -> None:
         assert skipped == 1
 
 
+def test_losses_of_passes_that_were_not_synchronised_are_not_left_out_in_silence(ranks: Ranks) -> None:
+    for rank in ranks:
+        assert "has left no gradient in the sharded parameters" in rank["unsynchronised"]
+
+
 def test_a_loss_may_be_a_dtensor(ranks: Ranks) -> None:
     assert apart(ranks[0]["loss"], alone(Case("NGN"))) <= 1e-11
 
