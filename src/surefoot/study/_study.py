@@ -320,6 +320,7 @@ class Study:
                 advice = f"finished runs are kept: run the same study with the store {opened.name!r} to resume"
                 if path is None:
                     advice = "nothing was stored: give run() a store to be able to resume"
+                done = len(missing) - len(self._missing(opened.done(context)))  # also what was just being counted
                 raise StudyInterrupted(f"interrupted after {done} of {len(missing)} runs; {advice}") from None
             except RunError as error:
                 failure = error
