@@ -28,7 +28,7 @@ def payload(result: Result, name: str, drawn: Mapping[str, Look] | None = None) 
     ``drawn`` has the looks of all methods of the page; by default of this study's. A study without any run is refused.
     """
     found = _views.views(result)  # raises if there is no run
-    ranked = _views.order(result, found["last"].rows)
+    ranked = _views.order(result, found["last"].table)
     shown = ranked[:METHODS]
     drawn = looks(result.algorithms) if drawn is None else drawn
     chosen = [result.settings["methods"][place] for place in shown]
@@ -67,7 +67,7 @@ def _coarse(value: Any) -> Any:
 def _shown(result: Result, view: _views.View, shown: list[int], ranked: list[int]) -> dict[str, Any]:
     total = len(result.lrs) * len(result.settings["seeds"])
     lost = (result.dataset.status.values == "diverged").sum(axis=(1, 2))
-    rows = [view.rows[place] for place in shown]
+    rows = [view.table[place] for place in shown]
     with np.errstate(over="ignore"):
         losses = {"mean": view.losses.mean(axis=-1), "low": view.losses.min(axis=-1), "high": view.losses.max(axis=-1)}
     return {

@@ -41,11 +41,6 @@ class View:
     table: SensitivityTable
 
     @property
-    def rows(self) -> tuple[Sensitivity, ...]:
-        """One per method."""
-        return self.table.rows
-
-    @property
     def slack(self) -> float:
         """How far above the best loss a rate still holds."""
         return 0.1 * max(self.start - self.lowest, 0.0)
@@ -137,7 +132,7 @@ def cells(row: Sensitivity, diverged: str) -> list[str]:
 
 def advice(result: Result, view: View, ranked: Sequence[int]) -> str:
     """Which method to use, in a few sentences."""
-    holding = [view.rows[place] for place in ranked if not math.isnan(view.rows[place].low)]
+    holding = [view.table[place] for place in ranked if not math.isnan(view.table[place].low)]
     if not holding:
         return "No rate of any method has a finite mean loss."
     identities = {method["name"]: method["identity"] for method in result.settings["methods"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,38 +52,30 @@ class Sensitivity:
     """Mean over the rates of min(loss, f(x_1)) − f_best: the learning-rate sensitivity of Wortsman et al. (2024)."""
 
 
-@dataclass(frozen=True)
-class SensitivityTable:
-    """Rows of :class:`Sensitivity`, one per method, in the study's order."""
+class SensitivityTable(tuple[Sensitivity, ...]):
+    """Rows of :class:`Sensitivity`, one per method, in the study's order; also by the method's name."""
 
-    rows: tuple[Sensitivity, ...]
-    initial_loss: float
-    optimal_loss: float
-    tolerance: float
+    __slots__ = ()
 
-    def __iter__(self) -> Iterator[Sensitivity]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, algorithm: str) -> Sensitivity:
-        for row in self.rows:
+    def __getitem__(self, algorithm: Any) -> Any:
+        if not isinstance(algorithm, str):
+            return super().__getitem__(algorithm)
+        for row in self:
             if row.algorithm == algorithm:
                 return row
-        raise KeyError(f"no method {algorithm!r}; there are {', '.join(row.algorithm for row in self.rows)}")
+        raise KeyError(f"no method {algorithm!r}; there are {', '.join(row.algorithm for row in self)}")
 
     def __str__(self) -> str:
-        return aligned(cells(self.rows))
+        return aligned(cells(self))
 
     def _repr_html_(self) -> str:
-        return html_table(cells(self.rows))
+        return html_table(cells(self))
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table with the methods as row labels."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(row) for row in self.rows]).set_index("algorithm")
+        return pd.DataFrame([asdict(row) for row in self]).set_index("algorithm")
 
 
 def measure_windows(
@@ -120,7 +112,7 @@ def measure_windows(
                 float(excess.mean()) if best > 0 else math.nan,
             )
         )
-    return SensitivityTable(tuple(rows), initial_loss, optimal_loss, tolerance)
+    return SensitivityTable(rows)
 
 
 def _without_nan(values: Floats) -> Floats:
