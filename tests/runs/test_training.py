@@ -118,12 +118,12 @@ class Normalised(nn.Module):
 
 def test_the_start_is_measured_as_it_is_trained():
     result = make_study(make_problem(Normalised), methods=["sgd"], seeds=2).run(processes=1)
-    data, pool = result.dataset, result.pool()
+    data, (losses, distances) = result.dataset, result.pool()
     assert float(data.train_loss[0, 0, 0, 0]) > 10
     assert result.initial_loss == pytest.approx(float(data.loss[0, 0, :, 0].mean()))
     assert result.initial_loss < 2
     assert result.sensitivity(bias="pool").initial_loss == result.initial_loss
-    assert pool.losses[pool.distances == 0].tolist() == [result.initial_loss]
+    assert losses[distances == 0].tolist() == [result.initial_loss]
 
 
 def test_the_start_is_known_from_any_run_of_a_seed(result):
