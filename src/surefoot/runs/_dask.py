@@ -32,7 +32,10 @@ try:
 except ImportError as error:
     raise missing("engine='dask'", error, "dask") from error
 
-from surefoot.runs._executor import Answer, ClusterError, Work, received, sendable
+from surefoot.runs._executor import Answer, ClusterError, Work, attempt
+from surefoot.runs._run import RunError
+from surefoot.runs._states import CheckpointError
+from surefoot.runs._types import Record
 from surefoot.runs._work import Task, named
 
 _CONNECT_SECONDS = 10
@@ -99,12 +102,12 @@ class DaskPool:
         deadline = time.monotonic() + seconds
         while self._tasks and not self._completed.has_ready() and time.monotonic() < deadline:
             time.sleep(0.02)
-        answers = []
+        answers: list[Answer] = []
         for future, result in self._completed.next_batch(block=False) if self._completed.has_ready() else []:
             task = self._tasks.pop(future)
             future.release()  # else it would be computed again if its worker were lost now
-            is_answer = isinstance(result, tuple) and len(result) == 2  # Dask's own errors have a traceback
-            answers.append((task, *received(*result)) if is_answer else (task, None, self._lost(task, result)))
+            is_done = isinstance(result, list)  # else it is an error with its class and traceback
+            answers.append((task, result, None) if is_done else (task, [], self._lost(task, result)))
         return answers
 
     def close(self) -> None:
@@ -118,6 +121,8 @@ class DaskPool:
         """Why a task has no result."""
         error: Any = result[1] if isinstance(result, tuple) else result
         failure: BaseException
+        if isinstance(error, RunError | CheckpointError | ClusterError):
+            return error
         if isinstance(error, KilledWorker):
             failure = BrokenExecutor(f"the run {named(task)} lost its worker {error.allowed_failures + 1} times")
         else:
@@ -233,8 +238,8 @@ class _Sent(WorkerPlugin):
         return work
 
 
-def _do(name: str, task: Task) -> Any:
-    """Do a task, on a worker: its result and no error, or no result and its error."""
+def _do(name: str, task: Task) -> list[Record]:
+    """Do a task, on a worker."""
     worker = get_worker()
     key = worker.get_current_task()
     sent = worker.plugins[name]
@@ -245,7 +250,4 @@ def _do(name: str, task: Task) -> Any:
         state = worker.state.tasks.get(key)
         return state is None or state.state == "cancelled"
 
-    try:
-        return sent.work.do(task, stop), None
-    except Exception as error:
-        return None, sendable(error)
+    return attempt(sent.work, task, stop)

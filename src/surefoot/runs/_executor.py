@@ -62,7 +62,7 @@ def factory_of(problem: Problem, method: Method, settings: Settings) -> ProblemR
     return TorchRun.of_study(cast(NetworkProblem, problem), method, settings)
 
 
-Answer = tuple[Task, Any, BaseException | None]
+Answer = tuple[Task, list[Record], BaseException | None]
 """A task that has ended: with its records, or with an error."""
 
 _PAYS_SECONDS = 4.0
@@ -160,10 +160,8 @@ class Executor:
                         (lost if id(task) in tried else again).append(task)
                         tried.add(id(task))
                         continue
-                    if isinstance(error, RunError | ClusterError | CheckpointError):
-                        raise error
                     if error is not None:
-                        raise RunError(f"the run at {named(task)} raised {error}") from error
+                        raise error
                     for record in found:
                         record_of[record.key].take(record)
                     traces = [record.trace for record in found if record.trace is not None]
@@ -268,7 +266,7 @@ class LokyPool:
                 worker.shutdown(kill_workers=True)
                 worker = self._worker()
             self._idle.append(worker)
-            answers.append((task, *received(*future.result())) if error is None else (task, None, error))
+            answers.append((task, [] if error else future.result(), error))
         return answers
 
     def close(self) -> None:
@@ -306,35 +304,27 @@ def _end_without(parent: int) -> None:
     os._exit(1)
 
 
-def _do(task: Task) -> tuple[Any, Any]:
+def _do(task: Task) -> list[Record]:
     """Do a task in a worker."""
     global _work
     try:
         if isinstance(_work, bytes):
             _work = pickle.loads(_work)
-        return _work.do(task), None
-    except Exception as error:
-        if any(isinstance(e, MemoryError) or "allocate memory" in str(e) for e in (error, error.__cause__)):
+        return attempt(_work, task)
+    except RunError as error:
+        if isinstance(error.__cause__, MemoryError) or "allocate memory" in str(error):
             os._exit(1)  # a process without memory is as good as dead: its task is tried once more in another one
-        return None, sendable(error)
+        raise
 
 
-def sendable(error: Exception) -> tuple[Exception, BaseException | None]:
-    """An error as another process can receive it, beside its cause, which pickling forgets."""
+def attempt(work: Work, task: Task, stop: Stop | None = None) -> list[Record]:
+    """Do a task far from its caller, whom errors of other classes than ours may not reach."""
     try:
-        pickle.loads(packed((error, error.__cause__)))  # which some errors do not survive
-        return error, error.__cause__
-    except Exception:
-        text = str(error)
-        return RunError(text) if isinstance(error, RunError) else RuntimeError(f"{type(error).__name__}: {text}"), None
-
-
-def received(found: Any, error: Any) -> tuple[Any, BaseException | None]:
-    """What a worker has sent: records, or an error."""
-    if error is None:
-        return found, None
-    error[0].__cause__ = error[1]
-    return None, error[0]
+        return work.do(task, stop)
+    except (RunError, CheckpointError):
+        raise
+    except Exception as error:
+        raise RunError(f"the run at {named(task)} raised {type(error).__name__}: {error}") from error
 
 
 @contextmanager
