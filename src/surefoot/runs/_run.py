@@ -89,7 +89,7 @@ class SearchError(RuntimeError):
 
 
 class RunError(SearchError):
-    """A run raised; the message says which one and where, the cause is its own error."""
+    """A run raised; the message says which one and where, and what its own error was."""
 
     result: Any = None
     """The result of a study with all other runs, where the worker process of a run has died."""
