@@ -42,6 +42,7 @@ def main() -> None:
         data = found if data is None else found.combine_first(data)
     if data is None:
         raise SystemExit(f"{arguments.store} has no runs")
+    data = data.dropna("seed", how="all", subset=["early_delta"])  # seeds that were begun, and no more
     cifar10.write(data, out)
     print(f"wrote {out}: {int(data.early_delta.notnull().sum())} runs")
 

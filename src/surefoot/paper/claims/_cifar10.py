@@ -72,9 +72,8 @@ def _in_every_size(check: SweepCheck, before: str, evidence: Evidence) -> Findin
         if found.holds is not None and decided is None:
             decided = found._replace(measured=f"{found.measured} ({preset}, {seeds})")
     if decided is None:
-        decided = Finding(
-            None, "; ".join(f"{preset}: {words}" for preset, words in sweeps.items() if preset != "before")
-        )
+        lacking = "; ".join(f"{preset}: {words}" for preset, words in sweeps.items())
+        decided = Finding(None, "the runs with other seeds than 0 that decide are not there" if before else lacking)
     return decided._replace(sweeps=sweeps)
 
 
