@@ -104,7 +104,7 @@ def test_proximal_points_that_are_not_found_are_reported():
     random = np.random.default_rng(0)
     problem = LogisticRegression((1e6 * random.standard_normal((60, 12)), random.integers(0, 3, 60)), validation=0)
     points = np.tile(problem.initial_point(), (16, 1))
-    with pytest.warns(RuntimeWarning, match=r"of 16 proximal points .* may be off .* as large as 3\.\d*e\+06"):
+    with pytest.warns(RuntimeWarning, match=r"proximal points .* may be off .* with features of about 1e\+06"):
         _, _, gaps = prox(problem, points, np.arange(20), np.geomspace(1e-6, 1e6, 16))
     assert gaps.max() > 1e-3
 

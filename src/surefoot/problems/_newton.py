@@ -229,11 +229,11 @@ def proximal_points(A: Floats, labels: NDArray[np.int64], points: Floats, lr: Fl
         # The certified gap says little at rates so large that c is almost 0: look at what a further step promises.
         promised = -_dot(gradient[unsure], objective.of(unsure).newton_step(gradient[unsure], slopes[unsure]))
         unsure[unsure] = 0.5 * promised > np.maximum(_UNSURE * value, _LOST * (first_value - value))[unsure]
-    if unsure.any():
+    if unsure.any():  # the same text at every step, so that Python shows it once
+        order = 10.0 ** np.floor(np.log10(np.abs(A).max()))
         warnings.warn(
-            f"{unsure.sum()} of {len(unsure)} proximal points of the cross entropy may be off by more than {_UNSURE:g} "
-            f"of their objective, at rates from {lr.reshape(-1)[chosen][unsure].min():.3g} on: Newton's method runs "
-            f"out of digits with features as large as {np.abs(A).max():.3g}. Scale them to about 1, or use other rates",
+            f"some proximal points of the cross entropy may be off by more than {_UNSURE:g} of their objective: with "
+            f"features of about {order:.0e} Newton's method runs out of digits. Scale the features to about 1",
             RuntimeWarning,
             stacklevel=3,
         )
