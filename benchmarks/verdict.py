@@ -142,7 +142,7 @@ Judged = tuple[Row, Verdict]
 def judged(row: Row, weights: Weights = WEIGHTS, edge: float = EDGE) -> Judged:
     """The verdict that the monitor would have made."""
     state = state_of(row["evidence"], bool(row["lost"]), weights, edge)
-    return row, verdict_of(state, "", row["evidence"], row["lr"], weights)
+    return row, verdict_of(state, "", row["evidence"], row["lr"], bool(row["lost"]), weights)
 
 
 def is_state(*states: str) -> Callable[[Judged], bool]:

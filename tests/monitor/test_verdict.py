@@ -402,7 +402,7 @@ def test_steps_that_were_skipped_are_told():
 def test_a_rate_that_works_is_never_told_to_be_smaller(estimate):
     evidence = Evidence(share=-1.0, promised=-0.5, learned=0.3, away=-1.0, uphill=0.0, left=0.0, falls=0.0, memory=0.0)
     weights = {name: (0.0, 0.0, estimate * (name == "constant")) for name in ("constant", *Evidence._fields)}
-    verdict = verdict_of(State.HOLDS, "it falls", evidence, 0.01, weights)
+    verdict = verdict_of(State.HOLDS, "it falls", evidence, 0.01, False, weights)
     assert verdict.direction == (estimate > 0.3)
     assert ("a larger rate is likely better" in str(verdict)) == (verdict.behind is not None) == (estimate > 0.3)
     assert (

@@ -38,6 +38,8 @@ _MEDIAN_DIFFERENCE = 0.95
 """Median of |a − b| for two numbers drawn from a normal distribution of deviation 1."""
 _OTHER = 0.3
 """Decades between a rate and the likely best one, from which on the verdict says that another rate is better."""
+_AFTER_LOSS = -1.0
+"""Decades from the rate of a lost run to the middle of a first guess; its evidence is that of a few wild steps."""
 _FARTHEST = 0.8
 """Decades between a rate that works and the likely best one, at most: both belong to the range."""
 
@@ -211,7 +213,7 @@ def judge(columns: Columns, setting: Setting, stop_reason: str | None = None) ->
     broken, still = _broken(columns), int(((columns["moved_sq"] == 0) & (columns["rate"] > 0)).sum())
     if stop_reason is not None or broken is not None:
         reason = stop_reason or f"loss or gradient are not finite from step {broken} on"
-        return verdict_of(State.TOO_LARGE, reason, evidence, peak)
+        return verdict_of(State.TOO_LARGE, reason, evidence, peak, is_lost)
     if done < wanted and not (is_lost and done >= FEWEST):
         reason = f"{done} of the {wanted} steps that a verdict needs are done"
         return Verdict(State.UNKNOWN, reason, more_steps=wanted - done)
@@ -229,7 +231,7 @@ def judge(columns: Columns, setting: Setting, stop_reason: str | None = None) ->
         before = state if early is None else state_of(early, was_lost)
         if before is not state:
             reason += f' (after {wanted} steps it was "{before}")'
-    return verdict_of(state, reason, evidence, peak)
+    return verdict_of(state, reason, evidence, peak, is_lost)
 
 
 def state_of(evidence: Evidence, is_lost: bool, weights: Weights = WEIGHTS, edge: float = EDGE) -> State:
@@ -243,13 +245,14 @@ def state_of(evidence: Evidence, is_lost: bool, weights: Weights = WEIGHTS, edge
 
 
 def verdict_of(
-    state: State, reason: str, evidence: Evidence | None, peak: float, weights: Weights = WEIGHTS
+    state: State, reason: str, evidence: Evidence | None, peak: float, is_lost: bool, weights: Weights = WEIGHTS
 ) -> Verdict:
     """The verdict with its rates: the likely best one, as far as the state allows, and a range around it."""
     estimate, details = -2.0, {}
     if evidence is not None:
         small, large, estimate = scores(evidence, weights).tolist()
         details = {**evidence._asdict(), "too small": small, "too large": large, "decades to best": estimate}
+        estimate = _AFTER_LOSS if is_lost else estimate
     side = {State.HOLDS: 0, State.TOO_SMALL: 1}.get(state, -1)
     if side:  # a rate that does not work is no part of the range
         best = side * max(side * estimate, _OTHER)
@@ -260,9 +263,9 @@ def verdict_of(
     low, high = (peak * 10.0**decades for decades in span)
     if not 0 < low <= high < np.inf:
         return Verdict(state, reason, details=details)
-    # Where the evidence is at the ends of its scales, the range is a first guess.
+    # Where the run is lost, or the evidence at the ends of its scales, the range is a first guess.
     ends = {State.TOO_SMALL: (PROMISED[0], AWAY[0]), State.TOO_LARGE: (PROMISED[1], AWAY[1])}.get(state)
-    if evidence is None or (evidence.promised, evidence.away) == ends:
+    if evidence is None or is_lost or (evidence.promised, evidence.away) == ends:
         return Verdict(state, reason, (low, high), None, peak, details=details)
     is_behind = side > 0 or (side == 0 and best > _OTHER)
     behind = float(np.interp(best, *np.transpose(BEHIND))) if is_behind else None

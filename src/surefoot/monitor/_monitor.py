@@ -66,8 +66,8 @@ class StabilityMonitor:
     ...         loss = 0.5 * x.square().sum()
     ...         loss.backward()
     ...         optimizer.step()
-    >>> print(monitor.verdict())
-    Too large: after 10 steps the loss is 82000 times the first. Best near 0.074 (0.023 to 0.23).
+    >>> monitor.verdict().state, monitor.verdict().reason
+    (<State.TOO_LARGE: 'too large'>, 'after 10 steps the loss is 82000 times the first')
     """
 
     def __init__(

@@ -41,7 +41,7 @@ class Verdict:
     lr_range: tuple[float, float] | None = None
     """Rates to try, at most a decade: of the first parameter group, at the peak of the schedule."""
     best_lr: float | None = None
-    """The likely best rate, inside of the range; None where the rate is so wrong that the range is a first guess."""
+    """The likely best rate, inside of the range; None where the range is a first guess: the run is lost, or far off."""
     lr: float | None = None
     """The rate that was judged, at the peak of the schedule."""
     behind: float | None = None
