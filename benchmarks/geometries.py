@@ -90,10 +90,7 @@ def final_loss(
         optimizer.zero_grad()
         loss = problem.batch_loss(model, draw.integers(problem.n_rows, size=task.batch_size))
         loss.backward()
-        if isinstance(optimizer, sfo.LossOptimizer):
-            optimizer.step(loss=loss)
-        else:
-            optimizer.step()
+        optimizer.step()
         if not math.isfinite(loss.item()):
             return math.inf
     end = evaluate()

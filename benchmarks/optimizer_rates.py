@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import surefoot.optim as sfo
+from geometries import cell, window
 from surefoot import data
 
 RATES = {"Euclidean": [10.0**k for k in (-2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2)]}
@@ -53,17 +54,10 @@ def final_loss(
         optimizer.zero_grad()
         loss = loss_of(net(inputs[rows]), labels[rows])
         loss.backward()
-        if isinstance(optimizer, sfo.LossOptimizer):
-            optimizer.step(loss=loss)
-        else:
-            optimizer.step()
+        optimizer.step()
     with torch.no_grad():
         end = loss_of(net(inputs), labels).item()
     return end / start if math.isfinite(end) else math.inf
-
-
-def cell(value: float) -> str:
-    return f"{value:.3f}" if value < 10 else "inf" if math.isinf(value) else f"{value:.0e}"
 
 
 def table(name: str, steps: int, orders: int) -> None:
@@ -81,11 +75,10 @@ def table(name: str, steps: int, orders: int) -> None:
                 sum(final_loss(factory, lr, inputs, labels, steps, order) for order in range(orders)) / orders
                 for lr in rates
             ]
-            best = min(losses)
-            held = [lr for lr, loss in zip(rates, losses, strict=True) if loss <= best + 0.1 * (1.0 - best)]
-            window = f"{held[0]:.3g} … {held[-1]:.3g}"
+            low, best, high = window(losses)
             cells = " | ".join(cell(loss) for loss in losses)
-            print(f"| {optimizer} | {window} | {rates[losses.index(best)]:.3g} | {cells} |", flush=True)
+            held = f"{rates[low]:.3g} … {rates[high]:.3g} | {rates[best]:.3g}"
+            print(f"| {optimizer} | {held} | {cells} |", flush=True)
 
 
 def main() -> None:
