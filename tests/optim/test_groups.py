@@ -61,18 +61,21 @@ def test_momentum_that_begins_later_begins_with_the_first_gradient() -> None:
     assert equal(train(problem, late, range(3, 6)), train(other, fresh, range(3, 6)))
 
 
-@pytest.mark.parametrize("name", ["NGNMomentum", "MoMo"])
-def test_momentum_may_end_and_begin_later(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "options", "steps"), [("NGNMomentum", {}, 3), ("MoMo", {}, 3), ("MoMo", {"bias_correction": True}, 1)]
+)
+def test_momentum_may_end_and_begin_later(name: str, options: dict[str, Any], steps: int) -> None:
+    """With a correction for all parameters at once, the first step alone is that of a new run."""
     problem, other = Problem(), Problem()
-    late = make(name, problem.params, beta=0.9)
+    late = make(name, problem.params, beta=0.9, **options)
     train(problem, late, range(3))
     for beta in (0.0, 0.9):
         with torch.no_grad():
             for p, value in zip(other.params, problem.values(), strict=True):
                 p.copy_(value)
         late.param_groups[0]["momentum"] = beta
-        fresh = make(name, other.params, beta=beta)
-        assert distance(train(problem, late, range(3)), train(other, fresh, range(3))) <= 1e-15
+        fresh = make(name, other.params, beta=beta, **options)
+        assert distance(train(problem, late, range(steps)), train(other, fresh, range(steps))) <= 1e-15
 
 
 @pytest.mark.parametrize("name", ["NGN", "NGNMomentum", "NGNAdam", "NGNMomentumAdam"])
@@ -149,6 +152,19 @@ def test_an_option_that_groups_cannot_have_is_refused(name: str, option: dict[st
     problem = Problem()
     with pytest.raises(ValueError, match=f"{next(iter(option))} is the same for all parameter groups"):
         make(name, [{"params": problem.params, **option}])
+
+
+@pytest.mark.parametrize("name", ["NGN", "MoMo", "Surefoot"])
+def test_optimizers_that_are_made_of_the_same_groups_share_nothing(name: str) -> None:
+    problem = Problem()
+    groups = problem.groups(name)
+    first = make(name, groups)
+    train(problem, first, range(3))
+    before = first.param_groups[0]["memory"].clone()
+    for second in (make(name, groups), make(name, first.param_groups)):
+        assert second.last_grad_sq == 0.0
+        train(problem, second, [3])
+    assert torch.equal(first.param_groups[0]["memory"], before)
 
 
 def test_a_group_that_is_refused_is_not_kept() -> None:

@@ -104,6 +104,8 @@ class ReportingOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with its own ``lr`` and ``weight_decay``."""
+        kept = ("memory", "memory_names", "turn")  # of another optimizer that was made of the same groups
+        param_group = {name: value for name, value in param_group.items() if name not in kept}
         for name in ("lr", "weight_decay"):
             if name in param_group:
                 param_group[name] = check_rate(name, param_group[name])
@@ -130,7 +132,8 @@ class ReportingOptimizer(Optimizer):
         old = dict(zip(first.get("memory_names", ()), first.get("memory", ()), strict=True))
         start = {**learned, **dict.fromkeys(_REPORT, 0.0)}
         start |= {f"size_{place}": 0.0 for place in range(len(self.param_groups))}
-        if unknown := [name for name in old if name not in start]:
+        per_group = ("size_", "momentum_")  # of groups that are no longer there
+        if unknown := [name for name in old if name not in start and not name.startswith(per_group)]:
             warnings.warn(
                 f"the checkpoint was written by another kind of {type(self).__name__}: its {', '.join(unknown)} "
                 "are not used",

@@ -250,6 +250,9 @@ class ModelBased(LossOptimizer):
                         average = self._buffer("z", part, lambda p, gradient: p)
                     elif beta:
                         average = self._buffer("average", part, start)
+                    elif is_corrected(momentum):  # switched off: it begins anew
+                        for p in part.originals:
+                            self.state[p].pop("average", None)
                     model_grads = average if average and isinstance(momentum, Linearisations) else part.grads
                     buffers = [self._buffer(name, part, moment) for name in list(geometry.buffer_names)]
                     subsets.append(Subset(index, part, geometry, average, model_grads, buffers))
