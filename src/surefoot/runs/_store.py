@@ -283,10 +283,6 @@ class Store:
         with self._transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?)", (*values, _checksum(*values)))
 
-    def largest_run(self) -> int:
-        """The most bytes that SQLite takes for one run."""
-        return self._connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
-
     def _checked(self, query: str, *arguments: Any) -> Iterator[list[Any]]:
         """The rows of a query whose last column is the checksum of the others."""
         with self._explained():

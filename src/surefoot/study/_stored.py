@@ -95,11 +95,9 @@ def settings_of(study: Study) -> dict[str, Any]:
         "factors": None if study.schedule != "custom" else study.factors.tolist(),
         "stop": [repr(rule) for rule in study.stop],
         "identity": {
-            "rule": IDENTITY_RULE,
             "version": study.version,
             "parts": dict(study._seen.identity.parts),
             "packages": dict(study._seen.identity.packages),
-            "rests_on": str(study._seen.identity),
         },
         "versions": {
             "surefoot": __version__,
