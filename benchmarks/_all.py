@@ -22,7 +22,6 @@ _HERE = Path(__file__).parent
 _QUICK = {
     "dask_engine": "--seconds 3",
     "forecast": "--no-curves",
-    "geometries": "--quick --task digits-cnn",
     "inputs": "--batches 10 --steps 1 --turns 2",
     "networks": "--steps 1 --turns 2 --layouts 1",
     "no_rate": "--quick",
