@@ -219,8 +219,9 @@ def test_a_run_that_keeps_losing_its_worker_is_given_up(tmp_path):
         return torch.optim.SGD(parameters, lr)
 
     settings = {**NETWORK, "methods": [Method("mine", optimizer=optimizer)], "lrs": [0.1, 0.5], "seeds": 1}
-    with pytest.raises(ClusterError, match=r"the run mine lr=0\.5, seed 0 lost its worker 4 times"):
+    with pytest.raises(RunFailed, match=r"ended twice .* mine lr=0\.5, seed 0\. All other runs are done") as raised:
         make(settings).run(tmp_path / "s.db", engine="dask", processes=2)
+    assert raised.value.result.dataset.status.values.ravel().tolist() == ["finished", "missing"]
 
 
 @pytest.mark.slow
