@@ -101,6 +101,16 @@ def test_a_run_that_was_killed_before_its_result_was_stored_is_stored(tmp_path, 
     assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
 
 
+def test_unfinished_runs_wait_in_the_folder_that_is_chosen(tmp_path, monkeypatch):
+    study, taken, folder = make_study(), [], tmp_path / "elsewhere"
+    stopped_in_the_middle(study, folder)
+    take = TorchRun._step
+    monkeypatch.setattr(TorchRun, "_step", lambda self: (taken.append(1), take(self))[1])
+    study.run(tmp_path / "s.db", states=folder, processes=1)
+    assert 0 < 4 * study.steps - len(taken) < study.steps
+    assert [path.name for path in tmp_path.iterdir()] == ["s.db"]
+
+
 def test_what_a_killed_process_was_writing_goes_with_its_run(tmp_path):
     study, store = make_study(), tmp_path / "s.db"
     path = stopped_in_the_middle(study, tmp_path / "s.db.states")
