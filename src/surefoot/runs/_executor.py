@@ -211,21 +211,19 @@ class Executor:
             run_seconds = self._spent / max(self._steps, 1) * work.horizon
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():  # one process per GPU; processes= overrides this
-                self._become_single()
+                self._processes = 1
                 return None
             if self._spent < _LOOK_SECONDS or max(run_seconds, self._spent) < _PAYS_SECONDS:
                 return None
         try:
             pool = LokyPool(packed(work.copy(count)), count)
         except pickle.PickleError as error:
-            _warn(f"all runs stay in one process: what makes the runs cannot be sent to others ({error})")
-            self._become_single()
+            text = "all runs stay in one process: what makes the runs cannot be sent to others (%s)"
+            logging.getLogger("surefoot").warning(text, error)
+            self._processes = 1
             return None
         work.leave()  # the workers go on with what is at hand here
         return pool
-
-    def _become_single(self) -> None:
-        self.is_dask, self._processes = False, 1
 
 
 class LokyPool:
@@ -345,7 +343,3 @@ def _interrupt_noted() -> Iterator[Stop]:
     finally:
         if is_ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _warn(text: str) -> None:
-    logging.getLogger("surefoot").warning(text)
