@@ -96,6 +96,10 @@ class TestRules:
         assert row.sweeps["paper"].startswith("holds, seeds 0, 1: ")
         assert row.sweeps["small"].startswith("fails, seeds 0, 1: ")
 
+    def test_a_seed_that_was_run_in_part_is_called_so(self, sweep):
+        sweep.early_delta.loc[{"algorithm": "ngn", "seed": 1}] = np.nan
+        assert verdict("cifar-delta-explodes", start=sweep).sweeps["start"].startswith("holds, seeds 0, 1 (in part): ")
+
     def test_what_a_size_lacks_is_named(self, sweep):
         without = sweep.drop_sel(algorithm="log-ngn")
         assert "of LogNGN" in verdict("cifar-log-ngn", medium=without).measured

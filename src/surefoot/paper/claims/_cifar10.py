@@ -82,7 +82,10 @@ def _judged(check: SweepCheck, data: xr.Dataset, seeds: np.ndarray) -> tuple[Fin
     try:
         if not len(seeds):
             raise NotRun("there are no runs with other seeds than 0")
-        return check(data.sel(seed=seeds)), f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+        chosen = data.sel(seed=seeds)
+        runs = chosen.early_delta.notnull().sum(("algorithm", "lr"))
+        whole = [f"{seed}" if runs.sel(seed=seed) == runs.max() else f"{seed} (in part)" for seed in seeds]
+        return check(chosen), f"seed{'s' * (len(seeds) > 1)} {', '.join(whole)}"
     except NotRun as missing:
         return Finding(None, str(missing)), ""
 
