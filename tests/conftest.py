@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Some virtual machines list AMX among their instructions and do not run it: a product of bfloat16 matrices ends the
 # process (SIGILL). oneDNN is told to do without, which changes nothing where it would not have used it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
+# A program that is started in the background ignores Ctrl-C, and so would all programs that the tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from tests import processes  # noqa: E402  (it remembers the environment)
 

@@ -35,6 +35,12 @@ def test_ls_shows_studies_with_their_runs(store):
     assert [(row["methods"], row["runs"], row["unfinished"]) for row in rows] == [(["sgd"], 4, 1), (["sps"], 4, 1)]
 
 
+def test_prune_removes_what_no_study_goes_on_with(store):
+    assert "removed 1 files" in command("prune", store)
+    assert len(list(store.with_name("s.db.states").iterdir())) == 1
+    assert "removed 0 files" in command("prune", store)
+
+
 def test_delete_removes_one_study(store):
     command("delete", store, "0")
     (row,) = json.loads(command("ls", store, "--json"))

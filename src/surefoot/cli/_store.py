@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -11,7 +12,7 @@ from typer import Argument, Option
 from surefoot._base.text import aligned
 from surefoot.cli._app import OWN, Group, Json, Silent, app, print_json, say
 
-store = typer.Typer(cls=Group, no_args_is_help=True, help="What a store holds: list, delete.")
+store = typer.Typer(cls=Group, no_args_is_help=True, help="What a store holds: list, prune, delete.")
 app.add_typer(store, name="store", rich_help_panel=OWN)
 
 File = Annotated[Path, Argument(metavar="STORE.db", help="The file of one or more studies.")]
@@ -50,6 +51,30 @@ def ls(file: File, as_json: Json = False) -> None:
         say("no studies")
 
 
+@store.command("prune")
+def prune(file: File, states: States = None, quiet: Silent = False) -> None:
+    """Remove the files of unfinished runs that no study of the store goes on with.
+
+    These are runs of earlier versions of a study's code: of each problem with its settings, the study that was started
+    last keeps its own. Nothing may be running on the store.
+
+    [bold]Examples[/]
+
+      surefoot store prune study.db
+    """
+    from surefoot.runs import Store
+
+    with Store.write(file, states=states) as opened:
+        last = {_without_code(entry.settings): entry.context for entry in opened.studies()}
+        kept = {path for context in last.values() for path in opened.unfinished(context)}
+        removed = [path for path in opened.unfinished() if path not in kept]
+        size = sum(path.stat().st_size for path in removed)
+        for path in removed:
+            path.unlink(missing_ok=True)
+    if not quiet:
+        say(f"removed {len(removed)} files of unfinished runs, {size} bytes")
+
+
 @store.command("delete")
 def delete(
     file: File,
@@ -72,3 +97,10 @@ def delete(
         opened.delete(entries[study])
     if not quiet:
         say(f"deleted study {study}; the others keep their order")
+
+
+def _without_code(settings: dict[str, Any]) -> str:
+    """The settings of a study that stay when only its code changes."""
+    methods = {"methods", "lrs", "seeds"}
+    shared = {name: value for name, value in settings.items() if name not in methods}
+    return json.dumps(shared | {"problem": settings["problem"]["name"]}, sort_keys=True)

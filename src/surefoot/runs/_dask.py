@@ -8,11 +8,13 @@ start.
 from __future__ import annotations
 
 import logging
+import math
 import platform
 import signal
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -39,6 +41,8 @@ from surefoot.runs._types import Record
 from surefoot.runs._work import Task, named
 
 _CONNECT_SECONDS = 10
+_LONELY_SECONDS = 60.0
+"""Without any worker for so long, a warning says why nothing happens."""
 
 _QUIET: dict[str, Any] = {
     "distributed.nanny.pre-spawn-environ": {"PYTHONHASHSEED": "random"},  # as it is anyway
@@ -78,15 +82,22 @@ class DaskPool:
             _check_resources(self._client, resources)
             self._client.register_plugin(self._sent)
             self._completed = as_completed([], loop=self._client.loop, with_results=True, raise_errors=False)
-            self._count, self._looked = 0, 0.0
+            self._count, self._looked, self._lonely_since = 0, 0.0, time.monotonic()
             self._open = opened.pop_all()
 
     def free(self) -> int:
         """How many tasks more the workers can be given: two for each, one to do and one to begin with after it."""
-        if time.monotonic() - self._looked > 1.0:
-            self._looked = time.monotonic()
+        now = time.monotonic()
+        if now - self._looked > 1.0:
+            self._looked = now
             with suppress(Exception):  # a scheduler that is lost shows in the tasks that it has dropped
                 self._count = len(self._client.nthreads()) if self._client.status == "running" else self._count
+            if self._count:
+                self._lonely_since = now
+            elif now - self._lonely_since > _LONELY_SECONDS:
+                self._lonely_since = math.inf
+                address = self._client.scheduler.address
+                warnings.warn(f"the scheduler {address} has no workers: runs wait for one", stacklevel=2)
         return 2 * max(1, self._count) - len(self._tasks)
 
     def submit(self, task: Task) -> None:
