@@ -51,3 +51,20 @@ def test_a_scaler_of_ones_own_is_followed_once() -> None:
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
     assert optimizer.pending_loss == loss.detach()
+
+
+def test_the_scaler_of_sharded_parameters_is_followed() -> None:
+    """Its class does not call the one that it is made from."""
+    from torch import distributed
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        problem = Problem(torch.float32)
+        optimizer, scaler = make("SPS", problem.params), ShardedGradScaler("cpu", init_scale=1024.0)
+        loss = problem.loss(0)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        assert optimizer.pending_loss == loss.detach()
+    finally:
+        distributed.destroy_process_group()

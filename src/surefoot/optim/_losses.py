@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -240,6 +241,9 @@ def _listen(losses: Losses, hooks: WeakIdKeyDictionary) -> None:
         if not _all:
             _wrap(torch.autograd, "backward", _backward)
             _wrap(torch.amp.GradScaler, "unscale_", _unscale)
+        sharded = getattr(sys.modules.get("torch.distributed.fsdp.sharded_grad_scaler"), "ShardedGradScaler", None)
+        if sharded is not None and all(owner is not sharded for owner, *_ in _wrapped):  # unscale_ is its own there
+            _wrap(sharded, "unscale_", _unscale)
         _all.add(reference)
     weakref.finalize(losses, _leave, reference, hooks)
 
