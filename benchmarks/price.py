@@ -1,6 +1,6 @@
-"""What a step costs beside forward and backward passes: the numbers of docs/evidence.md, benchmarks/price.csv.
+"""What a step costs beside forward and backward passes: a table of docs/evidence.md, recorded in price.csv.
 
-    python benchmarks/price.py [--quick] [--out FILE.csv]
+    python benchmarks/price.py [--quick] [--recorded]
 
 Two transformers on characters, of 10.7 M parameters (6 layers of width 384) and 0.8 M (4 of width 128), on one thread.
 Times are processor times, the shortest of some turns that all steps take alternately: milliseconds of forward and
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import argparse
 import csv
-import sys
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ NETWORKS = {
     "0.8 M": ({"d": 128, "context": 64, "layers": 4, "heads": 4}, (768, 2048, 8192)),
 }
 """Sizes of the networks, and tokens per batch."""
+RECORDED = Path(__file__).with_suffix(".csv")
 COLUMNS = ("parameters", "what", "tokens", "ms", "gflop")
 RATE = 1e-9
 TURNS = 5
@@ -98,18 +99,33 @@ def measure(parameters: str, *, quick: bool) -> list[tuple[Any, ...]]:
     return rows
 
 
+def show(rows: list[list[str]]) -> None:
+    """The table: a row per batch size and optimizer, for each network."""
+    print("| parameters | what | ms | GFlop |\n|---|---|---|---|")
+    for parameters, what, tokens, milliseconds, operations in rows:
+        named = f"forward and backward pass, {int(tokens):,} tokens" if tokens else f"step of {what}"
+        counted = operations if float(operations) else "–"
+        print(f"| {parameters} | {named} | {milliseconds} | {counted} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="no batch of more than 2,048 tokens")
-    parser.add_argument("--out", type=argparse.FileType("w", encoding="utf-8"), default=sys.stdout)
+    parser.add_argument("--quick", action="store_true", help="no batch of more than 2,048 tokens, not recorded")
+    parser.add_argument("--recorded", action="store_true", help="time nothing, print what is recorded")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    table = csv.writer(arguments.out, lineterminator="\n")
-    table.writerow(COLUMNS)
+    if arguments.recorded:
+        with RECORDED.open(newline="", encoding="utf-8") as file:
+            show(list(csv.reader(file))[1:])
+        return
+    rows = []
     for parameters in NETWORKS:
         for *labels, milliseconds, operations in measure(parameters, quick=arguments.quick):
-            table.writerow((*labels, f"{milliseconds:.1f}", f"{operations:.2f}"))
-            arguments.out.flush()
+            rows.append([*map(str, labels), f"{milliseconds:.1f}", f"{operations:.2f}"])
+    show(rows)
+    if not arguments.quick:
+        with RECORDED.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Learning-rate search against a grid and Optuna's pruners: regret, cost, and how well confidence is calibrated.
 
-    python benchmarks/search.py [--cases development|unseen|small-batches|FOLDER] [--csv FILE] [--only NAME]
+    python benchmarks/search.py [--cases development|unseen|small-batches|FOLDER] [--only NAME] [--recorded]
 
 Every run of every grid was trained once; each search replays from the records, so all of them see the same numbers, and
 a cost is a count of steps. Regret: (loss(chosen) − best)/(initial loss − best), where the loss is that over the
@@ -9,16 +9,16 @@ rate is part of it. Pruners see smoothed losses, means over the last third of th
 
 ``development`` and ``unseen`` (default: both) are halves of 80 grids of drawn tasks, which ``_search_tasks.py`` has
 recorded in this folder; nothing was changed after a look at the second half. ``small-batches`` are classifications
-in batches of one or two, recorded within seconds; a folder of ``.npz`` files, one per grid, can be given as well.
+in batches of one or two, trained within seconds; a folder of ``.npz`` files, one per grid, can be given as well. Of
+these, every second grid was used to build the search. What was searched is in ``search.csv``, a row for each search and
+grid, and printed from there by ``--recorded``.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import itertools
 import math
-import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -31,8 +31,9 @@ from _search_grids import Case, Recorded, drawn, small_batches
 from surefoot.search import tune
 
 PARTS = ("development", "unseen")
-SMALL = re.compile("batches of [12],")
-MUST = {"≤ 1 %": 0.80, "≤ 5 %": 0.92, "worst": 0.15, "cost": 0.20}
+RECORDED = Path(__file__).with_suffix(".csv")
+MUST = (0.80, 0.92, 0.15, 0.20)
+"""What is asked of regrets of at most 1 % and 5 %, of the worst, and of the median cost."""
 
 # ---- the searches: each takes a case, and returns the chosen place and its steps
 
@@ -119,82 +120,79 @@ SEARCHES: dict[str, Callable[[Case], tuple[int, int]]] = {
 
 
 class Score(NamedTuple):
-    """What a search has chosen in a case."""
+    """What a search has chosen in a case: a row of the file."""
 
-    case: Case
+    part: str
+    half: str
+    """``development``, or ``looked at before``: the cases between those that were used to build the search."""
+    case: str
+    search: str
     regret: float
     cost: float
+    confidence: float
+    """Ours; NaN for the others."""
 
 
-def evaluate(cases: list[Case], names: list[str]) -> dict[str, list[Score]]:
-    scores: dict[str, list[Score]] = {name: [] for name in names}
-    for case in cases:
+def evaluate(part: str, cases: list[Case], names: list[str]) -> list[Score]:
+    scores = []
+    for number, case in enumerate(cases):
+        half = "looked at before" if number % 2 and part not in PARTS else "development"
         for name in names:
             choice, steps = SEARCHES[name](case)
-            scores[name].append(Score(case, case.regret(choice), steps / case.losses.size))
+            sure = _SURE[case.name] if name == "surefoot" else math.nan
+            scores.append(Score(part, half, case.name, name, case.regret(choice), steps / case.losses.size, sure))
     return scores
 
 
-def summary(scores: list[Score]) -> dict[str, float]:
-    regrets, costs = (np.array(column) for column in list(zip(*scores, strict=True))[1:])
-    return {
-        "≤ 1 %": float(np.mean(regrets <= 0.01)),
-        "≤ 5 %": float(np.mean(regrets <= 0.05)),
-        "worst": float(regrets.max()),
-        "cost": float(np.median(costs)),
-        "mean cost": float(costs.mean()),
-    }
+def record(scores: list[Score]) -> None:
+    """Put the rows of parts in place of those that the file has of them."""
+    parts = {score.part for score in scores}
+    kept = [score for score in recorded() if score.part not in parts]
+    with RECORDED.open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(Score._fields)
+        for *labels, regret, cost, sure in kept + scores:
+            lines.writerow((*labels, f"{regret:.4f}", f"{cost:.4f}", "" if math.isnan(sure) else f"{sure:.4f}"))
 
 
-def show(title: str, scores: dict[str, list[Score]]) -> None:
+def recorded() -> list[Score]:
+    if not RECORDED.exists():
+        return []
+    with RECORDED.open(newline="") as file:
+        return [
+            Score(*labels, float(regret), float(cost), float(sure or "nan"))
+            for *labels, regret, cost, sure in list(csv.reader(file))[1:]
+        ]
+
+
+def show(title: str, scores: list[Score]) -> None:
     """One line per search, then what was asked of ours."""
-    print(f"\n{title}\n{'search':26}{'regret ≤ 1 %':>13}{'≤ 5 %':>8}{'worst':>9}{'median cost':>13}{'mean':>8}")
-    for name, rows in scores.items():
-        if not rows:
-            continue
-        row = summary(rows)
-        worst = f"{row['worst']:.1%}" if row["worst"] < 100 else ">10000%"
-        print(
-            f"{name:26}{row['≤ 1 %']:>13.0%}{row['≤ 5 %']:>8.0%}{worst:>9}{row['cost']:>13.1%}{row['mean cost']:>8.1%}"
-        )
-    found, parts = summary(scores["surefoot"]), []
-    for key, limit in MUST.items():
-        is_met = found[key] <= limit if key in ("cost", "worst") else found[key] >= limit
-        parts.append(f"{key} {found[key]:.1%} ({limit:.0%}: {'met' if is_met else 'missed'})")
-    print(f"asked of surefoot: {', '.join(parts)}")
-    sure = [score.regret for score in scores["surefoot"] if _SURE[score.case.name] >= 0.5]
-    print(f"largest regret of the {len(sure)} answers with a confidence of 0.5 or more: {max(sure, default=0):.1%}")
+    print(f"\n{title}\n\n| search | regret ≤ 1 % | ≤ 5 % | worst | median cost |\n|---|---|---|---|---|")
+    for name in dict.fromkeys(score.search for score in scores):
+        low, middle, worst, cost = summary([score for score in scores if score.search == name])
+        print(f"| {name} | {low:.0%} | {middle:.0%} | {worst:.1%} | {cost:.1%} |")
+    found = summary([score for score in scores if score.search == "surefoot"])
+    is_met = [found[0] >= MUST[0], found[1] >= MUST[1], found[2] <= MUST[2], found[3] <= MUST[3]]
+    asked = [f"{limit:.0%}: {'met' if met else 'missed'}" for limit, met in zip(MUST, is_met, strict=True)]
+    print(f"\nasked of surefoot, column by column: {', '.join(asked)}")
 
 
-def show_confidence(title: str, scores: list[Score]) -> None:
+def summary(scores: list[Score]) -> tuple[float, float, float, float]:
+    """How many regrets are at most 1 % and 5 %, the worst, and the median cost."""
+    regrets = np.array([score.regret for score in scores])
+    cost = float(np.median([score.cost for score in scores]))
+    return float(np.mean(regrets <= 0.01)), float(np.mean(regrets <= 0.05)), float(regrets.max()), cost
+
+
+def show_confidence(scores: list[Score]) -> None:
     """How often an answer of some confidence was within 5 % regret."""
-    pairs = np.array([(_SURE[score.case.name], score.regret <= 0.05) for score in scores])
-    print(f"\nconfidence, {title}: {pairs[:, 0].mean():.0%} on average, {pairs[:, 1].mean():.0%} within 5 % regret")
-    for low, high in itertools.pairwise((0.0, 0.5, 0.85, 0.95, 1.01)):
-        here = pairs[(pairs[:, 0] >= low) & (pairs[:, 0] < high)]
-        if len(here):
-            mean, share = here.mean(axis=0)
-            print(f"  {low:.2f} to {min(high, 1):.2f}: {len(here):3} answers, {mean:.0%} sure, {share:.0%} within 5 %")
-
-
-def show_misses(scores: list[Score]) -> None:
-    """Cases in which ours is off by more than 1 %."""
-    print("\nCases with a regret above 1 %:")
-    for case, regret, cost in scores:
-        if regret > 0.01:
-            print(f"  {case.name}: regret {regret:.1%}, cost {cost:.1%}, confidence {_SURE[case.name]:.2f}")
-
-
-def write(path: Path, title: str, scores: list[Score]) -> None:
-    """Add one line per case to a CSV file."""
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        lines = csv.writer(file)
-        if is_new:
-            lines.writerow(["part", "case", "rates", "steps", "regret", "cost", "confidence"])
-        for case, *numbers in scores:
-            numbers = [f"{number:.4f}" for number in (*numbers, _SURE[case.name])]
-            lines.writerow([title, case.name, len(case.lrs), case.steps, *numbers])
+    print("\n| confidence | answers | mean | within 5 % regret | worst |\n|---|---|---|---|---|")
+    for label, low, high in (("below 0.5", 0.0, 0.5), ("0.5 to 0.85", 0.5, 0.85), ("0.85 and more", 0.85, 1.01)):
+        here = [score for score in scores if low <= score.confidence < high]
+        if here:
+            mean = np.mean([score.confidence for score in here])
+            _, middle, worst, _ = summary(here)
+            print(f"| {label} | {len(here)} | {mean:.2f} | {middle:.0%} | {worst:.1%} |")
 
 
 def cases_of(name: str) -> list[Case]:
@@ -207,26 +205,32 @@ def cases_of(name: str) -> list[Case]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", action="append", help="development, unseen, small-batches, or a folder of grids")
-    parser.add_argument("--csv", type=Path, help="a file that the regrets, costs and confidences are added to")
-    parser.add_argument("--only", default="", help="searches whose name has this in it, and ours")
+    parser.add_argument("--recorded", action="store_true", help="search nothing, print what is recorded")
+    parser.add_argument("--only", default="", help="searches whose name has this in it, and ours; not recorded")
     arguments = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     names = [name for name in SEARCHES if arguments.only in name or name == "surefoot"]
-    for name in arguments.cases or PARTS:
-        cases, title = cases_of(name), Path(name).name
-        small = [case for case in cases if name in PARTS and SMALL.search(case.name)]
-        scores = evaluate(cases, names)
-        show(f"{title}: {len(cases)} grids", scores)
-        if small:
-            of_small = {key: [score for score in rows if score.case in small] for key, rows in scores.items()}
-            show(f"of these, batches of one or two: {len(small)} grids", of_small)
-        show_misses(scores["surefoot"])
-        show_confidence(title, scores["surefoot"])
-        if arguments.csv is not None:
-            write(arguments.csv, title, scores["surefoot"])
+    scores: list[Score] = []
+    for name in () if arguments.recorded else arguments.cases or PARTS:
+        scores += evaluate(Path(name).name, cases_of(name), names)
+    if scores and not arguments.only:
+        record(scores)
+    scores = scores or recorded()
+    for part in dict.fromkeys(score.part for score in scores):
+        here = [score for score in scores if score.part == part]
+        show(f"{part}: {len({score.case for score in here})} grids", here)
+        for half in dict.fromkeys(score.half for score in here):
+            some = [score for score in here if score.half == half and score.search == "surefoot"]
+            if 0 < len(some) < len({score.case for score in here}):
+                show(f"{part}, {half}: {len(some)} grids", some)
+        for score in here:
+            if score.search == "surefoot" and score.regret > 0.01:
+                print(f"{score.case}: regret {score.regret:.1%}, confidence {score.confidence:.2f}")
+    print("\nConfidence on all of these but the drawn tasks")
+    show_confidence([score for score in scores if score.search == "surefoot" and score.part not in PARTS])
 
 
 if __name__ == "__main__":
