@@ -5,8 +5,8 @@
 
 AdamW and Muon at five rates that are √10 apart (``--rates 3``: the three in the middle), and at more as long as the
 best one is the first or the last; AdamW at 1e-3; schedule-free AdamW and Prodigy at their defaults; Surefoot as it
-comes. All have a warmup of a tenth of the steps and a cosine after it, but schedule-free AdamW and a second run of
-Surefoot, which have none. Gradients are clipped at 1. One seed.
+comes, and with a weight decay of 0.1. All have a warmup of a tenth of the steps and a cosine after it, but schedule-
+free AdamW and a second run of Surefoot, which have none. Gradients are clipped at 1. One seed.
 
 Every finished run is appended to ``at_scale.csv``: its held-out losses on the way, and the processor seconds that
 training had taken by then. What is there is not trained again; the tables and the figure are printed from this file.
@@ -34,6 +34,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+import surefoot.optim as sfo
 from _scale_networks import Recipe, recipes
 from _training import Factory, factors, mode
 from no_rate import Method as Peer
@@ -57,9 +58,15 @@ def around(middle: float, places: int = 2) -> tuple[float, ...]:
     return tuple(float(f"{middle * 10 ** (k / 2):.3g}") for k in range(-places, places + 1))
 
 
+def decayed(model: nn.Module, cap: float) -> torch.optim.Optimizer:
+    """Surefoot with the weight decay that transformers often have with AdamW."""
+    return sfo.Surefoot(model.parameters(), cap=cap, weight_decay=0.1)
+
+
 METHODS = {
     "Surefoot": Method(surefoot, (10.0,)),
     "Surefoot, no schedule": Method(surefoot, (10.0,), "constant"),
+    "Surefoot, weight decay 0.1": Method(decayed, (10.0,)),
     "AdamW": Method(plain("AdamW"), around(10**-2.5)),
     "Muon": Method(muon, around(0.02)),
     "Prodigy": Method(peer("prodigyopt", "Prodigy"), (1.0,)),
