@@ -1,6 +1,7 @@
 """What it costs to choose no learning rate: the tables of docs/which-optimizer.md.
 
-    python benchmarks/no_rate.py [--quick] [--tasks development|held-out|explored|drawn|all] [--steps 200] [--seeds 1]
+    python benchmarks/no_rate.py [--quick] [--tasks development|held-out|explored|drawn-before|drawn|all]
+        [--steps 200] [--seeds 1]
     python benchmarks/no_rate.py --tune
 
 Every task of ``_tasks.py`` or ``_drawn_tasks.py`` × Surefoot as it comes, at 0.1 and at 10 times its cap; AdamW, SGD
@@ -47,10 +48,11 @@ GROUPS = {
     "development": [name for name in TASKS if name not in HELD_OUT],
     "held-out": [name for name in TASKS if name in HELD_OUT],
     "explored": list(EXPLORED),
+    "drawn-before": [name for name in EXPLORED if name.endswith(("-6000", "-7000"))],
     "drawn": list(DRAWN),
 }
-"""Tasks that were looked at while Surefoot was built, the others of the same kinds, and two random draws: one that was
-looked at, and one for a single final table."""
+"""Tasks that were looked at while Surefoot was built, the others of the same kinds, and random draws: one that was
+looked at, one that judged an earlier rule, and one for a single final table."""
 HALF_DECADES = [10 ** (k / 2) for k in range(-10, 2)]
 
 
@@ -342,7 +344,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="default: out/no_rate.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cache = options.cache or (RECORDED if options.tasks == "drawn" else Path("out/no_rate.csv"))
+    cache = options.cache or (RECORDED if options.tasks.startswith("drawn") else Path("out/no_rate.csv"))
     cache.parent.mkdir(parents=True, exist_ok=True)
     console = Console(width=160 if not Console().is_terminal else None)
     groups = ("development", "held-out") if options.tasks == "all" else (options.tasks,)
