@@ -136,8 +136,9 @@ def step(model: Model, rule: Rule, seen: Seen, loss: Array, decrease: Array) -> 
     A loss or decrease that is not finite gives no step (0, and δ = ∞), and is not remembered.
 
     >>> from surefoot.theory.models import Truncated
-    >>> step(Truncated(), Rule(), Seen(), loss=2.0, decrease=1.0)[1]
-    Step(size=0.2, delta=0.18000000000000002)
+    >>> _, (size, delta) = step(Truncated(), Rule(), Seen(), loss=2.0, decrease=1.0)
+    >>> round(size, 2), round(delta, 2)
+    (0.2, 0.18)
     """
     new, gap, steady = observe(rule, seen, loss, decrease)
     xp, (loss, decrease, *old) = coerce(loss, decrease, *seen)
