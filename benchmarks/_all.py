@@ -21,7 +21,7 @@ _MISSED = re.compile(r"(?<![\w-])(NO|missed|MISSED)(?![\w-])")
 _HERE = Path(__file__).parent
 _QUICK = {
     "dask_engine": "--seconds 3",
-    "forecast": "--no-curves",
+    "forecast": "--recorded",
     "inputs": "--batches 10 --steps 1 --turns 2",
     "networks": "--steps 1 --turns 2 --layouts 1",
     "no_rate": "--quick",

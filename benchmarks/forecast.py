@@ -1,9 +1,10 @@
 """Forecasts of final losses against four simpler ones, on the same splits of real runs.
 
-    python benchmarks/forecast.py [DATA] [--networks RUNS.csv] [--no-curves]
+    python benchmarks/forecast.py [DATA] [--recorded]
 
 DATA is a folder with ``runs.csv`` and ``curves.csv.gz`` of language models (by default ``llama-runs`` inside of the
-folder that SUREFOOT_DATA names). ``--networks`` trains small networks here, or reads them if the file is there.
+folder that SUREFOOT_DATA names). The error of every forecast is recorded in ``forecast.csv``, with their curves and
+with final losses only. Small networks are trained here, unless they are in ``forecast_networks.csv``.
 
 Splits, all of 124 M parameters on one data set unless another model is named, and without the one run that diverged:
 
@@ -21,12 +22,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
@@ -36,6 +37,8 @@ from surefoot.forecasting import _fit, _read, _solve
 from surefoot.forecasting import curve as form
 from surefoot.theory import schedules
 
+RECORDED = Path(__file__).with_suffix(".csv")
+NETWORKS, SEEDS = Path(__file__).with_name("forecast_networks.csv"), (0, 1)
 PARAMETERS, DATASET = 123_587_328, "slimpajama"
 MUST = {"horizon": 0.35, "schedule": 0.28, "regret": 0.005, "coverage": (0.80, 0.97), "rank": 0.9}
 
@@ -46,10 +49,7 @@ Runs = list[_read.Run]
 
 
 def ours(train: Runs, test: Runs) -> np.ndarray:
-    return intervals(train, test)[:, 0]
-
-
-def intervals(train: Runs, test: Runs) -> np.ndarray:
+    """With the ends of the 90 % interval."""
     fitted = _fit.fit(train)
     return np.array([fitted.predict(run.rates) for run in test])
 
@@ -159,17 +159,8 @@ FORECASTS: dict[str, Callable[[Runs, Runs], np.ndarray]] = {
 # ---- the splits
 
 
-def error(forecast: np.ndarray, runs: Runs) -> float:
-    measured = np.array([run.loss for run in runs])
-    return float(100 * np.mean(np.abs(forecast - measured) / measured))
-
-
-def regret(forecast: np.ndarray, runs: Runs) -> float:
-    measured = np.array([run.loss for run in runs])
-    return float(measured[np.argmin(forecast)] - measured.min())
-
-
-def language_models(folder: Path, with_curves: bool) -> None:
+def language_models(folder: Path, with_curves: bool) -> pd.DataFrame:
+    """A row per forecast of a run, and one per forecast for its choice among the runs of 50,000 steps."""
     everything, _ = _read.read(folder / "runs.csv", folder / "curves.csv.gz")  # rates as logged, for every forecast
     if not with_curves:
         empty = (np.empty(0), np.empty(0))
@@ -177,42 +168,39 @@ def language_models(folder: Path, with_curves: bool) -> None:
     main = [run for run in everything if {("parameters", PARAMETERS), ("dataset", DATASET)} <= set(run.group)]
     main = [run for run in main if run.lr < 0.005]  # the one that diverged
     cooldown = {run.name: schedules.parse(run.schedule)[1].get("cooldown") for run in main}
-    short, longer = [r for r in main if r.steps <= 25_000], [r for r in main if r.steps > 25_000]
-    wsd20, other = [r for r in main if cooldown[r.name] == 0.2], [r for r in main if cooldown[r.name] != 0.2]
-    splits = {"horizon": (short, longer), "schedule": (wsd20, other)}
-    print(f"{len(main)} runs; final losses{' and curves' if with_curves else ' only'}; mean error in %")
-    head = "| forecast | " + " | ".join(f"{name} ({len(a)} → {len(b)})" for name, (a, b) in splits.items())
-    print(f"{head} | of these untouched | | regret at 50k |\n|---|---|---|---|---|---|")
-    at_end = [place for place, run in enumerate(longer) if run.steps == 50_000]
-    fresh = {
-        name: [k for k, run in enumerate(b) if run.steps > 25_000 and run.lr in (1e-4, 1e-3, 3e-3)]
-        for name, (_, b) in splits.items()
+    splits = {
+        "horizon": ([r for r in main if r.steps <= 25_000], [r for r in main if r.steps > 25_000]),
+        "schedule": ([r for r in main if cooldown[r.name] == 0.2], [r for r in main if cooldown[r.name] != 0.2]),
     }
-    for name, forecast in FORECASTS.items():
-        found = {split: forecast(*runs) for split, runs in splits.items()}
-        errors = [error(found[split], runs[1]) for split, runs in splits.items()]
-        untouched = [error(found[s][fresh[s]], [splits[s][1][k] for k in fresh[s]]) for s in splits]
-        missed = regret(found["horizon"][at_end], [longer[k] for k in at_end])
-        print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in (*errors, *untouched)) + f" | {missed:.4f} |")
+    rows: list[dict[str, Any]] = []
     for split, (train, test) in splits.items():
-        found = intervals(train, test)
         measured = np.array([run.loss for run in test])
-        inside = (found[:, 1] <= measured) & (measured <= found[:, 2])
-        wide = 50 * np.mean((found[:, 2] - found[:, 1]) / found[:, 0])
-        print(f"{split}: {inside.mean():.0%} of {len(test)} runs lie in the 90 % interval, of ±{wide:.2f} % on average")
-        by_kind: dict[str, list[float]] = {}
-        for run, value in zip(test, found[:, 0], strict=True):
-            kind = "constant" if cooldown[run.name] == 0 else schedules.parse(run.schedule)[0]
-            by_kind.setdefault(kind, []).append(100 * (value - run.loss) / run.loss)
-        words = (f"{kind} {np.mean(np.abs(v)):.2f} ({np.mean(v):+.2f})" for kind, v in sorted(by_kind.items()))
-        print(f"  error (and its mean) by schedule: {', '.join(words)}")
-    other_models(everything, main)
+        for name, forecast in FORECASTS.items():
+            found = np.atleast_2d(forecast(train, test).T).T  # the forecast, and with ours its interval
+            for run, value in zip(test, found, strict=True):
+                rows.append(
+                    {
+                        "forecast": name,
+                        "split": split,
+                        "fitted": len(train),
+                        "run": run.name,
+                        "kind": "constant" if cooldown[run.name] == 0 else schedules.parse(run.schedule)[0],
+                        "untouched": run.steps > 25_000 and run.lr in (1e-4, 1e-3, 3e-3),
+                        "error": 100 * (value[0] - run.loss) / run.loss,
+                        "inside": bool(value[1] <= run.loss <= value[2]) if len(value) > 1 else None,
+                    }
+                )
+            at_end = [place for place, run in enumerate(test) if run.steps == 50_000]
+            if split == "horizon":
+                missed = measured[at_end][np.argmin(found[at_end, 0])] - measured[at_end].min()
+                rows.append({"forecast": name, "split": "regret at 50k", "error": missed})
+    return pd.DataFrame([*rows, *other_models(everything, main)]).assign(curves=with_curves)
 
 
-def other_models(everything: Runs, main: Runs) -> None:
+def other_models(everything: Runs, main: Runs) -> list[dict[str, Any]]:
+    """The longest run of every other model, forecast from the shorter ones."""
     prior = _fit.fit(main).prior()
-    print("\n| other models, untouched | fitted | forecast | measured | error, exponents apart | and leaning |")
-    print("|---|---|---|---|---|---|")
+    rows = []
     for group in sorted({run.group for run in everything} - {main[0].group}, key=str):
         members = [run for run in everything if run.group == group]
         if len(members) < 5:
@@ -220,52 +208,75 @@ def other_models(everything: Runs, main: Runs) -> None:
         last = max(members, key=lambda run: (run.schedule.startswith("cosine"), run.steps))
         train = [run for run in members if run is not last and run.steps < last.steps]
         named = dict(group)
-        for_all = [_fit.fit(train), _fit.fit(train, prior)]
+        model = f"{named['dataset']}, {named['parameters'] / 1e6:.0f} M, {last.steps:,} steps"
         ending = form.trace(last.rates, weight_decay=last.weight_decay)
-        values = [float(form.loss(fit.parameters, ending, fit.reference)) for fit in for_all]
-        gaps = " | ".join(f"{100 * (value - last.loss) / last.loss:+.2f} %" for value in values)
-        name = f"{named['dataset']}, {named['parameters'] / 1e6:.0f} M"
-        fitted = f"{len(train)} runs of less than {last.steps} steps"
-        print(f"| {name} | {fitted} | {values[1]:.4f} | {last.loss:.4f} | {gaps} |")
+        for how, fit in {"apart": _fit.fit(train), "leaning": _fit.fit(train, prior)}.items():
+            error = 100 * (float(form.loss(fit.parameters, ending, fit.reference)) - last.loss) / last.loss
+            rows.append({"forecast": how, "split": "other models", "fitted": len(train), "run": model, "error": error})
+    return rows
 
 
-def small_networks(path: Path, seed: int) -> None:
-    networks.record(path, seed)
-    rows = [row for row in networks.read(path) if row["seed"] == seed]
+def show(rows: pd.DataFrame) -> None:
+    """The tables of what was forecast."""
+    for curves, these in rows.groupby("curves", sort=False):
+        print(f"\nfinal losses{' and curves' if curves else ' only'}: mean error in %\n")
+        splits = {split: these[these.split == split] for split in ("horizon", "schedule")}
+        sizes = [f"{split} ({int(a.fitted.iloc[0])} → {a.run.nunique()})" for split, a in splits.items()]
+        print(f"| forecast | {' | '.join(sizes)} | untouched | | regret at 50k |\n|---|---|---|---|---|---|")
+        for name in FORECASTS:
+            own = [part[part.forecast == name] for part in splits.values()]
+            errors = [part.error.abs().mean() for part in own]
+            errors += [part[part.untouched.astype(bool)].error.abs().mean() for part in own]
+            missed = these[(these.split == "regret at 50k") & (these.forecast == name)].error.item()
+            print(f"| {name} | {' | '.join(f'{error:.3f}' for error in errors)} | {missed:.4f} |")
+        print("\n| split | runs in the 90 % interval | mean error by schedule |\n|---|---|---|")
+        for split, part in splits.items():
+            ours = part[part.forecast == "surefoot"]
+            kinds = [f"{kind} {value:+.2f}" for kind, value in ours.groupby("kind").error.mean().items()]
+            print(f"| {split} | {ours.inside.astype(bool).mean():.0%} | {', '.join(kinds)} |")
+        print("\n| other model | fitted runs | error, exponents apart | and leaning |\n|---|---|---|---|")
+        for model, pair in these[these.split == "other models"].groupby("run"):
+            apart, leaning = (pair[pair.forecast == how].error.item() for how in ("apart", "leaning"))
+            print(f"| {model} | {int(pair.fitted.iloc[0])} | {apart:+.2f} % | {leaning:+.2f} % |")
+
+
+def small_networks(path: Path) -> None:
+    rows = networks.read(path)
     lengths = f"T ≤ {max(networks.SHORT)} → {networks.LONG}"
     print(f"\n| small networks, {lengths} | rank correlation | error | in the interval | regret |")
     print("|---|---|---|---|---|")
-    for name in networks.RATES:
-        mine: list[dict[str, Any]] = [{**row, "run": k} for k, row in enumerate(rows) if row["dataset"] == name]
-        short = [row for row in mine if row["steps"] < networks.LONG]
-        longer = [row for row in mine if row["steps"] == networks.LONG and np.isfinite(row["final_loss"])]
-        fit, measured = sf.forecast(short), np.array([row["final_loss"] for row in longer])
-        loss, low, high = np.array([fit.predict(row["lr"], row["schedule"], row["steps"]) for row in longer]).T
-        inside = ((low <= measured) & (measured <= high)).mean()
-        missed = measured[loss.argmin()] - measured.min()
-        rank = spearmanr(loss, measured).statistic
-        off = (abs(loss - measured) / measured).mean()
-        print(f"| {name} ({len(short)} → {len(longer)} runs) | {rank:.3f} | {off:.2%} | {inside:.0%} | {missed:.4f} |")
+    for seed in SEEDS:
+        for name in networks.RATES:
+            chosen = [row for row in rows if (row["dataset"], row["seed"]) == (name, seed)]
+            mine: list[dict[str, Any]] = [{**row, "run": k} for k, row in enumerate(chosen)]
+            short = [row for row in mine if row["steps"] < networks.LONG]
+            longer = [row for row in mine if row["steps"] == networks.LONG and np.isfinite(row["final_loss"])]
+            fit, measured = sf.forecast(short), np.array([row["final_loss"] for row in longer])
+            loss, low, high = np.array([fit.predict(row["lr"], row["schedule"], row["steps"]) for row in longer]).T
+            inside = ((low <= measured) & (measured <= high)).mean()
+            missed = measured[loss.argmin()] - measured.min()
+            rank = spearmanr(loss, measured).statistic
+            off = (abs(loss - measured) / measured).mean()
+            size = f"{len(short)} → {len(longer)} runs"
+            print(f"| {name}, seed {seed} ({size}) | {rank:.3f} | {off:.2%} | {inside:.0%} | {missed:.4f} |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", type=Path, help="folder with runs.csv and curves.csv.gz")
-    parser.add_argument("--networks", type=Path, metavar="RUNS.csv", help="train small networks, or read them")
-    parser.add_argument("--seed", type=int, default=0, help="of the small networks")
-    parser.add_argument("--no-curves", action="store_true", help="fit final losses only")
+    parser.add_argument("--recorded", action="store_true", help="forecast no language models, print what is recorded")
     given = parser.parse_args()
     folder = given.data or Path(os.environ.get("SUREFOOT_DATA", ".")) / "llama-runs"
-    if (folder / "runs.csv").is_file():
-        language_models(folder, not given.no_curves)
-    else:
-        missing = folder / "runs.csv"
-        print(f"no language models: {missing} is not there; name the folder, or set SUREFOOT_DATA", file=sys.stderr)
-        if given.networks is None:
-            raise SystemExit(2)
-    if given.networks is not None:
-        small_networks(given.networks, given.seed)
-    print("must:", ", ".join(f"{name} {limit}" for name, limit in MUST.items()))
+    if not given.recorded:
+        if not (folder / "runs.csv").is_file():
+            parser.error(f"{folder / 'runs.csv'} is not there; name the folder, or set SUREFOOT_DATA")
+        forecasts = [language_models(folder, with_curves) for with_curves in (True, False)]
+        pd.concat(forecasts).to_csv(RECORDED, index=False, float_format="%.5f")
+        for seed in SEEDS:
+            networks.record(NETWORKS, seed)
+    show(pd.read_csv(RECORDED))
+    small_networks(NETWORKS)
+    print("\nmust:", ", ".join(f"{name} {limit}" for name, limit in MUST.items()))
 
 
 if __name__ == "__main__":
