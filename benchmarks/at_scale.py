@@ -31,7 +31,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 import surefoot.optim as sfo
@@ -214,34 +213,25 @@ def networks_of(runs: Runs) -> list[str]:
     return [network for network in dict.fromkeys(key[0] for key in runs) if (network, "AdamW", 1e-3) in runs]
 
 
-def show(runs: Runs, console: Console) -> None:
+def show(runs: Runs) -> None:
     """A table per network, and one of all regrets, at equal steps and at equal time."""
     regrets: dict[str, dict[str, str]] = {}
     for network in networks_of(runs):
         curves = chosen(runs, network)
         adamw = curves["AdamW"]
         initial, base, end = adamw[0].loss, final(adamw), adamw[-1].step * seconds_a_step(adamw)
-        table = Table(title=f"{network}: {adamw[0].parameters / 1e6:.2f} M parameters, {adamw[-1].step} steps")
-        for column in ("method", "rate", "loss", "ms a step", "loss at equal time"):
-            table.add_column(column, justify="left" if column == "method" else "right")
+        print(f"\n{network}: {adamw[0].parameters / 1e6:.2f} M parameters, {adamw[-1].step} steps\n")
+        print("| method | rate | loss | ms per step | loss at equal time |\n|---|---|---|---|---|")
         for name, points in curves.items():
-            timed = at_time(points, end)
-            table.add_row(
-                name,
-                "" if "Surefoot" in name else f"{points[0].lr:g}",
-                f"{final(points):.3f}",
-                f"{1000 * seconds_a_step(points):.0f}",
-                f"{timed:.3f}",
-            )
+            timed, rate = at_time(points, end), "–" if "Surefoot" in name else f"{points[0].lr:g}"
+            milliseconds = 1000 * seconds_a_step(points)
+            print(f"| {name} | {rate} | {final(points):.3f} | {milliseconds:.0f} | {timed:.3f} |")
             both = [f"{100 * (loss - base) / (initial - base):+.1f}" for loss in (final(points), timed)]
             regrets.setdefault(name, {})[network] = " / ".join(both)
-        console.print(table)
-    summary = Table(title="Regret in %, at equal steps / at equal time")
-    for column in ("method", *networks_of(runs)):
-        summary.add_column(column, justify="left" if column == "method" else "right")
+    networks = networks_of(runs)
+    print(f"\n| regret in %, at equal steps / at equal time | {' | '.join(networks)} |\n|---{'|---' * len(networks)}|")
     for name, cells in regrets.items():
-        summary.add_row(name, *(cells.get(network, "") for network in networks_of(runs)))
-    console.print(summary)
+        print(f"| {name} | {' | '.join(cells.get(network, '–') for network in networks)} |")
 
 
 def draw(runs: Runs, path: Path) -> None:
@@ -279,7 +269,7 @@ def main() -> None:
     runs = recorded()
     for network in () if options.recorded else options.networks:
         complete(runs, network, recipes()[network](), options.methods, options.rates, console)
-    show(runs, console)
+    show(runs)
     if options.figure:
         draw(runs, options.figure)
 

@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from torch import nn
 
 import surefoot.optim as sfo
@@ -317,19 +316,19 @@ def decades(runs: Runs, method: str, tasks: list[str], steps: int, schedule: str
     return f"{statistics.fmean(widths):.1f}"
 
 
-def show(console: Console, title: str, tasks: list[str], table: dict[str, list[float]], widths: dict[str, str]) -> None:
-    """One column per method: worst, mean, mean and worst over ordinary tasks, decades, and every task."""
+def show(title: str, tasks: list[str], table: dict[str, list[float]], widths: dict[str, str]) -> None:
+    """One column per method: worst, mean and median, the same over ordinary tasks, decades, and every task."""
     ordinary = [i for i, task in enumerate(tasks) if ALL_TASKS[task].ordinary]
-    out = Table("", *table, title=title)
+    print(f"\n| {' | '.join([title, *table])} |\n|---{'|---' * len(table)}|")
     for name, places in (("", range(len(tasks))), ("ordinary ", ordinary)):
-        known = [[row[i] for i in places if not math.isnan(row[i])] for row in table.values()]
-        out.add_row(f"{name}worst", *(f"{100 * max(row):.1f}" for row in known))
-        out.add_row(f"{name}mean", *(f"{100 * statistics.fmean(row):.1f}" for row in known))
-        out.add_row(f"{name}median", *(f"{100 * statistics.median(row):.1f}" for row in known))
-    out.add_row("decades", *(widths.get(method, "") for method in table), end_section=True)
+        known = [[100 * row[i] for i in places if not math.isnan(row[i])] for row in table.values()]
+        for what, summary in (("worst", max), ("mean", statistics.fmean), ("median", statistics.median)):
+            print(f"| {name}{what} | {' | '.join(f'{summary(row):.1f}' for row in known)} |")
+    if any(widths.values()):
+        print(f"| decades | {' | '.join(widths.get(method, '') for method in table)} |")
     for i, task in enumerate(tasks):
-        out.add_row(task, *("–" if math.isnan(row[i]) else f"{100 * row[i]:.1f}" for row in table.values()))
-    console.print(out)
+        cells = ["–" if math.isnan(row[i]) else f"{100 * row[i]:.1f}" for row in table.values()]
+        print(f"| {task} | {' | '.join(cells)} |")
 
 
 def main() -> None:
@@ -380,9 +379,9 @@ def main() -> None:
                 for method in [name for name in CONSTANTS if name in chosen]:
                     lr, row = constant_rate(runs, method, tasks, seeds, options.steps, schedule, rates)
                     table[f"{method}, {lr:.2g} everywhere"] = row
-                title = f"Regret in %, {options.steps} steps, {schedule}, {len(seeds)} seeds; {group} tasks"
+                title = f"regret in %, {options.steps} steps, {schedule}, {len(seeds)} seeds"
                 widths = {method: decades(runs, method, tasks, options.steps, schedule) for method in rows}
-                show(console, title, tasks, table, widths)
+                show(title, tasks, table, widths)
 
 
 if __name__ == "__main__":
