@@ -1,4 +1,4 @@
-"""surefoot makes the learning rate of stochastic training visible, predictable and safe.
+"""surefoot: train without tuning the learning rate.
 
 The names below are loaded when they are first used, so that ``import surefoot`` stays quick and nobody pays for a
 library that they do not need.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from surefoot.search import TorchRun, tune
     from surefoot.study import Result, Study
 
-_HOMES = {
+_MODULE_OF = {
     "Result": "surefoot.study",
     "StabilityMonitor": "surefoot.monitor",
     "Study": "surefoot.study",
@@ -31,8 +31,8 @@ __all__ = ["Result", "StabilityMonitor", "Study", "TorchRun", "__version__", "fo
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
     if not name.startswith("_") and importlib.util.find_spec(f"surefoot.{name}") is not None:
         return importlib.import_module(f"surefoot.{name}")
     raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
@@ -40,5 +40,5 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names, and no others: what ``sf.<TAB>`` shows."""
-    rooms = [room.name for room in pkgutil.iter_modules(__path__) if not room.name.startswith("_")]
-    return sorted({*__all__, *rooms})
+    packages = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
+    return sorted({*__all__, *packages})

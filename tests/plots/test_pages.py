@@ -10,11 +10,11 @@ import pytest
 from surefoot.plots import pages
 
 
-@pytest.mark.parametrize("room", ["report", "watch"])
-def test_a_room_has_no_colours_of_its_own(room):
-    own = pages.part(room, "page.css")
+@pytest.mark.parametrize("package", ["report", "watch"])
+def test_a_package_has_no_colours_of_its_own(package):
+    own = pages.part(package, "page.css")
     assert not re.search(r"#[0-9a-f]{3,6}\b", own)
-    used = set(re.findall(r"var\(--([\w-]+)\)", pages.stylesheet(room)))
+    used = set(re.findall(r"var\(--([\w-]+)\)", pages.stylesheet(package)))
     assert used - set(re.findall(r"--([\w-]+):", own)) <= {*pages.COLOURS, "base"}  # set for each method by the script
 
 

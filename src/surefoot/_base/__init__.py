@@ -1,1 +1,1 @@
-"""The floor that all rooms stand on: checks, files, progress, processes, text and the compiled library."""
+"""What all packages share: argument checks, files, processes, progress and text."""

@@ -185,7 +185,7 @@ class Chunk:
         """Σ η_t x_t."""
         self.memory = level.Seen(*(np.full(len(self.methods), float(value)) for value in level.Seen()))
         """What methods with a level remember, one number per slot: no run's bits depend on its neighbours."""
-        self._make_room()
+        self._allocate()
         self.diverged_at, self.stopped_at = np.full(shape, -1), np.full(shape, -1)
         self.violations = np.zeros(shape, int)
         self._below = np.zeros((0, *shape), bool)
@@ -197,7 +197,7 @@ class Chunk:
         self.last, self.average = np.full(shape, np.inf), np.full(shape, np.inf)
         self._is_plain = bool((settings.schedule == 1.0).all())
 
-    def _make_room(self) -> None:
+    def _allocate(self) -> None:
         """Make what depends on which tiles are alive."""
         tiles = np.arange(len(self.lr))[self.alive]
         self.places = (tiles[:, None] * WIDTH + np.arange(WIDTH)).reshape(-1)
@@ -205,7 +205,7 @@ class Chunk:
         self.seeds = [self.keys[tile * WIDTH].seed for tile in tiles.tolist()]
         self._block = np.empty((_BLOCK, len(TRACED), len(tiles), WIDTH))
         self._numbers = np.empty((len(TRACED), len(tiles), WIDTH))
-        """What the last step has told, always in the same memory; the distance as its square."""
+        """The numbers of the last step, always in the same memory; the distance as its square."""
         models = [method.model if method.level is None else None for method in methods]
         self.sizes = None if self.is_exact else StepSizes(models, self._numbers.reshape(len(TRACED), -1))
         levels: dict[tuple[int, level.Rule], list[int]] = {}
@@ -376,7 +376,7 @@ class Chunk:
         if not left.all():
             self.alive = np.arange(len(self.lr))[self.alive][left]
             self.points, self.total = self.points[left], self.total[left]
-            self._make_room()
+            self._allocate()
 
     def _measure(self, reached: dict[int, Floats]) -> None:
         """Note the full losses at the points that were reached after some epochs."""
@@ -420,21 +420,21 @@ class StepSizes:
 
     Args:
         models: The model of each slot, or None: these are left alone.
-        told: Losses, squared gradients, sizes and indices of all slots, of shape (at least 4, slots): the first two
+        values: Losses, squared gradients, sizes and indices of all slots, of shape (at least 4, slots): the first two
             are read at every step, the others written.
     """
 
-    def __init__(self, models: Sequence[Model | None], told: Floats) -> None:
+    def __init__(self, models: Sequence[Model | None], values: Floats) -> None:
         linear = [place for place, model in enumerate(models) if type(model) is Linear]
         groups: dict[int, tuple[Any, list[int]]] = {}
         for place, model in enumerate(models):
             if model is not None and type(model) is not Linear:
                 groups.setdefault(id(model), (model, []))[1].append(place)
         order = [place for _, group in groups.values() for place in group]
-        self._told, self._linear, self._places = told[:4], _as_slice(linear), _as_slice(order)
+        self._values, self._linear, self._places = values[:4], _as_slice(linear), _as_slice(order)
         # Neighbours are read and written where they are; others are gathered, and put back.
         self._gathers = not isinstance(self._places, slice)
-        self._numbers = np.zeros((4, len(order))) if self._gathers else self._told[:, self._places]
+        self._numbers = np.zeros((4, len(order))) if self._gathers else self._values[:, self._places]
         loss, grad_sq, *_ = self._numbers
         self._rate, self._half, self._zeros = np.zeros((3, len(order)))
         self._is_plain = all(type(m).height is Model.height and m.lower_bound == 0.0 for m, _ in groups.values())
@@ -455,7 +455,7 @@ class StepSizes:
 
     def set_rates(self, rates: Floats) -> None:
         """Take the rates of the steps to come; those of the linear model are its sizes."""
-        self._told[2][self._linear] = rates[self._linear]
+        self._values[2][self._linear] = rates[self._linear]
         self._rate[...] = rates[self._places]
 
     def write(self) -> None:
@@ -464,7 +464,7 @@ class StepSizes:
             return
         loss, grad_sq, sizes, deltas = self._numbers
         if self._gathers:
-            self._told[:2].take(self._places, axis=1, out=self._numbers[:2], mode="clip")
+            self._values[:2].take(self._places, axis=1, out=self._numbers[:2], mode="clip")
         for model, _, part, point in self._parts if not self._is_plain else ():
             point.height[...] = model.height(loss[part], model.lower_bound)
         np.multiply(self._rate, grad_sq, self._decrease)
@@ -482,7 +482,7 @@ class StepSizes:
                     numbers = loss[part][here], point.grad_sq[here], point.lr[here]
                     sizes[part][here], deltas[part][here] = model.step(*numbers)
         if self._gathers:
-            self._told[2:, self._places] = self._numbers[2:]
+            self._values[2:, self._places] = self._numbers[2:]
 
     def write_waiting(self, block: Floats, rates: Floats) -> None:
         """Write the indices that have waited, of several steps."""

@@ -16,35 +16,35 @@ UPWARD = {("study", "report")}
 
 
 def imports():
-    """(room, imported module, its names) of every import of the package by itself."""
+    """(package, imported module, its names) of every import of the package by itself."""
     for path in sorted(ROOT.rglob("*.py")):
-        room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        package = path.relative_to(ROOT).parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "surefoot":
                 names = [alias.name for alias in node.names]
                 if node.module == "surefoot":
-                    yield from ((room, name, ()) for name in names)
+                    yield from ((package, name, ()) for name in names)
                 else:
-                    yield room, node.module.removeprefix("surefoot."), names
+                    yield package, node.module.removeprefix("surefoot."), names
             elif isinstance(node, ast.Import):
                 found = [alias.name for alias in node.names if alias.name.startswith("surefoot.")]
-                yield from ((room, name.removeprefix("surefoot."), ()) for name in found)
+                yield from ((package, name.removeprefix("surefoot."), ()) for name in found)
 
 
-def test_private_names_stay_in_their_rooms():
+def test_private_names_stay_in_their_packages():
     found = set()
-    for room, module, names in imports():
+    for package, module, names in imports():
         other, *rest = module.split(".")
-        if room in ORDER and other in ORDER and other != room and not other.startswith("_"):
+        if package in ORDER and other in ORDER and other != package and not other.startswith("_"):
             if any(part.startswith("_") for part in rest):
-                found.add((room, module))
-            found |= {(room, f"{module}.{name}") for name in names if name.startswith("_")}
+                found.add((package, module))
+            found |= {(package, f"{module}.{name}") for name in names if name.startswith("_")}
     assert not found
 
 
 def test_only_runs_asks_what_kind_of_problem_it_is():
-    for room in ("study", "search"):
-        for path in (ROOT / room).glob("*.py"):
+    for package in ("study", "search"):
+        for path in (ROOT / package).glob("*.py"):
             assert "NetworkProblem)" not in path.read_text(encoding="utf-8"), path
 
 
