@@ -252,7 +252,7 @@ def draw(runs: Runs, path: Path) -> None:
             ax.set_ylim(low - 0.1 * (high - low), high + 2.0 * (high - low))
     axes[0, 0].set_ylabel("held-out loss")
     axes[1, 0].set_ylabel("held-out loss")
-    axes[0, -1].legend(fontsize="small")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=8, fontsize="small")
     figure.savefig(path, dpi=150)
 
 
