@@ -236,13 +236,17 @@ class LokyPool:
 
     def __init__(self, payload: bytes, count: int) -> None:
         self._payload = payload
+        self._workers: list[Any] = []
+        """All of them: an interruption may come while one is neither idle nor busy."""
         self._idle = [self._worker() for _ in range(count)]
         self._busy: dict[Any, tuple[Task, Any]] = {}
 
     def _worker(self) -> Any:
         from joblib.externals.loky.process_executor import ProcessPoolExecutor
 
-        return ProcessPoolExecutor(1, initializer=_begin, initargs=(self._payload, os.getpid()))
+        worker = ProcessPoolExecutor(1, initializer=_begin, initargs=(self._payload, os.getpid()))
+        self._workers.append(worker)
+        return worker
 
     def free(self) -> int:
         """How many workers have nothing to do; so the number of tasks under way is bounded."""
@@ -262,6 +266,7 @@ class LokyPool:
             error = future.exception()
             if isinstance(error, concurrent.futures.BrokenExecutor):
                 worker.shutdown(kill_workers=True)
+                self._workers.remove(worker)
                 worker = self._worker()
             self._idle.append(worker)
             answers.append((task, [] if error else future.result(), error))
@@ -269,7 +274,7 @@ class LokyPool:
 
     def close(self) -> None:
         """End the workers, also in the middle of a task."""
-        for worker in (*self._idle, *(worker for _, worker in self._busy.values())):
+        for worker in self._workers:
             worker.shutdown(kill_workers=True)
 
 
